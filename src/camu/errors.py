@@ -12,6 +12,6 @@ class CamuError(Exception):
 
 
 class InputError(CamuError):
-    """Wrong use or bad input. The message names the file, the key and what would be right (exit code 2)."""
+    """Wrong use or bad input: names the file, the key and what would be right (exit code 2)."""
 
     exit_code = 2

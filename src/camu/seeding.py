@@ -36,8 +36,10 @@ class Stream:
 
 
 def derive(seed: int, purpose: str, *indices: int) -> Stream:
-    """The stream of randomness for one purpose, for example ``derive(seed, "batch", round, device)``."""
+    """The stream for one purpose, for example ``derive(seed, "batch", round, device)``."""
     # Indices may be numpy integers; int() gives them one spelling. The unit separator cannot
     # occur in a number, and the purpose is length-prefixed, so no two keys share a text.
-    text = "\x1f".join([str(int(seed)), f"{len(purpose)}:{purpose}", *(str(int(i)) for i in indices)])
+    text = "\x1f".join(
+        [str(int(seed)), f"{len(purpose)}:{purpose}", *(str(int(i)) for i in indices)]
+    )
     return Stream(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"))

@@ -1,0 +1,176 @@
+"""Compose a configuration from layers: a TOML file, a preset and single settings.
+
+Each layer goes over the one before. Wrong names and values are refused with the layer that set
+them, the key, and what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from camu.config import Config, accepted_values, section_fields
+from camu.errors import InputError
+
+PRESETS = ("demo", "paper", "study", "literal")
+DEFAULT_PRESET = "demo"
+
+Layer = tuple[str, Mapping[str, Any]]
+
+
+def load_config(
+    file: str | Path | None = None,
+    preset: str | None = None,
+    settings: Iterable[str] = (),
+) -> Config:
+    """Compose a TOML file, a preset and ``section.key=value`` settings, each over the one before.
+
+    With neither a file nor a preset, the preset ``demo`` is the ground.
+    """
+    layers: list[Layer] = []
+    if file is not None:
+        layers.append((str(file), _read_toml(Path(file))))
+    if preset is None and file is None:
+        preset = DEFAULT_PRESET
+    if preset is not None:
+        layers.append((f"preset {preset}", read_preset(preset)))
+    layers.extend((f"--set {text}", _parse_setting(text)) for text in settings)
+    return compose(layers)
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """The keys that a preset sets."""
+    if name not in PRESETS:
+        raise InputError(
+            f"--preset {name}: no such preset{_nearest(name, PRESETS)}; "
+            f"there are {', '.join(PRESETS)}. A file of your own goes with -c FILE."
+        )
+    return tomllib.loads((resources.files("camu.presets") / f"{name}.toml").read_text("utf-8"))
+
+
+def compose(layers: Iterable[Layer], base: Config | None = None) -> Config:
+    """Merge the layers over `base` (or the defaults), remembering which layer set each key."""
+    merged: dict[str, Any] = base.model_dump(exclude_none=True) if base else {}
+    origin: dict[tuple[str, str], str] = {}
+    for source, layer in layers:
+        _check_names(layer, source)
+        for section, keys in layer.items():
+            target = merged.setdefault(section, {})
+            for key, value in keys.items():
+                origin.pop((section, key), None)  # so that the order tells who came last
+                origin[section, key] = source
+                if value is None:
+                    target.pop(key, None)
+                elif isinstance(value, Mapping):  # scheme.parameters: set one by one
+                    target[key] = {**target.get(key, {}), **value}
+                else:
+                    target[key] = value
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        raise InputError(_explain(error, origin)) from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give a TOML file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; give a TOML file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(
+            f"{path}: is not valid TOML: {error}; `camu config show` prints a valid one"
+        ) from None
+
+
+def _parse_setting(text: str) -> dict[str, Any]:
+    """``section.key=value`` with the value read as TOML; a bare word is text, ``none`` unsets."""
+    name, equals, raw = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and section and key):
+        raise InputError(f"--set {text}: write section.key=value, for example run.rounds=50")
+    raw = raw.strip()
+    value: Any
+    if raw.lower() == "none":
+        value = None
+    else:
+        try:
+            value = tomllib.loads(f"value = {raw}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = raw
+    if section == "scheme" and key.startswith("parameters."):
+        return {section: {"parameters": {key.removeprefix("parameters."): value}}}
+    return {section: {key: value}}
+
+
+def _check_names(layer: Mapping[str, Any], source: str) -> None:
+    """Refuse unknown sections and keys, and say which known one is nearest."""
+    for section, keys in layer.items():
+        if section not in Config.model_fields:
+            raise InputError(
+                f"{source}: unknown section `{section}`{_nearest(section, Config.model_fields)}; "
+                f"sections are {', '.join(Config.model_fields)}"
+            )
+        if not isinstance(keys, Mapping):
+            raise InputError(
+                f"{source}: `{section}` is a section; write [{section}] with keys below it"
+            )
+        known = section_fields(section)
+        for key in keys:
+            if key not in known:
+                elsewhere = [s for s in Config.model_fields if key in section_fields(s)]
+                hint = (
+                    f"; did you mean `{elsewhere[0]}.{key}`?"
+                    if elsewhere
+                    else _nearest(key, known, prefix=f"{section}.")
+                )
+                raise InputError(
+                    f"{source}: unknown key `{section}.{key}`{hint}"
+                    f" (`camu config keys {section}` lists the keys)"
+                )
+
+
+def _nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean `{prefix}{close[0]}`?" if close else ""
+
+
+def _explain(error: ValidationError, origin: Mapping[tuple[str, str], str]) -> str:
+    """One sentence per wrong value: where it was set, the key, the value, what is accepted."""
+    lines = []
+    for item in error.errors(include_url=False):
+        where = [str(part) for part in item["loc"]]
+        name = ".".join(where)
+        message = item["msg"].removeprefix("Value error, ")
+        source = _blame(where, message, origin)
+        if item["type"] == "value_error":
+            lines.append(f"{source}: {name + ': ' if name else ''}{message}")
+            continue
+        field = section_fields(where[0]).get(where[1]) if len(where) > 1 else None
+        accepted = f"; accepted: {accepted_values(field)}" if field else ""
+        lines.append(f"{source}: {name} = {item['input']!r}: {message}{accepted}")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _blame(where: list[str], message: str, origin: Mapping[tuple[str, str], str]) -> str:
+    """The layer that set the wrong value: for a rule over several keys, the last that set one."""
+    if len(where) > 1:
+        return origin.get((where[0], where[1]), "configuration")
+    named = [source for (_, key), source in origin.items() if key in message]
+    return named[-1] if named else "configuration"
+
+
+def replace(config: Config, changes: Mapping[str, Any]) -> Config:
+    """A validated copy with keys replaced, for example ``replace(config, {"run.seed": 3})``."""
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        section, _, key = name.partition(".")
+        nested.setdefault(section, {})[key] = value
+    return compose([("replace", nested)], base=config)
