@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.fields import FieldInfo
 
 
 def _field(default: Any, text: str, unit: str = "", **limits: Any) -> Any:
@@ -54,8 +53,8 @@ class DataConfig(_Section):
     partition: Literal["mixed", "dirichlet", "shards", "iid"] = _field(
         "mixed", "Rule that deals samples to devices."
     )
-    noniid_devices: int = _field(
-        30, "Non-IID devices under `mixed`; the others are IID.", "devices", ge=0
+    noniid_devices: int | None = _field(
+        None, "Non-IID devices under `mixed`, the others are IID; unset: all.", "devices", ge=0
     )
     labels_per_device: int = _field(
         2, "Labels that a Non-IID device holds under `mixed`, in equal parts.", "labels", ge=1
@@ -391,13 +390,11 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
-        if self.fleet.file is None and self.data.partition == "mixed":
-            devices = self.fleet.devices
-            if self.data.noniid_devices > devices:
-                raise ValueError(
-                    f"data.noniid_devices = {self.data.noniid_devices}: at most the "
-                    f"{devices} devices of fleet.regions"
-                )
+        wanted, devices = self.data.noniid_devices or 0, self.fleet.devices
+        if self.fleet.file is None and self.data.partition == "mixed" and wanted > devices:
+            raise ValueError(
+                f"data.noniid_devices = {wanted}: at most the {devices} devices of fleet.regions"
+            )
         return self
 
     def to_toml(self) -> str:
@@ -409,49 +406,3 @@ class Config(_Section):
             lambda match: "[" + " ".join(match[1].split()).rstrip(",") + "]",
             text,
         )
-
-
-def section_fields(section: str) -> dict[str, FieldInfo]:
-    """The fields of a section by name."""
-    model = Config.model_fields[section].annotation
-    assert isinstance(model, type)
-    assert issubclass(model, BaseModel)
-    return model.model_fields
-
-
-def accepted_values(field: FieldInfo) -> str:
-    """What a field takes, in words: its choices, or its type and limits."""
-    schema = field.json_schema_extra
-    unit = str(schema["unit"]) if isinstance(schema, dict) and schema.get("unit") else ""
-    annotation = field.annotation
-    choices = getattr(annotation, "__args__", ())
-    if choices and all(isinstance(choice, str) for choice in choices):
-        return " | ".join(choices)
-    names = {
-        "int": "a whole number",
-        "float": "a number",
-        "str": "text",
-        "bool": "true or false",
-        "NoneType": "none",
-    }
-    kinds = [a for a in choices if isinstance(a, type)] if choices else []
-    words = [names[a.__name__] for a in kinds if a.__name__ in names]
-    if isinstance(annotation, type) and annotation.__name__ in names:
-        words = [names[annotation.__name__]]
-    elif getattr(annotation, "__origin__", None) is tuple:
-        words = [
-            "a list of regions"
-            if annotation == tuple[Region, ...]
-            else f"a list of {len(choices)} numbers"
-        ]
-    elif getattr(annotation, "__origin__", None) is dict:
-        words = ["a table"]
-    limits = []
-    for limit in field.metadata:
-        for sign, attribute in ((">=", "ge"), (">", "gt"), ("<=", "le"), ("<", "lt")):
-            if hasattr(limit, attribute):
-                limits.append(f"{sign} {getattr(limit, attribute):g}")
-    text = " or ".join(dict.fromkeys(words)) or "see `camu config keys`"
-    if limits:
-        text += " " + " and ".join(limits)
-    return f"{text}, unit {unit}" if unit and unit != "1" else text

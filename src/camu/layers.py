@@ -15,8 +15,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from camu.config import Config, accepted_values, section_fields
+from camu.config import Config
 from camu.errors import InputError
+from camu.reference import accepted_values, section_fields
 
 PRESETS = ("demo", "paper", "study", "literal")
 DEFAULT_PRESET = "demo"

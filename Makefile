@@ -1,0 +1,39 @@
+# Every target sets up what it needs in .venv and is quick the second time.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test check docs bench clean
+
+demo: .venv/.base
+	$(BIN)/camu demo
+
+test: check
+	$(BIN)/python -m pytest -q
+
+check: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: .venv/.dev
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "docs: open site/index.html"
+
+bench: .venv/.base
+	$(BIN)/camu bench
+
+clean:
+	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/.base: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "camu needs Python 3.11 or newer; name one with: make PYTHON=python3.11"; exit 1; }
+	@echo "setting up .venv (a few minutes the first time)"
+	$(PYTHON) -m venv .venv
+	$(PIP) -e .
+	@touch $@
+
+.venv/.dev: .venv/.base
+	$(PIP) -e '.[dev]'
+	@touch $@

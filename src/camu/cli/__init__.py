@@ -1,0 +1,77 @@
+"""The command line: one thin file per command, one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from camu import __version__
+from camu.cli import config, data, demo
+from camu.errors import CamuError
+
+app = typer.Typer(
+    name="camu",
+    help="Plan, simulate and deploy federated learning over wireless devices.",
+    epilog="Start with `camu demo`. Every command explains itself with --help.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo.demo)
+app.add_typer(config.app)
+app.add_typer(data.app)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"camu {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere on the line).")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+def main() -> None:
+    """Run a command and turn errors into one sentence on stderr and an exit code."""
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+    handler = RichHandler(console=stderr, show_time=False, show_path=False, markup=False)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    try:
+        app([word for word in arguments if word != "--debug"])
+    except CamuError as error:
+        if debug:
+            raise
+        stderr.print(f"error: {error}", style="bold red", markup=False)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader of a pipe has gone (`camu ... | head`); nothing is wrong.
+        sys.stderr.close()
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        stderr.print(
+            f"error: {type(error).__name__}: {error}. This is a defect of camu; "
+            "--debug shows where.",
+            style="bold red",
+            markup=False,
+        )
+        sys.exit(1)

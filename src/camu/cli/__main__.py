@@ -1,0 +1,5 @@
+"""Lets `python -m camu.cli` run the command line."""
+
+from camu.cli import main
+
+main()

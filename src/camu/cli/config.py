@@ -1,0 +1,42 @@
+"""`camu config`: show the resolved configuration, or every key with its meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from camu.cli.options import ConfigFile, Preset, Settings, resolve
+from camu.config import Config
+from camu.errors import InputError
+from camu.reference import as_markdown, describe_keys
+
+app = typer.Typer(name="config", help="Show the configuration and its keys.", no_args_is_help=True)
+
+
+@app.command()
+def show(file: ConfigFile = None, preset: Preset = None, settings: Settings = None) -> None:
+    """Print the resolved configuration as TOML; loading it again gives the same configuration."""
+    print(resolve(file, preset, settings).to_toml(), end="")
+
+
+@app.command()
+def keys(
+    section: Annotated[str | None, typer.Argument(help="Only this section.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print as a Markdown page.")] = False,
+) -> None:
+    """List every key with its default, what it accepts, and what it means."""
+    if section is not None and section not in Config.model_fields:
+        raise InputError(f"{section}: no such section; there are {', '.join(Config.model_fields)}")
+    rows = [key for key in describe_keys() if section in (None, key.section)]
+    if markdown:
+        print(as_markdown(rows))
+        return
+    table = Table(box=None, header_style="bold")
+    for title in ("key", "default", "accepts", "meaning"):
+        table.add_column(title, overflow="fold")
+    for key in rows:
+        table.add_row(f"{key.section}.{key.name}", key.default, key.accepts, key.meaning)
+    Console().print(table)

@@ -1,0 +1,58 @@
+"""`camu data`: which data sets there are, where they come from, and fetching them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(name="data", help="List and fetch data sets.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """List the data sets: size, classes, where each would come from, cached or not."""
+    from camu.data import CATALOG, is_cached
+    from camu.data.store import cache_root
+
+    table = Table(box=None, header_style="bold")
+    for title in ("name", "images", "train", "test", "classes", "size", "state"):
+        table.add_column(title)
+    for spec in CATALOG.values():
+        table.add_row(
+            spec.name,
+            "x".join(map(str, spec.image_shape)),
+            f"{spec.train_samples:,}",
+            f"{spec.test_samples:,}",
+            str(spec.classes),
+            f"{spec.download_bytes / 1e6:.0f} MB" if spec.files else "-",
+            "embedded" if not spec.files else "cached" if is_cached(spec) else "not cached",
+        )
+    Console().print(table)
+    print()
+    for spec in CATALOG.values():
+        ways = [
+            source.describe() + (f" ({lack})" if (lack := source.missing()) else "")
+            for source in spec.sources
+        ]
+        origin = ", then ".join(["data.directory", "cache", *ways]) if ways else "scikit-learn"
+        print(f"{spec.name}: {spec.title}; from {origin}")
+    print(f"cache: {cache_root()} (CAMU_DATA overrides it)")
+
+
+@app.command()
+def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to fetch.")]) -> None:
+    """Fetch data sets into the cache and verify every byte."""
+    from camu.data import load
+    from camu.data.store import fetch as fetch_files
+    from camu.data.store import find_spec
+
+    for spec in [find_spec(name) for name in names]:
+        did = fetch_files(spec) if spec.files else "embedded"
+        data = load(spec.name)
+        print(
+            f"{spec.name}: {did}; {len(data.train_images):,} + {len(data.test_images):,} images, "
+            "SHA-256 verified"
+        )

@@ -1,0 +1,53 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from camu.config import Config
+from camu.layers import DEFAULT_PRESET, PRESETS, load_config
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, the first layer.")
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help=f"Preset, laid over the file: {', '.join(PRESETS)} "
+        f"[default: {DEFAULT_PRESET} when no file is given].",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="Set one key, over file and preset; repeatable. VALUE is TOML; `none` unsets.",
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed; same as run.seed.")
+]
+Scheme = Annotated[
+    str | None,
+    typer.Option("--scheme", metavar="NAME", help="Scheme, or your own as module:Class."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def resolve(
+    file: Path | None,
+    preset: str | None,
+    settings: list[str] | None,
+    seed: int | None = None,
+    scheme: str | None = None,
+) -> Config:
+    """The configuration that a command line asks for."""
+    extra = [f"run.seed={seed}"] if seed is not None else []
+    extra += [f"scheme.name={scheme}"] if scheme is not None else []
+    return load_config(file, preset, [*(settings or []), *extra])

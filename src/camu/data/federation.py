@@ -1,0 +1,49 @@
+"""A data set dealt to devices: what the fleet learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from camu.config import DataConfig
+from camu.data.partition import Dirichlet, Iid, Ints, Mixed, Partition, Shards, Sizes
+from camu.data.store import Dataset, load
+from camu.seeding import derive
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A data set and, for each device, the indices of its training samples."""
+
+    dataset: Dataset
+    indices: tuple[Ints, ...]
+
+    @cached_property
+    def label_counts(self) -> Ints:
+        """Samples of each label on each device, (devices, classes)."""
+        classes = self.dataset.spec.classes
+        labels = self.dataset.train_labels
+        return np.stack([np.bincount(labels[own], minlength=classes) for own in self.indices])
+
+
+def choose_partition(config: DataConfig) -> Partition:
+    """The partition that a configuration asks for."""
+    sizes = Sizes(config.samples_per_device, config.sizes, config.size_exponent)
+    shared = config.with_replacement
+    if config.partition == "mixed":
+        return Mixed(config.noniid_devices, config.labels_per_device, sizes, shared)
+    if config.partition == "dirichlet":
+        return Dirichlet(config.alpha, sizes, shared)
+    if config.partition == "shards":
+        return Shards(config.shards_per_device, sizes, shared)
+    return Iid(sizes, shared)
+
+
+def federate(config: DataConfig, devices: int, seed: int) -> Federation:
+    """Load the data set and deal it to the devices."""
+    dataset = load(config.dataset, config.directory)
+    generator = derive(seed, "partition").numpy()
+    indices = choose_partition(config).split(dataset.train_labels, devices, generator)
+    return Federation(dataset, tuple(indices))

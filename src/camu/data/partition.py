@@ -1,0 +1,280 @@
+"""Deal the samples of a data set to devices.
+
+Each partition is a small frozen class with one method from (labels, devices, generator) to one
+index array per device. Samples are dealt without sharing; where the data set is too small for that,
+a request is refused with the reason, or shares samples if `with_replacement` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from camu.errors import InputError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Partition(Protocol):
+    """Anything that deals samples to devices."""
+
+    def split(
+        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
+    ) -> list[Ints]:
+        """One array of sample indices per device."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many samples each device holds: all the same, or falling as a power of a random rank."""
+
+    mean: int | None = None
+    law: Literal["equal", "power-law"] = "equal"
+    exponent: float = 1.0
+
+    def shares(self, devices: int, generator: np.random.Generator) -> Floats:
+        """Each device's size relative to the mean size."""
+        if self.law == "equal":
+            return np.ones(devices)
+        shares = np.arange(1.0, devices + 1) ** -self.exponent
+        return generator.permutation(shares * (devices / shares.sum()))
+
+    def draw(self, devices: int, available: int, generator: np.random.Generator) -> Ints:
+        """Whole sizes of at least 1 with the wanted mean; `available` samples where unset."""
+        _at_least_one_each(devices, available)
+        mean = self.mean if self.mean is not None else available // devices
+        return _whole(self.shares(devices, generator), mean * devices)
+
+
+@dataclass(frozen=True)
+class Iid:
+    """Every device draws uniformly from all samples."""
+
+    sizes: Sizes = field(default_factory=Sizes)
+    with_replacement: bool = False
+
+    def split(
+        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
+    ) -> list[Ints]:
+        """One array of sample indices per device."""
+        sizes = self.sizes.draw(devices, len(labels), generator)
+        _check_total(int(sizes.sum()), len(labels), self.with_replacement)
+        if sizes.sum() <= len(labels):
+            order = generator.permutation(len(labels))[: sizes.sum()]
+            return list(np.split(order, np.cumsum(sizes)[:-1]))
+        return [_sample(np.arange(len(labels)), int(size), generator) for size in sizes]
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Some devices IID, uniform over labels; the others hold a few labels in equal parts.
+
+    Which devices are Non-IID is random. Labels are dealt so that each is used by nearly the same
+    number of Non-IID devices, and a device never holds the same label twice.
+    """
+
+    noniid_devices: int | None = None
+    labels_per_device: int = 2
+    sizes: Sizes = field(default_factory=Sizes)
+    with_replacement: bool = False
+
+    def split(
+        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
+    ) -> list[Ints]:
+        """One array of sample indices per device."""
+        supply = np.bincount(labels)
+        if (self.noniid_devices or 0) > devices:
+            raise InputError(
+                f"data.noniid_devices = {self.noniid_devices}: there are only {devices} devices"
+            )
+        if self.labels_per_device > len(supply):
+            raise InputError(
+                f"data.labels_per_device = {self.labels_per_device}: the data set has only "
+                f"{len(supply)} labels"
+            )
+        wanted = self._label_shares(devices, len(supply), generator)
+        shares = self.sizes.shares(devices, generator)
+        mean = self.sizes.mean
+        if mean is None:
+            mean = self._largest_mean(wanted, shares, supply)
+        sizes = _whole(shares, mean * devices)
+        demand = np.stack(
+            [_whole_part(row, size, generator) for row, size in zip(wanted, sizes, strict=True)]
+        )
+        return _deal(labels, demand, generator, self.with_replacement)
+
+    def _label_shares(self, devices: int, classes: int, generator: np.random.Generator) -> Floats:
+        """Row k: which part of device k's data has each label."""
+        shares = np.full((devices, classes), 1.0 / classes)
+        used = np.zeros(classes)
+        for device in generator.permutation(devices)[: self.noniid_devices]:  # None: all
+            # The least used labels first, ties at random.
+            order = np.lexsort((generator.random(classes), used))[: self.labels_per_device]
+            used[order] += 1
+            shares[device] = 0.0
+            shares[device, order] = 1.0 / self.labels_per_device
+        return shares
+
+    @staticmethod
+    def _largest_mean(wanted: Floats, shares: Floats, supply: Ints) -> int:
+        """The largest mean size for which no label runs out, with room for rounding up."""
+        per_sample = (wanted * shares[:, None]).sum(axis=0)
+        rounding = (wanted > 0).sum(axis=0)
+        used = per_sample > 0
+        mean = int(((supply - rounding)[used] / per_sample[used]).min())
+        _at_least_one_each(len(shares), mean * len(shares))
+        return mean
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Each device's label mix is drawn from a Dirichlet distribution; small alpha is skewed."""
+
+    alpha: float = 0.5
+    sizes: Sizes = field(default_factory=Sizes)
+    with_replacement: bool = False
+
+    def split(
+        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
+    ) -> list[Ints]:
+        """One array of sample indices per device."""
+        supply = np.bincount(labels)
+        sizes = self.sizes.draw(devices, len(labels), generator)
+        _check_total(int(sizes.sum()), len(labels), self.with_replacement)
+        mixes = generator.dirichlet(np.full(len(supply), self.alpha), devices)
+        # Tiny alpha can underflow to a row of nan or zeros: such a device holds a single label.
+        for device in np.flatnonzero(~(mixes.sum(axis=1) > 0.5)):
+            mixes[device] = np.eye(len(supply))[generator.integers(len(supply))]
+        shared = bool(sizes.sum() > len(labels))
+        left = supply.astype(np.int64)
+        demand = np.zeros((devices, len(supply)), np.int64)
+        for device in generator.permutation(devices):
+            limit = supply if shared else left
+            demand[device] = _draw_mix(mixes[device], int(sizes[device]), limit, generator)
+            left = left - demand[device]
+        return _deal(labels, demand, generator, shared)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Samples sorted by label are cut into shards of one size; each device gets a few at random."""
+
+    shards_per_device: int = 2
+    sizes: Sizes = field(default_factory=Sizes)
+    with_replacement: bool = False
+
+    def split(
+        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
+    ) -> list[Ints]:
+        """One array of sample indices per device."""
+        if self.sizes.law != "equal":
+            raise InputError(
+                'data.sizes = "power-law": shards are of one size; use "equal" or other partitions'
+            )
+        total = int(self.sizes.draw(devices, len(labels), generator).sum())
+        _check_total(total, len(labels), self.with_replacement)
+        shards = devices * self.shards_per_device
+        if shards > total:
+            raise InputError(
+                f"data.shards_per_device = {self.shards_per_device}: {shards} shards cannot be cut "
+                f"from {total} samples; lower it or raise data.samples_per_device"
+            )
+        if total <= len(labels):
+            chosen = generator.permutation(len(labels))[:total]
+        else:
+            chosen = _sample(np.arange(len(labels)), total, generator)
+        chosen = chosen[np.argsort(labels[chosen], kind="stable")]
+        pieces = np.array_split(chosen, shards)
+        order = generator.permutation(shards).reshape(devices, self.shards_per_device)
+        # With shared samples two shards of a device may hold the same one: keep it once.
+        return [np.unique(np.concatenate([pieces[i] for i in row])) for row in order]
+
+
+def _deal(
+    labels: NDArray[np.uint8], demand: Ints, generator: np.random.Generator, share: bool
+) -> list[Ints]:
+    """Give device k `demand[k, label]` samples of each label; shared where a label runs out."""
+    supply = np.bincount(labels, minlength=demand.shape[1])
+    short = np.flatnonzero(demand.sum(axis=0) > supply)
+    if short.size and not share:
+        label = int(short[0])
+        raise InputError(
+            f"the devices ask for {demand[:, label].sum()} samples of label {label} and the data "
+            f"set has {supply[label]}; lower data.samples_per_device, or set "
+            "data.with_replacement=true"
+        )
+    parts: list[list[Ints]] = [[] for _ in demand]
+    for label in range(demand.shape[1]):
+        pool = generator.permutation(np.flatnonzero(labels == label))
+        if demand[:, label].sum() <= supply[label]:
+            pieces = np.split(pool, np.cumsum(demand[:, label]))[:-1]
+        else:
+            pieces = [_sample(pool, int(count), generator) for count in demand[:, label]]
+        for part, piece in zip(parts, pieces, strict=True):
+            part.append(piece)
+    return [generator.permutation(np.concatenate(part)) for part in parts]
+
+
+def _sample(pool: Ints, count: int, generator: np.random.Generator) -> Ints:
+    """Draw from a shared pool; a device holds a sample twice only if it asks for more than all."""
+    repeats, rest = divmod(count, len(pool)) if len(pool) else (0, 0)
+    return np.concatenate([np.tile(pool, repeats), generator.permutation(pool)[:rest]])
+
+
+def _draw_mix(mix: Floats, size: int, limit: Ints, generator: np.random.Generator) -> Ints:
+    """Draw `size` labels from a mix, moving on to other labels where one runs out."""
+    taken = np.zeros(len(limit), np.int64)
+    while (missing := size - int(taken.sum())) > 0:
+        open_labels = taken < limit
+        weights = np.where(open_labels, mix, 0.0)
+        if weights.sum() <= 0:  # the mix's own labels are used up: take what is left
+            weights = np.where(open_labels, limit - taken, 0).astype(float)
+        if weights.sum() <= 0:
+            return taken + _whole_part(mix, missing, generator)  # shared pool: beyond all samples
+        drawn: Ints = generator.multinomial(missing, weights / weights.sum())
+        taken = np.minimum(taken + drawn, limit).astype(np.int64)
+    return taken
+
+
+def _whole(shares: Floats, total: int) -> Ints:
+    """Whole numbers of at least 1 in proportion to the shares that add up to the total."""
+    _at_least_one_each(len(shares), total)
+    exact = 1 + (shares / shares.sum()) * (total - len(shares))
+    whole = np.floor(exact).astype(np.int64)
+    order = np.argsort(-(exact - whole), kind="stable")
+    whole[order[: total - int(whole.sum())]] += 1
+    return whole
+
+
+def _whole_part(shares: Floats, total: int, generator: np.random.Generator) -> Ints:
+    """Whole numbers in proportion to the shares; what rounding leaves goes to random members."""
+    whole: Ints = np.floor(shares * total).astype(np.int64)
+    rest = total - int(whole.sum())
+    if rest > 0:
+        whole[
+            generator.choice(np.flatnonzero(shares), rest, replace=rest > (shares > 0).sum())
+        ] += 1
+    return whole
+
+
+def _at_least_one_each(devices: int, total: int) -> None:
+    if devices < 1:
+        raise InputError("a partition needs at least one device")
+    if total < devices:
+        raise InputError(
+            f"{total} samples cannot give {devices} devices at least one each; use fewer devices, "
+            "raise data.samples_per_device or set data.with_replacement=true"
+        )
+
+
+def _check_total(wanted: int, available: int, with_replacement: bool) -> None:
+    if wanted > available and not with_replacement:
+        raise InputError(
+            f"the devices ask for {wanted} samples and the data set has {available}; lower "
+            "data.samples_per_device, or set data.with_replacement=true"
+        )

@@ -1,0 +1,219 @@
+"""Load a data set: from a directory of the user's, the cache, or the first source that answers.
+
+Whatever the way, the content is the same: every file is checked against its SHA-256 each time it is
+read. A wrong file in the cache is deleted and fetched again; a wrong file in the user's own
+directory is refused but left alone. Files are written beside and renamed, under a lock, so that a
+crash or a second process leaves either a whole file or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+from filelock import FileLock
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from camu.data.catalog import CATALOG, DatasetSpec, IdxFile
+from camu.data.sources import Source, SourceError, read_plain_or_gzip
+from camu.errors import CamuError, InputError
+from camu.seeding import derive
+
+log = logging.getLogger(__name__)
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images (N, height, width) and labels (N,), all uint8; split as the data set comes."""
+
+    spec: DatasetSpec
+    train_images: Bytes
+    train_labels: Bytes
+    test_images: Bytes
+    test_labels: Bytes
+
+
+def load(name: str, directory: str | Path | None = None) -> Dataset:
+    """Load a data set by name, fetching it when it is neither in `directory` nor cached."""
+    spec = find_spec(name)
+    if not spec.files:
+        return _embedded_digits(spec)
+    arrays = None
+    if directory is not None:
+        arrays = _from_user(spec, Path(directory))
+    if arrays is None:
+        arrays = _from_cache(spec)
+    if arrays is None:
+        fetch(spec)
+        arrays = _from_cache(spec)
+    if arrays is None:
+        raise CamuError(
+            f"{name}: {cache_directory(spec)} changed while it was being read; try again"
+        )
+    return Dataset(spec, *arrays)
+
+
+def find_spec(name: str) -> DatasetSpec:
+    """The catalogue entry of a data set."""
+    if name not in CATALOG:
+        raise InputError(f"{name}: no such data set; there are {', '.join(CATALOG)}")
+    return CATALOG[name]
+
+
+def cache_root() -> Path:
+    """Where data sets are kept: $CAMU_DATA, or the platform's cache directory."""
+    return Path(os.environ.get("CAMU_DATA") or platformdirs.user_cache_dir("camu")).expanduser()
+
+
+def cache_directory(spec: DatasetSpec) -> Path:
+    """Where this data set's files are kept."""
+    return cache_root() / spec.name
+
+
+def is_cached(spec: DatasetSpec) -> bool:
+    """Whether every file is in the cache with its right size (digests are checked on loading)."""
+    folder = cache_directory(spec)
+    return all(
+        (folder / file.name).is_file() and (folder / file.name).stat().st_size == file.total_bytes
+        for file in spec.files
+    )
+
+
+def fetch(spec: DatasetSpec) -> str:
+    """Bring the files into the cache from the first source that delivers; returns what it did."""
+    folder = cache_directory(spec)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")):
+            if _from_cache(spec) is not None:
+                return "already cached"
+            failures = []
+            for source in spec.sources:
+                lack = source.missing()
+                try:
+                    if lack:
+                        raise SourceError(lack)
+                    _fetch_from(source, spec, folder)
+                except SourceError as error:
+                    log.warning("%s: %s: %s", spec.name, source.describe(), error)
+                    failures.append(f"{source.describe()}: {error}")
+                else:
+                    return f"fetched from {source.describe()}"
+    except OSError as error:
+        raise CamuError(
+            f"{spec.name}: {folder} cannot be written ({error.strerror}); "
+            "set CAMU_DATA to a directory that can"
+        ) from None
+    raise CamuError(
+        f"{spec.name} is not cached and no source delivered it ({'; '.join(failures)}); either put "
+        f"its IDX files (plain or .gz) in a directory and name it by --set data.directory=DIR, or "
+        f"set CAMU_DATA to a directory whose subdirectory {spec.name} holds them, or connect this "
+        f"machine and run `camu data fetch {spec.name}`"
+    )
+
+
+def _fetch_from(source: Source, spec: DatasetSpec, folder: Path) -> None:
+    """Fetch into a scratch directory beside the cache, verify there, then rename into place."""
+    with (
+        tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{spec.name}-") as name,
+        _progress_bar() as bar,
+    ):
+        scratch = Path(name)
+        task = bar.add_task(f"{spec.name} from {source.describe()}", total=None)
+        sizes = {file.name: file.total_bytes for file in spec.files}
+        source.fetch(sizes, scratch, lambda count: bar.advance(task, count))
+        for file in spec.files:
+            _verified(np.fromfile(scratch / file.name, np.uint8), file, source.describe())
+        for file in spec.files:
+            os.replace(scratch / file.name, folder / file.name)
+
+
+def _progress_bar() -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _from_user(spec: DatasetSpec, directory: Path) -> list[Bytes] | None:
+    def read(file: IdxFile) -> Bytes | None:
+        content = read_plain_or_gzip(directory, file.name, file.total_bytes)
+        # A copy, because an array over bytes is read-only and torch warns about those.
+        return None if content is None else np.frombuffer(content, np.uint8).copy()
+
+    if not directory.is_dir():
+        raise InputError(f"data.directory = {directory}: no such directory")
+    arrays = _read_all(spec, read, directory, on_wrong=lambda path: None)
+    if arrays is None:
+        log.warning("%s: data.directory %s is passed over", spec.name, directory)
+    return arrays
+
+
+def _from_cache(spec: DatasetSpec) -> list[Bytes] | None:
+    folder = cache_directory(spec)
+
+    def read(file: IdxFile) -> Bytes | None:
+        path = folder / file.name
+        return np.fromfile(path, np.uint8) if path.is_file() else None
+
+    return _read_all(spec, read, folder, on_wrong=lambda path: path.unlink(missing_ok=True))
+
+
+def _read_all(
+    spec: DatasetSpec,
+    read: Callable[[IdxFile], Bytes | None],
+    directory: Path,
+    on_wrong: Callable[[Path], None],
+) -> list[Bytes] | None:
+    """All arrays in catalogue order, or None when a file is missing or wrong (and then logged)."""
+    arrays = []
+    for file in spec.files:
+        try:
+            content = read(file)
+            if content is None:
+                return None
+            arrays.append(_verified(content, file, str(directory)))
+        except SourceError as error:
+            log.warning("%s: %s", spec.name, error)
+            on_wrong(directory / file.name)
+            return None
+        except OSError as error:
+            raise CamuError(f"{directory / file.name}: cannot be read ({error.strerror})") from None
+    return arrays
+
+
+def _verified(content: Bytes, file: IdxFile, origin: str) -> Bytes:
+    """The array of an IDX file, after its digest has been checked."""
+    found = hashlib.sha256(content.data).hexdigest()
+    if found != file.sha256:
+        raise SourceError(
+            f"{file.name} from {origin} is refused: expected SHA-256 {file.sha256} "
+            f"({file.total_bytes} bytes), found {found} ({content.size} bytes)"
+        )
+    return content[file.header_bytes :].reshape(file.shape)
+
+
+def _embedded_digits(spec: DatasetSpec) -> Dataset:
+    """scikit-learn's digits, scaled to 0..255, with a fixed split (the set comes without one)."""
+    from sklearn.datasets import load_digits  # deferred: only this data set needs scikit-learn
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
+    labels = bunch.target.astype(np.uint8)
+    order = derive(0, "digits-split").numpy().permutation(len(labels))
+    train, test = order[: spec.train_samples], order[spec.train_samples :]
+    return Dataset(spec, images[train], labels[train], images[test], labels[test])
