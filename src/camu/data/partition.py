@@ -245,7 +245,7 @@ def _whole(shares: Floats, total: int) -> Ints:
     """Whole numbers of at least 1 in proportion to the shares that add up to the total."""
     _at_least_one_each(len(shares), total)
     exact = 1 + (shares / shares.sum()) * (total - len(shares))
-    whole = np.floor(exact).astype(np.int64)
+    whole: Ints = np.floor(exact).astype(np.int64)
     order = np.argsort(-(exact - whole), kind="stable")
     whole[order[: total - int(whole.sum())]] += 1
     return whole

