@@ -1,0 +1,34 @@
+"""The wireless fleet: devices, path loss, fading, links, compute; from a config or a fleet file."""
+
+from camu.world.compute import (
+    batch_samples,
+    cluster_joules,
+    cluster_seconds,
+    update_joules,
+    update_samples,
+    update_seconds,
+)
+from camu.world.devices import Devices
+from camu.world.fleet_file import Fleet, read_fleet
+from camu.world.links import Links, Share, build_links, noise_watts
+from camu.world.path_loss import PathLoss
+from camu.world.world import World, build_world
+
+__all__ = [
+    "Devices",
+    "Fleet",
+    "Links",
+    "PathLoss",
+    "Share",
+    "World",
+    "batch_samples",
+    "build_links",
+    "build_world",
+    "cluster_joules",
+    "cluster_seconds",
+    "noise_watts",
+    "read_fleet",
+    "update_joules",
+    "update_samples",
+    "update_seconds",
+]

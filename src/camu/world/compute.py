@@ -1,0 +1,59 @@
+"""Time and energy that one local update costs a device and a cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.config import FleetConfig, TrainingConfig
+from camu.world.arrays import FloatArray, IntArray
+from camu.world.devices import Devices
+
+
+def batch_samples(batch: float, samples: npt.ArrayLike) -> IntArray:
+    """Samples in one mini-batch of each device.
+
+    `batch` up to 1 is a fraction of the device's own data, rounded, and at least one sample; above
+    1 it is a number of samples, as far as the device holds that many.
+    """
+    held = np.asarray(samples, dtype=np.int64)
+    wanted = np.rint(batch * held) if batch <= 1 else np.rint(np.minimum(batch, held))
+    return np.minimum(np.maximum(wanted.astype(np.int64), 1), held)
+
+
+def update_samples(devices: Devices, training: TrainingConfig) -> IntArray:
+    """Samples that each device processes in one local update: a batch, or all once (`epoch`)."""
+    if training.local_update == "epoch":
+        return devices.samples
+    return batch_samples(training.batch, devices.samples)
+
+
+def update_seconds(devices: Devices, training: TrainingConfig) -> FloatArray:
+    """Time of one local update of each device: cycles * samples / f (K,)."""
+    work = devices.cycles_per_sample * update_samples(devices, training)
+    return np.asarray(work / devices.cpu_hz, dtype=np.float64)
+
+
+def update_joules(
+    devices: Devices, fleet: FleetConfig, training: TrainingConfig, parameters: int
+) -> FloatArray:
+    """Energy of one local update of each device (K,).
+
+    `cycles`: kappa * cycles * samples * f^2. `literal`: l_k q / f_k * p_cmp as printed in P1, with
+    q the number of model parameters; the printed formula does not know how many samples are used.
+    """
+    if fleet.compute_model == "literal":
+        seconds = devices.cycles_per_sample * parameters / devices.cpu_hz
+        return np.asarray(seconds * fleet.compute_watts, dtype=np.float64)
+    work = devices.cycles_per_sample * update_samples(devices, training)
+    return np.asarray(devices.capacitance * work * devices.cpu_hz**2, dtype=np.float64)
+
+
+def cluster_seconds(seconds: FloatArray, members: npt.ArrayLike) -> float:
+    """Time of one local update of a cluster: its slowest member's."""
+    return float(seconds[np.asarray(members, dtype=np.int64)].max())
+
+
+def cluster_joules(joules: FloatArray, members: npt.ArrayLike) -> float:
+    """Energy of one local update of a cluster: the sum over its members."""
+    return float(joules[np.asarray(members, dtype=np.int64)].sum())

@@ -1,0 +1,69 @@
+"""Small-scale block fading of the uplinks: one factor per device and round, with mean 1.
+
+Each of the N_a receive antennas sees h = sqrt(line) + sqrt(1 - line) g, with g a complex standard
+normal number and line = K / (K + 1) for the Rician factor K (0 for Rayleigh). Maximum-ratio
+combining adds the branches' powers, so the factor on the mean gain is the mean of |h|^2. From one
+round to the next g follows g[t] = rho g[t-1] + sqrt(1 - rho^2) w[t], started in its stationary law.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from camu.config import RadioConfig
+from camu.seeding import derive
+from camu.world.arrays import FloatArray
+
+_State = npt.NDArray[np.complex128]
+
+
+class BlockFading:
+    """The fading of `devices` uplinks; a function of (seed, round) alone.
+
+    The fresh part w[t] comes from the stream of round t. With correlation the state of round t is
+    the recursion from round 0; the last state is kept, so that rounds asked in order cost one step
+    each, and a round asked on its own, as after a resume, repeats the same steps to the same bits.
+    """
+
+    def __init__(self, radio: RadioConfig, devices: int, seed: int) -> None:
+        self._kind = radio.fading
+        self._correlation = radio.fading_correlation
+        self._shape = (devices, radio.antennas)
+        self._seed = seed
+        # expit is K / (K + 1) without overflow, whatever the decibels.
+        decibel = radio.rician_k_db * math.log(10.0) / 10.0
+        self._line = float(expit(decibel)) if radio.fading == "rician" else 0.0
+        self._last: tuple[int, _State] | None = None
+
+    def factors(self, round_: int) -> FloatArray:
+        """The factor on each uplink's mean gain in this round (K,)."""
+        if round_ < 0:
+            raise ValueError(f"round = {round_}: rounds count from 0")
+        if self._kind == "none":
+            return np.ones(self._shape[0])
+        state = self._state(round_)
+        channel = math.sqrt(self._line) + math.sqrt(1.0 - self._line) * state
+        power = channel.real**2 + channel.imag**2
+        return np.asarray(power.mean(axis=1), dtype=np.float64)
+
+    def _state(self, round_: int) -> _State:
+        if self._correlation == 0.0:
+            return self._fresh(round_)
+        last = self._last
+        if last is None or last[0] > round_:
+            last = (0, self._fresh(0))
+        start, state = last
+        innovation = math.sqrt(1.0 - self._correlation**2)
+        for step in range(start + 1, round_ + 1):
+            state = self._correlation * state + innovation * self._fresh(step)
+        self._last = (round_, state)
+        return state
+
+    def _fresh(self, round_: int) -> _State:
+        """Complex standard normal numbers, E|w|^2 = 1, from this round's own stream."""
+        parts = derive(self._seed, "fading", round_).numpy().standard_normal((2, *self._shape))
+        return np.asarray((parts[0] + 1j * parts[1]) * math.sqrt(0.5), dtype=np.complex128)

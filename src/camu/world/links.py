@@ -1,0 +1,277 @@
+"""The radio links of a fleet: gains, SNR, fading, rates, and the cost of sending.
+
+Gains of uplinks are kept; gains between devices are computed for the block that is asked for, so
+that the K x K matrix never has to exist.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.config import RadioConfig
+from camu.errors import CamuError
+from camu.world import shannon
+from camu.world.arrays import (
+    FloatArray,
+    decibels,
+    from_decibels,
+    read_only_floats,
+)
+from camu.world.devices import Devices
+from camu.world.draws import link_normal, link_uniform
+from camu.world.fading import BlockFading
+from camu.world.path_loss import PathLoss, path_loss_model
+
+# Limits of the gain of one antenna pair: nothing is amplified on its way, and decibels and
+# transmission times stay finite however far a device is.
+LARGEST_GAIN = 1.0
+SMALLEST_GAIN = 1e-30
+LARGEST_MATRIX_DEVICES = 20_000
+
+_NOISE_DBM = {"matters": -90.0, "harsh": -80.0, "literal": -10.0}  # literal: 1e-4 W
+_THERMAL_DBM_PER_HZ = -174.0
+
+
+def noise_watts(radio: RadioConfig) -> float:
+    """Noise power over the whole band (sigma_n0^2)."""
+    if radio.noise_dbm is not None:
+        dbm = radio.noise_dbm
+    elif radio.noise == "thermal":
+        band_db = float(decibels(radio.bandwidth_hz))
+        dbm = _THERMAL_DBM_PER_HZ + band_db + radio.noise_figure_db
+    else:
+        dbm = _NOISE_DBM[radio.noise]
+    return float(from_decibels(dbm - 30.0))
+
+
+class Share(NamedTuple):
+    """What one of several simultaneous uplinks has of the band."""
+
+    bandwidth_hz: float
+    noise_watts: float
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """All links of K devices and the base station; block fading apart, they do not change."""
+
+    radio: RadioConfig
+    seed: int
+    positions: FloatArray  # (K, 3), nan where unknown
+    power_watts: FloatArray  # (K,) of the devices where no optimiser sets it
+    uplink_gain: FloatArray  # (K,) mean ||h_k||^2 after maximum-ratio combining
+    measured_snr_db: FloatArray | None = None  # (K, K) between devices
+
+    @property
+    def count(self) -> int:
+        """K, the number of devices."""
+        return len(self.uplink_gain)
+
+    @property
+    def bandwidth_hz(self) -> float:
+        """The whole band."""
+        return self.radio.bandwidth_hz
+
+    @property
+    def antennas(self) -> int:
+        """N_a, the receive antennas of the base station."""
+        return self.radio.antennas
+
+    @cached_property
+    def noise_watts(self) -> float:
+        """Noise power sigma_n0^2 over the whole band."""
+        return noise_watts(self.radio)
+
+    @cached_property
+    def _path_loss(self) -> PathLoss:
+        return path_loss_model(self.radio)
+
+    @cached_property
+    def _fading(self) -> BlockFading:
+        return BlockFading(self.radio, self.count, self.seed)
+
+    def device_gain(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> FloatArray:
+        """Mean gain |h_jk|^2 between devices, a block (len(rows), len(cols)); symmetric.
+
+        Entries of a device with itself mean nothing: they hold the value at the smallest distance.
+        """
+        first, second = _indices(rows), _indices(cols)
+        if self.measured_snr_db is not None:
+            powers = np.sqrt(self.power_watts[first][:, None] * self.power_watts[second])
+            snr = from_decibels(self.measured_snr_db[np.ix_(first, second)])
+            return np.asarray(snr * self.noise_watts / powers, dtype=np.float64)
+        here, there = self.positions[first][:, None, :], self.positions[second][None, :, :]
+        ground = np.hypot(here[..., 0] - there[..., 0], here[..., 1] - there[..., 1])
+        pairs = first[:, None], second[None, :]
+        gain = self._path_loss.gain(
+            ground,
+            np.maximum(here[..., 2], there[..., 2]),
+            np.minimum(here[..., 2], there[..., 2]),
+            lambda: link_uniform(self.seed, "sight", *pairs),
+        )
+        antenna_db = 2.0 * self.radio.device_gain_dbi
+        if self.radio.shadowing_db > 0.0:
+            shadow = link_normal(self.seed, "shadowing", *pairs)
+            return _limited(gain, antenna_db + self.radio.shadowing_db * shadow)
+        return _limited(gain, antenna_db)
+
+    def device_snr_db(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> FloatArray:
+        """SNR gamma_jk between devices in dB, a block (len(rows), len(cols)); symmetric.
+
+        Where two powers differ, a link counts with the mean in dB of its two directions, which is
+        the SNR at the geometric mean of the powers: the paper's Gamma is a symmetric matrix.
+        """
+        first, second = _indices(rows), _indices(cols)
+        if self.measured_snr_db is not None:
+            return np.asarray(self.measured_snr_db[np.ix_(first, second)], dtype=np.float64)
+        half_db = 0.5 * decibels(self.power_watts)
+        powers_db = half_db[first][:, None] + half_db[second][None, :]
+        gain_db = decibels(self.device_gain(first, second))
+        return gain_db + (powers_db - decibels(self.noise_watts))
+
+    def uplink_snr(self, power_watts: npt.ArrayLike | None = None) -> FloatArray:
+        """SNR gamma_k at the base station (K,), linear, over the whole band and without fading."""
+        power = self.power_watts if power_watts is None else np.asarray(power_watts)
+        return np.asarray(power * self.uplink_gain / self.noise_watts, dtype=np.float64)
+
+    def gamma(self) -> FloatArray:
+        """The SNR matrix Gamma of section III-A, linear; the diagonal is to the base station."""
+        if self.count > LARGEST_MATRIX_DEVICES:
+            raise CamuError(
+                f"the SNR matrix of {self.count} devices would need "
+                f"{8e-9 * self.count**2:.0f} GB; above {LARGEST_MATRIX_DEVICES} devices ask for "
+                "blocks with device_snr_db(rows, cols)"
+            )
+        everyone = np.arange(self.count)
+        matrix = from_decibels(self.device_snr_db(everyone, everyone))
+        np.fill_diagonal(matrix, self.uplink_snr())
+        return matrix
+
+    def fading(self, round_: int) -> FloatArray:
+        """Factor on each uplink's mean gain in this round (K,); rounds count from 0."""
+        return self._fading.factors(round_)
+
+    def fading_rounds(self, first: int, last: int) -> FloatArray:
+        """The factors of the rounds first ... last - 1, a row per round (R, K)."""
+        rows = [self.fading(round_) for round_ in range(first, last)]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), self.count)
+
+    def share(self, uplinks: int = 1) -> Share:
+        """Bandwidth and noise of each of `uplinks` uplinks that use the band in the same round.
+
+        TDMA: the whole band in turn. OFDMA: an equal share at once; the noise is white, so a share
+        of the band holds that share of the noise.
+        """
+        parts = uplinks if self.radio.access == "ofdma" else 1
+        return Share(self.bandwidth_hz / parts, self.noise_watts / parts)
+
+    def rate_bps(
+        self,
+        power_watts: npt.ArrayLike,
+        gain: npt.ArrayLike,
+        bandwidth_hz: npt.ArrayLike | None = None,
+    ) -> FloatArray:
+        """Shannon rate; the bandwidth defaults to the whole band, the noise is that within it."""
+        band, noise = self._band(bandwidth_hz)
+        return shannon.rate_bps(power_watts, gain, band, noise)
+
+    def transmit_seconds(
+        self,
+        bits: npt.ArrayLike,
+        power_watts: npt.ArrayLike,
+        gain: npt.ArrayLike,
+        bandwidth_hz: npt.ArrayLike | None = None,
+    ) -> FloatArray:
+        """Time to send these bits at the Shannon rate."""
+        band, noise = self._band(bandwidth_hz)
+        return shannon.transmit_seconds(bits, power_watts, gain, band, noise)
+
+    def transmit_joules(
+        self,
+        bits: npt.ArrayLike,
+        power_watts: npt.ArrayLike,
+        gain: npt.ArrayLike,
+        bandwidth_hz: npt.ArrayLike | None = None,
+    ) -> FloatArray:
+        """Energy to send these bits at the Shannon rate."""
+        band, noise = self._band(bandwidth_hz)
+        return shannon.transmit_joules(bits, power_watts, gain, band, noise)
+
+    def _band(self, bandwidth_hz: npt.ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+        whole = self.bandwidth_hz
+        band = np.asarray(whole if bandwidth_hz is None else bandwidth_hz, dtype=np.float64)
+        return band, np.asarray(self.noise_watts * (band / whole), dtype=np.float64)
+
+
+def build_links(
+    radio: RadioConfig,
+    devices: Devices,
+    base_station: FloatArray,
+    seed: int,
+    *,
+    gains: FloatArray | None = None,
+    distances_m: FloatArray | None = None,
+    snr_db: FloatArray | None = None,
+) -> Links:
+    """The links of these devices.
+
+    Measured `gains` (K,) replace the path loss of the uplinks where they are not nan;
+    `distances_m` (K,) stand for positions where those are unknown; `snr_db` (K, K) replaces all
+    path loss between devices.
+    """
+    uplink = _uplink_gain(radio, devices.positions, base_station, seed, distances_m)
+    if gains is not None:
+        uplink = np.where(np.isnan(gains), uplink, gains)
+    return Links(
+        radio=radio,
+        seed=seed,
+        positions=devices.positions,
+        power_watts=devices.power_watts,
+        uplink_gain=read_only_floats(uplink),
+        measured_snr_db=None if snr_db is None else read_only_floats(snr_db),
+    )
+
+
+def _uplink_gain(
+    radio: RadioConfig,
+    positions: FloatArray,
+    base_station: FloatArray,
+    seed: int,
+    distances_m: FloatArray | None,
+) -> FloatArray:
+    """N_a times the mean gain of one antenna (K,); nan where the place is not known."""
+    offset = positions - base_station
+    ground = np.hypot(offset[:, 0], offset[:, 1])
+    mast = np.full(len(positions), base_station[2])
+    height = positions[:, 2]
+    if distances_m is not None:  # as far as possible the device stands on the ground
+        known = ~np.isnan(distances_m)
+        drop = np.minimum(np.abs(mast), distances_m)
+        ground = np.where(known, np.sqrt(distances_m**2 - drop**2), ground)
+        height = np.where(known, mast - np.sign(mast) * drop, height)
+    everyone = np.arange(len(positions))
+    gain = path_loss_model(radio).gain(
+        ground,
+        np.maximum(mast, height),
+        np.minimum(mast, height),
+        lambda: link_uniform(seed, "sight-uplink", everyone, everyone),
+    )
+    shadow_db = np.zeros(len(positions))
+    if radio.shadowing_db > 0.0:
+        normal = link_normal(seed, "shadowing-uplink", everyone, everyone)
+        shadow_db = radio.shadowing_db * normal
+    return radio.antennas * _limited(gain, radio.bs_gain_dbi + radio.device_gain_dbi + shadow_db)
+
+
+def _limited(gain: FloatArray, extra_db: npt.ArrayLike) -> FloatArray:
+    """The gain times a factor in decibels, within the limits of a gain."""
+    return np.clip(gain * from_decibels(extra_db), SMALLEST_GAIN, LARGEST_GAIN)
+
+
+def _indices(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    return np.atleast_1d(np.asarray(values, dtype=np.int64))

@@ -1,0 +1,175 @@
+"""Path loss: the linear gain of a link from its geometry, by four interchangeable models.
+
+A model knows distances and heights only. Antenna gains, shadowing and the limits of a gain are
+added by `camu.world.links`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from camu.config import RadioConfig
+from camu.world.arrays import FloatArray, from_decibels
+
+LIGHT_M_PER_S = 299_792_458.0
+SMALLEST_DISTANCE_M = 1.0  # nearer ends count as this far apart: no model holds in the near field
+DEVICE_HEIGHT_M = 1.5  # lowest height of an antenna in 3GPP TR 38.901
+_GROUND_HEIGHT_M = 1.0  # effective environment height h_E; exact for devices below 13 m
+
+# Draws one uniform number per link. A function, so that models without line of sight never pay.
+Sight = Callable[[], FloatArray]
+
+
+class PathLoss(Protocol):
+    """What a path-loss model must offer."""
+
+    def gain(
+        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
+    ) -> FloatArray:
+        """Linear power gain from the distance on the ground and the heights of both ends.
+
+        `upper_m` is the higher end (the base station, or the higher of two devices). The arrays
+        broadcast against each other.
+        """
+        ...
+
+
+def path_loss_model(radio: RadioConfig) -> PathLoss:
+    """The model that the configuration names."""
+    match radio.path_loss:
+        case "paper":
+            return PaperPathLoss(radio.carrier_hz, radio.exponent)
+        case "log-distance":
+            return LogDistance(radio.carrier_hz, radio.exponent, radio.reference_m)
+        case "umi":
+            return UrbanMicro(radio.carrier_hz)
+        case "uma":
+            return UrbanMacro(radio.carrier_hz)
+
+
+@dataclass(frozen=True)
+class PaperPathLoss:
+    """(c / (4 pi f d))^P, the distance term of the path-loss formula of section V-A."""
+
+    carrier_hz: float
+    exponent: float
+
+    def gain(
+        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
+    ) -> FloatArray:
+        """The printed formula without the antenna gains."""
+        ratio = _wave_ratio(self.carrier_hz, _distance(ground_m, upper_m - lower_m))
+        return np.asarray(ratio**self.exponent, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class LogDistance:
+    """Free space up to the reference distance, then a power law with the exponent."""
+
+    carrier_hz: float
+    exponent: float
+    reference_m: float
+
+    def gain(
+        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
+    ) -> FloatArray:
+        """Friis' free-space gain at min(d, d0), times (d0 / d)^P beyond d0."""
+        distance = _distance(ground_m, upper_m - lower_m)
+        free_space = _wave_ratio(self.carrier_hz, np.minimum(distance, self.reference_m)) ** 2
+        beyond = np.minimum(1.0, self.reference_m / distance) ** self.exponent
+        return np.asarray(free_space * beyond, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class UrbanMicro:
+    """3GPP TR 38.901 UMi street canyon (tables 7.4.1-1 and 7.4.2-1)."""
+
+    carrier_hz: float
+
+    def gain(
+        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
+    ) -> FloatArray:
+        """The LOS or the NLOS gain of each link, as its draw decides."""
+        upper, lower = _antenna_heights(upper_m, lower_m)
+        distance = _distance(ground_m, upper - lower)
+        carrier = 20.0 * math.log10(self.carrier_hz / 1e9)
+        los_db = 32.4 + carrier + _two_slopes_db(self.carrier_hz, ground_m, upper, lower, 21.0, 9.5)
+        around_db = (
+            22.4
+            + 35.3 * np.log10(distance)
+            + 21.3 * math.log10(self.carrier_hz / 1e9)
+            - 0.3 * (lower - DEVICE_HEIGHT_M)
+        )
+        return _drawn_gain(los_db, around_db, _los_probability(ground_m, 36.0), sight)
+
+
+@dataclass(frozen=True)
+class UrbanMacro:
+    """3GPP TR 38.901 UMa (tables 7.4.1-1 and 7.4.2-1)."""
+
+    carrier_hz: float
+
+    def gain(
+        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
+    ) -> FloatArray:
+        """The LOS or the NLOS gain of each link, as its draw decides."""
+        upper, lower = _antenna_heights(upper_m, lower_m)
+        distance = _distance(ground_m, upper - lower)
+        carrier = 20.0 * math.log10(self.carrier_hz / 1e9)
+        los_db = 28.0 + carrier + _two_slopes_db(self.carrier_hz, ground_m, upper, lower, 22.0, 9.0)
+        around_db = 13.54 + 39.08 * np.log10(distance) + carrier - 0.6 * (lower - DEVICE_HEIGHT_M)
+        # Devices on upper floors see the mast more often.
+        floors = ((np.clip(lower, 13.0, 23.0) - 13.0) / 10.0) ** 1.5
+        lift = 1.0 + floors * 1.25 * (ground_m / 100.0) ** 3 * np.exp(-ground_m / 150.0)
+        return _drawn_gain(los_db, around_db, _los_probability(ground_m, 63.0) * lift, sight)
+
+
+def _distance(ground_m: FloatArray, height_m: FloatArray) -> FloatArray:
+    return np.maximum(np.hypot(ground_m, height_m), SMALLEST_DISTANCE_M)
+
+
+def _wave_ratio(carrier_hz: float, distance_m: FloatArray) -> FloatArray:
+    """c / (4 pi f d), at most 1 so that no path amplifies."""
+    return np.minimum(1.0, LIGHT_M_PER_S / (4.0 * math.pi * carrier_hz * distance_m))
+
+
+def _antenna_heights(upper_m: FloatArray, lower_m: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Both heights, at least those of a hand-held device: the formulas end there."""
+    return np.maximum(upper_m, DEVICE_HEIGHT_M), np.maximum(lower_m, DEVICE_HEIGHT_M)
+
+
+def _two_slopes_db(
+    carrier_hz: float,
+    ground_m: FloatArray,
+    upper_m: FloatArray,
+    lower_m: FloatArray,
+    slope: float,
+    bend: float,
+) -> FloatArray:
+    """Distance part of the LOS path loss: `slope` up to the breakpoint distance, 40 beyond."""
+    height = upper_m - lower_m
+    log_distance = np.log10(_distance(ground_m, height))
+    effective = (upper_m - _GROUND_HEIGHT_M) * (lower_m - _GROUND_HEIGHT_M)
+    breakpoint_m = 4.0 * effective * carrier_hz / LIGHT_M_PER_S
+    near = slope * log_distance
+    far = 40.0 * log_distance - bend * np.log10(breakpoint_m**2 + height**2)
+    return np.where(ground_m <= breakpoint_m, near, far)
+
+
+def _los_probability(ground_m: FloatArray, decay_m: float) -> FloatArray:
+    """18/d + e^(-d/decay) (1 - 18/d), and 1 up to 18 m."""
+    share = 18.0 / np.maximum(ground_m, 18.0)
+    return share + np.exp(-ground_m / decay_m) * (1.0 - share)
+
+
+def _drawn_gain(
+    los_db: FloatArray, around_db: FloatArray, probability: FloatArray, sight: Sight
+) -> FloatArray:
+    """Gain of links in sight (draw below the probability) and of the others (never better)."""
+    loss_db = np.where(sight() < probability, los_db, np.maximum(los_db, around_db))
+    return from_decibels(-loss_db)

@@ -1,0 +1,133 @@
+"""Everything that is true before learning starts: devices, their data, their links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from camu.config import Config
+from camu.seeding import derive
+from camu.world.arrays import FloatArray, IntArray, decibels, read_only_floats
+from camu.world.devices import Devices
+from camu.world.fleet_file import read_fleet
+from camu.world.links import Links, build_links
+
+PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN; warnings speak of this model unless told another
+_BITS_PER_PARAMETER = 32
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """The wireless fleet that a scheme plans for; one value, a function of (config, seed)."""
+
+    config: Config
+    seed: int
+    devices: Devices
+    links: Links
+    base_station: FloatArray  # (3,) metres
+    federation: object | None  # the devices' training data; None for a fleet file
+
+    def warnings(self, parameters: int = PAPER_MODEL_PARAMETERS) -> list[str]:
+        """What a user should know before trusting a plan in this world; empty if all is well."""
+        snr = self.links.uplink_snr()
+        found = []
+        if np.median(snr) < 1.0:
+            found.append(self._weak_uplinks(snr, parameters))
+        outage_db = self.config.radio.outage_snr_db
+        lost = 0 if outage_db is None else int((decibels(snr) < outage_db).sum())
+        if lost:
+            found.append(
+                f"{lost} of {self.devices.count} devices have a mean SNR at the base station below "
+                f"radio.outage_snr_db = {outage_db:g} dB: most of their uploads will fail"
+            )
+        return found
+
+    def _weak_uplinks(self, snr: FloatArray, parameters: int) -> str:
+        """One sentence on what the median SNR does to time and noise."""
+        middle = int(np.argsort(snr, kind="stable")[len(snr) // 2])
+        seconds = self.links.transmit_seconds(
+            _BITS_PER_PARAMETER * parameters,
+            self.devices.power_watts[middle],
+            self.links.uplink_gain[middle],
+        )
+        noise = _noise_words(self.config.radio.uplink, float(snr[middle]) ** -0.5)
+        return (
+            f"the SNR at the base station is about {float(decibels(snr[middle])):.0f} dB (noise power "
+            f"{self.links.noise_watts:.3g} W): uploading a model of {parameters} parameters takes "
+            f"about {_duration(float(seconds))} per device{noise}; "
+            "radio.noise=thermal is the noise of a real receiver"
+        )
+
+
+def build_world(config: Config, seed: int | None = None) -> World:
+    """The world of this configuration and seed (default: run.seed).
+
+    Devices stand in the configured regions, with training data dealt to them, or come from the
+    fleet file, with no training data.
+    """
+    seed = config.run.seed if seed is None else seed
+    base_station = read_only_floats(config.fleet.base_station)
+    if config.fleet.file is not None:
+        fleet = read_fleet(config.fleet.file, config.fleet.snr_file, config, seed=seed)
+        links = build_links(
+            config.radio,
+            fleet.devices,
+            base_station,
+            seed,
+            gains=fleet.gains,
+            distances_m=fleet.distances_m,
+            snr_db=fleet.snr_db,
+        )
+        return World(config, seed, fleet.devices, links, base_station, None)
+
+    from camu.data import federate  # deferred: a fleet file needs no data set
+
+    federation = federate(config.data, devices=config.fleet.devices, seed=seed)
+    devices = place_devices(config, federation.label_counts, seed)
+    links = build_links(config.radio, devices, base_station, seed)
+    return World(config, seed, devices, links, base_station, federation)
+
+
+def place_devices(config: Config, label_counts: IntArray, seed: int) -> Devices:
+    """Devices at random places of the configured regions, with CPUs drawn from the interval."""
+    fleet = config.fleet
+    count = fleet.devices
+    generator = derive(seed, "positions").numpy()
+    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
+    positions = np.concatenate(
+        [
+            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
+            for box, region in zip(boxes, fleet.regions, strict=True)
+        ]
+    )
+    everyone = np.ones(count)
+    return Devices(
+        ids=tuple(str(index) for index in range(count)),
+        positions=positions,
+        regions=tuple(r.name for r in fleet.regions for _ in range(r.devices)),
+        label_counts=label_counts,
+        cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
+        cycles_per_sample=fleet.cycles_per_sample * everyone,
+        capacitance=fleet.capacitance * everyone,
+        power_watts=fleet.power_watts * everyone,
+        max_power_watts=fleet.max_power_watts * everyone,
+        battery_joules=np.nan * everyone,
+    )
+
+
+def _noise_words(uplink: str, deviation: float) -> str:
+    """What the channel noise does to what is sent, in the words of the uplink's kind."""
+    if uplink == "digital":
+        return ""
+    what = "raw weight" if uplink == "weights" else "entry of the normalised update"
+    return f", and the noise on each {what} has a standard deviation of about {float(f'{deviation:.2g}'):g}"
+
+
+def _duration(seconds: float) -> str:
+    """A time in the largest unit that leaves a number of at least 1.5."""
+    units = (("years", 31_557_600.0), ("weeks", 604_800.0), ("days", 86_400.0), ("hours", 3_600.0))
+    for name, length in (*units, ("minutes", 60.0)):
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.0f} {name}"
+    return f"{seconds:.2g} seconds"
