@@ -162,8 +162,8 @@ class RadioConfig(_Section):
     carrier_hz: float = _field(915e6, "Carrier frequency.", "Hz", gt=0)
     bandwidth_hz: float = _field(1e6, "Bandwidth of the uplink.", "Hz", gt=0)
     antennas: int = _field(15, "Receive antennas of the base station.", "antennas", ge=1)
-    bs_gain_dbi: float = _field(5.0, "Antenna gain of the base station.", "dBi")
-    device_gain_dbi: float = _field(0.0, "Antenna gain of a device.", "dBi")
+    bs_gain_dbi: float = _field(5.0, "Antenna gain of the base station.", "dBi", ge=-100, le=100)
+    device_gain_dbi: float = _field(0.0, "Antenna gain of a device.", "dBi", ge=-100, le=100)
     path_loss: Literal["paper", "log-distance", "umi", "uma"] = _field(
         "paper",
         "`paper`: (c / 4 pi f d)^exponent; `log-distance`: free space up to the reference "
@@ -172,7 +172,7 @@ class RadioConfig(_Section):
     exponent: float = _field(3.76, "Path-loss exponent of `paper` and `log-distance`.", "1", gt=0)
     reference_m: float = _field(1.0, "Reference distance of `log-distance`.", "m", gt=0)
     shadowing_db: float = _field(
-        0.0, "Standard deviation of log-normal shadowing per link.", "dB", ge=0
+        0.0, "Standard deviation of log-normal shadowing per link.", "dB", ge=0, le=100
     )
     fading: Literal["none", "rayleigh", "rician"] = _field("none", "Small-scale block fading.")
     rician_k_db: float = _field(6.0, "Rician K factor.", "dB")
@@ -185,9 +185,9 @@ class RadioConfig(_Section):
         "`harsh` -80 dBm, `literal` 1e-4 W as printed.",
     )
     noise_dbm: float | None = _field(
-        None, "Noise power as a number; where set it replaces `noise`.", "dBm"
+        None, "Noise power as a number; where set it replaces `noise`.", "dBm", ge=-300, le=300
     )
-    noise_figure_db: float = _field(7.0, "Noise figure of the receivers.", "dB", ge=0)
+    noise_figure_db: float = _field(7.0, "Noise figure of the receivers.", "dB", ge=0, le=100)
     access: Literal["tdma", "ofdma"] = _field(
         "tdma", "Uplinks in turn over the whole band, or at once on equal shares of it."
     )

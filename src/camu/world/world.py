@@ -52,11 +52,16 @@ class World:
             self.links.uplink_gain[middle],
         )
         noise = _noise_words(self.config.radio.uplink, float(snr[middle]) ** -0.5)
+        thermal = self.config.radio.noise == "thermal" and self.config.radio.noise_dbm is None
+        remedy = (
+            "a nearer base station, more power or more antennas would help"
+            if thermal
+            else "radio.noise=thermal is the noise of a real receiver"
+        )
         return (
-            f"the SNR at the base station is about {float(decibels(snr[middle])):.0f} dB (noise power "
+            f"the SNR at the base station is about {float(decibels(snr[middle])):.0f} dB (noise "
             f"{self.links.noise_watts:.3g} W): uploading a model of {parameters} parameters takes "
-            f"about {_duration(float(seconds))} per device{noise}; "
-            "radio.noise=thermal is the noise of a real receiver"
+            f"about {_duration(float(seconds))} per device{noise}; {remedy}"
         )
 
 
@@ -121,7 +126,8 @@ def _noise_words(uplink: str, deviation: float) -> str:
     if uplink == "digital":
         return ""
     what = "raw weight" if uplink == "weights" else "entry of the normalised update"
-    return f", and the noise on each {what} has a standard deviation of about {float(f'{deviation:.2g}'):g}"
+    rounded = float(f"{deviation:.2g}")  # 3200, where .2g alone would print 3.2e+03
+    return f", and the noise on each {what} has a standard deviation of about {rounded:g}"
 
 
 def _duration(seconds: float) -> str:
