@@ -1,0 +1,311 @@
+"""P1 solved exactly: the global optimum of the relaxation, whole updates, and a certificate.
+
+The error is convex in the time on the air and the denominator concave in the updates, so their
+ratio is quasi-convex and one number describes the optimum: the price of a joule. At a low price
+the leaders burn the budget on power, at a high one the clusters get it for updates; the optimum is
+where a joule helps both alike. The relaxation searches that price; then at most one update count is
+fractional and is rounded, or the whole counts are found by branch and bound. The Lagrangian at the
+relaxation's prices is a lower bound for every feasible point, whole or not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from camu.allocation.branch import Incumbent, Tangent, branch_and_bound
+from camu.allocation.problem import (
+    Allocation,
+    Floats,
+    Integers,
+    Problem,
+    binding_constraints,
+    cheapest_updates,
+)
+from camu.allocation.transmit import Powers, Transmit
+from camu.allocation.updates import Updates
+from camu.errors import CamuError
+
+IntegerMethod = Literal["auto", "round", "branch"]
+
+# Up to here `auto` proves the whole counts; beyond, rounding alone is within one update in many.
+BRANCH_UP_TO = 64
+AUTO_STATES, BRANCH_STATES = 20_000, 2_000_000
+# Rounding errors of the sums in the certificate stay far below this share.
+CERTIFICATE_MARGIN = 1e-11
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """The optimum with fractional updates, and the lower bound that its prices prove."""
+
+    powers: Powers
+    update_joules: float  # spent on extra updates
+    position: int  # items of the menu that are bought in full
+    objective: float
+    lower_bound: float
+
+
+def solve_exact(problem: Problem, integer: IntegerMethod = "auto") -> Allocation:
+    """The certified optimum of P1.
+
+    ``round`` rounds the one fractional update count and re-optimises the powers; ``branch`` proves
+    the whole counts to 1e-9 and fails when that takes too many states; ``auto`` tries branch and
+    bound on instances of up to 64 clusters and otherwise keeps the rounded answer.
+    """
+    began = time.perf_counter()
+    problem.require_feasible()
+    transmit, updates = Transmit.of(problem), Updates.of(problem)
+    available = available_joules(problem)
+    relaxation = solve_relaxation(transmit, updates, available)
+    incumbent = _round(problem, transmit, updates, available, relaxation)
+    lower, proven = relaxation.lower_bound, False
+    if integer == "branch" or (integer == "auto" and problem.size <= BRANCH_UP_TO):
+        tangent = Tangent.of(transmit, relaxation.powers, available)
+        states = BRANCH_STATES if integer == "branch" else AUTO_STATES
+        incumbent, proven = branch_and_bound(
+            problem, transmit, available, tangent, incumbent, states
+        )
+        if proven:
+            lower = max(lower, incumbent.objective * (1 - 2e-9))
+        elif integer == "branch":
+            raise CamuError(
+                f"{problem.source}: branch and bound needs more than {states} states; "
+                'use integer="round", whose answer carries its own gap'
+            )
+    power = _within_budget(problem, transmit.power_watts(incumbent.powers), incumbent.extra)
+    objective = float(problem.objective(power, incumbent.extra))
+    return Allocation(
+        solver="exact",
+        objective=objective,
+        lower_bound=min(lower, objective),
+        energy_joules=float(problem.spent_joules(power, incumbent.extra)),
+        seconds=time.perf_counter() - began,
+        power_watts=power,
+        extra_updates=incumbent.extra,
+        shadow_price=incumbent.powers.price / float(problem.denominator(incumbent.extra)),
+        binding=binding_constraints(problem, power, incumbent.extra),
+        details={
+            "integer": "branch" if proven else "round",
+            "relaxation_objective": relaxation.objective,
+            "relaxation_lower_bound": relaxation.lower_bound,
+        },
+    )
+
+
+def available_joules(problem: Problem) -> float:
+    """The budget above its infimum: all powers near zero, one update in every cluster."""
+    base = problem.base_joules.sum() + problem.update_joules(np.zeros(problem.size)).sum()
+    return float(problem.energy_joules - base)
+
+
+def solve_relaxation(transmit: Transmit, updates: Updates, available: float) -> Relaxation:
+    """The global optimum when updates may be fractional, with its certificate."""
+    free = transmit.free
+    if free.joules + updates.total_cost <= available:
+        return _certified(transmit, updates, available, free, updates.total_cost)
+    search = _PriceSearch(transmit, updates, available)
+    powers, joules = search.run()
+    return _certified(transmit, updates, available, powers, joules)
+
+
+def relaxation_of(problem: Problem) -> Relaxation:
+    """The relaxation of a problem alone; its lower bound serves the other solvers too."""
+    problem.require_feasible()
+    return solve_relaxation(Transmit.of(problem), Updates.of(problem), available_joules(problem))
+
+
+class _PriceSearch:
+    """Bisection and secant on the logarithm of the price of a joule.
+
+    The sign of `_tilt` says where the optimum lies: negative means that a joule moved from power
+    to updates still helps, so the price must rise. It jumps where the menu changes from one item
+    to the next, so the search first isolates a break of the menu or a single item.
+    """
+
+    def __init__(self, transmit: Transmit, updates: Updates, available: float) -> None:
+        self.transmit, self.updates, self.available = transmit, updates, available
+
+    def run(self) -> tuple[Powers, float]:
+        """The powers at the best price, and the joules left for updates."""
+        low, high = self._bracket()
+        turn = 0
+        while True:
+            left, right = self._spare(low[1]), self._spare(high[1])
+            first = int(np.searchsorted(self.updates.sum_cost, left, side="right"))
+            last = int(np.searchsorted(self.updates.sum_cost, right, side="left"))
+            if first >= last:
+                return self._inside_item(low[1], high[1], first - 1)
+            if turn >= 100:  # the bracket is one double wide and the items in it cost nothing
+                return high[1], right
+            if self.updates.sum_cost[first] == self.updates.sum_cost[last - 1]:
+                return self._at_break(last - 1, low[1], high[1])
+            middle = self._between(low, high, turn)
+            powers = self.transmit.at_price(middle, high[1])
+            tilt = self._tilt(powers)
+            low, high = ((tilt, powers), high) if tilt < 0 else (low, (tilt, powers))
+            turn += 1
+
+    def _spare(self, powers: Powers) -> float:
+        return self.available - powers.joules
+
+    def _tilt(self, powers: Powers, position: int | None = None) -> float:
+        """ln(price * value / (error * rate)); its sign is that of the slope along the budget."""
+        spare = self._spare(powers)
+        if position is None:
+            if spare < 0:
+                return -math.inf
+            position = self.updates.position(spare)
+        if position >= self.updates.gain.size:
+            return math.inf
+        value = self.updates.value(spare, position)
+        if value <= 0:
+            return -math.inf
+        rate = float(self.updates.rate[position])
+        return powers.log_price + math.log(value / powers.error) - math.log(rate)
+
+    def _bracket(self) -> tuple[tuple[float, Powers], tuple[float, Powers]]:
+        powers = self.transmit.for_joules(self.available / 2)
+        if powers.log_price == -math.inf:  # power is capped: any finite price is a start
+            powers = self.transmit.at_price(self.transmit.first_guess(powers.joules))
+        near, step = (self._tilt(powers), powers), 1.0
+        rising = near[0] < 0
+        while True:
+            move = step if rising else -step
+            powers = self.transmit.at_price(near[1].log_price + move, near[1])
+            far = (self._tilt(powers), powers)
+            if (far[0] < 0) != rising:
+                return (near, far) if rising else (far, near)
+            near, step = far, 2 * step
+
+    def _between(self, low: tuple[float, Powers], high: tuple[float, Powers], turn: int) -> float:
+        """The next price: alternately by the secant and by halving."""
+        a, b = low[1].log_price, high[1].log_price
+        if turn % 2 or not (math.isfinite(low[0]) and math.isfinite(high[0])):
+            return (a + b) / 2
+        share = min(0.99, max(0.01, low[0] / (low[0] - high[0])))
+        return a + share * (b - a)
+
+    def _at_break(self, position: int, low: Powers, high: Powers) -> tuple[Powers, float]:
+        """The optimum when it sits where item ``position`` is about to begin, or in a neighbour."""
+        joules = float(self.updates.sum_cost[position])
+        powers = self.transmit.for_joules(self.available - joules, high)
+        before = self._tilt_at(powers, joules, position - 1)
+        after = self._tilt_at(powers, joules, position)
+        if before <= 0 <= after:
+            return powers, joules
+        if before > 0:
+            return self._inside_item(low, powers, position - 1)
+        return self._inside_item(powers, high, position)
+
+    def _tilt_at(self, powers: Powers, joules: float, item: int) -> float:
+        """The tilt at a break of the menu, with the rate of the item on one side of it."""
+        if item < 0:
+            return -math.inf
+        if item >= self.updates.gain.size:
+            return math.inf
+        value, rate = self.updates.value(joules, item), float(self.updates.rate[item])
+        if value <= 0 or rate == math.inf:
+            return -math.inf
+        return powers.log_price + math.log(value / powers.error) - math.log(rate)
+
+    def _inside_item(self, low: Powers, high: Powers, item: int) -> tuple[Powers, float]:
+        """The optimum within one item, where the tilt is smooth: a guarded secant."""
+        a, b = low.log_price, high.log_price
+        tilt_a, tilt_b, powers = self._tilt(low, item), self._tilt(high, item), high
+        side = 0
+        for _ in range(200):
+            if b - a <= 1e-13 * max(1.0, abs(a)):
+                break
+            share = tilt_a / (tilt_a - tilt_b) if math.isfinite(tilt_a) else 0.5
+            middle = a + (share if 0 < share < 1 else 0.5) * (b - a)
+            powers = self.transmit.at_price(middle, powers)
+            tilt = self._tilt(powers, item)
+            if abs(tilt) < 1e-13:
+                break
+            if tilt < 0:
+                a, tilt_a = middle, tilt
+                tilt_b, side = (tilt_b / 2 if side < 0 else tilt_b), -1
+            else:
+                b, tilt_b = middle, tilt
+                tilt_a, side = (tilt_a / 2 if side > 0 else tilt_a), 1
+        ends = self.updates.sum_cost[item : item + 2]
+        return powers, float(np.clip(self._spare(powers), ends[0], ends[1]))
+
+
+def _certified(
+    transmit: Transmit, updates: Updates, available: float, powers: Powers, joules: float
+) -> Relaxation:
+    """Attach the Lagrangian's lower bound to a solution of the relaxation."""
+    position = updates.position(joules)
+    tangent = Tangent.of(transmit, powers, available)
+    above, value = tangent.start + tangent.price * updates.sum_cost, updates.sum_value
+    positive = value > 0
+    lower = float((above[positive] / value[positive]).min()) if positive.any() else 0.0
+    # Where the menu starts below zero, its early part must not undercut the bound either.
+    if not positive.all() and (above - lower * value).min() < 0:
+        lower = 0.0
+    return Relaxation(
+        powers=powers,
+        update_joules=joules,
+        position=position,
+        objective=powers.error / updates.value(joules, position),
+        lower_bound=max(0.0, lower) * (1 - CERTIFICATE_MARGIN),
+    )
+
+
+def _round(
+    problem: Problem,
+    transmit: Transmit,
+    updates: Updates,
+    available: float,
+    relaxation: Relaxation,
+) -> Incumbent:
+    """The better of both roundings of the fractional count, with powers of its own."""
+    position = relaxation.position
+    options = [updates.counts(problem.size, position)]
+    if position < updates.gain.size and relaxation.update_joules > updates.sum_cost[position]:
+        left = relaxation.update_joules - float(updates.sum_cost[position])
+        units = int(left / float(updates.cost[position]))
+        for partial in (units, units + 1):
+            if 0 < partial <= updates.count[position]:
+                options.append(updates.counts(problem.size, position, partial))
+    if updates.sum_value[0] <= 0:
+        options.append(cheapest_updates(problem))
+    solved = [_solve_powers(problem, transmit, available, extra, relaxation) for extra in options]
+    found = [incumbent for incumbent in solved if incumbent is not None]
+    if not found:
+        raise CamuError(f"{problem.source}: no whole update counts fit the budget")
+    return min(found, key=lambda incumbent: incumbent.objective)
+
+
+def _solve_powers(
+    problem: Problem,
+    transmit: Transmit,
+    available: float,
+    extra: Integers,
+    relaxation: Relaxation,
+) -> Incumbent | None:
+    left = available - float((problem.compute_joules * extra).sum())
+    value = float(problem.denominator(extra))
+    # The infimum of the powers' energy is not attained: a budget at it buys nothing.
+    if left <= 1e-15 * problem.energy_joules or value <= 0:
+        return None
+    powers = transmit.for_joules(left, relaxation.powers)
+    return Incumbent(extra, powers, powers.error / value)
+
+
+def _within_budget(problem: Problem, power_watts: Floats, extra: Integers) -> Floats:
+    """The same powers, lowered by the few units in the last place that rounding put on top."""
+    shrink, limit = 1e-14, problem.energy_joules
+    power, total = power_watts, problem.max_total_power_watts
+    while float(problem.spent_joules(power, extra)) > limit or (
+        total is not None and float((power**problem.exponent).sum()) > total
+    ):
+        power = power_watts * (1 - shrink)
+        shrink *= 2
+    return np.minimum(power, problem.max_power_watts)

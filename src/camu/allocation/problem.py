@@ -1,0 +1,491 @@
+"""Problem P1 as data: how much power and how many local updates each cluster gets from one budget.
+
+The problem of section IV of the paper, with every reading as a field:
+
+    minimise   sum_c G_c^2 noise / (p_c^a gain_c)  /  sum_c (beta_c N_c - penalty_c N_c^2)
+    subject to sum_c [ p_c payload / (B_c log2(1 + p_c gain_c / noise)) + compute_c N_c ] <= energy,
+               0 < p_c <= max_power,  sum_c p_c^a <= max_total_power,
+               N_c = 1 + S_c n_c,  n_c in {0 ... n_max,c}
+
+with a = 1 (``power``: p is a power in watts everywhere) or a = 2 (``amplitude``: as printed). The
+denominator is 1 - A: with no penalty it is Theorem 1's, with a penalty the corrected bound's (see
+``camu.bound``). A `Problem` can be printed, saved and solved alone; an `Allocation` is its answer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Decimal
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from camu.errors import CamuError, InputError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+PowerLaw = Literal["power", "amplitude"]
+
+POWER_LAWS = ("power", "amplitude")
+# At the infimum of the energy every power is zero and the objective infinite, so a budget must
+# lie above it; one part in 10^9 is the smallest margin at which doubles still resolve the powers.
+BUDGET_MARGIN = 1e-9
+LARGEST, SMALLEST, MAX_EXTRA = 1e30, 1e-30, 1_000_000
+
+_REQUIRED_CLUSTER_KEYS = (
+    "weight",
+    "gain",
+    "descent",
+    "compute_joules",
+    "bandwidth_hz",
+    "multi_update",
+    "max_extra_updates",
+)
+_CLUSTER_KEYS = (*_REQUIRED_CLUSTER_KEYS, "penalty", "compute_seconds")
+_REQUIRED_KEYS = ("clusters", "noise_watts", "payload_bits", "energy_joules", "max_power_watts")
+_KEYS = (*_REQUIRED_KEYS, "max_total_power_watts", "power_law", "first_update_free")
+# What a number may be, by key: (whether zero is fine, whether a negative number is fine).
+_SIGNS: dict[str, tuple[bool, bool]] = {
+    "weight": (True, False),
+    "gain": (False, False),
+    "descent": (True, True),
+    "compute_joules": (True, False),
+    "bandwidth_hz": (False, False),
+    "penalty": (True, False),
+    "compute_seconds": (False, False),
+    "noise_watts": (False, False),
+    "payload_bits": (False, False),
+    "energy_joules": (False, False),
+    "max_power_watts": (False, False),
+    "max_total_power_watts": (False, False),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One instance of P1. Arrays have one entry per cluster; methods accept batches (..., C)."""
+
+    weight: Floats  # G_c, the aggregation weight
+    gain: Floats  # ||h_c||^2 of the leader's uplink
+    descent: Floats  # beta_c, what one local update adds to 1 - A
+    compute_joules: Floats  # of one local update of the whole cluster
+    bandwidth_hz: Floats  # B_c
+    multi_update: NDArray[np.bool_]  # S_c
+    max_extra_updates: Integers  # n_max,c
+    noise_watts: float
+    payload_bits: float
+    energy_joules: float  # E_total, the budget of one round
+    max_power_watts: float  # per leader
+    max_total_power_watts: float | None = None  # on sum_c p_c^a
+    power_law: PowerLaw = "power"
+    first_update_free: bool = False  # the energy as printed counts n_c in place of N_c
+    penalty: Floats = field(default_factory=lambda: np.zeros(1))  # of N_c^2; 0 is Theorem 1
+    compute_seconds: Floats | None = None  # of one local update; only the latency solver asks
+    source: str = "problem"  # named in error messages
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays and refuse every value that P1 gives no meaning."""
+        size = np.asarray(self.weight).size
+        for name in _CLUSTER_KEYS:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            dtype = {"multi_update": np.bool_, "max_extra_updates": np.int64}.get(name, np.float64)
+            array: NDArray[Any] = np.array(value, dtype=dtype)
+            if name == "penalty" and array.size == 1:
+                array = np.full(size, array.item())
+            if array.shape != (size,):
+                raise InputError(
+                    f"{self.source}: {name} has shape {array.shape}, but there are {size} weights; "
+                    "give one number per cluster"
+                )
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        _check_values(self)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Problem:
+        """Read PROBLEM.json; every mistake in it becomes one sentence that names the key."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+        try:
+            document = json.loads(text, object_pairs_hook=_no_duplicates)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: is not a JSON document: {error}") from error
+        return cls.from_dict(document, str(path))
+
+    @classmethod
+    def from_dict(cls, document: object, source: str = "problem") -> Problem:
+        """Build the problem from the parsed document of PROBLEM.json."""
+        top = _check_keys(document, _KEYS, _REQUIRED_KEYS, source, "the document")
+        clusters = top["clusters"]
+        if not isinstance(clusters, list) or not clusters:
+            raise InputError(f"{source}: clusters must be a list with at least one cluster")
+        columns: dict[str, list[Any]] = {name: [] for name in _CLUSTER_KEYS}
+        for index, cluster in enumerate(clusters):
+            place = f"clusters[{index}]"
+            entry = _check_keys(cluster, _CLUSTER_KEYS, _REQUIRED_CLUSTER_KEYS, source, place)
+            for name in _CLUSTER_KEYS:
+                if name in entry:
+                    columns[name].append(_read_value(entry[name], name, f"{place}.{name}", source))
+                elif name == "penalty":
+                    columns[name].append(0.0)
+        seconds = columns.pop("compute_seconds")
+        if seconds and len(seconds) != len(clusters):
+            raise InputError(
+                f"{source}: compute_seconds is given for {len(seconds)} of {len(clusters)} "
+                "clusters; give it for all or for none"
+            )
+        total = top.get("max_total_power_watts")
+        values: dict[str, Any] = {name: np.array(column) for name, column in columns.items()}
+        for name in _REQUIRED_KEYS[1:]:
+            values[name] = _read_value(top[name], name, name, source)
+        free = top.get("first_update_free", False)
+        return cls(
+            **values,
+            max_total_power_watts=None
+            if total is None
+            else _read_value(total, "max_total_power_watts", "max_total_power_watts", source),
+            power_law=_read_power_law(top.get("power_law", "power"), source),
+            first_update_free=_read_boolean(free, "first_update_free", source),
+            compute_seconds=np.array(seconds) if seconds else None,
+            source=source,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of PROBLEM.json; `from_dict` gives the same problem back."""
+        names = [n for n in _CLUSTER_KEYS if getattr(self, n) is not None]
+        if not self.penalty.any():
+            names.remove("penalty")
+        columns = {name: getattr(self, name).tolist() for name in names}
+        return {
+            "clusters": [{name: columns[name][c] for name in names} for c in range(self.size)],
+            **{name: getattr(self, name) for name in _KEYS if name != "clusters"},
+        }
+
+    @property
+    def size(self) -> int:
+        """The number of clusters, C."""
+        return int(self.weight.size)
+
+    @property
+    def exponent(self) -> int:
+        """The exponent a of the power in the noise term."""
+        return 1 if self.power_law == "power" else 2
+
+    @cached_property
+    def extra_limit(self) -> Integers:
+        """The largest n_c that still means something: 0 where S_c = 0."""
+        return np.where(self.multi_update, self.max_extra_updates, 0).astype(np.int64)
+
+    @cached_property
+    def snr_per_watt(self) -> Floats:
+        """gamma_c / p_c."""
+        return self.gain / self.noise_watts
+
+    @cached_property
+    def base_joules(self) -> Floats:
+        """The infimum of each leader's transmission energy, approached as its power goes to 0."""
+        return self.payload_bits * math.log(2) / (self.bandwidth_hz * self.snr_per_watt)
+
+    def error(self, power_watts: ArrayLike) -> Floats:
+        """The noise term sum_c G_c^2 noise / (p_c^a gain_c)."""
+        power = np.asarray(power_watts, dtype=np.float64)
+        terms = self.weight**2 / (power**self.exponent * self.snr_per_watt)
+        return np.asarray(terms.sum(axis=-1))
+
+    def denominator(self, extra_updates: ArrayLike) -> Floats:
+        """1 - A, that is sum_c (beta_c N_c - penalty_c N_c^2)."""
+        updates = 1.0 + np.asarray(extra_updates, dtype=np.float64)
+        return np.asarray((self.descent * updates - self.penalty * updates**2).sum(axis=-1))
+
+    def objective(self, power_watts: ArrayLike, extra_updates: ArrayLike) -> Floats:
+        """GAP in the limit of many rounds; infinite where the denominator is not positive."""
+        below = self.denominator(extra_updates)
+        safe = np.where(below > 0, below, 1.0)
+        return np.where(below > 0, self.error(power_watts) / safe, np.inf)
+
+    def transmit_seconds(self, power_watts: ArrayLike) -> Floats:
+        """Each leader's time on the air at the Shannon rate."""
+        power = np.asarray(power_watts, dtype=np.float64)
+        nats = np.log1p(power * self.snr_per_watt)
+        return np.asarray(self.payload_bits * math.log(2) / (self.bandwidth_hz * nats))
+
+    def transmit_joules(self, power_watts: ArrayLike) -> Floats:
+        """Each leader's transmission energy, p_c times its time on the air."""
+        return np.asarray(power_watts, dtype=np.float64) * self.transmit_seconds(power_watts)
+
+    def update_joules(self, extra_updates: ArrayLike) -> Floats:
+        """Each cluster's computing energy for its N_c local updates."""
+        counted = np.asarray(extra_updates, dtype=np.float64) + (not self.first_update_free)
+        return np.asarray(self.compute_joules * counted)
+
+    def spent_joules(self, power_watts: ArrayLike, extra_updates: ArrayLike) -> Floats:
+        """The left-hand side of the energy constraint."""
+        each = self.transmit_joules(power_watts) + self.update_joules(extra_updates)
+        return np.asarray(each.sum(axis=-1))
+
+    def violations(
+        self, power_watts: ArrayLike, extra_updates: ArrayLike, tolerance: float = 1e-9
+    ) -> list[str]:
+        """One sentence per constraint that a point breaks by more than a share."""
+        power, extra = np.asarray(power_watts, dtype=np.float64), np.asarray(extra_updates)
+        found = []
+        if not (power > 0).all():
+            found.append("a power is not positive")
+        elif (spent := float(self.spent_joules(power, extra))) > self.energy_joules * (
+            1 + tolerance
+        ):
+            found.append(f"energy {spent:.6g} J exceeds {self.energy_joules:.6g} J")
+        if (power > self.max_power_watts * (1 + tolerance)).any():
+            found.append(f"a power exceeds {self.max_power_watts:.6g} W")
+        total = self.max_total_power_watts
+        if total is not None and (power**self.exponent).sum() > total * (1 + tolerance):
+            found.append(f"the powers' total exceeds {total:.6g}")
+        if (extra < 0).any() or (extra > self.extra_limit).any() or (extra % 1 != 0).any():
+            found.append("an extra update count is outside its range or no integer")
+        if not self.denominator(extra) > 0:
+            found.append("the denominator 1 - A is not positive")
+        return found
+
+    @cached_property
+    def smallest_budget_joules(self) -> float:
+        """The smallest budget that the solvers accept.
+
+        The energy's infimum (all powers near zero, the cheapest updates that keep 1 - A positive)
+        plus one part in 10^9, because the infimum itself is not attained.
+        """
+        infimum = float(self.base_joules.sum() + self.update_joules(cheapest_updates(self)).sum())
+        return infimum * (1 + BUDGET_MARGIN)
+
+    def require_feasible(self) -> None:
+        """Raise the error that a user sees when the budget is too small."""
+        if self.energy_joules < self.smallest_budget_joules:
+            raise CamuError(
+                f"{self.source}: a budget of {self.energy_joules:.10g} J is too small: "
+                f"the smallest that would do is {round_up(self.smallest_budget_joules)} J "
+                "(energy_joules)"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """An answer to P1: powers and extra updates, with what is proven about them."""
+
+    solver: str
+    objective: float
+    lower_bound: float  # no feasible point is better than this
+    energy_joules: float  # spent
+    seconds: float  # wall time of the solver
+    power_watts: Floats
+    extra_updates: Integers
+    shadow_price: float = 0.0  # how much the objective falls per extra joule
+    binding: tuple[str, ...] = ()  # the keys of the constraints that hold with equality
+    details: Mapping[str, Any] = field(default_factory=dict)  # what only this solver can say
+
+    @property
+    def gap(self) -> float:
+        """The share of the objective that a better answer could still save."""
+        return max(0.0, 1.0 - self.lower_bound / self.objective)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as `camu allocate --json` prints it."""
+        return {
+            "solver": self.solver,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "energy_joules": self.energy_joules,
+            "seconds": self.seconds,
+            "shadow_price": self.shadow_price,
+            "binding": list(self.binding),
+            **self.details,
+            "clusters": [
+                {"power_watts": power, "extra_updates": extra}
+                for power, extra in zip(
+                    self.power_watts.tolist(), self.extra_updates.tolist(), strict=True
+                )
+            ],
+        }
+
+
+def binding_constraints(
+    problem: Problem, power_watts: Floats, extra_updates: Integers, tolerance: float = 1e-6
+) -> tuple[str, ...]:
+    """The keys of the constraints that a feasible point meets with equality."""
+    spent, names = float(problem.spent_joules(power_watts, extra_updates)), []
+    if spent >= problem.energy_joules * (1 - tolerance):
+        names.append("energy_joules")
+    if (power_watts >= problem.max_power_watts * (1 - tolerance)).any():
+        names.append("max_power_watts")
+    total = problem.max_total_power_watts
+    if total is not None and (power_watts**problem.exponent).sum() >= total * (1 - tolerance):
+        names.append("max_total_power_watts")
+    if ((extra_updates == problem.extra_limit) & (problem.extra_limit > 0)).any():
+        names.append("max_extra_updates")
+    return tuple(names)
+
+
+def cheapest_updates(problem: Problem) -> Integers:
+    """The fewest joules' worth of extra updates that make 1 - A positive; usually none at all.
+
+    Only when the first updates together do harm must extra ones be bought; then the best descent
+    per joule is bought first, one update at a time.
+    """
+    extra = np.zeros(problem.size, dtype=np.int64)
+    total = float(problem.denominator(extra))
+    queue: list[tuple[float, int]] = []
+
+    def offer(c: int) -> None:
+        if extra[c] < problem.extra_limit[c] and (gain := step(c)) > 0:
+            heapq.heappush(queue, (float(problem.compute_joules[c]) / gain, c))
+
+    def step(c: int) -> float:
+        return float(problem.descent[c] - problem.penalty[c] * (2 * extra[c] + 3))
+
+    if total <= 0:
+        for c in range(problem.size):
+            offer(c)
+    while total <= 0:
+        if not queue:
+            raise InputError(
+                f"{problem.source}: sum_c (descent N_c - penalty N_c^2) is not positive for any "
+                "allowed updates, so no allocation converges; give larger clusters[].descent"
+            )
+        _, c = heapq.heappop(queue)
+        total += step(c)
+        extra[c] += 1
+        offer(c)
+    return extra
+
+
+def round_up(value: float, digits: int = 10) -> str:
+    """The number in so many digits, never smaller than it is, so that it can be typed back in."""
+    exact = Decimal(value)
+    step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{float(exact.quantize(step, rounding=ROUND_CEILING)):.{digits}g}"
+
+
+def _check_values(problem: Problem) -> None:
+    source = problem.source
+    if problem.size == 0:
+        raise InputError(f"{source}: clusters must be a list with at least one cluster")
+    _read_power_law(problem.power_law, source)
+    for name, (zero, negative) in _SIGNS.items():
+        value = getattr(problem, name)
+        if value is None:
+            continue
+        array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+        size = np.abs(array)
+        good = np.isfinite(array) & (size <= LARGEST) & ((size >= SMALLEST) | zero)
+        good &= negative | (array >= 0)
+        if not good.all():
+            index = int(np.argmin(good))
+            place = f"clusters[{index}].{name}" if name in _CLUSTER_KEYS else name
+            raise InputError(f"{source}: {place} is {array[index]:g}; {_accepted(name)}")
+    extra = problem.max_extra_updates
+    if ((extra < 0) | (extra > MAX_EXTRA)).any():
+        index = int(np.argmax((extra < 0) | (extra > MAX_EXTRA)))
+        place = f"clusters[{index}].max_extra_updates"
+        raise InputError(f"{source}: {place} is {extra[index]}; {_accepted('max_extra_updates')}")
+    if not problem.weight.any():
+        raise InputError(f"{source}: every clusters[].weight is 0; at least one must be positive")
+    _check_scale(problem)
+
+
+def _check_scale(problem: Problem) -> None:
+    """Refuse numbers that are fine alone and beyond any radio together."""
+    with np.errstate(over="ignore", under="ignore"):
+        snr, base = problem.max_power_watts * problem.snr_per_watt, problem.base_joules
+    strange = ~((snr > 1e-30) & (snr < 1e30) & (base > 1e-60) & (base < 1e60))
+    if strange.any():
+        index = int(np.argmax(strange))
+        raise InputError(
+            f"{problem.source}: clusters[{index}].gain gives a signal-to-noise ratio of "
+            f"{snr[index]:.3g} at max_power_watts; gain, noise_watts, bandwidth_hz and "
+            "payload_bits must give one between 1e-30 and 1e30"
+        )
+
+
+def _accepted(name: str) -> str:
+    if name == "max_extra_updates":
+        return f"it must be an integer from 0 to {MAX_EXTRA}"
+    zero, negative = _SIGNS[name]
+    kind = "number" if negative else "number that is not negative" if zero else "positive number"
+    return f"it must be a finite {kind} of at most {LARGEST:g}"
+
+
+def _check_keys(
+    value: object, known: tuple[str, ...], required: tuple[str, ...], source: str, place: str
+) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{source}: {place} must be an object with {', '.join(required)}")
+    prefix = "" if place == "the document" else f"{place}."
+    for key in value:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
+            raise InputError(f"{source}: {prefix}{key} is not a known key; {hint}")
+    for key in required:
+        if key not in value:
+            raise InputError(f"{source}: {prefix}{key} is missing; {_describe(key)}")
+    return value
+
+
+def _describe(key: str) -> str:
+    if key == "clusters":
+        return "it must be a list with at least one cluster"
+    return "it must be true or false" if key == "multi_update" else _accepted(key)
+
+
+def _read_value(value: object, name: str, place: str, source: str) -> Any:
+    """One entry of the document as a number or a boolean; its size is checked later."""
+    if name == "multi_update":
+        return _read_boolean(value, place, source)
+    whole = name == "max_extra_updates"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise InputError(f"{source}: {place} is {_shown(value)}; {_accepted(name)}")
+    # numpy has no larger integer, a double no larger number.
+    if isinstance(value, int) and abs(value) > (10**18 if whole else 10**300):
+        raise InputError(f"{source}: {place} is too large; {_accepted(name)}")
+    return value if whole else float(value)
+
+
+def _read_boolean(value: object, place: str, source: str) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{source}: {place} is {_shown(value)}; it must be true or false")
+    return value
+
+
+def _read_power_law(value: object, source: str) -> PowerLaw:
+    if value == "power":
+        return "power"
+    if value == "amplitude":
+        return "amplitude"
+    raise InputError(f'{source}: power_law is {_shown(value)}; it must be "power" or "amplitude"')
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice} occurs twice in one object")
+    return document
