@@ -1,0 +1,129 @@
+"""Random instances of P1 and slow, independent ways to solve them, for the tests beside."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from camu.allocation.problem import Problem
+from camu.seeding import derive
+
+Floats = NDArray[np.float64]
+
+
+def random_problem(
+    index: int,
+    clusters: int | None = None,
+    max_extra: int = 3,
+    total_cap: bool = False,
+    penalty: bool = False,
+    tightness: float | None = None,
+) -> Problem:
+    """A problem with the paper's orders of magnitude; the index decides everything."""
+    rng = derive(7, "allocation-instance", index).numpy()
+    size = clusters or int(rng.integers(1, 5))
+    weight = rng.dirichlet(np.full(size, 3.0))
+    descent = 0.01 * weight * rng.uniform(0.5, 1.5, size)
+    # Now and then a cluster whose updates do harm, as Theorem 1's A allows.
+    descent = np.where((rng.random(size) < 0.1) & (size > 2), -0.1 * descent, descent)
+    values: dict[str, Any] = {
+        "weight": weight,
+        "gain": 10 ** rng.normal(-10.7, 0.4, size),
+        "descent": descent,
+        "compute_joules": rng.uniform(0.05, 1.0, size),
+        "bandwidth_hz": rng.choice([5e5, 1e6, 2e6], size),
+        "multi_update": rng.random(size) < 0.85,
+        "max_extra_updates": rng.integers(0, max_extra + 1, size),
+        "noise_watts": float(rng.choice([1e-12, 2e-14])),
+        "payload_bits": 700_160.0,
+        "max_power_watts": float(rng.choice([0.5, 1.0, 4.0])),
+        "power_law": "power" if index % 2 else "amplitude",
+        "first_update_free": bool(rng.random() < 0.2),
+        "penalty": np.abs(descent) * rng.uniform(0, 0.2, size) if penalty else np.zeros(size),
+    }
+    if total_cap:
+        values["max_total_power_watts"] = float(rng.uniform(0.1, 0.8) * size)
+    probe = Problem(**values, energy_joules=1e6)
+    small = probe.smallest_budget_joules
+    large = float(probe.spent_joules(np.full(size, 0.5), probe.extra_limit))
+    share = rng.choice([1e-3, 0.03, 0.2, 0.5, 0.8, 1.0, 1.5, 4.0])
+    share = share if tightness is None else tightness
+    return Problem(**values, energy_joules=float(small + share * (large - small)))
+
+
+def every_update(problem: Problem) -> NDArray[np.int64]:
+    """All whole update counts, one row each."""
+    ranges = [range(int(limit) + 1) for limit in problem.extra_limit]
+    return np.array(list(itertools.product(*ranges)), dtype=np.int64)
+
+
+def least_error(problem: Problem, budgets: Floats) -> Floats:
+    """The least noise term for each transmission budget, by two nested bisections over powers.
+
+    For a price of energy, each power is found by halving an interval of ln(p) until the slope of
+    error + price * energy changes sign; the price is found by halving until the budget is met.
+    """
+    a, cap = problem.exponent, np.log(problem.max_power_watts)
+
+    def powers(log_price: Floats) -> Floats:
+        low = np.full((budgets.size, problem.size), cap - 60.0)
+        high = np.full_like(low, cap)
+        for _ in range(50):
+            middle = (low + high) / 2
+            p = np.exp(middle)
+            nats = np.log1p(p * problem.snr_per_watt)
+            rate = problem.bandwidth_hz * nats / np.log(2)
+            grow = 1 - p * problem.snr_per_watt / ((1 + p * problem.snr_per_watt) * nats)
+            push = np.exp(log_price)[:, None] * problem.payload_bits / rate * grow
+            pull = a * problem.weight**2 / (p ** (a + 1) * problem.snr_per_watt)
+            up = pull > push
+            low, high = np.where(up, middle, low), np.where(up, high, middle)
+        return np.exp(high)
+
+    low, high = np.full(budgets.size, -60.0), np.full(budgets.size, 60.0)
+    for _ in range(50):
+        middle = (low + high) / 2
+        over = problem.transmit_joules(powers(middle)).sum(axis=-1) > budgets
+        low, high = np.where(over, middle, low), np.where(over, high, middle)
+    return problem.error(powers(high))
+
+
+def brute_force(problem: Problem) -> float:
+    """The optimum without a total cap: every whole count, each with its best powers."""
+    extra = every_update(problem)
+    left = problem.energy_joules - problem.update_joules(extra).sum(axis=-1)
+    below = problem.denominator(extra)
+    usable = (left > problem.base_joules.sum() * (1 + 1e-12)) & (below > 0)
+    return float((least_error(problem, left[usable]) / below[usable]).min())
+
+
+def slsqp(problem: Problem, extra: NDArray[np.int64]) -> float | None:
+    """The best objective for given counts by scipy's SLSQP in ln(p), with every cap."""
+    left = float(problem.energy_joules - problem.update_joules(extra).sum())
+    below = float(problem.denominator(extra))
+    if left <= problem.base_joules.sum() * (1 + 1e-6) or below <= 0:
+        return None
+    cap, total = np.log(problem.max_power_watts), problem.max_total_power_watts
+    start = np.full(problem.size, cap)
+    while problem.transmit_joules(np.exp(start)).sum() > left or (
+        total is not None and (np.exp(start) ** problem.exponent).sum() > total
+    ):
+        start = start - 0.1
+    limits = [{"type": "ineq", "fun": lambda u: left - problem.transmit_joules(np.exp(u)).sum()}]
+    if total is not None:
+        limits.append(
+            {"type": "ineq", "fun": lambda u: total - (np.exp(u) ** problem.exponent).sum()}
+        )
+    answer = minimize(
+        lambda u: float(np.log(problem.error(np.exp(u)))),
+        start,
+        method="SLSQP",
+        bounds=[(cap - 40, cap)] * problem.size,
+        constraints=limits,
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    return float(np.exp(answer.fun)) / below

@@ -1,0 +1,147 @@
+import time
+
+import numpy as np
+import pytest
+from allocation_instances import brute_force, every_update, random_problem, slsqp
+
+from camu.allocation.exact import relaxation_of, solve_exact
+from camu.allocation.problem import Problem
+from camu.errors import CamuError
+
+
+def check(problem, answer, optimum):
+    assert answer.objective == pytest.approx(optimum, rel=1e-6)
+    assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
+    assert answer.objective == problem.objective(answer.power_watts, answer.extra_updates)
+    assert answer.lower_bound <= optimum * (1 + 1e-9)
+    relaxed = relaxation_of(problem)
+    assert relaxed.lower_bound <= optimum * (1 + 1e-9)
+    assert 0 <= 1 - relaxed.lower_bound / relaxed.objective < 1e-6
+    rounded = solve_exact(problem, "round")
+    assert rounded.lower_bound <= optimum * (1 + 1e-9)
+    assert optimum * (1 - 1e-9) <= rounded.objective
+    assert problem.violations(rounded.power_watts, rounded.extra_updates, tolerance=0.0) == []
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_branch_and_bound_equals_brute_force(block):
+    for index in range(25 * block, 25 * block + 25):
+        problem = random_problem(index, penalty=index % 4 >= 2)
+        answer = solve_exact(problem, "branch")
+        check(problem, answer, brute_force(problem))
+        assert answer.gap < 1e-6
+
+
+@pytest.mark.parametrize("total_cap", [False, True])
+def test_the_optimum_equals_slsqp_over_every_count(total_cap):
+    for index in range(1000, 1012):
+        problem = random_problem(
+            index, clusters=3, max_extra=2, total_cap=total_cap, penalty=index % 4 >= 2
+        )
+        values = [slsqp(problem, extra) for extra in every_update(problem)]
+        check(problem, solve_exact(problem), min(v for v in values if v is not None))
+
+
+def test_the_relaxation_is_certified_on_larger_instances_with_every_cap():
+    for index in range(40):
+        problem = random_problem(2000 + index, 30, 4, index % 3 == 0, index % 4 >= 2)
+        relaxed = relaxation_of(problem)
+        assert 0 <= 1 - relaxed.lower_bound / relaxed.objective < 1e-6
+        answer = solve_exact(problem)
+        assert answer.lower_bound <= answer.objective
+        assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
+
+
+def test_a_loose_budget_leaves_the_caps_alone_binding():
+    problem = random_problem(3, clusters=4, tightness=1e3)
+    answer = solve_exact(problem)
+    assert np.allclose(answer.power_watts, problem.max_power_watts)
+    useful = problem.descent > 0
+    assert (answer.extra_updates == np.where(useful, problem.extra_limit, 0)).all()
+    assert answer.shadow_price == 0
+    assert "energy_joules" not in answer.binding
+
+
+def test_harmful_updates_are_never_bought():
+    problem = random_problem(5, clusters=4, max_extra=3, tightness=3.0)
+    values = problem.to_dict()
+    for cluster in values["clusters"]:
+        cluster["max_extra_updates"], cluster["multi_update"] = 3, True
+    values["clusters"][1]["descent"] = -1e-4
+    assert solve_exact(Problem.from_dict(values)).extra_updates[1] == 0
+
+
+def test_the_shadow_price_is_the_slope_of_the_optimum():
+    for index in (11, 12, 13, 14):
+        problem = random_problem(index, clusters=4, max_extra=0, tightness=0.3)
+        step = 1e-5 * problem.energy_joules
+        around = []
+        for sign in (-1, 1):
+            document = problem.to_dict()
+            document["energy_joules"] += sign * step
+            around.append(solve_exact(Problem.from_dict(document)).objective)
+        slope = (around[0] - around[1]) / (2 * step)
+        assert solve_exact(problem).shadow_price == pytest.approx(slope, rel=1e-4)
+
+
+def test_a_large_instance_takes_seconds_at_most():
+    problem = random_problem(1, clusters=100_000, max_extra=4, tightness=0.4)
+    began = time.perf_counter()
+    answer = solve_exact(problem)
+    assert time.perf_counter() - began < 6  # 0.4 s alone on one core; machines are shared
+    assert answer.gap < 1e-6
+    assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
+
+
+def test_ten_clusters_take_milliseconds():
+    times = [solve_exact(random_problem(3000 + i, 10, 4)).seconds for i in range(20)]
+    assert float(np.median(times)) < 0.02
+
+
+def test_an_infeasible_budget_names_one_that_works():
+    for index in range(30):
+        document = random_problem(index, penalty=index % 4 >= 2).to_dict()
+        document["energy_joules"] = 1e-9
+        with pytest.raises(CamuError, match="the smallest that would do is") as caught:
+            solve_exact(Problem.from_dict(document))
+        assert caught.value.exit_code == 1
+        named = float(str(caught.value).split("would do is ")[1].split(" J")[0])
+        document["energy_joules"] = named
+        problem = Problem.from_dict(document)
+        answer = solve_exact(problem)
+        assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
+        assert np.isfinite(answer.objective)
+        document["energy_joules"] = named * (1 - 3e-9)
+        with pytest.raises(CamuError, match="too small"):
+            solve_exact(Problem.from_dict(document))
+
+
+def test_extra_updates_can_be_what_makes_the_denominator_positive():
+    document = random_problem(9, clusters=3, tightness=2.0).to_dict()
+    for cluster, descent in zip(document["clusters"], (-0.01, 0.004, 0.005), strict=True):
+        cluster.update(descent=descent, multi_update=True, max_extra_updates=3)
+        cluster.pop("penalty", None)
+    problem = Problem.from_dict(document)
+    assert problem.denominator(np.zeros(3)) < 0
+    check(problem, solve_exact(problem, "branch"), brute_force(problem))
+
+
+def test_clusters_without_weight_or_cost_are_solved():
+    document = random_problem(21, clusters=4, tightness=0.3).to_dict()
+    document["clusters"][0]["weight"] = 0.0
+    document["clusters"][1]["compute_joules"] = 0.0
+    document["clusters"][1].update(multi_update=True, max_extra_updates=3, descent=0.01)
+    problem = Problem.from_dict(document)
+    answer = solve_exact(problem)
+    assert answer.extra_updates[1] == 3
+    assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
+    assert answer.gap < 1e-6
+
+
+def test_identical_clusters_do_not_explode_branch_and_bound():
+    document = random_problem(1, clusters=1, tightness=0.5).to_dict()
+    cluster = {**document["clusters"][0], "multi_update": True, "max_extra_updates": 4}
+    document["clusters"] = [cluster] * 30
+    document["energy_joules"] = 30 * (cluster["compute_joules"] * 2.7 + 0.5)
+    answer = solve_exact(Problem.from_dict(document), "branch")
+    assert answer.gap < 1e-6
