@@ -1,0 +1,316 @@
+"""The engine: trains units of devices, evaluates, and gives gradients, on a pool of workers.
+
+A job is computed by one worker with one torch thread and in one order of operations, and sums over
+tasks follow the order of the tasks, so results are bitwise the same for any number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from camu.errors import InputError
+from camu.learning.batches import Batches
+from camu.learning.pool import Pool, Task, available_cores
+from camu.learning.replica import Data, Part, Replica, micro_batches
+from camu.learning.weights import Floats, Weights, weighted_mean
+from camu.seeding import Stream, derive
+
+LocalUpdate = Literal["step", "epoch"]
+
+# Fixed, because the order of additions must not depend on the number of workers.
+EVALUATION_SAMPLES = 500
+
+
+@dataclass(frozen=True)
+class Job:
+    """The training of one unit: its devices, their relative weights G_k, its local updates N_c."""
+
+    members: tuple[int, ...]
+    weights: tuple[float, ...]
+    updates: int = 1
+
+
+class Engine:
+    """Gradient work on one model and one division of the data; a context manager.
+
+    ``train_images`` are uint8 ``(n, height, width)`` or ``(n, channels, height, width)``;
+    ``device_indices`` lists the training samples that each device holds. ``batch`` up to 1 is a
+    fraction of a device's data, above 1 a number of samples. ``l2`` adds ``l2/2 * |w|^2`` to every
+    device's loss. ``workers`` 0 takes one per processor core.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train_images: npt.NDArray[np.uint8],
+        train_labels: npt.ArrayLike,
+        device_indices: Sequence[npt.ArrayLike],
+        test_images: npt.NDArray[np.uint8],
+        test_labels: npt.ArrayLike,
+        *,
+        learning_rate: float,
+        batch: float = 0.2,
+        local_update: LocalUpdate = "step",
+        l2: float = 0.0,
+        seed: int = 0,
+        workers: int = 0,
+        device: str = "auto",
+    ) -> None:
+        if local_update not in ("step", "epoch"):
+            raise InputError(f'local_update: {local_update!r} is unknown; use "step" or "epoch".')
+        if workers < 0:
+            raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
+        self.device = _choose_device(device)
+        self.train_data = _data("train", train_images, train_labels, self.device)
+        self.test_data = _data("test", test_images, test_labels, self.device)
+        self.batches = Batches(seed, device_indices, batch)
+        _check_indices(self.batches, len(self.train_data.images))
+        self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
+        self.seed = seed
+        # A graphics card is one queue of work already.
+        self.workers = 1 if self.device.type != "cpu" else workers or available_cores()
+        self.initial = Weights.of(model)
+        probe = Replica(model, self.device)
+        self.fused = probe.can_fuse(self.train_data)
+        self._whole_devices = probe.mixes_samples
+        self._pool = Pool(self.workers, lambda: Replica(model, self.device, self.fused))
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers; jobs that run end at their next step."""
+        self._pool.close()
+
+    def train(self, start: Weights, jobs: Sequence[Job], round_number: int) -> list[Weights]:
+        """The trained weights of each job, in the order of the jobs."""
+        return list(self.iterate(start, jobs, round_number))
+
+    def iterate(
+        self, start: Weights | Sequence[Weights], jobs: Sequence[Job], round_number: int
+    ) -> Iterator[Weights]:
+        """Like ``train``, one result at a time, so that a caller need not hold them all.
+
+        ``start`` may also be one state per job, for units that hold different models.
+        """
+        jobs = list(jobs)
+        starts = [start] * len(jobs) if isinstance(start, Weights) else list(start)
+        if len(starts) != len(jobs):
+            raise InputError(f"start: {len(starts)} states were given for {len(jobs)} jobs.")
+        for job in jobs:
+            self._check_job(job)
+        tasks = [
+            Task(
+                f"Training devices {_brief(job.members)} in round {round_number}",
+                partial(self._run_job, start=begin, job=job, round_number=round_number),
+                cost=self._cost(job),
+            )
+            for begin, job in zip(starts, jobs, strict=True)
+        ]
+        return self._pool.stream(tasks)
+
+    def _run_job(self, replica: Replica, start: Weights, job: Job, round_number: int) -> Weights:
+        total = sum(job.weights)
+        shares = [weight / total for weight in job.weights]
+        if self.local_update == "epoch":
+            return self._run_epochs(replica, start, job.members, shares, job.updates, round_number)
+        replica.load(start)
+        for update in range(job.updates):
+            self._pool.go_on()
+            parts = [
+                Part(device, self.batches.step(round_number, device, update), share)
+                for device, share in zip(job.members, shares, strict=True)
+            ]
+            streams = self._dropout_streams(round_number, update)
+            replica.step(self.train_data, parts, self.learning_rate, self.l2, streams)
+        return replica.save()
+
+    def _run_epochs(
+        self,
+        replica: Replica,
+        start: Weights,
+        members: Sequence[int],
+        shares: Sequence[float],
+        updates: int,
+        round_number: int,
+    ) -> Weights:
+        state = start
+        for update in range(updates):
+            results = (
+                (share, self._run_epoch(replica, state, device, update, round_number))
+                for device, share in zip(members, shares, strict=True)
+            )
+            state = weighted_mean(results) if len(members) > 1 else next(results)[1]
+        return state
+
+    def _run_epoch(
+        self, replica: Replica, start: Weights, device: int, update: int, round_number: int
+    ) -> Weights:
+        replica.load(start)
+        steps = self.batches.per_epoch(device)
+        for number, indices in enumerate(self.batches.epoch(round_number, device, update)):
+            self._pool.go_on()
+            streams = self._dropout_streams(round_number, update * steps + number)
+            part = Part(device, indices, 1.0)
+            replica.step(self.train_data, [part], self.learning_rate, self.l2, streams)
+        return replica.save()
+
+    def _dropout_streams(self, round_number: int, step: int) -> Callable[[int], Stream]:
+        return lambda device: derive(self.seed, "dropout", round_number, device, step)
+
+    def evaluate(self, weights: Weights) -> tuple[float, float]:
+        """Accuracy and mean cross-entropy (without the l2 term) on the test samples."""
+        count = len(self.test_data.images)
+        tasks = [
+            Task("Evaluating the model", partial(self._evaluate_span, weights=weights, span=span))
+            for span in _spans(count, EVALUATION_SAMPLES)
+        ]
+        right, loss = 0, 0.0
+        for part_right, part_loss in self._pool.stream(tasks):
+            right, loss = right + part_right, loss + part_loss
+        return right / count, loss / count
+
+    def _evaluate_span(self, replica: Replica, weights: Weights, span: slice) -> tuple[int, float]:
+        replica.load(weights)
+        return replica.evaluate(self.test_data, span)
+
+    def gradient(
+        self,
+        weights: Weights,
+        members: Sequence[int] | None = None,
+        member_weights: Sequence[float] | None = None,
+    ) -> Floats:
+        """The gradient of a set of devices' loss over all their data, float32 (q,).
+
+        Devices count by ``member_weights``, or by their numbers of samples; all devices if
+        ``members`` is not given. The l2 term is included.
+        """
+        total = np.zeros(weights.parameters.shape, dtype=np.float64)
+        for part, _ in self._full_passes(weights, members, member_weights, backward=True):
+            total += part
+        return (total + self.l2 * weights.parameters.astype(np.float64)).astype(np.float32)
+
+    def loss(
+        self,
+        weights: Weights,
+        members: Sequence[int] | None = None,
+        member_weights: Sequence[float] | None = None,
+    ) -> float:
+        """The loss of a set of devices over all their data, the l2 term included."""
+        passes = self._full_passes(weights, members, member_weights, backward=False)
+        square = float(np.square(weights.parameters.astype(np.float64)).sum())
+        return sum(loss for _, loss in passes) + self.l2 / 2 * square
+
+    def _full_passes(
+        self,
+        weights: Weights,
+        members: Sequence[int] | None,
+        member_weights: Sequence[float] | None,
+        backward: bool,
+    ) -> Iterator[tuple[Floats, float]]:
+        chosen = range(len(self.batches.device_indices)) if members is None else members
+        counts = [float(self.batches.samples(device)) for device in chosen]
+        relative = tuple(counts if member_weights is None else member_weights)
+        self._check_job(Job(tuple(chosen), relative))
+        parts = [
+            Part(device, self.batches.device_indices[device], weight / sum(relative))
+            for device, weight in zip(chosen, relative, strict=True)
+        ]
+        tasks = [
+            Task(
+                f"Computing the loss of devices {_brief([part.device for part in group])}",
+                partial(self._full_pass, weights=weights, group=group, backward=backward),
+                cost=float(sum(len(part.indices) for part in group)),
+            )
+            for group in micro_batches(parts, self.fused, self._whole_devices)
+        ]
+        return self._pool.stream(tasks)
+
+    def _full_pass(
+        self, replica: Replica, weights: Weights, group: Sequence[Part], backward: bool
+    ) -> tuple[Floats, float]:
+        replica.load(weights)
+        stream = derive(self.seed, "dropout", group[0].device)
+        loss = replica.full_pass(self.train_data, group, stream, backward)
+        return replica.gradient.cpu().numpy().copy(), loss
+
+    def _cost(self, job: Job) -> float:
+        sizes = self.batches.size if self.local_update == "step" else self.batches.samples
+        return float(job.updates * sum(sizes(device) for device in job.members))
+
+    def _check_job(self, job: Job) -> None:
+        if not job.members or len(job.members) != len(job.weights) or job.updates < 1:
+            raise InputError(
+                f"job: {job} needs at least one member, one weight per member and one update."
+            )
+        if min(job.weights) < 0 or not 0 < sum(job.weights) < float("inf"):
+            raise InputError(
+                f"job: the weights {job.weights} are not weights; give positive numbers."
+            )
+        known = len(self.batches.device_indices)
+        for device in job.members:
+            if not 0 <= device < known:
+                raise InputError(f"job: there is no device {device}; there are {known}.")
+            if not self.batches.samples(device):
+                raise InputError(f"job: device {device} holds no samples and cannot train.")
+
+
+def _choose_device(name: str) -> torch.device:
+    if name not in ("auto", "cpu", "cuda"):
+        raise InputError(f'device: {name!r} is unknown; use "auto", "cpu" or "cuda".')
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError('device: "cuda" was asked for, but torch finds no such device; use "cpu".')
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _data(
+    what: str, images: npt.NDArray[np.uint8], labels: npt.ArrayLike, device: torch.device
+) -> Data:
+    pictures = np.ascontiguousarray(images)
+    if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
+        raise InputError(
+            f"{what}_images: {pictures.dtype} of shape {pictures.shape} was given; they must be "
+            "uint8 (n, height, width) or (n, channels, height, width)."
+        )
+    numbers = np.asarray(labels, dtype=np.int64)
+    if numbers.shape != (len(pictures),) or not len(pictures) or numbers.min() < 0:
+        raise InputError(
+            f"{what}_labels: {numbers.shape} labels were given for {len(pictures)} images; give "
+            "one label from 0 upwards per image, and at least one image."
+        )
+    if pictures.ndim == 3:
+        pictures = pictures[:, None]
+    return Data(_tensor(pictures).to(device), _tensor(numbers).to(device))
+
+
+def _tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
+    # torch refuses to share read-only memory silently, so such arrays (memory maps) are copied.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _check_indices(batches: Batches, samples: int) -> None:
+    for device, held in enumerate(batches.device_indices):
+        if len(held) and (held.min() < 0 or held.max() >= samples):
+            raise InputError(
+                f"device_indices: device {device} refers to samples beyond the {samples} there are."
+            )
+
+
+def _spans(count: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def _brief(members: Sequence[int]) -> str:
+    named = ", ".join(str(member) for member in members[:5])
+    return named if len(members) <= 5 else f"{named} and {len(members) - 5} more"

@@ -1,0 +1,151 @@
+"""The models: the paper's CNN, l2-regularised logistic regression, or the user's own module.
+
+A model maps float images ``(n, channels, height, width)`` in [0, 1] to ``(n, classes)`` logits.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from camu.errors import InputError
+from camu.learning.layers import ConvPoolStack
+from camu.seeding import Stream
+
+Normalisation = Literal["batch", "group", "none"]
+ImageShape = tuple[int, int, int]
+
+# Below this many pixels a side, two 5x5 convolutions with pooling would leave nothing over.
+SMALL_IMAGE_PIXELS = 16
+
+
+class PaperCNN(nn.Module):
+    """Convolution 10, pool, convolution 20, pool, normalisation, 50 hidden units, classes.
+
+    On 28x28 images the kernels are 5x5 without padding: 21 880 parameters with batch norm. Images
+    of less than 16 pixels a side get 3x3 kernels with padding, so that only pooling shrinks them.
+    """
+
+    def __init__(
+        self, image_shape: ImageShape, classes: int, normalisation: Normalisation = "batch"
+    ) -> None:
+        super().__init__()
+        small = min(image_shape[1:]) < SMALL_IMAGE_PIXELS
+        if min(image_shape[1:]) < 4:
+            raise InputError(
+                f"model: the CNN needs images of at least 4x4 pixels, these have "
+                f'{image_shape[1]}x{image_shape[2]}; use model "logistic".'
+            )
+        kernel, padding = (3, 1) if small else (5, 0)
+        self.features = ConvPoolStack(image_shape, (10, 20), kernel, padding)
+        self.normalisation = _normalisation(normalisation, 20)
+        self.hidden = nn.Linear(math.prod(self.features.output_shape), 50)
+        self.output = nn.Linear(50, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of float images."""
+        features = self.normalisation(self.features(images))
+        return cast(Tensor, self.output(torch.relu(self.hidden(features.flatten(1)))))
+
+
+class LogisticRegression(nn.Module):
+    """One linear layer on the pixels; with the engine's l2 term the loss is strongly convex."""
+
+    def __init__(self, image_shape: ImageShape, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(math.prod(image_shape), classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of float images."""
+        return cast(Tensor, self.linear(images.flatten(1)))
+
+
+def build_model(
+    name: str,
+    image_shape: tuple[int, ...],
+    classes: int,
+    normalisation: str,
+    stream: Stream,
+) -> nn.Module:
+    """The model ``cnn``, ``logistic`` or ``module:Class``; initial weights come from the stream.
+
+    ``image_shape`` is (height, width) or (channels, height, width). A user's class is constructed
+    as ``Class((channels, height, width), classes)``; the current directory is searched too.
+    """
+    shape = _full_shape(image_shape)
+    # torch initialises from its global generator: lend it our seed, then give it back untouched.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(stream.torch().initial_seed())
+        if name == "cnn":
+            if normalisation not in ("batch", "group", "none"):
+                raise InputError(
+                    f'normalisation: {normalisation!r} is unknown; use "batch", "group" or "none".'
+                )
+            return PaperCNN(shape, classes, cast(Normalisation, normalisation))
+        if name == "logistic":
+            return LogisticRegression(shape, classes)
+        return _own_model(name, shape, classes)
+
+
+def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
+    kind = _import_class(name)
+    try:
+        model = kind(shape, classes)
+    except Exception as error:
+        raise InputError(
+            f"model: {name} could not be constructed with (image_shape, classes) = "
+            f"({shape}, {classes}): {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: {name} is no torch.nn.Module.")
+    return model
+
+
+def _import_class(name: str) -> Callable[[ImageShape, int], object]:
+    module_name, colon, class_name = name.partition(":")
+    if not colon or not module_name or not class_name:
+        raise InputError(
+            f'model: {name!r} is unknown; use "cnn", "logistic" or your own "module:Class".'
+        )
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InputError(
+            f"model: module {module_name!r} of {name!r} cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
+    kind = getattr(module, class_name, None)
+    if not isinstance(kind, type):
+        raise InputError(f"model: module {module_name!r} has no class {class_name!r}.")
+    return kind
+
+
+def _full_shape(image_shape: tuple[int, ...]) -> ImageShape:
+    if len(image_shape) == 2:
+        return (1, int(image_shape[0]), int(image_shape[1]))
+    if len(image_shape) == 3:
+        return (int(image_shape[0]), int(image_shape[1]), int(image_shape[2]))
+    raise InputError(
+        f"image_shape: {image_shape} is neither (height, width) nor (channels, height, width)."
+    )
+
+
+def _normalisation(kind: Normalisation, channels: int) -> nn.Module:
+    if kind == "batch":
+        return nn.BatchNorm2d(channels)
+    # Four groups of five channels: the same number of parameters as batch norm.
+    return nn.GroupNorm(4, channels) if kind == "group" else nn.Identity()

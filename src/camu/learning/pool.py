@@ -1,0 +1,124 @@
+"""A pool of workers that share a model's data, each with one torch thread and its own replica.
+
+Workers are threads: torch releases Python's lock inside its kernels, so they run in parallel,
+share the images without copies, start at once and end with the process. Results come back in the
+order of the tasks, whatever order they were computed in.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+
+from camu.errors import CamuError
+from camu.learning.replica import Replica
+
+Result = TypeVar("Result")
+
+# Tasks handed out ahead of the one whose result is due: bounds how many results are held.
+TASKS_AHEAD = 64
+
+
+@dataclass(frozen=True)
+class Task(Generic[Result]):
+    """Work for one worker; ``what`` names it in an error, ``cost`` says how long it takes."""
+
+    what: str
+    work: Callable[[Replica], Result]
+    cost: float = 1.0
+
+
+class Pool:
+    """Runs tasks on ``workers`` threads; safe to close at any time and to use again after."""
+
+    def __init__(self, workers: int, make_replica: Callable[[], Replica]) -> None:
+        self.workers = workers
+        self._make_replica = make_replica
+        self._replicas: queue.SimpleQueue[Replica] = queue.SimpleQueue()
+        self._executor: ThreadPoolExecutor | None = None
+        self._stop = threading.Event()
+        self._threads_before = torch.get_num_threads()
+
+    def stream(self, tasks: Sequence[Task[Result]]) -> Iterator[Result]:
+        """The results in the order of the tasks; at most ``TASKS_AHEAD`` are held at a time."""
+        futures: deque[Future[Result]] = deque()
+        try:
+            head = tasks[:TASKS_AHEAD]
+            futures.extend(self._submit_longest_first(head))
+            for number, task in enumerate(tasks):
+                result = self._result(futures.popleft(), task.what)
+                if number + TASKS_AHEAD < len(tasks):
+                    futures.append(self._submit(tasks[number + TASKS_AHEAD]))
+                yield result
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def go_on(self) -> None:
+        """Called by long tasks between steps: ends them when the pool is being closed."""
+        if self._stop.is_set():
+            raise CancelledError
+
+    def close(self) -> None:
+        """End all workers; running tasks end at their next ``go_on``."""
+        if self._executor is None:
+            return
+        self._stop.set()
+        try:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+        finally:
+            self._executor = None
+            self._stop.clear()
+            torch.set_num_threads(self._threads_before)
+
+    def _submit_longest_first(self, tasks: Sequence[Task[Result]]) -> list[Future[Result]]:
+        # A long task that starts last would leave the other workers idle at the end.
+        order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
+        submitted = {number: self._submit(tasks[number]) for number in order}
+        return [submitted[number] for number in range(len(tasks))]
+
+    def _submit(self, task: Task[Result]) -> Future[Result]:
+        if self._executor is None:
+            self._threads_before = torch.get_num_threads()
+            self._executor = ThreadPoolExecutor(self.workers, thread_name_prefix="camu-worker")
+        return self._executor.submit(self._run, task)
+
+    def _run(self, task: Task[Result]) -> Result:
+        self.go_on()
+        # Set for every task: parts of this setting are shared by all threads of the process, and
+        # results must not depend on what another thread made of it.
+        torch.set_num_threads(1)
+        try:
+            replica = self._replicas.get_nowait()
+        except queue.Empty:
+            replica = self._make_replica()
+        try:
+            return task.work(replica)
+        finally:
+            self._replicas.put(replica)
+
+    @staticmethod
+    def _result(future: Future[Result], what: str) -> Result:
+        try:
+            return future.result()
+        except CamuError:
+            raise
+        except CancelledError as error:
+            raise CamuError(f"{what} was stopped because the engine was closed.") from error
+        except Exception as error:
+            raise CamuError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def available_cores() -> int:
+    """The processor cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

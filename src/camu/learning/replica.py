@@ -1,0 +1,267 @@
+"""One worker's copy of the model: the arithmetic of a local update, on flat parameters.
+
+All parameters are views of one flat tensor and all gradients views of another, so loading a state
+and taking a step are single operations whatever the number of layers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from camu.errors import CamuError, InputError
+from camu.learning.batches import Indices
+from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
+from camu.learning.weights import Layout, Weights
+from camu.seeding import Stream, derive
+
+# A fused pass takes devices until it holds this many samples; one device is never divided, unless
+# the model's samples do not see each other.
+MICRO_BATCH_SAMPLES = 512
+
+
+@dataclass(frozen=True)
+class Part:
+    """One device's samples in a step, and the weight of their mean in the step's gradient."""
+
+    device: int
+    indices: Indices
+    weight: float
+
+
+@dataclass(frozen=True)
+class Data:
+    """Images, uint8 ``(n, channels, height, width)``, and labels, on the training device."""
+
+    images: Tensor
+    labels: Tensor
+
+    def batch(self, indices: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Float images in [0, 1] and labels of some samples."""
+        if isinstance(indices, slice):
+            images, labels = self.images[indices], self.labels[indices]
+        else:
+            images, labels = self.images.index_select(0, indices), self.labels[indices]
+        return images.to(torch.float32).mul_(1 / 255), labels
+
+
+class Replica:
+    """A private copy of the model with flat parameters and gradients."""
+
+    def __init__(self, model: nn.Module, device: torch.device, fused: bool = True) -> None:
+        self.module = prepare(copy.deepcopy(model)).to(device=device, dtype=torch.float32)
+        self.device = device
+        self.layout = Layout.of(self.module)
+        count = self.layout.parameter_count
+        self.parameters = torch.zeros(count, device=device)
+        self.gradient = torch.zeros(count, device=device)
+        named = dict(self.module.named_parameters())
+        start = 0
+        for entry in self.layout.parameters:
+            parameter = named[entry.name]
+            view = slice(start, start + entry.size)
+            self.parameters[view].copy_(parameter.detach().reshape(-1))
+            parameter.data = self.parameters[view].view(entry.shape)
+            parameter.grad = self.gradient[view].view(entry.shape)
+            start += entry.size
+        layers = list(self.module.modules())
+        self._norms = [layer for layer in layers if isinstance(layer, SegmentBatchNorm)]
+        self._dropouts = [layer for layer in layers if isinstance(layer, SeededDropout)]
+        self.fused = fused
+        self.mixes_samples = bool(self._norms)
+        self._normalised = {
+            f"{name}.{buffer}"
+            for name, layer in self.module.named_modules()
+            if isinstance(layer, SegmentBatchNorm) and layer.track
+            for buffer in ("running_mean", "running_var")
+        }
+
+    def load(self, weights: Weights) -> None:
+        """Take over a state."""
+        if weights.layout != self.layout:
+            raise InputError("weights: they belong to a model with other layers or shapes.")
+        self.parameters.copy_(torch.from_numpy(weights.parameters.copy()))
+        self.set_buffers(torch.from_numpy(weights.buffers.copy()))
+
+    def save(self) -> Weights:
+        """The present state."""
+        buffers = self.buffers().cpu().numpy()
+        return Weights(self.parameters.cpu().numpy(), buffers, self.layout)
+
+    def buffers(self) -> Tensor:
+        """A flat copy of the buffers."""
+        tensors = self._buffer_tensors()
+        flat = [tensor.reshape(-1) for tensor in tensors]
+        return torch.cat(flat) if flat else torch.zeros(0, device=self.device)
+
+    def set_buffers(self, flat: Tensor) -> None:
+        """Take over buffers from a flat tensor."""
+        start = 0
+        for tensor in self._buffer_tensors():
+            tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
+            start += tensor.numel()
+
+    def _buffer_tensors(self) -> list[Tensor]:
+        found = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return [found[entry.name].detach() for entry in self.layout.buffers]
+
+    def full_pass(self, data: Data, parts: Sequence[Part], stream: Stream, backward: bool) -> float:
+        """The parts' weighted mean loss in training mode, and its gradient in ``gradient``."""
+        self.gradient.zero_()
+        with torch.set_grad_enabled(backward):
+            loss = self._loss(data, parts, stream)
+        if backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+        for norm in self._norms:
+            norm.begin()
+        return float(loss.detach())
+
+    def _loss(self, data: Data, parts: Sequence[Part], stream: Stream) -> Tensor:
+        self.module.train()
+        for norm in self._norms:
+            norm.sizes = [len(part.indices) for part in parts]
+            norm.shares = [part.weight for part in parts]
+        for dropout in self._dropouts:
+            dropout.generator = stream.torch(self.device.type)
+        indices = torch.from_numpy(np.concatenate([part.indices for part in parts]))
+        scale = np.repeat(
+            np.array([part.weight / len(part.indices) for part in parts], dtype=np.float32),
+            [len(part.indices) for part in parts],
+        )
+        images, labels = data.batch(indices.to(self.device))
+        losses = F.cross_entropy(self.module(images), labels, reduction="none")
+        return torch.dot(losses, torch.from_numpy(scale).to(self.device))
+
+    def step(
+        self,
+        data: Data,
+        parts: Sequence[Part],
+        learning_rate: float,
+        l2: float,
+        stream: Callable[[int], Stream],
+    ) -> None:
+        """One gradient step on the parts' weighted mean loss, batch statistics per device."""
+        self.gradient.zero_()
+        for norm in self._norms:
+            norm.begin()
+        before = None if self.fused else self.buffers()
+        total = None if before is None else torch.zeros_like(before, dtype=torch.float64)
+        for group in micro_batches(parts, self.fused, self.mixes_samples):
+            if before is not None:
+                self.set_buffers(before)
+            loss = self._loss(data, group, stream(group[0].device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            if total is not None:
+                total.add_(self.buffers().double(), alpha=sum(part.weight for part in group))
+        if total is not None:
+            self.set_buffers(total.float())
+        for norm in self._norms:
+            norm.finish()
+        if l2:
+            self.gradient.add_(self.parameters, alpha=l2)
+        self.parameters.add_(self.gradient, alpha=-learning_rate)
+
+    def evaluate(self, data: Data, span: slice) -> tuple[int, float]:
+        """How many of some samples are classified rightly, and the sum of their losses."""
+        self.module.eval()
+        images, labels = data.batch(span)
+        with torch.no_grad():
+            logits = self.module(images)
+            right = int((logits.argmax(dim=1) == labels).sum())
+            return right, float(F.cross_entropy(logits, labels, reduction="sum"))
+
+    def can_fuse(self, data: Data) -> bool:
+        """Find out whether devices may share a pass, and refuse what breaks reproducibility.
+
+        Two small made-up devices must give the same logits together as alone, and leave buffers
+        other than batch norm's untouched; otherwise devices are computed one by one. So are
+        devices with dropout, because what a device drops must not depend on who shares the pass.
+        """
+        images, _ = data.batch(slice(0, min(8, len(data.images))))
+        halves = [images, images.flip(0)[: max(1, len(images) // 2)] * 0.5]
+        with _unchanged_global_generator(), torch.no_grad():
+            self.module.train()
+            others = self._other_buffers()
+            together = self._probe_pass(torch.cat(halves), [len(half) for half in halves])
+            alone = torch.cat([self._probe_pass(half, [len(half)]) for half in halves])
+            changed = any(
+                not torch.equal(one, two)
+                for one, two in zip(others, self._other_buffers(), strict=True)
+            )
+        classes = int(data.labels.max()) + 1
+        if together.dim() != 2 or together.shape[1] < classes:
+            raise InputError(
+                f"model: for {len(together)} images it gives an array of shape "
+                f"{tuple(together.shape)}; it must be (images, classes) with {classes} classes."
+            )
+        same = torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
+        return same and not changed and not self._dropouts
+
+    def _probe_pass(self, images: Tensor, sizes: list[int]) -> Tensor:
+        for norm in self._norms:
+            norm.begin()
+            norm.sizes, norm.shares = sizes, [1 / len(sizes)] * len(sizes)
+        for dropout in self._dropouts:
+            dropout.generator = derive(0, "probe").torch(self.device.type)
+        logits: Tensor = self.module(images)
+        for norm in self._norms:
+            norm.begin()
+        return logits
+
+    def _other_buffers(self) -> list[Tensor]:
+        named = self.module.named_buffers()
+        return [tensor.clone() for name, tensor in named if name not in self._normalised]
+
+
+def micro_batches(parts: Sequence[Part], fused: bool, mixes_samples: bool) -> list[list[Part]]:
+    """Cut the parts of a step into passes of bounded size, devices whole where that matters."""
+    if not fused:
+        return [[part] for part in parts]
+    if not mixes_samples:
+        parts = [piece for part in parts for piece in _pieces(part)]
+    else:
+        # Batch norm is quickest where devices with equally many samples are neighbours.
+        parts = sorted(parts, key=lambda part: -len(part.indices))
+    groups: list[list[Part]] = []
+    room = 0
+    for part in parts:
+        if not groups or len(part.indices) > room:
+            groups.append([])
+            room = MICRO_BATCH_SAMPLES
+        groups[-1].append(part)
+        room -= len(part.indices)
+    return groups
+
+
+def _pieces(part: Part) -> list[Part]:
+    """Cut one device's samples into pieces whose weighted means add up to its own."""
+    count = len(part.indices)
+    return [
+        Part(part.device, piece, part.weight * len(piece) / count)
+        for start in range(0, count, MICRO_BATCH_SAMPLES)
+        for piece in [part.indices[start : start + MICRO_BATCH_SAMPLES]]
+    ]
+
+
+@contextmanager
+def _unchanged_global_generator() -> Iterator[None]:
+    before = torch.random.get_rng_state()
+    try:
+        yield
+    except Exception as error:
+        raise CamuError(
+            f"model: a pass over a few training images failed: {type(error).__name__}: {error}"
+        ) from error
+    if not torch.equal(before, torch.random.get_rng_state()):
+        torch.random.set_rng_state(before)
+        raise InputError(
+            "model: it draws from torch's global generator in training, so its runs could not be "
+            "repeated; use nn.Dropout layers, which are given a derived generator."
+        )

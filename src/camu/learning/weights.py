@@ -1,0 +1,173 @@
+"""A model's state as an immutable value: flat parameters, flat buffers and their layout.
+
+Parameters are what is trained and sent; buffers are what a model carries beside them (batch norm's
+running statistics, frozen parameters). Integer buffers, such as batch norm's count of batches, are
+not part of the state: nothing here depends on them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from camu.errors import InputError
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named array of a state."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names and shapes behind the two flat arrays, in order."""
+
+    parameters: tuple[Entry, ...]
+    buffers: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """The layout of a module's state."""
+        trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        carried: list[tuple[str, torch.Tensor]] = []
+        carried += [(n, p) for n, p in module.named_parameters() if not p.requires_grad]
+        carried += [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
+        return cls(
+            tuple(Entry(name, tuple(tensor.shape)) for name, tensor in trained),
+            tuple(Entry(name, tuple(tensor.shape)) for name, tensor in carried),
+        )
+
+    @property
+    def parameter_count(self) -> int:
+        """The number of trainable parameters, q."""
+        return sum(entry.size for entry in self.parameters)
+
+    @property
+    def buffer_count(self) -> int:
+        """How many numbers the buffers hold."""
+        return sum(entry.size for entry in self.buffers)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The state of a model: ``parameters`` (q,) and ``buffers``, float32 and read-only."""
+
+    parameters: Floats
+    buffers: Floats
+    layout: Layout = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for name, count in (
+            ("parameters", self.layout.parameter_count),
+            ("buffers", self.layout.buffer_count),
+        ):
+            array = np.array(getattr(self, name), dtype=np.float32).reshape(-1)
+            if array.size != count:
+                raise InputError(
+                    f"weights: {name} hold {array.size} numbers, but the model has {count}."
+                )
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Weights:
+        """The present state of a module."""
+        layout = Layout.of(module)
+        state = _tensors(module)
+        return cls(_flat(state, layout.parameters), _flat(state, layout.buffers), layout)
+
+    def with_parameters(self, parameters: npt.ArrayLike) -> Weights:
+        """The same buffers with other parameters, for example after noise or aggregation."""
+        return Weights(np.asarray(parameters, dtype=np.float32), self.buffers, self.layout)
+
+    def load_into(self, module: nn.Module) -> None:
+        """Give a module this state."""
+        state = _tensors(module)
+        with torch.no_grad():
+            for name, array in self.tensors().items():
+                if name not in state or tuple(state[name].shape) != array.shape:
+                    raise InputError(f"weights: the model has no array {name!r} of {array.shape}.")
+                state[name].copy_(torch.from_numpy(array.copy()))
+
+    def tensors(self) -> dict[str, Floats]:
+        """The arrays by name, as a state dict; safetensors can save it as it is."""
+        result: dict[str, Floats] = {}
+        for flat, entries in (
+            (self.parameters, self.layout.parameters),
+            (self.buffers, self.layout.buffers),
+        ):
+            start = 0
+            for entry in entries:
+                result[entry.name] = flat[start : start + entry.size].reshape(entry.shape)
+                start += entry.size
+        return result
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, npt.ArrayLike], layout: Layout) -> Weights:
+        """The state from arrays by name, for example as loaded from a checkpoint."""
+        flats = []
+        for entries in (layout.parameters, layout.buffers):
+            parts = [np.zeros(0, dtype=np.float32)]
+            for entry in entries:
+                if entry.name not in tensors:
+                    raise InputError(f"weights: the array {entry.name!r} is missing.")
+                array = np.asarray(tensors[entry.name], dtype=np.float32)
+                if array.shape != entry.shape:
+                    raise InputError(
+                        f"weights: {entry.name!r} has shape {array.shape}, expected {entry.shape}."
+                    )
+                parts.append(array.reshape(-1))
+            flats.append(np.concatenate(parts))
+        return cls(flats[0], flats[1], layout)
+
+    def sha256(self) -> str:
+        """A fingerprint of the bytes of parameters and buffers."""
+        digest = hashlib.sha256(self.parameters.astype("<f4").tobytes())
+        digest.update(self.buffers.astype("<f4").tobytes())
+        return digest.hexdigest()
+
+
+def weighted_mean(items: Iterable[tuple[float, Weights]]) -> Weights:
+    """The mean of states under relative weights, added up in order and in double precision."""
+    total, parameters, buffers, layout = 0.0, None, None, None
+    for weight, state in items:
+        if parameters is None or buffers is None:
+            parameters = np.zeros(state.parameters.shape, dtype=np.float64)
+            buffers = np.zeros(state.buffers.shape, dtype=np.float64)
+            layout = state.layout
+        parameters += weight * state.parameters
+        buffers += weight * state.buffers
+        total += weight
+    if parameters is None or buffers is None or layout is None or total <= 0:
+        raise InputError("weights: a mean needs at least one state with a positive weight.")
+    return Weights(
+        (parameters / total).astype(np.float32), (buffers / total).astype(np.float32), layout
+    )
+
+
+def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _flat(state: Mapping[str, torch.Tensor], entries: Iterable[Entry]) -> Floats:
+    parts = [np.zeros(0, dtype=np.float32)]
+    for entry in entries:
+        parts.append(state[entry.name].detach().to("cpu", torch.float32).numpy().reshape(-1))
+    return np.concatenate(parts)
