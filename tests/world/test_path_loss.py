@@ -25,7 +25,7 @@ def loss_db(radio: RadioConfig, ground: float, upper: float, lower: float, draw:
 
 
 def test_the_papers_formula_at_the_origin() -> None:
-    # d = sqrt(50^2 + 10^2) m; c / (4 pi f d) = 5.11334e-4; 37.6 log10(5.11334e-4) = -123.753 dB
+    # d = sqrt(50^2 + 10^2) m; c / (4 pi f d) = 5.11332e-4; 37.6 log10(5.11332e-4) = -123.753 dB
     assert loss_db(RadioConfig(), 50, 10, 0, HIDDEN) == pytest.approx(123.753, abs=1e-3)
 
 

@@ -57,11 +57,7 @@ def read_fleet(
     distances = _distances(table, positions)
     gains = _gains(table)
     _check_placed(table, positions, distances, gains)
-    if snr_path is None:
-        _check_positions_suffice(table, positions)
-        snr_db = None
-    else:
-        snr_db = read_snr(Path(snr_path), ids)
+    snr_db = _snr(table, positions, ids, snr_path)
     devices = _devices(table, ids, positions, config, config.run.seed if seed is None else seed)
     return Fleet(devices, gains, snr_db, distances)
 
@@ -178,24 +174,31 @@ def _check_placed(
         table.check(name, np.full(len(table), np.nan), ~placed, rule)
 
 
-def _check_positions_suffice(table: Table, positions: FloatArray) -> None:
-    """Without measured SNR the links between devices follow from their positions."""
+def _snr(
+    table: Table, positions: FloatArray, ids: tuple[str, ...], snr_path: str | Path | None
+) -> FloatArray | None:
+    """The measured SNR between devices; None where their positions tell the links."""
+    if snr_path is not None:
+        return read_snr(Path(snr_path), ids)
     unknown = np.isnan(positions[:, 0])
-    if len(table) > 1 and unknown.any():
-        row = int(np.argmax(unknown))
+    if len(table) == 1 and unknown.all():
+        return np.zeros((1, 1))  # no other device, no link: any number does for the diagonal
+    if unknown.any():
         table.fail(
-            row,
+            int(np.argmax(unknown)),
             "x",
-            "the device has no position, so its links to the other devices are not known; "
-            "give x and y, or the measured SNR between devices in a second file "
-            "(fleet.snr_file, see docs/fleet.md)",
+            "the device has no position, so its links to the other devices are not known; give x "
+            "and y, or the measured SNR between devices in a second file (fleet.snr_file, see "
+            "docs/fleet.md)",
         )
+    return None
 
 
 def _label_columns(table: Table) -> list[str]:
     """The label columns in the order of their labels: by number, or else as in the file."""
     names = [name for name in table.columns if name.startswith(_LABEL)]
-    if not all(name[len(_LABEL) :].isdecimal() for name in names):
+    numbers = [name[len(_LABEL) :] for name in names]
+    if not all(number.isdecimal() and len(number) < 10 for number in numbers):
         return names
     names.sort(key=lambda name: int(name[len(_LABEL) :]))
     for before, after in pairwise(names):

@@ -32,6 +32,7 @@ from camu.world.path_loss import PathLoss, path_loss_model
 LARGEST_GAIN = 1.0
 SMALLEST_GAIN = 1e-30
 LARGEST_MATRIX_DEVICES = 20_000
+_CACHED_LINKS = 1 << 15
 
 _NOISE_DBM = {"matters": -90.0, "harsh": -80.0, "literal": -10.0}  # literal: 1e-4 W
 _THERMAL_DBM_PER_HZ = -174.0
@@ -105,11 +106,24 @@ class Links:
             powers = np.sqrt(self.power_watts[first][:, None] * self.power_watts[second])
             snr = from_decibels(self.measured_snr_db[np.ix_(first, second)])
             return np.asarray(snr * self.noise_watts / powers, dtype=np.float64)
+        # By a few rows at a time: the intermediate arrays stay in the processor's cache, and a
+        # large block needs little more memory than its result.
+        block = np.empty((len(first), len(second)))
+        step = max(1, _CACHED_LINKS // max(1, len(second)))
+        for start in range(0, len(first), step):
+            block[start : start + step] = self._modelled_gain(first[start : start + step], second)
+        return block
+
+    def _modelled_gain(
+        self, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
+    ) -> FloatArray:
+        """Path loss, antennas and shadowing between devices."""
         here, there = self.positions[first][:, None, :], self.positions[second][None, :, :]
-        ground = np.hypot(here[..., 0] - there[..., 0], here[..., 1] - there[..., 1])
+        across = here[..., 0] - there[..., 0]
+        along = here[..., 1] - there[..., 1]
         pairs = first[:, None], second[None, :]
         gain = self._path_loss.gain(
-            ground,
+            np.sqrt(across**2 + along**2),
             np.maximum(here[..., 2], there[..., 2]),
             np.minimum(here[..., 2], there[..., 2]),
             lambda: link_uniform(self.seed, "sight", *pairs),

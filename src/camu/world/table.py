@@ -21,7 +21,7 @@ import numpy.typing as npt
 from camu.errors import InputError
 from camu.world.arrays import FloatArray
 
-_NUMBER_TYPES = {str, int, float, type(None)}
+_CELL_TYPES = {str, int, float, type(None)}
 Cell = Any  # text of a CSV file, or a value of a JSON file; None and "" are empty
 
 
@@ -45,14 +45,13 @@ class Table:
 
     def text(self, name: str) -> list[str]:
         """A column of texts; empty cells are ""."""
+        self._check_types(name, "text")
         return ["" if cell is None else str(cell).strip() for cell in self.columns[name]]
 
     def numbers(self, name: str) -> FloatArray:
         """A column of finite numbers; nan where a cell is empty."""
         cells = self.columns[name]
-        if not set(map(type, cells)) <= _NUMBER_TYPES:  # true and false, lists, objects of JSON
-            row = next(i for i, cell in enumerate(cells) if type(cell) not in _NUMBER_TYPES)
-            self.fail(row, name, f"{json.dumps(cells[row])[:40]} is not a number; write one")
+        self._check_types(name, "a number")
         empty = np.array([c is None or not str(c).strip() for c in cells], dtype=bool)
         if empty.any():
             cells = [math.nan if gone else c for c, gone in zip(cells, empty, strict=True)]
@@ -74,6 +73,13 @@ class Table:
             row = int(np.argmax(wrong))
             shown = "the cell is empty" if np.isnan(values[row]) else f"{values[row]:.15g}"
             self.fail(row, name, f"{shown}; {rule}")
+
+    def _check_types(self, name: str, wanted: str) -> None:
+        """Refuse true and false, lists and objects of a JSON file."""
+        cells = self.columns[name]
+        if not set(map(type, cells)) <= _CELL_TYPES:
+            row = next(i for i, cell in enumerate(cells) if type(cell) not in _CELL_TYPES)
+            self.fail(row, name, f"{json.dumps(cells[row])[:40]} is not {wanted}; write {wanted}")
 
     def _blame_text(self, name: str, cells: Sequence[Cell]) -> NoReturn:
         for row, cell in enumerate(cells):
@@ -156,7 +162,11 @@ def _from_json(path: Path, content: str) -> Table:
     try:
         items = json.loads(content, object_pairs_hook=_no_repeats)
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {error.lineno}: is not valid JSON ({error.msg})") from None
+        raise InputError(
+            f"{path}, line {error.lineno}: is not valid JSON ({error.msg}); {wanted}"
+        ) from None
+    except ValueError:  # Python refuses whole numbers of thousands of digits
+        raise InputError(f"{path}: is not valid JSON (a number is too long); {wanted}") from None
     except RecursionError:
         raise InputError(f"{path}: is nested too deeply; {wanted}") from None
     except _RepeatedKeyError as error:
