@@ -1,0 +1,135 @@
+"""Benchmark 3: update counts that make the clusters finish together, at fixed power.
+
+Zeng et al., "Heterogeneous training intensity for federated learning: a deep reinforcement
+learning approach" (IEEE Transactions on Network Science and Engineering, 2022), give fast
+participants more local iterations so that nobody waits. Here, as in the paper's comparison, the
+participants are clusters, and the static case is solved exactly instead of learned: with
+T_c = N_c * seconds_per_update_c + transmit_seconds_c,
+
+    minimise   max_c T_c - min_c T_c
+    subject to sum_c [ compute_c N_c + transmit_joules_c ] <= energy,  N_c = 1 ... 1 + n_max,c
+
+For a target time that every cluster must reach, the fewest updates that reach it are the cheapest
+and end soonest, so trying each reachable target, from the earliest on, meets the optimum.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from camu.allocation.exact import solve_exact
+from camu.allocation.problem import (
+    Allocation,
+    Floats,
+    Integers,
+    Problem,
+    binding_constraints,
+    round_up,
+)
+from camu.errors import CamuError, InputError
+
+
+def minimise_latency_gap(
+    seconds_per_update: ArrayLike,
+    transmit_seconds: ArrayLike,
+    max_extra_updates: ArrayLike,
+    compute_joules: ArrayLike,
+    budget_joules: float,
+) -> tuple[Integers, float]:
+    """The extra updates n_c with the smallest gap between the clusters' times, and that gap.
+
+    ``budget_joules`` is what extra updates may cost together. Among equal gaps the cheapest wins.
+    """
+    per_update = np.asarray(seconds_per_update, dtype=np.float64)
+    transmit = np.asarray(transmit_seconds, dtype=np.float64)
+    limit = np.asarray(max_extra_updates, dtype=np.int64)
+    joules = np.asarray(compute_joules, dtype=np.float64)
+    extra, spent = np.zeros(per_update.size, dtype=np.int64), 0.0
+    finish = per_update + transmit
+    queue = [(float(t), c) for c, t in enumerate(finish)]
+    heapq.heapify(queue)
+    latest = float(finish.max())
+    moves: list[int] = []  # which cluster got the update, in order
+    best, best_moves = latest - queue[0][0], 0
+    # The first to finish sets the target; only one more update of its own can raise it.
+    while extra[c := queue[0][1]] < limit[c]:
+        spent += float(joules[c])
+        if spent > budget_joules:
+            break
+        extra[c] += 1
+        moves.append(c)
+        ends = float(per_update[c] * (1 + extra[c]) + transmit[c])
+        heapq.heapreplace(queue, (ends, c))
+        latest = max(latest, ends)
+        if latest - queue[0][0] < best:
+            best, best_moves = latest - queue[0][0], len(moves)
+    chosen = np.bincount(moves[:best_moves], minlength=extra.size).astype(np.int64)
+    return chosen, best
+
+
+def solve_latency_gap(
+    problem: Problem, power_watts: ArrayLike | None = None, compute_seconds: ArrayLike | None = None
+) -> Allocation:
+    """Benchmark 3 on a problem: powers stay as given (by default at the cap, or the total's share).
+
+    ``compute_seconds`` is the time of one local update of each cluster (its slowest member's); by
+    default the problem's own. The objective and its gap are P1's, so that answers can be compared.
+    """
+    began = time.perf_counter()
+    seconds = problem.compute_seconds if compute_seconds is None else compute_seconds
+    if seconds is None:
+        raise InputError(
+            f"{problem.source}: the latency solver needs clusters[].compute_seconds, "
+            "the positive time of one local update of each cluster"
+        )
+    power = _fixed_power(problem, power_watts)
+    fixed = float(problem.spent_joules(power, np.zeros(problem.size)))
+    if fixed > problem.energy_joules:
+        raise CamuError(
+            f"{problem.source}: a budget of {problem.energy_joules:.10g} J is too small at this "
+            f"power: the smallest that would do is {round_up(fixed)} J (energy_joules)"
+        )
+    extra, spread = minimise_latency_gap(
+        seconds,
+        problem.transmit_seconds(power),
+        problem.extra_limit,
+        problem.compute_joules,
+        problem.energy_joules - fixed,
+    )
+    if not float(problem.denominator(extra)) > 0:
+        raise CamuError(f"{problem.source}: with these updates 1 - A is not positive (descent)")
+    objective = float(problem.objective(power, extra))
+    return Allocation(
+        solver="latency",
+        objective=objective,
+        lower_bound=min(objective, solve_exact(problem).lower_bound),
+        energy_joules=float(problem.spent_joules(power, extra)),
+        seconds=time.perf_counter() - began,
+        power_watts=power,
+        extra_updates=extra,
+        binding=binding_constraints(problem, power, extra),
+        details={"latency_gap_seconds": spread},
+    )
+
+
+def _fixed_power(problem: Problem, power_watts: ArrayLike | None) -> Floats:
+    """The given powers, or the largest equal ones that both caps allow."""
+    if power_watts is None:
+        equal = problem.max_power_watts
+        if problem.max_total_power_watts is not None:
+            share = problem.max_total_power_watts / problem.size
+            equal = min(equal, share ** (1 / problem.exponent) * (1 - 1e-15))
+        return np.full(problem.size, equal)
+    power = np.broadcast_to(np.asarray(power_watts, dtype=np.float64), (problem.size,)).copy()
+    total = problem.max_total_power_watts
+    too_much = total is not None and float((power**problem.exponent).sum()) > total * (1 + 1e-9)
+    if not ((power > 0) & (power <= problem.max_power_watts * (1 + 1e-9))).all() or too_much:
+        raise InputError(
+            f"{problem.source}: the fixed powers must be positive and within max_power_watts "
+            "and max_total_power_watts"
+        )
+    return power

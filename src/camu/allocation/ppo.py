@@ -1,0 +1,396 @@
+"""P1 by reinforcement learning, as in the paper: proximal policy optimisation (section IV-B).
+
+The state holds the last round's powers, updates, GAP and energy; the action is the next powers and
+updates; the reward is minus the objective, less a penalty for spending too much. Two readings
+differ from the printed text, which stays available as ``reward="literal"``: the reward belongs to
+the current action (printed: the last round's GAP), and only over-spending is punished (printed:
+``- alpha (E - E_total)``, which pays for saving energy). The default reward also takes the
+logarithm of the objective, so that one setting serves objectives of any size.
+
+Nothing here looks at the exact solution; the exact lower bound only measures the answer.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
+
+from camu.allocation.exact import solve_exact
+from camu.allocation.problem import Allocation, Floats, Integers, Problem, binding_constraints
+from camu.errors import CamuError
+from camu.seeding import derive
+
+Progress = Callable[[int, int, float], None]
+Space = spaces.Space[NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class PpoSettings:
+    """Every knob of the training; the defaults solve instances of the paper's size in seconds."""
+
+    steps: int = 160_000  # actions tried in total
+    environments: int = 64  # evaluated together as arrays
+    rollout: int = 16  # steps of each environment between two updates of the policy
+    minibatch: int = 256
+    epochs: int = 8  # passes over a rollout, the paper's inner loop
+    clip: float = 0.2  # epsilon
+    discount: float = 0.5  # Upsilon; the system is static, so a short memory is enough
+    gae_lambda: float = 0.9
+    learning_rate: float = 1.5e-3  # falls linearly to zero
+    hidden: tuple[int, ...] = (64, 64)
+    log_std: float = -0.7  # of the first policy, in units where the action spans 2
+    episode: int = 8  # steps until an environment starts again
+    energy_penalty: float = 10.0  # alpha, per budget that is spent too much
+    power_decades: float = 4.0  # the action spans max_power down to so many decades below
+    reward: Literal["current", "literal"] = "current"
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """P1 as a game for many players at once: rows are players, everything is an array."""
+
+    problem: Problem
+    settings: PpoSettings
+    reference: float = field(init=False)  # the objective of equal powers and single updates
+
+    def __post_init__(self) -> None:
+        """Find the scale of the objective from the simplest feasible allocation."""
+        power = np.full((1, self.problem.size), self.problem.max_power_watts)
+        for extra in (np.zeros_like(power), self.problem.extra_limit[None]):
+            power, extra = spend_budget(self.problem, power, np.asarray(extra, dtype=np.int64))
+            value = float(self.problem.objective(power, extra)[0])
+            if np.isfinite(value):
+                break
+        object.__setattr__(self, "reference", value if np.isfinite(value) else 1.0)
+
+    def decode(self, action: NDArray[Any]) -> tuple[Floats, Integers]:
+        """Actions in [-1, 1] as powers, projected onto both caps, and whole extra updates."""
+        size, problem = self.problem.size, self.problem
+        clipped = np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0)
+        decades = self.settings.power_decades * (clipped[:, :size] - 1) / 2
+        power = problem.max_power_watts * 10.0**decades
+        if problem.max_total_power_watts is not None:
+            total = (power**problem.exponent).sum(axis=1, keepdims=True)
+            share = np.minimum(1.0, problem.max_total_power_watts / total)
+            power = power * share ** (1 / problem.exponent) * (1 - 1e-12)
+        extra = np.rint((clipped[:, size:] + 1) / 2 * problem.extra_limit)
+        return power, extra.astype(np.int64)
+
+    def judge(self, power: Floats, extra: Integers) -> tuple[Floats, Floats]:
+        """The logarithm of objective / reference, and the energy as a share of the budget."""
+        ratio = self.problem.objective(power, extra) / self.reference
+        score = np.log(np.clip(ratio, 1e-4, 1e4))
+        return score, self.problem.spent_joules(power, extra) / self.problem.energy_joules
+
+    def observe(self, action: NDArray[Any], score: Floats, energy: Floats) -> NDArray[np.float32]:
+        """The state: powers and updates as acted, objective and energy, all of order one."""
+        parts = [np.clip(action, -1, 1), score[:, None], np.log(np.maximum(energy, 1e-4))[:, None]]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def reward(self, score: Floats, energy: Floats) -> Floats:
+        """What an allocation earns."""
+        alpha, problem = self.settings.energy_penalty, self.problem
+        if self.settings.reward == "literal":
+            gap = np.exp(score) * self.reference
+            return np.asarray(-gap - alpha * (energy - 1) * problem.energy_joules)
+        return np.asarray(-score - alpha * np.maximum(0.0, energy - 1))
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Powers, then extra updates."""
+        return spaces.Box(-1.0, 1.0, (2 * self.problem.size,), dtype=np.float32)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """The bounds that `observe` keeps."""
+        return spaces.Box(-20.0, 80.0, (2 * self.problem.size + 2,), dtype=np.float32)
+
+
+class AllocationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
+    """One player, for any reinforcement learning library that speaks Gymnasium."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium asks for a class attribute
+
+    def __init__(self, problem: Problem, settings: PpoSettings | None = None) -> None:
+        self.players = _Players(Game(problem, settings or PpoSettings()), 1)
+        self.action_space = cast("Space", self.players.game.action_space)
+        self.observation_space = cast("Space", self.players.game.observation_space)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Start an episode at a random allocation."""
+        super().reset(seed=seed)
+        self.players.restart(self.np_random, np.ones(1, dtype=np.bool_))
+        return self.players.state[0], {}
+
+    def step(
+        self, action: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Try one allocation."""
+        reward = self.players.act(np.asarray(action)[None])
+        done = bool(self.players.over[0])
+        power, extra = self.players.power[0], self.players.extra[0]
+        return (
+            self.players.state[0],
+            float(reward[0]),
+            False,
+            done,
+            {"power": power, "extra": extra},
+        )
+
+
+class _Players:
+    """The state of many players of one game."""
+
+    def __init__(self, game: Game, count: int) -> None:
+        self.game, self.count = game, count
+        self.age = np.zeros(count, dtype=np.int64)
+        self.state = np.zeros((count, 2 * game.problem.size + 2), dtype=np.float32)
+        self.last_reward = np.zeros(count)
+        self.power = np.ones((count, game.problem.size))
+        self.extra = np.zeros((count, game.problem.size), dtype=np.int64)
+
+    @property
+    def over(self) -> NDArray[np.bool_]:
+        """Whose episode has ended."""
+        return np.asarray(self.age >= self.game.settings.episode)
+
+    def restart(self, rng: np.random.Generator, who: NDArray[np.bool_]) -> None:
+        """Put some players on random allocations."""
+        action = rng.uniform(-1, 1, (int(who.sum()), 2 * self.game.problem.size))
+        score, energy = self.game.judge(*self.game.decode(action))
+        self.state[who] = self.game.observe(action, score, energy)
+        self.last_reward[who] = self.game.reward(score, energy)
+        self.age[who] = 0
+
+    def act(self, action: NDArray[Any]) -> Floats:
+        """Let everyone act; the literal reward is the one of the round before."""
+        self.power, self.extra = self.game.decode(action)
+        score, energy = self.game.judge(self.power, self.extra)
+        self.state = self.game.observe(action, score, energy)
+        earned = self.game.reward(score, energy)
+        paid = self.last_reward if self.game.settings.reward == "literal" else earned
+        self.last_reward = earned
+        self.age += 1
+        return paid.copy()
+
+
+class ArrayVecEnv(VecEnv):
+    """Many players as one array computation: no process, no loop over environments."""
+
+    def __init__(self, problem: Problem, settings: PpoSettings, rng: np.random.Generator) -> None:
+        self.players = _Players(Game(problem, settings), settings.environments)
+        self.rng, self.best = rng, Best(problem)
+        self.mean_reward = 0.0
+        game = self.players.game
+        super().__init__(settings.environments, game.observation_space, game.action_space)
+
+    def reset(self) -> NDArray[np.float32]:
+        """Restart everyone."""
+        self.players.restart(self.rng, np.ones(self.num_envs, dtype=np.bool_))
+        return self.players.state.copy()
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Keep the actions for `step_wait`."""
+        self.actions = actions
+
+    def step_wait(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Evaluate all actions, remember the best, restart whoever is done."""
+        players = self.players
+        reward = players.act(self.actions)
+        self.mean_reward = float(reward.mean())
+        self.best.consider(players.power, players.extra)
+        done, infos = players.over.copy(), [dict[str, Any]() for _ in range(self.num_envs)]
+        if done.any():
+            for i in np.flatnonzero(done).tolist():
+                infos[i] = {
+                    "terminal_observation": players.state[i].copy(),
+                    "TimeLimit.truncated": True,
+                }
+            players.restart(self.rng, done)
+        return players.state.copy(), reward.astype(np.float32), done, infos
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """One answer per environment; they all share this object."""
+        return [getattr(self, attr_name, None)] * len(self._count(indices))
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Set it on the shared object."""
+        setattr(self, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call it on the shared object, once per environment."""
+        return [getattr(self, method_name)(*args, **kwargs) for _ in self._count(indices)]
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """Nothing is wrapped."""
+        return [False] * len(self._count(indices))
+
+    def _count(self, indices: Any) -> Sequence[int]:
+        return list(self._get_indices(indices))
+
+
+class Best:
+    """The best feasible allocation among all that were tried."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.objective = problem, np.inf
+        self.power: Floats | None = None
+        self.extra: Integers | None = None
+
+    def consider(self, power: Floats, extra: Integers) -> None:
+        """Scale each trial's powers together onto the budget and keep the best of them."""
+        power, extra = spend_budget(self.problem, power, extra)
+        value = self.problem.objective(power, extra)
+        winner = int(np.argmin(value))
+        if value[winner] < self.objective:
+            self.objective = float(value[winner])
+            self.power, self.extra = power[winner], extra[winner]
+
+
+def spend_budget(
+    problem: Problem, power: Floats, extra: Integers, halvings: int = 40
+) -> tuple[Floats, Integers]:
+    """Scale each row's powers by one factor onto the budget and the caps.
+
+    Rows whose updates alone exceed the budget fall back to single updates, the cheapest choice.
+    """
+    base = float(problem.base_joules.sum())
+    left = problem.energy_joules - problem.update_joules(extra).sum(axis=-1)
+    extra = np.where((left > base * (1 + 1e-9))[:, None], extra, 0)
+    left = problem.energy_joules - problem.update_joules(extra).sum(axis=-1)
+    high = problem.max_power_watts / power.max(axis=1)
+    if problem.max_total_power_watts is not None:
+        total = (power**problem.exponent).sum(axis=1)
+        high = np.minimum(
+            high, (problem.max_total_power_watts / total) ** (1 / problem.exponent) * (1 - 1e-12)
+        )
+    low, span = np.log(high) - 60.0, np.log(high)
+    fits = problem.transmit_joules(power * high[:, None]).sum(axis=1) <= left
+    low = np.where(fits, span, low)
+    for _ in range(halvings):
+        middle = (low + span) / 2
+        good = problem.transmit_joules(power * np.exp(middle)[:, None]).sum(axis=1) <= left
+        low, span = np.where(good, middle, low), np.where(good, span, middle)
+    return np.minimum(power * np.exp(low)[:, None], problem.max_power_watts), extra
+
+
+class _Curve(BaseCallback):
+    """Writes the learning curve and reports progress after each rollout."""
+
+    def __init__(self, environment: ArrayVecEnv, total: int, progress: Progress | None) -> None:
+        super().__init__()
+        self.environment, self.total, self.progress = environment, total, progress
+        self.points: list[tuple[int, float, float]] = []
+        self.rewards: list[float] = []
+
+    def _on_step(self) -> bool:
+        self.rewards.append(self.environment.mean_reward)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        best = self.environment.best.objective
+        self.points.append((self.num_timesteps, best, float(np.mean(self.rewards))))
+        self.rewards.clear()
+        if self.progress is not None:
+            self.progress(min(self.num_timesteps, self.total), self.total, best)
+
+
+def solve_ppo(
+    problem: Problem,
+    seed: int = 0,
+    settings: PpoSettings | None = None,
+    progress: Progress | None = None,
+) -> Allocation:
+    """Train a policy on the problem and return the best feasible allocation it tried.
+
+    ``progress(step, total, best objective)`` is called after each rollout. The learning curve,
+    (steps, best objective so far, mean reward) per rollout, is in the answer's details.
+    """
+    began = time.perf_counter()
+    settings = settings or PpoSettings()
+    lower = solve_exact(problem).lower_bound
+    stream = derive(seed, "ppo")
+    environment = ArrayVecEnv(problem, settings, stream.numpy())
+    curve = _Curve(environment, settings.steps, progress)
+    with _one_thread(), _own_randomness():
+        agent = PPO(
+            "MlpPolicy",
+            environment,
+            learning_rate=lambda left: settings.learning_rate * left,
+            n_steps=settings.rollout,
+            batch_size=settings.minibatch,
+            n_epochs=settings.epochs,
+            gamma=settings.discount,
+            gae_lambda=settings.gae_lambda,
+            clip_range=settings.clip,
+            policy_kwargs={"net_arch": list(settings.hidden), "log_std_init": settings.log_std},
+            seed=stream.entropy % 2**31,
+            device="cpu",
+        )
+        agent.learn(settings.steps, callback=curve)
+    return _answer(problem, environment.best, lower, curve, seed, began)
+
+
+def _answer(
+    problem: Problem, best: Best, lower: float, curve: _Curve, seed: int, began: float
+) -> Allocation:
+    if best.power is None or best.extra is None:
+        raise CamuError(f"{problem.source}: PPO met no feasible allocation; give it more steps")
+    power, extra = best.power, best.extra
+    objective = float(problem.objective(power, extra))
+    return Allocation(
+        solver="ppo",
+        objective=objective,
+        lower_bound=min(lower, objective),
+        energy_joules=float(problem.spent_joules(power, extra)),
+        seconds=time.perf_counter() - began,
+        power_watts=power,
+        extra_updates=extra,
+        binding=binding_constraints(problem, power, extra),
+        details={"seed": seed, "learning_curve": curve.points},
+    )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The networks are tiny: threads would spend their time waiting for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _own_randomness() -> Iterator[None]:
+    """Stable-baselines3 seeds and uses the global generators; leave them as they were."""
+    python, numbers, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numbers)
+        torch.set_rng_state(tensors)

@@ -1,0 +1,83 @@
+import itertools
+
+import numpy as np
+import pytest
+from allocation_instances import random_problem
+
+from camu.allocation.latency_gap import minimise_latency_gap, solve_latency_gap
+from camu.allocation.problem import Problem
+from camu.errors import CamuError, InputError
+from camu.seeding import derive
+
+
+def brute_force(seconds, transmit, limit, joules, budget):
+    best = np.inf
+    for extra in itertools.product(*(range(n + 1) for n in limit)):
+        if (joules * np.array(extra)).sum() <= budget:
+            finish = seconds * (1 + np.array(extra)) + transmit
+            best = min(best, finish.max() - finish.min())
+    return best
+
+
+def test_the_gap_equals_brute_force():
+    for index in range(300):
+        rng = derive(1, "latency", index).numpy()
+        size = int(rng.integers(1, 6))
+        # Times on a grid make ties and gaps of exactly zero common.
+        seconds = rng.integers(1, 9, size) / 4
+        transmit = rng.integers(0, 5, size) / 4
+        limit = rng.integers(0, 5, size)
+        joules = rng.uniform(0.1, 1.0, size)
+        budget = float(rng.choice([0.0, 0.5, 2.0, 100.0]))
+        extra, gap = minimise_latency_gap(seconds, transmit, limit, joules, budget)
+        finish = seconds * (1 + extra) + transmit
+        assert gap == pytest.approx(finish.max() - finish.min(), abs=1e-12)
+        assert gap == pytest.approx(
+            brute_force(seconds, transmit, limit, joules, budget), abs=1e-12
+        )
+        assert (joules * extra).sum() <= budget
+        assert ((extra >= 0) & (extra <= limit)).all()
+
+
+def test_fast_clusters_fill_the_wait_for_the_slow_one():
+    extra, gap = minimise_latency_gap([1.0, 4.0, 2.0], [0.0] * 3, [9, 9, 9], [0.1] * 3, 100.0)
+    assert extra.tolist() == [3, 0, 1]
+    assert gap == 0
+
+
+def with_seconds(problem):
+    document = problem.to_dict()
+    for index, cluster in enumerate(document["clusters"]):
+        cluster["compute_seconds"] = 0.1 * (1 + index)
+    return Problem.from_dict(document)
+
+
+def test_the_answer_is_feasible_and_measured_against_the_optimum():
+    problem = with_seconds(random_problem(8, clusters=4, tightness=1.0))
+    answer = solve_latency_gap(problem, power_watts=0.3)
+    assert answer.solver == "latency"
+    assert problem.violations(answer.power_watts, answer.extra_updates) == []
+    assert 0 <= answer.gap < 1
+    assert answer.to_dict()["latency_gap_seconds"] >= 0
+
+
+def test_what_the_solver_misses_is_named():
+    problem = random_problem(8, clusters=4, tightness=1.0)
+    with pytest.raises(InputError, match="compute_seconds"):
+        solve_latency_gap(problem)
+    with pytest.raises(InputError, match="fixed powers"):
+        solve_latency_gap(with_seconds(problem), power_watts=1e3)
+    poor = with_seconds(random_problem(8, clusters=4, tightness=1e-3))
+    with pytest.raises(CamuError, match="would do is") as caught:
+        solve_latency_gap(poor)
+    document = poor.to_dict()
+    document["energy_joules"] = float(str(caught.value).split("would do is ")[1].split(" J")[0])
+    solve_latency_gap(Problem.from_dict(document))
+
+
+def test_equal_powers_respect_the_total_cap():
+    document = with_seconds(random_problem(8, clusters=4, tightness=2.0)).to_dict()
+    document["max_total_power_watts"] = 0.9
+    problem = Problem.from_dict(document)
+    answer = solve_latency_gap(problem)
+    assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=1e-12) == []
