@@ -1,0 +1,141 @@
+"""How alike devices are: in their links (S_c) and in their data (S_d), and who would lead.
+
+A `Similarity` is asked for blocks, so that clustering a large fleet never needs the whole matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.config import ClusteringConfig
+from camu.world import Links
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Pairs looked at when the quantile of all similarities is wanted: all of them up to this many
+# devices, a fixed sample of rows and columns above.
+_QUANTILE_DEVICES = 3000
+
+
+class Similarity(Protocol):
+    """Similarities between devices (larger is more alike), and each device's preference to lead."""
+
+    @property
+    def preference(self) -> Floats:
+        """How willingly each device leads (the diagonal of the similarity matrix)."""
+        ...
+
+    def block(self, rows: Ints, cols: Ints) -> Floats:
+        """Similarities of some devices (rows) to others (columns)."""
+        ...
+
+
+@dataclass(frozen=True)
+class LinkSimilarity:
+    """S_c, eq. (7), under the reading `snr-db`, `uplink` or `literal`."""
+
+    links: Links
+    reading: str
+    preference: Floats
+
+    def block(self, rows: Ints, cols: Ints) -> Floats:
+        """Similarities of some devices (rows) to others (columns)."""
+        return _link_block(self.links, self.reading, rows, cols)
+
+
+@dataclass(frozen=True)
+class DataSimilarity:
+    """S_d, eq. (12): from rows of features, minus their squared distance or the printed power."""
+
+    features: Floats
+    literal: bool
+    preference: Floats
+
+    def block(self, rows: Ints, cols: Ints) -> Floats:
+        """Similarities of some devices (rows) to others (columns)."""
+        return _data_block(self.features, self.literal, rows, cols)
+
+
+def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
+    """The first segment: similarity of links, with preferences that favour good uplinks.
+
+    The median similarity alone treats all devices alike; the diagonal of Gamma holds their links to
+    the base station, which a leader needs. `uplink` therefore adds to the median how much better
+    than the median device k's uplink is: in dB where similarities are dB, otherwise in units of the
+    similarities' spread.
+    """
+    reading, count = config.communication, links.count
+    if config.preference == "value":
+        return LinkSimilarity(links, reading, np.full(count, config.preference_value))
+    sample = _off_diagonal(lambda r, c: _link_block(links, reading, r, c), count)
+    quantile = config.preference_value if config.preference == "quantile" else 0.5
+    preference = np.full(count, np.quantile(sample, quantile) if sample.size else 0.0)
+    if config.preference == "uplink":
+        uplink_db = 10 * np.log10(links.uplink_snr())
+        better = uplink_db - np.median(uplink_db)
+        if reading != "snr-db":
+            spread = float(uplink_db.std())
+            better *= float(sample.std()) / spread if spread > 0 and sample.size else 0.0
+        preference = preference + better
+    return LinkSimilarity(links, reading, preference)
+
+
+def data_similarity(label_counts: Ints, config: ClusteringConfig) -> DataSimilarity:
+    """The second segment: similarity of data, with one preference P_d for all devices.
+
+    P_d is taken over all pairs of devices, not inside a primary cluster: it is one number in the
+    paper, and a small primary cluster has too few pairs to say what 'alike' means.
+    """
+    counts = label_counts.astype(float)
+    pmf = counts / counts.sum(axis=1, keepdims=True)
+    features = pmf if config.data == "pmf" else information(label_counts)
+    literal = config.data == "literal"
+    value = config.data_preference_value
+    if config.data_preference == "quantile":
+        sample = _off_diagonal(lambda r, c: _data_block(features, literal, r, c), len(features))
+        value = float(np.quantile(sample, value)) if sample.size else 0.0
+    return DataSimilarity(features, literal, np.full(len(features), value))
+
+
+def information(label_counts: Ints) -> Floats:
+    """The matrix Xi, eq. (11): (C_k^l / D) log(D C_k^l / (D_k C^l)), with 0 log 0 = 0."""
+    counts = label_counts.astype(float)
+    total = counts.sum()
+    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0, keepdims=True) / total
+    ratio = np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0)
+    return np.asarray(counts / total * np.log(ratio))
+
+
+def _link_block(links: Links, reading: str, rows: Ints, cols: Ints) -> Floats:
+    if reading == "uplink":
+        uplink_db = 10 * np.log10(links.uplink_snr())
+        return np.asarray(-((uplink_db[rows][:, None] - uplink_db[cols][None, :]) ** 2))
+    snr_db = links.device_snr_db(rows, cols)
+    return snr_db if reading == "snr-db" else -(10.0 ** (snr_db / 5.0))
+
+
+def _data_block(features: Floats, literal: bool, rows: Ints, cols: Ints) -> Floats:
+    left, right = features[rows], features[cols]
+    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :]
+    distance = np.maximum(squares - 2 * left @ right.T, 0.0)
+    # The product form leaves rounding where rows are equal; such devices are exactly alike.
+    distance[distance < 1e-14 * squares] = 0.0
+    return np.asarray(distance**2 if literal else -distance)
+
+
+def _off_diagonal(block: _Block, count: int) -> Floats:
+    """The similarities of all pairs, or of a fixed sample of devices in a large fleet."""
+    if count < 2:
+        return np.empty(0)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _QUANTILE_DEVICES)).astype(np.int64))
+    matrix = block(chosen, chosen)
+    return matrix[~np.eye(len(chosen), dtype=bool)]
+
+
+class _Block(Protocol):
+    def __call__(self, rows: Ints, cols: Ints, /) -> Floats: ...
