@@ -100,7 +100,7 @@ class FleetConfig(_Section):
     )
     max_power_watts: float = _field(1.0, "Largest transmit power of a device.", "W", gt=0)
     cpu_hz: Interval = _field(
-        (0.4e9, 2.0e9),
+        (0.2e9, 2.0e9),
         "Lowest and highest CPU frequency; devices draw uniformly.",
         "Hz",
         strict=False,

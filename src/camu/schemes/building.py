@@ -1,0 +1,162 @@
+"""What every scheme starts from and ends with: groups of devices, and a plan made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.clustering import cluster_devices
+from camu.config import ClusteringConfig
+from camu.contribution import (
+    aggregation_weights,
+    contribution,
+    group_counts,
+    label_distance,
+    log_contribution,
+)
+from camu.errors import InputError
+from camu.schemes.plan import BITS_PER_PARAMETER, Plan, Unit, parameter_count
+from camu.world import World
+from camu.world.compute import update_joules, update_seconds
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups of devices with what decides about them, one array entry per group."""
+
+    world: World
+    members: tuple[tuple[int, ...], ...]
+    leaders: tuple[int, ...]
+    samples: npt.NDArray[np.int64]  # |D_c|
+    wasserstein: Floats  # W_c
+    log_contribution: Floats  # log theta_c
+    update_seconds: Floats  # T_c, slowest member
+    update_joules: Floats  # sum over members
+
+    @property
+    def sample_weights(self) -> Floats:
+        """Weights in proportion to data size, as in FedAvg."""
+        return np.asarray(self.samples / self.samples.sum())
+
+    @property
+    def contribution_weights(self) -> Floats:
+        """G_c, eq. (4)."""
+        return aggregation_weights(self.log_contribution)
+
+
+def clusters(world: World, config: ClusteringConfig | None = None) -> Groups:
+    """The dual-segment clusters as groups."""
+    found = cluster_devices(world, config).clusters
+    return assess(world, [cluster.members for cluster in found], [c.leader for c in found])
+
+
+def single_devices(world: World) -> Groups:
+    """Every device as a group of its own."""
+    everyone = range(world.devices.count)
+    return assess(world, [(device,) for device in everyone], everyone)
+
+
+def assess(
+    world: World, members: Sequence[Sequence[int]], leaders: Sequence[int] | None = None
+) -> Groups:
+    """Assess groups of devices; without leaders given, the member with the best uplink leads."""
+    if not members or any(not len(group) for group in members):
+        raise InputError("a group of devices is empty: every unit needs at least one device")
+    if leaders is None:
+        uplink = world.links.uplink_snr()
+        leaders = [max(group, key=lambda device: uplink[device]) for group in members]
+    config, devices = world.config, world.devices
+    counts = group_counts(devices.label_counts, members)
+    distance = label_distance(counts, devices.label_counts.sum(axis=0), config.scheme.distance)
+    seconds = update_seconds(devices, config.training)
+    joules = update_joules(devices, config.fleet, config.training, parameter_count(world))
+    flat = np.concatenate([np.asarray(group, dtype=np.int64) for group in members])
+    starts = np.cumsum([0, *(len(group) for group in members[:-1])])
+    return Groups(
+        world=world,
+        members=tuple(tuple(int(device) for device in group) for group in members),
+        leaders=tuple(int(leader) for leader in leaders),
+        samples=counts.sum(axis=1),
+        wasserstein=distance,
+        log_contribution=log_contribution(counts.sum(axis=1), distance, config.scheme.w_min),
+        update_seconds=np.maximum.reduceat(seconds[flat], starts),
+        update_joules=np.add.reduceat(joules[flat], starts),
+    )
+
+
+def make_plan(
+    scheme: str,
+    groups: Groups,
+    weights: Floats,
+    local_updates: npt.ArrayLike = 1,
+    power_watts: npt.ArrayLike | None = None,
+    multi_update: npt.ArrayLike | None = None,
+) -> Plan:
+    """The plan of these groups; what is one number holds for all of them.
+
+    Inside a group, devices count in proportion to their data. Without powers given, leaders send at
+    their own; `multi_update` defaults to where there is more than one update.
+    """
+    world, count = groups.world, len(groups.members)
+    links, devices = world.links, world.devices
+    bits = BITS_PER_PARAMETER * parameter_count(world)
+    leaders = np.array(groups.leaders)
+    updates = np.broadcast_to(np.asarray(local_updates, dtype=np.int64), (count,))
+    power = devices.power_watts[leaders] if power_watts is None else np.asarray(power_watts, float)
+    power = np.broadcast_to(power, (count,))
+    multi = np.broadcast_to(updates > 1 if multi_update is None else multi_update, (count,))
+    over = np.flatnonzero(power > devices.max_power_watts[leaders] * (1 + 1e-9))
+    if over.size:
+        raise InputError(
+            f"scheme {scheme}: unit {over[0]}: power_watts = {power[over[0]]:g} exceeds the "
+            f"{devices.max_power_watts[leaders[over[0]]]:g} W that its leader can send with"
+        )
+    gather = gather_cost(groups, bits)
+    band = links.share(count).bandwidth_hz
+    air = links.transmit_seconds(bits, power, links.uplink_gain[leaders], band)
+    samples = devices.samples
+    theta = contribution(groups.log_contribution)
+    units = tuple(
+        Unit(
+            members=own,
+            leader=groups.leaders[c],
+            weight=float(weights[c]),
+            member_weights=tuple((samples[list(own)] / groups.samples[c]).tolist()),
+            local_updates=int(updates[c]),
+            power_watts=float(power[c]),
+            samples=int(groups.samples[c]),
+            wasserstein=float(groups.wasserstein[c]),
+            contribution=float(theta[c]),
+            multi_update=bool(multi[c]),
+            compute_seconds=float(updates[c] * groups.update_seconds[c]),
+            gather_seconds=float(updates[c] * gather[0][c]),
+            uplink_seconds=float(air[c]),
+            compute_joules=float(updates[c] * groups.update_joules[c]),
+            gather_joules=float(updates[c] * gather[1][c]),
+            uplink_joules=float(power[c] * air[c]),
+        )
+        for c, own in enumerate(groups.members)
+    )
+    return Plan(scheme, world.seed, bits, world.config.radio.access, units)
+
+
+def gather_cost(groups: Groups, bits: int) -> tuple[Floats, Floats]:
+    """Seconds and joules for the members of each group to send to their leader once.
+
+    Members send in turn over the whole band; groups are far enough apart in space to reuse it.
+    """
+    world = groups.world
+    seconds, joules = np.zeros(len(groups.members)), np.zeros(len(groups.members))
+    for c, (own, leader) in enumerate(zip(groups.members, groups.leaders, strict=True)):
+        others = np.array([device for device in own if device != leader], dtype=np.int64)
+        if others.size:
+            power = world.devices.power_watts[others]
+            gain = world.links.device_gain(others, [leader])[:, 0]
+            air = world.links.transmit_seconds(bits, power, gain)
+            seconds[c], joules[c] = air.sum(), (power * air).sum()
+    return seconds, joules

@@ -1,0 +1,30 @@
+"""Configuration 3: the paper's strategy."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from camu.contribution import extra_updates, gate, local_updates
+from camu.schemes.building import clusters, make_plan
+from camu.schemes.plan import Plan
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class Camu:
+    """Configuration 3: only clusters whose contribution reaches a threshold update repeatedly.
+
+    The threshold is a number, or, where that is unset, a quantile of the clusters' contributions.
+    """
+
+    threshold: float | None = None
+    threshold_quantile: float = 0.5
+    max_extra_updates: int = 4
+    citation: ClassVar[str] = "Sun et al., CAMU, section III-B"
+
+    def plan(self, world: World) -> Plan:
+        """N_c = 1 + S_c n_c, eqs. (17)-(19)."""
+        groups = clusters(world)
+        multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
+        extra = extra_updates(groups.update_seconds, self.max_extra_updates)
+        updates = local_updates(multi, extra)
+        return make_plan("camu", groups, groups.contribution_weights, updates, multi_update=multi)

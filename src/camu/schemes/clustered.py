@@ -1,0 +1,20 @@
+"""Configurations 1 and 4: clusters as units, one local update each."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from camu.schemes.building import clusters, make_plan
+from camu.schemes.plan import Plan
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class Clustered:
+    """Configurations 1 and 4: dual-segment clusters, weights G_c, one local update per round."""
+
+    citation: ClassVar[str] = "Sun et al., CAMU, sections III-A and V-B"
+
+    def plan(self, world: World) -> Plan:
+        """One cluster per unit."""
+        groups = clusters(world)
+        return make_plan("clustered", groups, groups.contribution_weights, multi_update=False)

@@ -1,0 +1,23 @@
+"""Benchmark 1: every device for itself, weighted by its data."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from camu.schemes.building import make_plan, single_devices
+from camu.schemes.plan import Plan
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Benchmark 1: devices send straight to the base station, weighted by data size.
+
+    One local update per round, as the paper compares it; the original runs several epochs.
+    """
+
+    citation: ClassVar[str] = "McMahan et al., AISTATS 2017"
+
+    def plan(self, world: World) -> Plan:
+        """One device per unit."""
+        groups = single_devices(world)
+        return make_plan("fedavg", groups, groups.sample_weights)

@@ -1,0 +1,21 @@
+"""Local SGD: every device for itself, the same number of local updates for all."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from camu.schemes.building import make_plan, single_devices
+from camu.schemes.plan import Plan
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class LocalSgd:
+    """Devices run the same fixed number H of local updates per round, weighted by data size."""
+
+    local_updates: int = 2
+    citation: ClassVar[str] = "Stich, ICLR 2019"
+
+    def plan(self, world: World) -> Plan:
+        """One device per unit, N = H."""
+        groups = single_devices(world)
+        return make_plan("local-sgd", groups, groups.sample_weights, self.local_updates)

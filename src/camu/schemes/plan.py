@@ -1,0 +1,197 @@
+"""A plan: which units train, who leads them, how much they count, how long and at what power.
+
+A plan is made once per world by a scheme and says everything a round needs. It checks itself, and
+predicts the time and the energy of a round without fading and faults.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.data import CATALOG
+from camu.errors import InputError
+from camu.schemes.timing import send_in_turn
+from camu.seeding import derive
+from camu.world import World
+
+Floats = npt.NDArray[np.float64]
+BITS_PER_PARAMETER = 32
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What trains together and is aggregated as one: a cluster, or a single device."""
+
+    members: tuple[int, ...]
+    leader: int
+    weight: float  # G_c
+    member_weights: tuple[float, ...]  # G_k
+    local_updates: int  # N_c
+    power_watts: float  # p_c of the leader
+    samples: int  # |D_c|
+    wasserstein: float  # W_c
+    contribution: float  # theta_c
+    multi_update: bool  # S_c
+    compute_seconds: float  # N_c updates of the slowest member
+    gather_seconds: float  # members send to the leader after every update
+    uplink_seconds: float
+    compute_joules: float
+    gather_joules: float
+    uplink_joules: float
+
+    @property
+    def ready_seconds(self) -> float:
+        """When the unit could send, counted from the start of the round."""
+        return self.compute_seconds + self.gather_seconds
+
+    @property
+    def transmit_seconds(self) -> float:
+        """Air time of the members and the leader."""
+        return self.gather_seconds + self.uplink_seconds
+
+    @property
+    def transmit_joules(self) -> float:
+        """Energy that the members and the leader send with."""
+        return self.gather_joules + self.uplink_joules
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The units of a scheme in a world, with what a round costs."""
+
+    scheme: str
+    seed: int
+    payload_bits: int
+    access: str
+    units: tuple[Unit, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a plan that no fleet could carry out, naming the unit."""
+        if not self.units:
+            raise InputError(f"scheme {self.scheme}: the plan has no unit")
+        seen: set[int] = set()
+        for index, unit in enumerate(self.units):
+            for wrong in _faults(unit, seen):
+                raise InputError(f"scheme {self.scheme}: unit {index}: {wrong}")
+            seen.update(unit.members)
+        total = math.fsum(unit.weight for unit in self.units)
+        if abs(total - 1) > 1e-9:
+            raise InputError(f"scheme {self.scheme}: the units' weights add up to {total}, not 1")
+
+    @cached_property
+    def arrival_seconds(self) -> Floats:
+        """When each unit's update has arrived, counted from the start of the round."""
+        ready = np.array([unit.ready_seconds for unit in self.units])
+        air = np.array([unit.uplink_seconds for unit in self.units])
+        return ready + air if self.access == "ofdma" else send_in_turn(ready, air)
+
+    @property
+    def round_seconds(self) -> float:
+        """Length of a round in which the server waits for all units."""
+        return float(self.arrival_seconds.max())
+
+    @property
+    def round_joules(self) -> float:
+        """Energy of a round, all devices together."""
+        return math.fsum(u.compute_joules + u.transmit_joules for u in self.units)
+
+    def idle_seconds(self, index: int) -> float:
+        """How long a unit neither computes nor sends in a round."""
+        unit = self.units[index]
+        return max(0.0, self.round_seconds - unit.compute_seconds - unit.transmit_seconds)
+
+    def to_dict(self, world: World) -> dict[str, Any]:
+        """The plan as plain data, with the devices it is for."""
+        names = _device_names(world)
+        devices = world.devices
+        return {
+            "scheme": self.scheme,
+            "seed": self.seed,
+            "payload_bits": self.payload_bits,
+            "access": self.access,
+            "devices": [
+                {
+                    "id": names[k],
+                    "position": [None if math.isnan(x) else float(x) for x in position],
+                    "region": devices.regions[k],
+                    "samples": int(devices.samples[k]),
+                    "label_counts": devices.label_counts[k].tolist(),
+                }
+                for k, position in enumerate(devices.positions)
+            ],
+            "units": [self._unit_dict(index, names) for index in range(len(self.units))],
+            "round_seconds": self.round_seconds,
+            "round_joules": self.round_joules,
+        }
+
+    def _unit_dict(self, index: int, names: list[int] | list[str]) -> dict[str, Any]:
+        unit = self.units[index]
+        return {
+            "members": [names[k] for k in unit.members],
+            "leader": names[unit.leader],
+            "weight": unit.weight,
+            "member_weights": list(unit.member_weights),
+            "local_updates": unit.local_updates,
+            "power_watts": unit.power_watts,
+            "samples": unit.samples,
+            "wasserstein": unit.wasserstein,
+            "contribution": unit.contribution,
+            "multi_update": unit.multi_update,
+            "compute_seconds": unit.compute_seconds,
+            "gather_seconds": unit.gather_seconds,
+            "transmit_seconds": unit.transmit_seconds,
+            "idle_seconds": self.idle_seconds(index),
+            "compute_joules": unit.compute_joules,
+            "gather_joules": unit.gather_joules,
+            "transmit_joules": unit.transmit_joules,
+        }
+
+
+def parameter_count(world: World) -> int:
+    """q, the number of trainable parameters of the configured model."""
+    training, data = world.config.training, CATALOG[world.config.data.dataset]
+    return _count(training.model, data.image_shape, data.classes, training.normalisation)
+
+
+@lru_cache
+def _count(name: str, shape: tuple[int, int], classes: int, normalisation: str) -> int:
+    from camu.learning.models import build_model  # deferred: torch takes a second to import
+
+    model = build_model(name, shape, classes, normalisation, derive(0, "count"))
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _device_names(world: World) -> list[int] | list[str]:
+    """A fleet file's own ids; devices placed by camu are numbered."""
+    if world.config.fleet.file is None:
+        return list(range(world.devices.count))
+    return list(world.devices.ids)
+
+
+def _faults(unit: Unit, seen: set[int]) -> list[str]:
+    faults = []
+    if not unit.members or len(set(unit.members)) < len(unit.members):
+        faults.append("members must be different devices, at least one")
+    if seen.intersection(unit.members):
+        faults.append(f"device {min(seen.intersection(unit.members))} is in another unit too")
+    if unit.leader not in unit.members:
+        faults.append(f"the leader {unit.leader} is not a member")
+    if not (math.isfinite(unit.weight) and unit.weight >= 0):
+        faults.append(f"weight = {unit.weight} must be a number from 0")
+    if len(unit.member_weights) != len(unit.members) or not all(
+        math.isfinite(w) and w >= 0 for w in unit.member_weights
+    ):
+        faults.append("member_weights must be one number from 0 per member")
+    elif abs(math.fsum(unit.member_weights) - 1) > 1e-9:
+        faults.append(f"member_weights add up to {math.fsum(unit.member_weights)}, not 1")
+    if unit.local_updates < 1:
+        faults.append(f"local_updates = {unit.local_updates} must be at least 1")
+    if not (math.isfinite(unit.power_watts) and unit.power_watts > 0):
+        faults.append(f"power_watts = {unit.power_watts} must be a positive number")
+    return faults

@@ -1,0 +1,20 @@
+"""Configuration 2: every device for itself, weighted by how ordinary its labels are."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from camu.schemes.building import make_plan, single_devices
+from camu.schemes.plan import Plan
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class WassersteinWeights:
+    """Configuration 2: no clusters, aggregation weights from the Wasserstein distance (eq. 4)."""
+
+    citation: ClassVar[str] = "Sun et al., CAMU, section V-B"
+
+    def plan(self, world: World) -> Plan:
+        """One device per unit, G_k in place of the data size."""
+        groups = single_devices(world)
+        return make_plan("wasserstein", groups, groups.contribution_weights)
