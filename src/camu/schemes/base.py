@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from camu.config import Config
 from camu.errors import InputError
@@ -69,7 +69,7 @@ def make_scheme(config: Config, name: str | None = None) -> Scheme:
     own = config.scheme.parameters if name not in SCHEMES else {}
     if not is_dataclass(kind):
         _check_parameters(name, own, set())
-        return kind()
+        return cast(Scheme, kind())
     known = {field.name for field in fields(kind) if field.init}
     _check_parameters(name, own, known)
     values = {**{key: offered[key] for key in known & offered.keys() - {"name"}}, **own}
@@ -80,8 +80,7 @@ def make_scheme(config: Config, name: str | None = None) -> Scheme:
     ]
     if missing := [key for key in required if key not in values]:
         raise InputError(f"scheme {name}: set scheme.parameters.{missing[0]}")
-    scheme: Scheme = kind(**values)
-    return scheme
+    return cast(Scheme, kind(**values))
 
 
 def describe(name: str, kind: type[Any]) -> dict[str, Any]:
