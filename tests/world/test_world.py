@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,8 @@ def test_devices_stand_in_their_regions(monkeypatch: pytest.MonkeyPatch) -> None
     assert ((x[15:] >= 10) & (x[15:] <= 20)).all()
     assert (np.abs(y) <= 5).all()
     assert (z == 0).all()
-    assert ((devices.cpu_hz >= 0.4e9) & (devices.cpu_hz <= 2e9)).all()
+    low, high = world.config.fleet.cpu_hz
+    assert ((devices.cpu_hz >= low) & (devices.cpu_hz <= high)).all()
     assert len(set(devices.cpu_hz)) == 30
     assert world.warnings() == []
 
@@ -103,3 +105,9 @@ def test_a_large_world_needs_no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     links = without_data(monkeypatch, config).links
     assert links.device_snr_db(np.arange(20), np.arange(50_000)).shape == (20, 50_000)
     assert links.fading(3).shape == (50_000,)
+
+
+def test_the_docs_quote_the_warning_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    (warning,) = without_data(monkeypatch, load_config(preset="literal")).warnings()
+    page = Path(__file__).parents[2] / "docs" / "world.md"
+    assert warning in " ".join(page.read_text("utf-8").split())

@@ -6,6 +6,7 @@ that the K x K matrix never has to exist.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from camu.errors import CamuError
 from camu.world import shannon
 from camu.world.arrays import (
     FloatArray,
+    IntArray,
     decibels,
     from_decibels,
     read_only_floats,
@@ -32,7 +34,7 @@ from camu.world.path_loss import PathLoss, path_loss_model
 LARGEST_GAIN = 1.0
 SMALLEST_GAIN = 1e-30
 LARGEST_MATRIX_DEVICES = 20_000
-_CACHED_LINKS = 1 << 15
+_CACHED_LINKS = 1 << 16
 
 _NOISE_DBM = {"matters": -90.0, "harsh": -80.0, "literal": -10.0}  # literal: 1e-4 W
 _THERMAL_DBM_PER_HZ = -174.0
@@ -101,23 +103,21 @@ class Links:
 
         Entries of a device with itself mean nothing: they hold the value at the smallest distance.
         """
-        first, second = _indices(rows), _indices(cols)
+        return _by_rows(self._gain_block, rows, cols)
+
+    def device_snr_db(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> FloatArray:
+        """SNR gamma_jk between devices in dB, a block (len(rows), len(cols)); symmetric.
+
+        Where two powers differ, a link counts with the mean in dB of its two directions, which is
+        the SNR at the geometric mean of the powers: the paper's Gamma is a symmetric matrix.
+        """
+        return _by_rows(self._snr_db_block, rows, cols)
+
+    def _gain_block(self, first: IntArray, second: IntArray) -> FloatArray:
         if self.measured_snr_db is not None:
             powers = np.sqrt(self.power_watts[first][:, None] * self.power_watts[second])
             snr = from_decibels(self.measured_snr_db[np.ix_(first, second)])
             return np.asarray(snr * self.noise_watts / powers, dtype=np.float64)
-        # By a few rows at a time: the intermediate arrays stay in the processor's cache, and a
-        # large block needs little more memory than its result.
-        block = np.empty((len(first), len(second)))
-        step = max(1, _CACHED_LINKS // max(1, len(second)))
-        for start in range(0, len(first), step):
-            block[start : start + step] = self._modelled_gain(first[start : start + step], second)
-        return block
-
-    def _modelled_gain(
-        self, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]
-    ) -> FloatArray:
-        """Path loss, antennas and shadowing between devices."""
         here, there = self.positions[first][:, None, :], self.positions[second][None, :, :]
         across = here[..., 0] - there[..., 0]
         along = here[..., 1] - there[..., 1]
@@ -134,19 +134,12 @@ class Links:
             return _limited(gain, antenna_db + self.radio.shadowing_db * shadow)
         return _limited(gain, antenna_db)
 
-    def device_snr_db(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> FloatArray:
-        """SNR gamma_jk between devices in dB, a block (len(rows), len(cols)); symmetric.
-
-        Where two powers differ, a link counts with the mean in dB of its two directions, which is
-        the SNR at the geometric mean of the powers: the paper's Gamma is a symmetric matrix.
-        """
-        first, second = _indices(rows), _indices(cols)
+    def _snr_db_block(self, first: IntArray, second: IntArray) -> FloatArray:
         if self.measured_snr_db is not None:
             return np.asarray(self.measured_snr_db[np.ix_(first, second)], dtype=np.float64)
-        half_db = 0.5 * decibels(self.power_watts)
-        powers_db = half_db[first][:, None] + half_db[second][None, :]
-        gain_db = decibels(self.device_gain(first, second))
-        return gain_db + (powers_db - decibels(self.noise_watts))
+        half = 0.5 * decibels(self.power_watts[first])[:, None]
+        powers_db = half + 0.5 * decibels(self.power_watts[second])[None, :]
+        return decibels(self._gain_block(first, second)) + (powers_db - decibels(self.noise_watts))
 
     def uplink_snr(self, power_watts: npt.ArrayLike | None = None) -> FloatArray:
         """SNR gamma_k at the base station (K,), linear, over the whole band and without fading."""
@@ -287,5 +280,18 @@ def _limited(gain: FloatArray, extra_db: npt.ArrayLike) -> FloatArray:
     return np.clip(gain * from_decibels(extra_db), SMALLEST_GAIN, LARGEST_GAIN)
 
 
-def _indices(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    return np.atleast_1d(np.asarray(values, dtype=np.int64))
+def _by_rows(
+    block: Callable[[IntArray, IntArray], FloatArray], rows: npt.ArrayLike, cols: npt.ArrayLike
+) -> FloatArray:
+    """A block of the K x K matrix, computed a few rows at a time.
+
+    The intermediate arrays then stay in the processor's cache, and a large block needs little more
+    memory than its result.
+    """
+    first = np.atleast_1d(np.asarray(rows, dtype=np.int64))
+    second = np.atleast_1d(np.asarray(cols, dtype=np.int64))
+    result = np.empty((len(first), len(second)))
+    step = max(1, _CACHED_LINKS // max(1, len(second)))
+    for start in range(0, len(first), step):
+        result[start : start + step] = block(first[start : start + step], second)
+    return result
