@@ -18,7 +18,7 @@ from torch import nn
 
 from camu.errors import InputError
 from camu.learning.batches import Batches
-from camu.learning.pool import Pool, Task, available_cores
+from camu.learning.pool import Pool, Result, Task, available_cores
 from camu.learning.replica import Data, Part, Replica, micro_batches
 from camu.learning.weights import Floats, Weights, weighted_mean
 from camu.seeding import Stream, derive
@@ -244,6 +244,10 @@ class Engine:
         stream = derive(self.seed, "dropout", group[0].device)
         loss = replica.full_pass(self.train_data, group, stream, backward)
         return replica.gradient.cpu().numpy().copy(), loss
+
+    def on_worker(self, what: str, work: Callable[[Replica], Result]) -> Result:
+        """Run a function on one worker, with its replica; for measurements and experiments."""
+        return next(self._pool.stream([Task(what, work)]))
 
     def _cost(self, job: Job) -> float:
         sizes = self.batches.size if self.local_update == "step" else self.batches.samples

@@ -371,10 +371,10 @@ class ConvPoolStack(nn.Module):
 class SegmentBatchNorm(nn.Module):
     """Batch norm whose training batch is a sequence of devices, each normalised by its own samples.
 
-    It takes over an ``nn.BatchNorm*d`` with its parameters and buffers. ``sizes`` and ``shares``
-    say how many samples each device has in the batch and what weight its statistics get. The
-    statistics of all passes since ``begin`` enter the running ones at ``finish``, once, as if each
-    device had updated its own and the results had been averaged.
+    It takes over an ``nn.BatchNorm*d`` with its parameters and buffers. ``divide`` says how many
+    samples each device has in the next pass and what weight its statistics get. The statistics of
+    all passes since ``begin`` enter the running ones at ``finish``, once, as if each device had
+    updated its own and the results had been averaged.
     """
 
     running_mean: Tensor
@@ -389,23 +389,27 @@ class SegmentBatchNorm(nn.Module):
             self.register_buffer("running_mean", norm.running_mean)
             self.register_buffer("running_var", norm.running_var)
         self.channels = norm.num_features
-        self.sizes: Sequence[int] = ()
-        self.shares: Sequence[float] = ()
-        self._mean: Tensor | None = None
-        self._variance: Tensor | None = None
+        self._sizes: Sequence[int] = ()
+        self._shares: Sequence[float] = ()
+        self._seen: list[tuple[Tensor, Tensor]] = []
+        self._call = 0
 
     def begin(self) -> None:
         """Forget the statistics of unfinished passes."""
-        self._mean = self._variance = None
+        self._seen = []
+
+    def divide(self, sizes: Sequence[int], shares: Sequence[float]) -> None:
+        """Say which devices, in order, the next pass consists of."""
+        self._sizes, self._shares, self._call = sizes, shares, 0
 
     def finish(self) -> None:
         """Move the running statistics by what was seen since ``begin``."""
-        if not self.track or self._mean is None or self._variance is None:
-            return
         assert self.momentum is not None
-        # The shares of all devices of a step sum to one, so the old value keeps 1 - momentum.
-        self.running_mean.mul_(1 - self.momentum).add_(self._mean, alpha=self.momentum)
-        self.running_var.mul_(1 - self.momentum).add_(self._variance, alpha=self.momentum)
+        # A layer that a model calls several times is moved as often. The shares of all devices of
+        # a step sum to one, so the old value keeps 1 - momentum each time.
+        for mean, variance in self._seen:
+            self.running_mean.mul_(1 - self.momentum).add_(mean, alpha=self.momentum)
+            self.running_var.mul_(1 - self.momentum).add_(variance, alpha=self.momentum)
         self.begin()
 
     def forward(self, batch: Tensor) -> Tensor:
@@ -414,14 +418,18 @@ class SegmentBatchNorm(nn.Module):
             return F.batch_norm(
                 batch, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
-        sizes = self.sizes if self.sizes else (len(batch),)
-        shares = self.shares if self.shares else (1.0,)
+        # A model may cut each sample into several rows before it normalises them.
+        rows, rest = divmod(len(batch), max(1, sum(self._sizes)))
+        if rest or not rows:
+            raise ValueError(f"batch norm got {len(batch)} rows for {sum(self._sizes)} samples")
+        sizes, shares = [size * rows for size in self._sizes], self._shares
         outputs, start, row = [], 0, 0
         # Devices with equally many samples share one call, in which (device, channel) is a channel.
         for size, devices in _runs(sizes):
             part = batch[row : row + size * devices]
             outputs.append(self._normalise(part, devices, shares[start : start + devices]))
             start, row = start + devices, row + size * devices
+        self._call += 1
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _normalise(self, part: Tensor, devices: int, shares: Sequence[float]) -> Tensor:
@@ -450,10 +458,11 @@ class SegmentBatchNorm(nn.Module):
         factors = torch.tensor(shares, dtype=mean.dtype, device=mean.device)
         mean = factors @ mean.view(len(shares), -1)
         variance = factors @ variance.view(len(shares), -1)
-        if self._mean is None or self._variance is None:
-            self._mean, self._variance = mean, variance
+        if self._call == len(self._seen):
+            self._seen.append((mean, variance))
         else:
-            self._mean, self._variance = self._mean + mean, self._variance + variance
+            earlier = self._seen[self._call]
+            self._seen[self._call] = (earlier[0] + mean, earlier[1] + variance)
 
 
 def _runs(sizes: Sequence[int]) -> list[tuple[int, int]]:

@@ -126,8 +126,7 @@ class Replica:
     def _loss(self, data: Data, parts: Sequence[Part], stream: Stream) -> Tensor:
         self.module.train()
         for norm in self._norms:
-            norm.sizes = [len(part.indices) for part in parts]
-            norm.shares = [part.weight for part in parts]
+            norm.divide([len(part.indices) for part in parts], [part.weight for part in parts])
         for dropout in self._dropouts:
             dropout.generator = stream.torch(self.device.type)
         indices = torch.from_numpy(np.concatenate([part.indices for part in parts]))
@@ -207,7 +206,7 @@ class Replica:
     def _probe_pass(self, images: Tensor, sizes: list[int]) -> Tensor:
         for norm in self._norms:
             norm.begin()
-            norm.sizes, norm.shares = sizes, [1 / len(sizes)] * len(sizes)
+            norm.divide(sizes, [1 / len(sizes)] * len(sizes))
         for dropout in self._dropouts:
             dropout.generator = derive(0, "probe").torch(self.device.type)
         logits: Tensor = self.module(images)

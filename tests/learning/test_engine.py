@@ -1,0 +1,303 @@
+"""The engine agrees with plain torch device by device, and never depends on its workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from camu.errors import CamuError, InputError
+from camu.learning.engine import Engine, Job
+from camu.learning.models import build_model
+from camu.learning.weights import Weights, weighted_mean
+from camu.seeding import derive
+
+from . import reference
+
+UNIT = Job((0, 1, 2, 3), (0.4, 0.1, 0.3, 0.2), 3)
+
+
+def assert_close(weights: Weights, expected, tolerance: float = 1e-5) -> None:
+    parameters, buffers = expected
+    np.testing.assert_allclose(weights.parameters, parameters.numpy(), atol=tolerance, rtol=0)
+    np.testing.assert_allclose(weights.buffers, buffers.numpy(), atol=tolerance, rtol=1e-5)
+
+
+class OwnModel(nn.Module):
+    """A user's module: batch norm over maps and over features, a frozen and a shared layer."""
+
+    def __init__(self, image_shape, classes):
+        super().__init__()
+        self.convolution = nn.Conv2d(image_shape[0], 6, 3, stride=2)
+        self.norm = nn.BatchNorm2d(6, momentum=0.3)
+        self.second = nn.Conv2d(6, 6, 3, stride=2)
+        self.frozen = nn.Conv2d(6, 4, 1).requires_grad_(False)
+        self.pool = nn.AdaptiveAvgPool2d(2)
+        self.features = nn.BatchNorm1d(16, affine=False)
+        self.output = nn.Linear(16, classes)
+
+    def forward(self, images):
+        maps = torch.relu(self.norm(self.convolution(images)))
+        maps = torch.relu(self.norm(self.second(maps)))
+        return self.output(self.features(self.pool(self.frozen(maps)).flatten(1)))
+
+
+@pytest.mark.parametrize("mode", ["step", "epoch"])
+@pytest.mark.parametrize("normalisation", ["batch", "group", "none"])
+def test_a_unit_trains_as_its_devices_one_by_one(toy, mode, normalisation):
+    with toy.engine(normalisation=normalisation, local_update=mode, l2=0.01) as engine:
+        model = build_model("cnn", (28, 28), 10, normalisation, derive(3, "model"))
+        (trained,) = engine.train(engine.initial, [UNIT], 4)
+        assert_close(trained, reference.train(model, toy, engine, UNIT, 4))
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_any_batch_size_is_right(small_toy, batch):
+    with small_toy.engine(batch=batch) as engine:
+        model = build_model("cnn", (8, 8), 10, "batch", derive(3, "model"))
+        (trained,) = engine.train(engine.initial, [UNIT], 4)
+        assert_close(trained, reference.train(model, small_toy, engine, UNIT, 4))
+
+
+def test_a_large_unit_is_split_into_passes_without_a_trace(small_toy, monkeypatch):
+    for normalisation in ("batch", "none"):
+        with small_toy.engine(normalisation=normalisation, batch=1) as engine:
+            monkeypatch.setattr("camu.learning.replica.MICRO_BATCH_SAMPLES", 10**6)
+            (whole,) = engine.train(engine.initial, [UNIT], 0)
+            monkeypatch.setattr("camu.learning.replica.MICRO_BATCH_SAMPLES", 40)
+            (split,) = engine.train(engine.initial, [UNIT], 0)
+        assert_close(split, (torch.tensor(whole.parameters), torch.tensor(whole.buffers)))
+
+
+@pytest.mark.parametrize("mode", ["step", "epoch"])
+def test_an_own_module_with_batch_norm_is_right(toy, mode):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = OwnModel((1, 28, 28), 10)
+    with toy.engine(model, local_update=mode) as engine:
+        assert engine.fused
+        (trained,) = engine.train(engine.initial, [UNIT], 2)
+        parameters, buffers = reference.train(model, toy, engine, UNIT, 2)
+    trainable = [p.requires_grad for p in model.parameters() for _ in range(p.numel())]
+    chosen = torch.tensor(trainable)
+    assert_close(trained, (parameters[chosen], torch.cat([parameters[~chosen], buffers])))
+
+
+def test_results_are_bitwise_the_same_for_any_number_of_workers(toy):
+    jobs = [Job((k,), (1.0,), 1 + k % 2) for k in range(5)] + [UNIT]
+    hashes = set()
+    for workers in (1, 2, 3):
+        with toy.engine(workers=workers) as engine:
+            trained = engine.train(engine.initial, jobs, 7)
+            mean = weighted_mean((1.0, weights) for weights in trained)
+            hashes.add((mean.sha256(), engine.evaluate(mean), engine.loss(mean)))
+            hashes.add((mean.sha256(), engine.evaluate(mean), engine.loss(mean)))
+    assert len(hashes) == 1
+
+
+def test_one_update_on_all_devices_is_centralised_sgd_without_batch_norm(toy):
+    sizes = [len(held) for held in toy.devices]
+    everything = Job(tuple(range(len(sizes))), tuple(float(size) for size in sizes))
+    with toy.engine(normalisation="none", batch=1) as engine:
+        (trained,) = engine.train(engine.initial, [everything], 0)
+        gradient = engine.gradient(engine.initial)
+        step = engine.initial.parameters - engine.learning_rate * gradient
+    np.testing.assert_allclose(trained.parameters, step, atol=1e-6)
+
+
+def test_gradient_and_loss_match_plain_autograd(small_toy):
+    model = build_model("logistic", (8, 8), 10, "none", derive(3, "model"))
+    images = torch.from_numpy(small_toy.images).double().flatten(1) / 255
+    labels = torch.from_numpy(small_toy.labels)
+    weight = model.linear.weight.detach().double().requires_grad_()
+    bias = model.linear.bias.detach().double().requires_grad_()
+    losses = nn.functional.cross_entropy(images @ weight.T + bias, labels, reduction="none")
+    parts = [losses[small_toy.devices[1]].mean() * 0.25, losses[small_toy.devices[2]].mean() * 0.75]
+    loss = sum(parts) + 0.05 * (weight.square().sum() + bias.square().sum())
+    loss.backward()
+    expected = torch.cat([weight.grad.reshape(-1), bias.grad]).numpy()
+    with small_toy.engine("logistic", l2=0.1) as engine:
+        assert engine.loss(engine.initial, [1, 2], [1, 3]) == pytest.approx(loss.item(), abs=1e-6)
+        found = engine.gradient(engine.initial, [1, 2], [1, 3])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_training_learns_and_evaluation_counts_right(small_toy):
+    with small_toy.engine(batch=1, learning_rate=0.3) as engine:
+        weights = engine.initial
+        before = engine.evaluate(weights)
+        (weights,) = engine.train(weights, [Job((0, 1, 2, 3), (1, 1, 1, 1), 60)], 0)
+        accuracy, loss = engine.evaluate(weights)
+    assert before[0] < 0.4 < 0.8 < accuracy
+    assert loss < before[1]
+
+
+def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(small_toy):
+    jobs = [Job((k % 5,), (1.0,), 1 + k % 4) for k in range(150)]
+    with small_toy.engine() as engine:
+        stream = engine.iterate(engine.initial, jobs, 0)
+        first = next(stream)
+        stream.close()
+        everything = engine.train(engine.initial, jobs, 0)
+        assert first.sha256() == everything[0].sha256()
+        for number in (3, 70, 149):
+            (alone,) = engine.train(engine.initial, [jobs[number]], 0)
+            assert alone.sha256() == everything[number].sha256()
+
+
+def test_units_may_start_from_different_models(small_toy):
+    with small_toy.engine() as engine:
+        (other,) = engine.train(engine.initial, [UNIT], 0)
+        job = Job((0,), (1.0,))
+        pair = list(engine.iterate([engine.initial, other], [job, job], 1))
+        assert pair[1].sha256() == engine.train(other, [job], 1)[0].sha256()
+        assert pair[0].sha256() == engine.train(engine.initial, [job], 1)[0].sha256()
+
+
+class Fragile(nn.Module):
+    """Fails in training as soon as a batch is as large as a device's."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, images):
+        if len(images) > 14:
+            raise ArithmeticError("the batch is too hot")
+        return self.linear(images.flatten(1))
+
+
+def test_a_failing_worker_is_one_clear_error_and_the_engine_goes_on(small_toy):
+    with small_toy.engine(Fragile(), batch=20) as engine:
+        with pytest.raises(CamuError, match=r"devices 0, 1.*round 3.*the batch is too hot"):
+            engine.train(engine.initial, [Job((0, 1), (1.0, 1.0))], 3)
+        assert len(engine.train(engine.initial, [Job((4,), (1.0,))], 3)) == 1
+
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, images):
+        time.sleep(0.02)
+        return self.linear(images.flatten(1))
+
+
+def test_closing_ends_running_jobs_and_leaves_no_thread(small_toy):
+    engine = small_toy.engine(Slow())
+    stream = engine.iterate(engine.initial, [Job((0,), (1.0,), 2), Job((1,), (1.0,), 5000)], 0)
+    next(stream)
+    start = time.monotonic()
+    engine.close()
+    assert time.monotonic() - start < 5
+    with pytest.raises(CamuError, match="closed"):
+        next(stream)
+    assert not [t for t in threading.enumerate() if t.name.startswith("camu-worker")]
+
+
+def test_the_callers_torch_settings_come_back(small_toy):
+    threads, state = torch.get_num_threads(), torch.random.get_rng_state()
+    with small_toy.engine() as engine:
+        engine.evaluate(engine.initial)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+class WithDropout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.5))
+        self.output = nn.Linear(32, 10)
+
+    def forward(self, images):
+        return self.output(self.layers(images))
+
+
+def test_dropout_draws_from_derived_streams_device_by_device(small_toy):
+    state = torch.random.get_rng_state()
+    hashes = set()
+    for workers in (1, 2):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = WithDropout()
+        with small_toy.engine(model, workers=workers) as engine:
+            assert not engine.fused
+            hashes.update(w.sha256() for w in engine.train(engine.initial, [UNIT], 0))
+    assert len(hashes) == 1
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+class BatchMixer(nn.Module):
+    """Centres features over the batch by hand, which no layer type gives away."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, images):
+        logits = self.linear(images.flatten(1))
+        return logits - logits.mean(dim=0)
+
+
+def test_a_module_that_mixes_samples_by_hand_is_computed_device_by_device(small_toy):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = BatchMixer()
+    with small_toy.engine(model) as engine:
+        assert not engine.fused
+        (trained,) = engine.train(engine.initial, [UNIT], 2)
+        assert_close(trained, reference.train(model, small_toy, engine, UNIT, 2))
+
+
+class GlobalNoise(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, images):
+        return self.linear(images.flatten(1)) + torch.randn(10)
+
+
+def test_a_module_that_draws_from_the_global_generator_is_refused(small_toy):
+    with pytest.raises(InputError, match="global generator"):
+        small_toy.engine(GlobalNoise())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"local_update": "often"}, "local_update"),
+        ({"device": "tpu"}, "device"),
+        ({"batch": 0}, "batch"),
+        ({"workers": -1}, "workers"),
+    ],
+)
+def test_bad_settings_name_the_key(small_toy, change, message):
+    with pytest.raises(InputError, match=message):
+        small_toy.engine(**change)
+
+
+@pytest.mark.parametrize(
+    "job", [Job((), ()), Job((9,), (1.0,)), Job((0,), (0.0,)), Job((0,), (1.0,), 0)]
+)
+def test_bad_jobs_are_refused(small_toy, job):
+    with small_toy.engine() as engine, pytest.raises(InputError, match="job"):
+        engine.train(engine.initial, [job], 0)
+
+
+def test_bad_data_is_refused(small_toy):
+    model = build_model("logistic", (8, 8), 10, "none", derive(0, "model"))
+    images, labels = small_toy.images, small_toy.labels
+    with pytest.raises(InputError, match="uint8"):
+        Engine(model, images / 255, labels, [], images, labels, learning_rate=0.1)
+    with pytest.raises(InputError, match="device 0"):
+        Engine(model, images, labels, [[10**6]], images, labels, learning_rate=0.1)
+    with pytest.raises(InputError, match="labels"):
+        Engine(model, images, labels[:3], [], images, labels, learning_rate=0.1)
+    with pytest.raises(InputError, match="classes"):
+        Engine(model, images, labels + 5, [], images, labels, learning_rate=0.1)
