@@ -31,10 +31,11 @@ def read_snr(path: Path, ids: tuple[str, ...]) -> FloatArray:
             rows = _without_labels(path, rows, places, [ids[k] for k in order])
     _check_size(path, rows, places, len(ids))
     names = [ids[k] for k in order]
+    columns = np.array(order, dtype=np.int64)
     matrix = np.empty((len(ids), len(ids)))
     for number, (row, place) in enumerate(zip(rows, places, strict=True)):
         row[number] = "0"  # the diagonal may hold anything
-        matrix[order[number], order] = _numbers(path, row, place, names)
+        matrix[order[number], columns] = _numbers(path, row, place, names)
     _check_symmetric(path, matrix, ids)
     matrix = 0.5 * (matrix + matrix.T)
     others = matrix[~np.eye(len(ids), dtype=bool)]
@@ -80,11 +81,11 @@ def _check_size(path: Path, rows: list[list[str]], places: list[str], count: int
             raise InputError(f"{path}, {place}: {len(row)} cells for {count} devices; {wanted}")
 
 
-def _numbers(path: Path, row: list[str], place: str, names: list[str]) -> list[float]:
+def _numbers(path: Path, row: list[str], place: str, names: list[str]) -> FloatArray:
     """The numbers of a row, or an error that names the cell."""
     try:
-        values = list(map(float, row))
-        if all(-LARGEST_DB <= value <= LARGEST_DB for value in values):
+        values = np.array(list(map(float, row)))
+        if (np.abs(values) <= LARGEST_DB).all():
             return values
     except ValueError:
         pass
