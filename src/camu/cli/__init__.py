@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from camu import __version__
-from camu.cli import config, data, demo
+from camu.cli import config, data, demo, plan, schemes
 from camu.errors import CamuError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo.demo)
+app.command()(plan.plan)
+app.command()(schemes.schemes)
 app.add_typer(config.app)
 app.add_typer(data.app)
 

@@ -1,0 +1,150 @@
+"""`camu plan`: clusters, leaders, contributions, updates, powers and costs, without training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
+
+if TYPE_CHECKING:
+    from camu.schemes import Plan
+    from camu.world import World
+
+_MOST_ROWS = 40
+_BAR_CHARACTERS = 20
+
+
+def plan(
+    file: ConfigFile = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    seed: Seed = None,
+    scheme: Scheme = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option("--fleet", metavar="FILE", help="Your fleet as CSV or JSON (docs/fleet.md)."),
+    ] = None,
+    snr: Annotated[
+        str | None,
+        typer.Option(
+            "--snr", metavar="FILE", help="Measured device-to-device SNR in dB, for --fleet."
+        ),
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", metavar="FILE", help="Save a picture: .svg, .png, .pdf or .html."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan a fleet: who clusters with whom, who leads, how often each updates, what a round costs.
+
+    Nothing is trained. With --fleet the devices come from your file, and the rest from the preset
+    `paper` unless you name another.
+    """
+    from camu.schemes import make_scheme
+    from camu.world import build_world
+
+    if fleet is not None and file is None and preset is None:
+        preset = "paper"
+    extra = [f"fleet.file={json.dumps(fleet)}"] if fleet is not None else []
+    extra += [f"fleet.snr_file={json.dumps(snr)}"] if snr is not None else []
+    config = resolve(file, preset, [*(settings or []), *extra], seed, scheme)
+    stderr = Console(stderr=True)
+    with stderr.status("building the world"):
+        world = build_world(config)
+    with stderr.status(f"planning with {config.scheme.name}"):
+        made = make_scheme(config).plan(world)
+    for warning in world.warnings(made.payload_bits // 32):
+        stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
+    if figure is not None:
+        from camu.report.plan_figure import plan_figure
+        from camu.report.style import save
+
+        save(plan_figure(made, world), figure)
+    if as_json:
+        print(json.dumps(made.to_dict(world)))
+        return
+    show_plan(made, world, Console())
+    if figure is not None:
+        print(f"picture: {figure}")
+
+
+def show_plan(plan: Plan, world: World, console: Console) -> None:
+    """The plan as two tables: who the units are, and what a round costs each of them."""
+    shown = range(min(len(plan.units), _MOST_ROWS))
+    console.print(_who(plan, world, shown))
+    console.print()
+    console.print(_costs(plan, shown))
+    if len(plan.units) > len(shown):
+        console.print(f"... and {len(plan.units) - len(shown)} more; --json lists all.")
+    compute = sum(unit.compute_joules for unit in plan.units)
+    console.print(
+        f"\n{plan.scheme}: {len(plan.units)} units of {world.devices.count} devices. A round takes "
+        f"{plan.round_seconds:.4g} s and {plan.round_joules:.4g} J "
+        f"({compute:.3g} computing, {plan.round_joules - compute:.3g} sending).",
+        highlight=False,
+    )
+
+
+def _who(plan: Plan, world: World, shown: range) -> Table:
+    ids, regions = world.devices.ids, world.devices.regions
+    table = Table(title="Units", title_justify="left", box=None, header_style="bold")
+    for name in ("unit", "where", "members", "leader"):
+        table.add_column(name, overflow="fold")
+    for name in ("samples", "W", "theta", "multi", "weight"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for index in shown:
+        unit = plan.units[index]
+        places = sorted({regions[device] for device in unit.members})
+        table.add_row(
+            str(index),
+            ", ".join(places),
+            _some([ids[device] for device in unit.members]),
+            ids[unit.leader],
+            f"{unit.samples:,}",
+            f"{unit.wasserstein:.2f}",
+            f"{unit.contribution:.4g}",
+            "yes" if unit.multi_update else "no",
+            f"{unit.weight:.4f}",
+        )
+    return table
+
+
+def _costs(plan: Plan, shown: range) -> Table:
+    table = Table(title="A round", title_justify="left", box=None, header_style="bold")
+    for name in ("unit", "N", "power W", "compute s", "send s", "wait s", "J"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("[blue]compute[/] [yellow]send[/] [dim]wait[/]", no_wrap=True)
+    for index in shown:
+        unit = plan.units[index]
+        idle = plan.idle_seconds(index)
+        table.add_row(
+            str(index),
+            str(unit.local_updates),
+            f"{unit.power_watts:.3g}",
+            f"{unit.compute_seconds:.3f}",
+            f"{unit.transmit_seconds:.3f}",
+            f"{idle:.3f}",
+            f"{unit.compute_joules + unit.transmit_joules:.3f}",
+            _bar(unit.compute_seconds, unit.transmit_seconds, plan.round_seconds),
+        )
+    return table
+
+
+def _bar(compute: float, transmit: float, total: float) -> str:
+    first = round(_BAR_CHARACTERS * compute / total)
+    second = max(1, round(_BAR_CHARACTERS * transmit / total))
+    second = min(second, _BAR_CHARACTERS - first)
+    rest = _BAR_CHARACTERS - first - second
+    return f"[blue]{'█' * first}[/][yellow]{'▓' * second}[/][dim]{'░' * rest}[/]"
+
+
+def _some(names: list[str], most: int = 8) -> str:
+    more = f" +{len(names) - most}" if len(names) > most else ""
+    return " ".join(names[:most]) + more

@@ -1,0 +1,1 @@
+"""Charts and pages: what plans and runs look like."""

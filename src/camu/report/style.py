@@ -1,0 +1,40 @@
+"""The look that all charts share: colours safe for colour-blind readers, quiet axes, saving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from camu.errors import CamuError, InputError
+
+# Okabe and Ito's palette, told apart under every common colour vision deficiency; its yellow is
+# darkened, because thin yellow lines vanish on white.
+PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8500", "#999999"]
+PHASES = {"compute": "#0072B2", "transmit": "#E69F00", "wait": "#C9CED6"}
+FORMATS = ("svg", "png", "pdf", "html", "json")
+
+
+def save(chart: alt.TopLevelMixin, path: Path) -> None:
+    """Write a chart; the file's ending decides the format."""
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in FORMATS:
+        raise InputError(f"{path}: end the file's name with one of .{', .'.join(FORMATS)}")
+    options: dict[str, Any] = {"inline": True} if ending == "html" else {}
+    if ending == "png":
+        options["ppi"] = 144
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        chart.save(str(path), **options)
+    except OSError as error:
+        raise CamuError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def quiet(chart: Any) -> Any:
+    """Light grid, no frame, readable sizes."""
+    return (
+        chart.configure_view(stroke=None)
+        .configure_axis(gridColor="#E6E9EE", domainColor="#9AA3AF", tickColor="#9AA3AF")
+        .configure_title(anchor="start", fontSize=14, subtitleColor="#5B6470")
+    )

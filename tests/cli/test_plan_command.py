@@ -1,0 +1,82 @@
+"""`camu plan` and `camu schemes`: tables for people, one JSON document for programs, a picture."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Camu = Callable[..., Any]
+UNIT_KEYS = {
+    "members", "leader", "weight", "member_weights", "local_updates", "power_watts", "samples",
+    "wasserstein", "contribution", "multi_update", "compute_seconds", "transmit_seconds",
+    "idle_seconds", "compute_joules", "transmit_joules",
+}  # fmt: skip
+
+
+def test_json_keeps_its_contract(camu: Camu) -> None:
+    done = camu("plan", "--preset", "demo", "--seed", 3, "--json")
+    assert done.code == 0, done.err
+    plan = json.loads(done.out)
+    assert (plan["scheme"], plan["seed"]) == ("camu", 3)
+    assert len(plan["devices"]) == 20
+    assert set(plan["devices"][0]) >= {"id", "position", "region", "samples", "label_counts"}
+    assert all(UNIT_KEYS <= set(unit) for unit in plan["units"])
+    members = sorted(member for unit in plan["units"] for member in unit["members"])
+    assert members == [device["id"] for device in plan["devices"]]
+    joules = sum(unit["compute_joules"] + unit["transmit_joules"] for unit in plan["units"])
+    assert joules == pytest.approx(plan["round_joules"], rel=1e-12)
+    for unit in plan["units"]:
+        spent = unit["compute_seconds"] + unit["transmit_seconds"] + unit["idle_seconds"]
+        assert spent == pytest.approx(plan["round_seconds"], rel=1e-9)
+
+
+def test_table_and_pictures(camu: Camu, tmp_path: Path) -> None:
+    for ending in ("svg", "png", "pdf", "html"):
+        done = camu("plan", "--scheme", "petrel", "--figure", tmp_path / f"plan.{ending}")
+        assert done.code == 0, done.err
+        assert "A round takes" in done.out
+        assert (tmp_path / f"plan.{ending}").stat().st_size > 5000
+    assert "base station" in (tmp_path / "plan.svg").read_text()
+    done = camu("plan", "--figure", tmp_path / "plan.doc")
+    assert done.code == 2
+    assert ".svg" in done.err
+
+
+def test_literal_noise_warns_with_the_snr(camu: Camu) -> None:
+    done = camu("plan", "--set", "radio.noise=literal", "--json")
+    assert done.code == 0
+    json.loads(done.out)  # the warning is not on stdout
+    assert "about -7" in done.err
+    assert "dB" in done.err
+    assert "days" in done.err or "weeks" in done.err
+
+
+def test_fleet_file_is_planned_without_data(camu: Camu, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.csv"
+    rows = [f"sensor-{k},{10 * (k % 4)},{7 * (k // 4)},{50 + k},{k % 3 * 9}" for k in range(12)]
+    path.write_text("id,x,y,label_0,label_1\n" + "\n".join(rows) + "\n")
+    done = camu("plan", "--fleet", path, "--json")
+    assert done.code == 0, done.err
+    plan = json.loads(done.out)
+    members = {member for unit in plan["units"] for member in unit["members"]}
+    assert members == {f"sensor-{k}" for k in range(12)}
+    path.write_text("id,x,y,label_0,label_1\na,1,2,0,0\n")
+    done = camu("plan", "--fleet", path)
+    assert done.code == 2
+    assert str(path) in done.err
+
+
+def test_schemes_lists_them_all(camu: Camu) -> None:
+    names = {"fedavg", "wasserstein", "clustered", "petrel", "camu", "dsc", "local-sgd"}
+    rows = json.loads(camu("schemes", "--json").out)
+    assert names <= {row["name"] for row in rows}
+    assert all(row["sentence"].endswith(".") and row["citation"] for row in rows)
+    assert "Petrel" in camu("schemes").out
+
+
+def test_unknown_scheme_suggests(camu: Camu) -> None:
+    done = camu("plan", "--scheme", "petrle")
+    assert done.code == 2
+    assert "petrel" in done.err
