@@ -18,7 +18,8 @@ from camu.contribution import (
     log_contribution,
 )
 from camu.errors import InputError
-from camu.schemes.plan import BITS_PER_PARAMETER, Plan, Unit, parameter_count
+from camu.schemes.costs import BITS_PER_PARAMETER, unit_costs
+from camu.schemes.plan import Plan, Unit, parameter_count
 from camu.world import World
 from camu.world.compute import update_joules, update_seconds
 
@@ -103,9 +104,8 @@ def make_plan(
     their own; `multi_update` defaults to where there is more than one update.
     """
     world, count = groups.world, len(groups.members)
-    links, devices = world.links, world.devices
+    devices, leaders = world.devices, np.array(groups.leaders)
     bits = BITS_PER_PARAMETER * parameter_count(world)
-    leaders = np.array(groups.leaders)
     updates = np.broadcast_to(np.asarray(local_updates, dtype=np.int64), (count,))
     power = devices.power_watts[leaders] if power_watts is None else np.asarray(power_watts, float)
     power = np.broadcast_to(power, (count,))
@@ -116,9 +116,7 @@ def make_plan(
             f"scheme {scheme}: unit {over[0]}: power_watts = {power[over[0]]:g} exceeds the "
             f"{devices.max_power_watts[leaders[over[0]]]:g} W that its leader can send with"
         )
-    gather = gather_cost(groups, bits)
-    band = links.share(count).bandwidth_hz
-    air = links.transmit_seconds(bits, power, links.uplink_gain[leaders], band)
+    costs = unit_costs(world, groups.members, groups.leaders, updates, power, bits)
     samples = devices.samples
     theta = contribution(groups.log_contribution)
     units = tuple(
@@ -133,30 +131,8 @@ def make_plan(
             wasserstein=float(groups.wasserstein[c]),
             contribution=float(theta[c]),
             multi_update=bool(multi[c]),
-            compute_seconds=float(updates[c] * groups.update_seconds[c]),
-            gather_seconds=float(updates[c] * gather[0][c]),
-            uplink_seconds=float(air[c]),
-            compute_joules=float(updates[c] * groups.update_joules[c]),
-            gather_joules=float(updates[c] * gather[1][c]),
-            uplink_joules=float(power[c] * air[c]),
+            **costs.of(c),
         )
         for c, own in enumerate(groups.members)
     )
     return Plan(scheme, world.seed, bits, world.config.radio.access, units)
-
-
-def gather_cost(groups: Groups, bits: int) -> tuple[Floats, Floats]:
-    """Seconds and joules for the members of each group to send to their leader once.
-
-    Members send in turn over the whole band; groups are far enough apart in space to reuse it.
-    """
-    world = groups.world
-    seconds, joules = np.zeros(len(groups.members)), np.zeros(len(groups.members))
-    for c, (own, leader) in enumerate(zip(groups.members, groups.leaders, strict=True)):
-        others = np.array([device for device in own if device != leader], dtype=np.int64)
-        if others.size:
-            power = world.devices.power_watts[others]
-            gain = world.links.device_gain(others, [leader])[:, 0]
-            air = world.links.transmit_seconds(bits, power, gain)
-            seconds[c], joules[c] = air.sum(), (power * air).sum()
-    return seconds, joules

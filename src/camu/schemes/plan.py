@@ -21,7 +21,6 @@ from camu.seeding import derive
 from camu.world import World
 
 Floats = npt.NDArray[np.float64]
-BITS_PER_PARAMETER = 32
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,216 @@
+"""What may watch a run: progress bar, history file, checkpoints, early stop, Ctrl-C, trackers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from camu.errors import InputError
+from camu.simulation.checkpoint import save_checkpoint
+from camu.simulation.history import History, Record
+from camu.simulation.loop import Callback, Run
+
+
+class HistoryFile(Callback):
+    """Writes a line of JSON per round, flushed, so that nothing is lost on a crash."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stream: IO[str] | None = None
+
+    def on_start(self, run: Run) -> None:
+        """Write what is already known: round 0, or the rounds before a resume."""
+        self.stream = self.path.open("w", encoding="utf-8")
+        for record in run.records:
+            self.write(record)
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """A line per round."""
+        self.write(record)
+
+    def on_end(self, run: Run, history: History) -> None:
+        """Nothing more comes."""
+        assert self.stream is not None
+        self.stream.close()
+
+    def write(self, record: Record) -> None:
+        """One line, at once."""
+        assert self.stream is not None
+        self.stream.write(json.dumps(record.to_dict()) + "\n")
+        self.stream.flush()
+
+
+class Checkpoint(Callback):
+    """Saves the run every few rounds and at its end."""
+
+    def __init__(self, path: Path, every: int, history: HistoryFile, wall_before: float) -> None:
+        self.path, self.every, self.history = path, every, history
+        self.began = time.monotonic() - wall_before
+
+    @property
+    def wall_seconds(self) -> float:
+        """Time that the run has taken, resumes included."""
+        return time.monotonic() - self.began
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """Save when it is time, after the history is safely on disk."""
+        if record.round % self.every == 0 or run.stopped is not None:
+            assert self.history.stream is not None
+            os.fsync(self.history.stream.fileno())
+            save_checkpoint(run, self.path, self.wall_seconds)
+
+
+class Patience(Callback):
+    """Stops after so many evaluations without a better accuracy."""
+
+    def __init__(self, evaluations: int) -> None:
+        self.evaluations = evaluations
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """Look back over the evaluations; kept in the records, so a resume changes nothing."""
+        if record.accuracy is None:
+            return
+        seen = [known.accuracy for known in run.records if known.accuracy is not None]
+        since_best = len(seen) - 1 - seen.index(max(seen))
+        if since_best >= self.evaluations:
+            run.stop("no better accuracy")
+
+
+class StopOnInterrupt(Callback):
+    """Lets Ctrl-C end the run after the round; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.before: Any = None
+
+    def __enter__(self) -> StopOnInterrupt:
+        self.before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGINT, self.before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """Stop if asked to."""
+        if self.asked:
+            run.stop("interrupted")
+
+
+class ProgressBar(Callback):
+    """A bar on stderr with round, accuracy, joules and the time left."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+
+    def on_start(self, run: Run) -> None:
+        """Show the bar."""
+        self.task = self.bar.add_task(
+            self.title, total=run.world.config.run.rounds, completed=run.round, state=""
+        )
+        self._show(run)
+        self.bar.start()
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """Advance."""
+        self._show(run)
+
+    def on_end(self, run: Run, history: History) -> None:
+        """Leave the last state standing."""
+        self.bar.stop()
+
+    def _show(self, run: Run) -> None:
+        last = next((r.accuracy for r in reversed(run.records) if r.accuracy is not None), 0.0)
+        joules = run.compute_joules + run.transmit_joules
+        state = f"accuracy {last:.2%}  {joules:.3g} J  {run.clock.now_seconds:.3g} s"
+        self.bar.update(self.task, completed=run.round, state=state)
+
+
+class TensorBoard(Callback):
+    """Writes TensorBoard events beside the run."""
+
+    def __init__(self, directory: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise InputError(
+                "run.tensorboard: install the extra with pip install 'camu-fl[tracking]'"
+            ) from None
+        self.writer = SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """One point per value."""
+        for name, value in _values(record).items():
+            self.writer.add_scalar(name, value, record.round)  # type: ignore[no-untyped-call]
+
+    def on_end(self, run: Run, history: History) -> None:
+        """Flush."""
+        self.writer.close()  # type: ignore[no-untyped-call]
+
+
+class MLflow(Callback):
+    """Logs parameters and metrics to MLflow's current tracking store."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            import mlflow
+        except ImportError:
+            raise InputError(
+                "run.mlflow: install the extra with pip install 'camu-fl[tracking]'"
+            ) from None
+        self.mlflow, self.name = mlflow, name
+
+    def on_start(self, run: Run) -> None:
+        """Open a run with the configuration as parameters."""
+        self.mlflow.start_run(run_name=self.name)
+        for section, keys in run.world.config.model_dump(exclude_none=True).items():
+            self.mlflow.log_params({f"{section}.{key}": value for key, value in keys.items()})
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """One point per value."""
+        self.mlflow.log_metrics(_values(record), step=record.round)
+
+    def on_end(self, run: Run, history: History) -> None:
+        """Close the run."""
+        self.mlflow.end_run()
+
+
+def _values(record: Record) -> dict[str, float]:
+    values = {
+        "virtual_seconds": record.virtual_seconds,
+        "joules_compute": record.joules["compute"],
+        "joules_transmit": record.joules["transmit"],
+    }
+    if record.accuracy is not None and record.loss is not None:
+        values |= {"accuracy": record.accuracy, "loss": record.loss}
+    return values

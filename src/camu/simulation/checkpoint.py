@@ -1,0 +1,134 @@
+"""Checkpoints: one file with everything a run needs to go on as if nothing had happened.
+
+A safetensors file holds the weights and the updates on their way; its metadata holds the rest as
+JSON, with the configuration it belongs to. One file, renamed into place, is complete or absent.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from camu.config import Config
+from camu.errors import CamuError, InputError
+from camu.files import write_whole
+from camu.learning.weights import Weights
+from camu.schemes import Plan
+from camu.simulation.clock import Clock
+from camu.simulation.history import Record
+from camu.simulation.loop import Flight, Run
+from camu.world import World
+
+# These say when to stop and how to work, not what is computed: a resumed run may change them.
+FREE_KEYS = {
+    "run.rounds",
+    "run.target_accuracy",
+    "run.max_virtual_seconds",
+    "run.max_joules",
+    "run.patience",
+    "run.checkpoint_every",
+    "run.workers",
+    "run.tensorboard",
+    "run.mlflow",
+}
+_FLIGHT_NUMBERS = ("unit", "round", "started_seconds", "busy_seconds", "compute_joules")
+_FLIGHT_NUMBERS += ("transmit_joules",)
+
+
+def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
+    """Write the run's state."""
+    arrays = {"parameters": run.weights.parameters, "buffers": run.weights.buffers}
+    flights = []
+    for unit, flight in sorted(run.flights.items()):
+        flights.append({name: getattr(flight, name) for name in _FLIGHT_NUMBERS})
+        arrays[f"flight.{unit}.buffers"] = flight.buffers
+        if flight.update is not None:
+            arrays[f"flight.{unit}.update"] = flight.update
+    state = {
+        "round": run.round,
+        "compute_joules": run.compute_joules,
+        "transmit_joules": run.transmit_joules,
+        "clock": run.clock.state(),
+        "flights": flights,
+        "wall_seconds": wall_seconds,
+        "config": run.world.config.to_toml(),
+    }
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    metadata = {"camu": json.dumps(state)}
+    write_whole(path, lambda beside: save_file(whole, beside, metadata=metadata))
+
+
+def load_checkpoint(
+    path: Path, world: World, plan: Plan, initial: Weights, records: list[Record]
+) -> tuple[Run, float]:
+    """The run as it was, and the wall-clock seconds it had taken."""
+    state, arrays = _read(path)
+    check_same(state["config"], world.config, path)
+    run = Run(
+        world=world,
+        plan=plan,
+        weights=Weights(arrays["parameters"], arrays["buffers"], initial.layout),
+        clock=Clock.restore(plan.access == "tdma", state["clock"]),
+        round=state["round"],
+        compute_joules=state["compute_joules"],
+        transmit_joules=state["transmit_joules"],
+        records=records,
+    )
+    for numbers in state["flights"]:
+        unit = numbers["unit"]
+        run.flights[unit] = Flight(
+            **numbers,
+            update=arrays.get(f"flight.{unit}.update"),
+            buffers=arrays[f"flight.{unit}.buffers"],
+        )
+    return run, state["wall_seconds"]
+
+
+def checkpoint_round(path: Path) -> int:
+    """How many rounds a checkpoint has behind it."""
+    return int(_read(path)[0]["round"])
+
+
+def check_same(saved: str, config: Config, path: Path) -> None:
+    """Refuse a checkpoint of another configuration, with the keys that differ."""
+    before, now = _flat(Config.model_validate(tomllib.loads(saved))), _flat(config)
+    differing = [
+        f"{key} (was {_say(before.get(key))}, now {_say(now.get(key))})"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and key not in FREE_KEYS
+    ]
+    if differing:
+        raise InputError(
+            f"{path} belongs to another configuration; these keys differ: {', '.join(differing)}; "
+            "resume with the same configuration, or start anew in another directory"
+        )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="numpy") as stored:  # type: ignore[no-untyped-call]
+            metadata = stored.metadata() or {}
+            state = json.loads(metadata["camu"])
+            return state, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise CamuError(
+            f"{path} is not a whole checkpoint ({error}); delete it to start anew"
+        ) from None
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    return {
+        f"{section}.{key}": value
+        for section, keys in config.model_dump().items()
+        for key, value in keys.items()
+    }
+
+
+def _say(value: Any) -> str:
+    return "unset" if value is None else str(value)

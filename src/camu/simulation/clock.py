@@ -1,0 +1,61 @@
+"""The virtual clock: units become ready, queue for the uplink, and arrive, in order of time."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Clock:
+    """Events of units on one time axis, and the one uplink band that TDMA units share."""
+
+    in_turn: bool  # TDMA: one uplink at a time; otherwise all at once
+    now_seconds: float = 0.0
+    free_seconds: float = 0.0  # when the shared band is free
+    _events: list[tuple[float, int, int, float]] = field(default_factory=list)
+
+    _READY = 0
+    _ARRIVES = 1
+
+    def start(self, unit: int, ready_seconds: float, uplink_seconds: float) -> None:
+        """A unit starts now, is ready to send after some time, and then sends for some time."""
+        event = (self.now_seconds + ready_seconds, self._READY, unit, uplink_seconds)
+        heapq.heappush(self._events, event)
+
+    def next_arrival(self) -> int:
+        """Advance to the next arrival and say which unit's update arrives.
+
+        At equal times, whoever has the lower number queues first, so that order never depends on
+        anything but the plan.
+        """
+        while True:
+            time, kind, unit, uplink_seconds = heapq.heappop(self._events)
+            self.now_seconds = time
+            if kind == self._ARRIVES:
+                return unit
+            begin = max(time, self.free_seconds) if self.in_turn else time
+            end = begin + uplink_seconds
+            if self.in_turn:
+                self.free_seconds = end
+            heapq.heappush(self._events, (end, self._ARRIVES, unit, 0.0))
+
+    def state(self) -> dict[str, object]:
+        """Everything that a checkpoint needs."""
+        return {
+            "now_seconds": self.now_seconds,
+            "free_seconds": self.free_seconds,
+            "events": [list(event) for event in sorted(self._events)],
+        }
+
+    @classmethod
+    def restore(cls, in_turn: bool, state: dict[str, object]) -> Clock:
+        """The clock as it was."""
+        events = state["events"]
+        assert isinstance(events, list)
+        return cls(
+            in_turn,
+            float(state["now_seconds"]),  # type: ignore[arg-type]
+            float(state["free_seconds"]),  # type: ignore[arg-type]
+            [(float(t), int(kind), int(unit), float(air)) for t, kind, unit, air in events],
+        )

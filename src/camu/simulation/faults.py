@@ -1,0 +1,121 @@
+"""What goes wrong in a round: absent devices, failing leaders, corrupt updates."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from camu.errors import InputError
+from camu.schemes import Plan
+from camu.seeding import derive
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class Part:
+    """A unit as it takes part in one round: who is there, who leads, what it will send."""
+
+    unit: int
+    members: tuple[int, ...]
+    member_weights: tuple[float, ...]
+    leader: int
+    corrupt: str | None = None  # "nan" or "huge"
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """The units of one round, and how many devices are absent and leaders have failed."""
+
+    parts: tuple[Part, ...]
+    absent: int
+    leader_failures: int
+
+
+@dataclass(frozen=True, eq=False)
+class Faults:
+    """Draws the faults of each round from the world's seed and configuration."""
+
+    world: World
+    trace: frozenset[tuple[int, int]]
+
+    @classmethod
+    def of(cls, world: World) -> Faults:
+        """The faults that the configuration asks for."""
+        path = world.config.fleet.dropout_trace
+        return cls(world, _read_trace(Path(path), world) if path else frozenset())
+
+    def attend(self, plan: Plan, units: list[int], round_: int) -> Attendance:
+        """Which of these units take part in a round, and how."""
+        fleet, seed = self.world.config.fleet, self.world.seed
+        if not (
+            self.trace
+            or fleet.dropout_probability
+            or fleet.leader_failure_probability
+            or fleet.corrupt_probability
+        ):
+            parts = [
+                Part(u, plan.units[u].members, plan.units[u].member_weights, plan.units[u].leader)
+                for u in units
+            ]
+            return Attendance(tuple(parts), 0, 0)
+        count = self.world.devices.count
+        absent = derive(seed, "dropout", round_).numpy().random(count) < fleet.dropout_probability
+        absent |= np.array([(round_ + 1, device) in self.trace for device in range(count)])
+        # Drawn per device, so that a device fails in the same rounds whatever unit it leads.
+        fails = (
+            derive(seed, "leader-failure", round_).numpy().random(count)
+            < fleet.leader_failure_probability
+        )
+        corrupts = derive(seed, "corrupt", round_).numpy().random((count, 2))
+        seen, failures, parts = 0, 0, []
+        for unit in units:
+            own = plan.units[unit]
+            seen += int(absent[list(own.members)].sum())
+            # A failed leader takes no part: it neither trains nor sends in this round.
+            failed = bool(fails[own.leader] and not absent[own.leader])
+            failures += failed
+            there = [k for k in own.members if not absent[k] and not (failed and k == own.leader)]
+            if there:
+                sick = corrupts[own.leader, 0] < fleet.corrupt_probability
+                kind = ("nan" if corrupts[own.leader, 1] < 0.5 else "huge") if sick else None
+                parts.append(self._part(plan, unit, there, kind))
+        return Attendance(tuple(parts), seen, failures)
+
+    def _part(self, plan: Plan, unit: int, there: list[int], corrupt: str | None) -> Part:
+        own = plan.units[unit]
+        share = dict(zip(own.members, own.member_weights, strict=True))
+        total = sum(share[device] for device in there)
+        weights = (
+            tuple(share[device] / total for device in there)
+            if total > 0
+            else (1.0 / len(there),) * len(there)
+        )
+        if own.leader in there:
+            leader = own.leader
+        else:  # the next best uplink takes over
+            leader = max(there, key=lambda device: self.world.links.uplink_gain[device])
+        return Part(unit, tuple(there), weights, leader, corrupt)
+
+
+def _read_trace(path: Path, world: World) -> frozenset[tuple[int, int]]:
+    """Rows `round,device`: rounds count from 1, devices go by their id."""
+    place = {name: index for index, name in enumerate(world.devices.ids)}
+    rows: set[tuple[int, int]] = set()
+    try:
+        lines = list(csv.reader(path.read_text("utf-8").splitlines()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"fleet.dropout_trace = {path}: cannot be read ({error})") from None
+    if not lines or [cell.strip() for cell in lines[0]] != ["round", "device"]:
+        raise InputError(f"{path}: row 1: the header must be `round,device`")
+    for number, line in enumerate(lines[1:], 2):
+        if not line:
+            continue
+        if len(line) != 2 or not line[0].strip().isdigit() or int(line[0]) < 1:
+            raise InputError(f"{path}: row {number}: write a round from 1 and a device id")
+        if line[1].strip() not in place:
+            raise InputError(f"{path}: row {number}, column device: no device `{line[1].strip()}`")
+        rows.add((int(line[0]), place[line[1].strip()]))
+    return frozenset(rows)

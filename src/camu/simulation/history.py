@@ -1,0 +1,96 @@
+"""What happened: one record per round, and the whole run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from camu.errors import InputError
+
+FAULTS = ("absent", "leader_failures", "outages", "refused")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One aggregation; seconds and joules are totals since the start of the run.
+
+    Round 0 is the state before training. Accuracy and loss are None where nothing was evaluated.
+    `waiting_seconds` has, for each unit that took part, how long it neither computed nor sent.
+    """
+
+    round: int
+    accuracy: float | None
+    loss: float | None
+    virtual_seconds: float
+    joules: dict[str, float]  # compute, transmit
+    units: int = 0  # updates that were aggregated
+    faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
+    waiting_seconds: tuple[float, ...] = ()
+
+    @property
+    def total_joules(self) -> float:
+        """Energy of all devices since the start."""
+        return self.joules["compute"] + self.joules["transmit"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Record:
+        """The record from plain data."""
+        return cls(**{**data, "waiting_seconds": tuple(data["waiting_seconds"])})
+
+
+@dataclass(frozen=True)
+class History:
+    """A finished (or stopped) run."""
+
+    records: tuple[Record, ...]
+    weights_sha256: str
+    stopped: str  # why: rounds, target accuracy, ...
+
+    @property
+    def evaluated(self) -> list[Record]:
+        """The records that have an accuracy."""
+        return [record for record in self.records if record.accuracy is not None]
+
+    @property
+    def final(self) -> Record:
+        """The last record."""
+        return self.records[-1]
+
+    @property
+    def final_accuracy(self) -> float:
+        """Accuracy at the last evaluation."""
+        accuracy = self.evaluated[-1].accuracy
+        assert accuracy is not None
+        return accuracy
+
+    @property
+    def best_accuracy(self) -> float:
+        """The best accuracy of all evaluations."""
+        return max(record.accuracy for record in self.evaluated if record.accuracy is not None)
+
+    def accuracy_within(self, key: str, budget: float) -> float | None:
+        """Accuracy of the last evaluation within a budget of `joules`, `seconds` or `rounds`."""
+        inside = [record for record in self.evaluated if measure(record, key) <= budget]
+        return inside[-1].accuracy if inside else None
+
+    def needed_for(self, key: str, accuracy: float) -> float | None:
+        """What the first evaluation at this accuracy or better had cost; None if there is none."""
+        for record in self.evaluated:
+            if record.accuracy is not None and record.accuracy >= accuracy:
+                return measure(record, key)
+        return None
+
+
+def measure(record: Record, key: str) -> float:
+    """Total `joules`, virtual `seconds` or `rounds` at a record."""
+    if key == "joules":
+        return record.total_joules
+    if key == "seconds":
+        return record.virtual_seconds
+    if key == "rounds":
+        return float(record.round)
+    raise InputError(f"{key}: measure by joules, seconds or rounds")
