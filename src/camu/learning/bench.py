@@ -7,12 +7,12 @@ both; ratios are medians over the repetitions.
 from __future__ import annotations
 
 import gc
-import os
 import platform
 import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from camu.learning.engine import Engine, Job, LocalUpdate
 from camu.learning.models import build_model
 from camu.learning.pool import available_cores
 from camu.learning.replica import Replica
-from camu.learning.weights import Weights
 from camu.seeding import derive
 
 Progress = Callable[[str], None]
@@ -77,13 +76,13 @@ def run_bench(
     quick: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Measure the named workloads; ``quick`` shrinks them to a few seconds for trying things out."""
+    """Measure the named workloads; ``quick`` shrinks them to a few seconds for a first look."""
     unknown = [name for name in workloads if name not in WORKLOADS]
     if unknown:
         raise InputError(f"workload: {unknown[0]!r} is unknown; there are {', '.join(WORKLOADS)}.")
     say = progress or (lambda _: None)
     say("measuring the speed of matrix products")
-    peak_gflops = sgemm_gflops()
+    peak_gflops = sgemm_gflops(repetitions=1 if quick else 7)
     measured = {}
     for name in workloads:
         workload = _shrunk(WORKLOADS[name]) if quick else WORKLOADS[name]
@@ -115,22 +114,9 @@ def _shrunk(workload: Workload) -> Workload:
 def _measure(
     name: str, workload: Workload, repetitions: int, workers: int, peak: float, say: Progress
 ) -> dict[str, float]:
-    images, labels, devices = _made_up_data(workload)
-    model = build_model("cnn", (28, 28), 10, "batch", derive(0, "bench-model"))
-    with Engine(
-        model,
-        images,
-        labels,
-        devices,
-        images[:500],
-        labels[:500],
-        learning_rate=0.05,
-        batch=workload.batch if workload.batch > 1 else 1.0,
-        local_update=workload.local_update,
-        workers=workers,
-    ) as engine:
+    with _engine(workload, workers) as engine:
         jobs = workload.jobs()
-        plain = PlainLoop(images, labels, engine)
+        plain = PlainLoop(engine)
         engine_seconds, plain_seconds = [], []
         peak_mb = 0.0
         for repetition in range(repetitions + 1):
@@ -156,6 +142,22 @@ def _measure(
     }
 
 
+def _engine(workload: Workload, workers: int) -> Engine:
+    images, labels, devices = _made_up_data(workload)
+    return Engine(
+        build_model("cnn", (28, 28), 10, "batch", derive(0, "bench-model")),
+        images,
+        labels,
+        devices,
+        images[:500],
+        labels[:500],
+        learning_rate=0.05,
+        batch=workload.batch,
+        local_update=workload.local_update,
+        workers=workers,
+    )
+
+
 def _engine_round(engine: Engine, jobs: Sequence[Job], round_number: int) -> float:
     """The seconds of one round: train all units and average them as they come."""
     begin = time.perf_counter()
@@ -168,11 +170,8 @@ def _engine_round(engine: Engine, jobs: Sequence[Job], round_number: int) -> flo
 class PlainLoop:
     """What one would write first: torch's layers, its default threads, one device after another."""
 
-    def __init__(
-        self, images: npt.NDArray[np.uint8], labels: npt.ArrayLike, engine: Engine
-    ) -> None:
-        self.images = torch.from_numpy(images)[:, None]
-        self.labels = torch.as_tensor(labels)
+    def __init__(self, engine: Engine) -> None:
+        self.data = engine.train_data
         self.engine = engine
         self.threads = torch.get_num_threads()
         self.model = nn.Sequential(
@@ -218,9 +217,9 @@ class PlainLoop:
         else:
             chosen = batches.epoch(round_number, device, 0)
         for indices in chosen:
-            images = self.images[indices].float() / 255
+            images = self.data.images[indices].float() / 255
             optimiser.zero_grad()
-            F.cross_entropy(self.model(images), self.labels[indices]).backward()  # type: ignore[no-untyped-call]
+            F.cross_entropy(self.model(images), self.data.labels[indices]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
 
 
@@ -235,16 +234,17 @@ def _overhead_fraction(engine: Engine, jobs: Sequence[Job]) -> float:
     One worker does a round under torch's profiler; the profiler's own time counts as overhead,
     so the figure errs on the high side.
     """
-    from torch.profiler import ProfilerActivity, profile
+    # The older profiler works on any thread and prints nothing; few need it, so it loads late.
+    from torch.autograd.profiler_legacy import profile
 
     def work(replica: Replica) -> tuple[float, float]:
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        with profile() as profiler:  # type: ignore[no-untyped-call]
             begin = time.perf_counter()
             for job in jobs:
                 engine._run_job(replica, engine.initial, job, 0)
             wall = time.perf_counter() - begin
         # Operators nest; their own times without their children's add up without counting twice.
-        averages = profiler.key_averages()  # type: ignore[no-untyped-call]
+        averages = profiler.key_averages()
         inside = sum(e.self_cpu_time_total for e in averages if e.key.startswith("aten::"))
         return wall, inside * 1e-6
 
@@ -274,10 +274,8 @@ class _PeakMemory:
 
     def __enter__(self) -> _PeakMemory:
         gc.collect()
-        try:
+        with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # starts the high-water mark anew
-        except OSError:
-            pass
         return self
 
     def __exit__(self, *_: object) -> None:

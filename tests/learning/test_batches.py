@@ -1,0 +1,60 @@
+"""Every device takes the same batches whatever scheme, unit or worker it trains in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from camu.errors import InputError
+from camu.learning.batches import Batches, batch_size
+
+
+@given(st.integers(1, 300), st.floats(0.01, 400), st.integers(0, 3))
+def test_a_pass_takes_every_sample_once(samples, batch, pass_number):
+    held = np.arange(samples) * 3 + 7
+    batches = Batches(1, [held], batch)
+    chunks = batches.epoch(2, 0, pass_number)
+    assert sorted(np.concatenate(chunks)) == list(held)
+    assert len(chunks) == batches.per_epoch(0)
+    assert {len(chunk) for chunk in chunks[:-1]} <= {batches.size(0)}
+    for number, chunk in enumerate(chunks):
+        step = pass_number * batches.per_epoch(0) + number
+        np.testing.assert_array_equal(batches.step(2, 0, step), chunk)
+
+
+def test_passes_rounds_devices_and_seeds_differ():
+    held = np.arange(50)
+    batches = Batches(1, [held, held], 0.2)
+    first = batches.step(0, 0, 0)
+    others = [
+        batches.step(0, 0, 5),
+        batches.step(1, 0, 0),
+        batches.step(0, 1, 0),
+        Batches(2, [held], 0.2).step(0, 0, 0),
+    ]
+    assert all(not np.array_equal(first, other) for other in others)
+    np.testing.assert_array_equal(first, Batches(1, [held], 0.2).step(0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "size"),
+    [
+        (2000, 0.2, 400),
+        (60, 0.2, 12),
+        (61, 0.2, 13),
+        (3, 0.2, 1),
+        (50, 1, 50),
+        (50, 64, 50),
+        (50, 2, 2),
+    ],
+)
+def test_the_batch_is_a_fraction_or_a_number(samples, batch, size):
+    assert batch_size(samples, batch) == size
+
+
+@pytest.mark.parametrize("batch", [0, -1, float("nan"), float("inf")])
+def test_what_is_no_batch_size_is_refused(batch):
+    with pytest.raises(InputError, match="batch"):
+        batch_size(10, batch)

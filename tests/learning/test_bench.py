@@ -1,0 +1,79 @@
+"""The bench compares equal work and reports every promised figure."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from camu.errors import InputError
+from camu.learning import bench
+from camu.learning.weights import weighted_mean
+
+FIGURES = {
+    "ratio_to_plain",
+    "samples_per_second",
+    "rounds_per_second",
+    "roofline_fraction",
+    "overhead_fraction",
+    "peak_mb",
+}
+
+
+@pytest.fixture
+def threads():
+    """One torch thread for the plain loop: more of them wait for each other on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield 1
+    torch.set_num_threads(before)
+
+
+def test_a_quick_bench_reports_all_figures(threads):
+    said: list[str] = []
+    report = bench.run_bench(quick=True, repetitions=1, progress=said.append)
+    assert json.loads(json.dumps(report)) == report
+    assert set(report["workloads"]) == {"W1", "W2", "W3"}
+    for figures in report["workloads"].values():
+        assert set(figures) == FIGURES
+        assert all(np.isfinite(value) and value >= 0 for value in figures.values())
+    assert any("W3" in line for line in said)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("name", ["W1", "W2", "W3"])
+def test_both_sides_do_the_same_work(name, threads):
+    workload = bench._shrunk(bench.WORKLOADS[name])
+    with bench._engine(workload, workers=2) as engine:
+        plain = bench.PlainLoop(engine)
+        plain.round(workload.jobs(), 3)
+        units = engine.train(engine.initial, workload.jobs(), 3)
+    mean = weighted_mean((1.0, unit) for unit in units)
+    expected = [value for value in plain.result.values() if value.is_floating_point()]
+    # A state dict lists batch norm's running statistics after its parameters, not at the end.
+    flat = np.concatenate([value.reshape(-1).numpy() for value in expected])
+    found = np.concatenate([mean.parameters, mean.buffers])
+    np.testing.assert_allclose(np.sort(found), np.sort(flat), atol=1e-5)
+
+
+def test_memory_does_not_grow_with_the_number_of_devices():
+    """Four times the devices in a unit cost no more memory than their data."""
+
+    def peak(devices: int) -> float:
+        workload = bench.Workload(devices, 60, 12, 2)
+        with bench._engine(workload, workers=1) as engine:
+            bench._engine_round(engine, workload.jobs(), 0)
+            with bench._PeakMemory() as memory:
+                bench._engine_round(engine, workload.jobs(), 1)
+        return memory.megabytes
+
+    few, many = peak(100), peak(400)
+    data_mb = 300 * 60 * 28 * 28 / 2**20
+    assert many - few < data_mb + 25
+
+
+def test_an_unknown_workload_is_refused():
+    with pytest.raises(InputError, match="W9"):
+        bench.run_bench(["W9"])

@@ -1,0 +1,71 @@
+"""Models have the promised size, come from the seed alone, and may be the user's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from camu.errors import InputError
+from camu.learning.models import build_model
+from camu.learning.weights import Weights
+from camu.seeding import derive
+
+
+def build(name="cnn", shape=(28, 28), normalisation="batch", seed=0) -> nn.Module:
+    return build_model(name, shape, 10, normalisation, derive(seed, "model"))
+
+
+def test_the_papers_cnn_has_its_number_of_parameters():
+    assert sum(p.numel() for p in build().parameters()) == 21_880
+    assert sum(p.numel() for p in build(normalisation="group").parameters()) == 21_880
+    assert sum(p.numel() for p in build(normalisation="none").parameters()) == 21_840
+
+
+@pytest.mark.parametrize("name", ["cnn", "logistic"])
+@pytest.mark.parametrize("shape", [(28, 28), (8, 8), (3, 32, 32), (1, 15, 17)])
+def test_models_fit_the_images(name, shape):
+    images = torch.zeros(2, *(shape if len(shape) == 3 else (1, *shape)))
+    assert build(name, shape)(images).shape == (2, 10)
+
+
+def test_initial_weights_come_from_the_stream_alone():
+    state = torch.random.get_rng_state()
+    first = Weights.of(build())
+    assert torch.equal(state, torch.random.get_rng_state())
+    torch.rand(3)
+    assert Weights.of(build()).sha256() == first.sha256()
+    assert Weights.of(build(seed=1)).sha256() != first.sha256()
+
+
+def test_an_own_module_is_found_in_the_current_directory(tmp_path, monkeypatch):
+    (tmp_path / "my_camu_model.py").write_text(
+        "from torch import nn\n"
+        "class Tiny(nn.Sequential):\n"
+        "    def __init__(self, image_shape, classes):\n"
+        "        channels, height, width = image_shape\n"
+        "        super().__init__(nn.Flatten(), nn.Linear(channels * height * width, classes))\n"
+        "def not_a_class(shape, classes): ...\n"
+        "class Plain:\n"
+        "    def __init__(self, image_shape, classes): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert build("my_camu_model:Tiny", (8, 8))(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    for name in ("my_camu_model:Other", "my_camu_model:not_a_class", "my_camu_model:Plain"):
+        with pytest.raises(InputError, match="model"):
+            build(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "resnet"}, "module:Class"),
+        ({"name": "no_such_module:Net"}, "cannot be imported"),
+        ({"normalisation": "layer"}, "normalisation"),
+        ({"shape": (3, 3)}, "4x4"),
+        ({"shape": (784,)}, "image_shape"),
+    ],
+)
+def test_what_cannot_be_built_is_named(options, message):
+    with pytest.raises(InputError, match=message):
+        build(**options)
