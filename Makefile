@@ -35,5 +35,5 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.base
-	$(PIP) -e '.[dev]'
+	$(PIP) -e '.[dev,tracking]'
 	@touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -160,35 +161,24 @@ class TensorBoard(Callback):
     """Writes TensorBoard events beside the run."""
 
     def __init__(self, directory: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise InputError(
-                "run.tensorboard: install the extra with pip install 'camu-fl[tracking]'"
-            ) from None
-        self.writer = SummaryWriter(str(directory))  # type: ignore[no-untyped-call]
+        writer = _extra("torch.utils.tensorboard", "run.tensorboard").SummaryWriter
+        self.writer = writer(str(directory))
 
     def on_round(self, run: Run, record: Record) -> None:
         """One point per value."""
         for name, value in _values(record).items():
-            self.writer.add_scalar(name, value, record.round)  # type: ignore[no-untyped-call]
+            self.writer.add_scalar(name, value, record.round)
 
     def on_end(self, run: Run, history: History) -> None:
         """Flush."""
-        self.writer.close()  # type: ignore[no-untyped-call]
+        self.writer.close()
 
 
 class MLflow(Callback):
     """Logs parameters and metrics to MLflow's current tracking store."""
 
     def __init__(self, name: str) -> None:
-        try:
-            import mlflow
-        except ImportError:
-            raise InputError(
-                "run.mlflow: install the extra with pip install 'camu-fl[tracking]'"
-            ) from None
-        self.mlflow, self.name = mlflow, name
+        self.mlflow, self.name = _extra("mlflow", "run.mlflow"), name
 
     def on_start(self, run: Run) -> None:
         """Open a run with the configuration as parameters."""
@@ -203,6 +193,14 @@ class MLflow(Callback):
     def on_end(self, run: Run, history: History) -> None:
         """Close the run."""
         self.mlflow.end_run()
+
+
+def _extra(module: str, key: str) -> Any:
+    """A module of the extra `tracking`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(f"{key}: install the extra with pip install 'camu-fl[tracking]'") from None
 
 
 def _values(record: Record) -> dict[str, float]:

@@ -37,8 +37,14 @@ FREE_KEYS = {
     "run.tensorboard",
     "run.mlflow",
 }
-_FLIGHT_NUMBERS = ("unit", "round", "started_seconds", "busy_seconds", "compute_joules")
-_FLIGHT_NUMBERS += ("transmit_joules",)
+_FLIGHT_NUMBERS = (
+    "unit",
+    "round",
+    "started_seconds",
+    "busy_seconds",
+    "compute_joules",
+    "transmit_joules",
+)
 
 
 def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
@@ -112,7 +118,7 @@ def check_same(saved: str, config: Config, path: Path) -> None:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        with safe_open(path, framework="numpy") as stored:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="numpy") as stored:
             metadata = stored.metadata() or {}
             state = json.loads(metadata["camu"])
             return state, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118

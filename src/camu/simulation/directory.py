@@ -25,7 +25,7 @@ from camu.simulation.callbacks import (
 )
 from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkpoint
 from camu.simulation.history import History, Record
-from camu.simulation.loop import Callback, Run, build_engine, simulate
+from camu.simulation.loop import Callback, Run, check_budgets, initial_weights, simulate
 from camu.world import World, build_world
 
 
@@ -116,8 +116,8 @@ def run_in_directory(
     if before is None:
         write_text(directory.config, config.to_toml())
         write_json(directory.plan, scheme.plan(world).to_dict(world))
-    elif before.records and before.stopped is None:
-        _finished(before)
+    else:  # it may have reached its end already
+        check_budgets(before, before.records[-1])
     history_file = HistoryFile(directory.rounds)
     limits = config.run
     checkpoint = Checkpoint(
@@ -169,19 +169,10 @@ def _restore(world: World, scheme: Scheme, directory: RunDirectory) -> tuple[Run
         return None, 0.0
     records = directory.read_records(checkpoint_round(directory.checkpoint))
     assert isinstance(world.federation, Federation)
-    with build_engine(world, world.federation) as engine:
-        run, wall = load_checkpoint(
-            directory.checkpoint, world, scheme.plan(world), engine.initial, records
-        )
+    initial = initial_weights(world, world.federation)
+    run, wall = load_checkpoint(directory.checkpoint, world, scheme.plan(world), initial, records)
     if not records or records[-1].round != run.round:
         raise CamuError(
             f"{directory.rounds} ends before its checkpoint; start anew in another directory"
         )
     return run, wall
-
-
-def _finished(run: Run) -> None:
-    """Stop at once where the run had already reached its end."""
-    from camu.simulation.loop import check_budgets
-
-    check_budgets(run, run.records[-1])

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
 from camu.data import Federation
 from camu.errors import InputError
@@ -114,18 +115,24 @@ def new_run(world: World, plan: Plan, initial: Weights) -> Run:
     return Run(world, plan, initial, Clock(in_turn=plan.access == "tdma"))
 
 
+def initial_weights(world: World, federation: Federation) -> Weights:
+    """The weights that every scheme of this world and seed starts from."""
+    return Weights.of(_model(world, federation))
+
+
+def _model(world: World, federation: Federation) -> nn.Module:
+    training, spec = world.config.training, federation.dataset.spec
+    stream = derive(world.seed, "model")
+    return build_model(
+        training.model, spec.image_shape, spec.classes, training.normalisation, stream
+    )
+
+
 def build_engine(world: World, federation: Federation) -> Engine:
     """The engine for a world's model and data."""
     training, run, data = world.config.training, world.config.run, federation.dataset
-    model = build_model(
-        training.model,
-        data.spec.image_shape,
-        data.spec.classes,
-        training.normalisation,
-        derive(world.seed, "model"),
-    )
     return Engine(
-        model,
+        _model(world, federation),
         data.train_images,
         data.train_labels,
         federation.indices,

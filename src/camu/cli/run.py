@@ -1,0 +1,77 @@
+"""`camu run`: train with one scheme, and keep everything in a directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
+from camu.config import Config
+
+
+def run(
+    file: ConfigFile = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    seed: Seed = None,
+    scheme: Scheme = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Run directory [default: below runs/]."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train with one scheme and write config.toml, plan.json, rounds.jsonl and summary.json.
+
+    Ctrl-C stops after the round; --resume goes on from there, and also after a crash, with the same
+    result as an undisturbed run. Without other options --resume takes the configuration that is in
+    the directory.
+    """
+    from camu.simulation.callbacks import ProgressBar
+    from camu.simulation.directory import RunDirectory, run_in_directory
+
+    given = (file, preset, settings, seed, scheme) != (None, None, None, None, None)
+    if resume and out is not None and not given and RunDirectory(out).exists():
+        config = RunDirectory(out).read_config()
+    else:
+        config = resolve(file, preset, settings, seed, scheme)
+    directory = RunDirectory(out or _default_directory(config, resume))
+    bar = ProgressBar(config.scheme.name)
+    history = run_in_directory(config, directory, resume, [bar])
+    if history.stopped == "interrupted":
+        Console(stderr=True).print(
+            f"stopped after round {history.final.round}; go on with: "
+            f"camu run --resume --out {directory.path}",
+            soft_wrap=True,
+        )
+        raise typer.Exit(130)
+    summary = directory.read_summary()
+    if as_json:
+        print(json.dumps({**summary, "directory": str(directory.path)}))
+        return
+    print(
+        f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: accuracy "
+        f"{summary['final_accuracy']:.2%} (best {summary['best_accuracy']:.2%}) after "
+        f"{summary['rounds']} rounds, {summary['virtual_seconds']:.4g} virtual seconds and "
+        f"{summary['joules']:.4g} J; stopped by: {summary['stopped']}"
+    )
+    print(f"everything is in {directory.path}")
+
+
+def _default_directory(config: Config, resume: bool) -> Path:
+    """A name that tells what was run; a number more where it is taken."""
+    from camu.simulation.directory import RunDirectory
+
+    stem = f"{config.scheme.name.replace(':', '.')}-{config.data.dataset}-seed{config.run.seed}"
+    path, number = Path("runs") / stem, 1
+    while RunDirectory(path).exists() and not resume:
+        number += 1
+        path = Path("runs") / f"{stem}-{number}"
+    return path
