@@ -1,8 +1,8 @@
 """Affinity propagation (Frey and Dueck 2007) on any similarity, for few devices and for many.
 
-scikit-learn passes the messages. Up to a limit all devices take part; above it, affinity
-propagation runs on representatives, each weighted by the devices it stands for, and every device
-then joins the exemplar that it is most similar to.
+scikit-learn passes the messages. Up to a limit all devices take part at once. Above it the fleet is
+cut into tiles of devices that are alike, each tile is clustered, and the exemplars found stand for
+their devices in the next pass, whose tiles are cut elsewhere.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import warnings
 
 import numpy as np
+from scipy.sparse import csr_array
 from sklearn.cluster import AffinityPropagation
 from sklearn.exceptions import ConvergenceWarning
 
@@ -20,7 +21,10 @@ from camu.seeding import derive
 
 log = logging.getLogger(__name__)
 
-REPRESENTATIVES = 1000
+TILE_DEVICES = 500
+_MOST_PASSES = 8
+_LEAST_MERGED = 0.02  # a pass that merges a smaller share of the exemplars is the last
+_MIDDLE = (0.35, 0.65)  # where a tile may be cut, as shares of its devices
 _BLOCK_ENTRIES = 4_000_000
 
 
@@ -28,64 +32,108 @@ def propagate(
     similarity: Similarity, devices: Ints, config: ClusteringConfig, two_level: bool
 ) -> Ints | None:
     """The exemplar of each of these devices, or None where the messages single out none."""
-    if two_level and len(devices) > REPRESENTATIVES:
-        return _propagate_representatives(similarity, devices, config)
+    if two_level and len(devices) > TILE_DEVICES:
+        return _propagate_tiles(similarity, devices, config)
     if len(devices) == 1:
         return devices
-    matrix = similarity.block(devices, devices)
-    preference = similarity.preference[devices]
-    alike = _common_value(matrix)
-    if alike is not None and preference.min() == preference.max():
-        # No pair stands out, so messages have nothing to say: one cluster if joining is worth
-        # at least as much as leading, otherwise everyone alone.
-        return np.full_like(devices, devices[0]) if alike >= preference[0] else devices
-    exemplars = _run(matrix, preference, config)
+    exemplars = _settle(similarity.block(devices, devices), similarity.preference[devices], config)
     return None if exemplars is None else devices[exemplars]
 
 
-def _propagate_representatives(
-    similarity: Similarity, devices: Ints, config: ClusteringConfig
-) -> Ints | None:
-    """Two levels: devices stand behind sampled representatives, and those are clustered.
+def _propagate_tiles(similarity: Similarity, devices: Ints, config: ClusteringConfig) -> Ints:
+    """Two levels: tiles of devices first, then the exemplars found, with the devices behind them.
 
-    A representative of m devices counts m times in the net similarity that affinity propagation
-    maximises, and one that leads also gathers the devices behind it. Shifting all similarities and
-    preferences alike changes nothing, so they are made at most 0 before they are scaled.
+    The devices behind an exemplar move together, and count with the sum of their similarities, so
+    that every pass maximises the same net similarity as affinity propagation of all devices would.
+    The first pass costs (devices x tile size), the others less. A cluster cut in two by the border
+    of a tile is mended by the next pass, because its border runs elsewhere.
     """
-    generator = derive(0, "representatives", len(devices)).numpy()
-    chosen = np.sort(generator.choice(devices, REPRESENTATIVES, replace=False))
-    nearest, value = _most_similar(similarity, devices, chosen)
-    weights = np.bincount(nearest, minlength=len(chosen)).astype(float)
-    matrix = similarity.block(chosen, chosen)
-    preference = similarity.preference[chosen]
-    shift = max(float(matrix.max()), float(preference.max()), float(value.max()))
-    behind = ~np.isin(devices, chosen)
-    own = np.bincount(nearest[behind], value[behind] - shift, minlength=len(chosen))
-    exemplars = _run((matrix - shift) * weights[:, None], preference - shift + own, config)
+    first, behind = similarity.twins(devices)
+    heads = devices[first]
+    for level in range(_MOST_PASSES):
+        tiles = _cut(similarity, heads, level)
+        before, moved = len(heads), np.empty_like(behind)
+        by_head = np.argsort(behind, kind="stable")
+        ends = np.cumsum(np.bincount(behind, minlength=before))
+        groups = np.split(by_head, ends[:-1])
+        for tile in tiles:
+            own = np.concatenate([groups[head] for head in tile])
+            sizes = [len(groups[head]) for head in tile]
+            moved[own] = tile[_merge(similarity, heads[tile], devices[own], sizes, config)]
+        kept, behind = np.unique(moved, return_inverse=True)
+        heads = heads[kept]
+        log.info("pass %d: %d exemplars in %d tiles -> %d", level, before, len(tiles), len(heads))
+        if len(tiles) == 1 or len(heads) > (1 - _LEAST_MERGED) * before:
+            break
+    return heads[behind]
+
+
+def _merge(
+    similarity: Similarity, heads: Ints, devices: Ints, sizes: list[int], config: ClusteringConfig
+) -> Ints:
+    """The head that each device joins, as a position in heads; the first `sizes[0]` devices stand
+    behind the first head, and so on."""
+    group = np.repeat(np.arange(len(heads)), sizes)
+    if len(heads) == 1:
+        return group
+    itself = devices == heads[group]
+    matrix = np.zeros((len(heads), len(heads)))
+    for part in _parts(len(devices), len(heads)):
+        block = similarity.block(devices[part], heads)
+        own = np.flatnonzero(itself[part])
+        block[own, group[part][own]] = 0.0  # what a head is to itself is its preference
+        rows = (np.ones(len(block)), (group[part], np.arange(len(block))))
+        matrix += np.asarray(csr_array(rows, shape=(len(heads), len(block))) @ block)
+    exemplars = _settle(matrix, similarity.preference[heads] + matrix.diagonal(), config)
     if exemplars is None:
-        return None
-    leaders = chosen[np.unique(exemplars)]
-    return leaders[_most_similar(similarity, devices, leaders)[0]]
+        return group
+    left = np.unique(exemplars)
+    joined = np.empty(len(devices), np.int64)
+    for part in _parts(len(devices), len(left)):
+        joined[part] = left[similarity.block(devices[part], heads[left]).argmax(axis=1)]
+    leads = itself & np.isin(group, left)
+    joined[leads] = group[leads]
+    return joined
 
 
-def _most_similar(similarity: Similarity, devices: Ints, candidates: Ints) -> tuple[Ints, Floats]:
-    """For each device the position of its most similar candidate, and how similar that is.
+def _parts(rows: int, columns: int) -> list[slice]:
+    """Rows in parts such that a block of them stays small."""
+    step = max(1, _BLOCK_ENTRIES // columns)
+    return [slice(start, start + step) for start in range(0, rows, step)]
 
-    A candidate stands for itself: its similarity to itself is a preference, not comparable.
+
+def _cut(similarity: Similarity, devices: Ints, level: int) -> list[Ints]:
+    """Tiles of devices that are alike, as positions; none has more than TILE_DEVICES.
+
+    A set that is too large is cut between any of its devices and the one least like it, at the
+    widest gap near the middle; so hot spots stay whole, and every level has other borders.
     """
-    nearest = np.empty(len(devices), np.int64)
-    value = np.empty(len(devices))
-    step = max(1, _BLOCK_ENTRIES // len(candidates))
-    for start in range(0, len(devices), step):
-        part = slice(start, start + step)
-        block = similarity.block(devices[part], candidates)
-        nearest[part] = block.argmax(axis=1)
-        value[part] = block.max(axis=1)
-    order = np.argsort(candidates)
-    place = order[np.searchsorted(candidates, devices, sorter=order).clip(max=len(order) - 1)]
-    itself = candidates[place] == devices
-    nearest[itself] = place[itself]
-    return nearest, value
+    generator = derive(0, "tiles", len(devices), level).numpy()
+    tiles, waiting = [], [np.arange(len(devices))]
+    while waiting:
+        tile = waiting.pop()
+        if len(tile) <= TILE_DEVICES:
+            tiles.append(np.sort(tile))
+            continue
+        own = devices[tile]
+        one = similarity.block(own, own[[generator.integers(len(own))]])[:, 0]
+        lean = one - similarity.block(own, own[[one.argmin()]])[:, 0]
+        order = np.argsort(lean, kind="stable")
+        low, high = (int(share * len(own)) for share in _MIDDLE)
+        border = low + 1 + int(np.diff(lean[order[low : high + 1]]).argmax())
+        waiting += [tile[order[:border]], tile[order[border:]]]
+    return tiles
+
+
+def _settle(matrix: Floats, preference: Floats, config: ClusteringConfig) -> Ints | None:
+    """The exemplar of each row, or None; also where no pair stands out."""
+    alike = _common_value(matrix)
+    if alike is not None and preference.min() == preference.max():
+        # Messages have nothing to say: one cluster if joining is worth at least as much as
+        # leading, otherwise everyone alone.
+        everyone = np.arange(len(matrix))
+        return np.zeros_like(everyone) if alike >= preference[0] else everyone
+    return _run(matrix, preference, config)
 
 
 def _common_value(matrix: Floats) -> float | None:

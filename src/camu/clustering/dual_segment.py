@@ -85,5 +85,7 @@ def _segment(
     if exemplars is None:
         log.warning("%d devices stay together: nobody stands out by %s", len(devices), what)
         return [(fallback, devices)]
-    groups = [(int(one), devices[exemplars == one]) for one in np.unique(exemplars)]
-    return sorted(groups, key=lambda group: int(group[1][0]))
+    heads, sizes = np.unique(exemplars, return_counts=True)
+    grouped = devices[np.argsort(exemplars, kind="stable")]
+    groups = np.split(grouped, np.cumsum(sizes)[:-1])
+    return sorted(zip(heads.tolist(), groups, strict=True), key=lambda group: int(group[1][0]))

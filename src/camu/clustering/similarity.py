@@ -34,6 +34,10 @@ class Similarity(Protocol):
         """Similarities of some devices (rows) to others (columns)."""
         ...
 
+    def twins(self, devices: Ints) -> tuple[Ints, Ints]:
+        """Devices that may be taken as one: the first of each kind, and each device's kind."""
+        ...
+
 
 @dataclass(frozen=True)
 class LinkSimilarity:
@@ -47,6 +51,10 @@ class LinkSimilarity:
         """Similarities of some devices (rows) to others (columns)."""
         return _link_block(self.links, self.reading, rows, cols)
 
+    def twins(self, devices: Ints) -> tuple[Ints, Ints]:
+        """Every device has links of its own."""
+        return np.arange(len(devices)), np.arange(len(devices))
+
 
 @dataclass(frozen=True)
 class DataSimilarity:
@@ -59,6 +67,15 @@ class DataSimilarity:
     def block(self, rows: Ints, cols: Ints) -> Floats:
         """Similarities of some devices (rows) to others (columns)."""
         return _data_block(self.features, self.literal, rows, cols)
+
+    def twins(self, devices: Ints) -> tuple[Ints, Ints]:
+        """Devices with the same data are one, unless unlike devices are wanted together."""
+        if self.literal:
+            return np.arange(len(devices)), np.arange(len(devices))
+        _, first, inverse = np.unique(
+            self.features[devices], axis=0, return_index=True, return_inverse=True
+        )
+        return first, inverse
 
 
 def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
