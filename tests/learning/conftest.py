@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
 from camu.learning.engine import Engine
 from camu.learning.models import build_model
@@ -49,3 +50,12 @@ def toy() -> Toy:
 @pytest.fixture(scope="session")
 def small_toy() -> Toy:
     return make_toy(8, (60, 35, 83, 60, 5))
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread():
+    """Plain torch computations wait for each other's threads on a busy machine; one is enough."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

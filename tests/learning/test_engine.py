@@ -49,7 +49,9 @@ class OwnModel(nn.Module):
 @pytest.mark.parametrize("mode", ["step", "epoch"])
 @pytest.mark.parametrize("normalisation", ["batch", "group", "none"])
 def test_a_unit_trains_as_its_devices_one_by_one(toy, mode, normalisation):
-    with toy.engine(normalisation=normalisation, local_update=mode, l2=0.01) as engine:
+    with toy.engine(
+        normalisation=normalisation, local_update=mode, l2=0.01, learning_rate=0.03
+    ) as engine:
         model = build_model("cnn", (28, 28), 10, normalisation, derive(3, "model"))
         (trained,) = engine.train(engine.initial, [UNIT], 4)
         assert_close(trained, reference.train(model, toy, engine, UNIT, 4))
