@@ -1,0 +1,335 @@
+"""The loop: same bits for any number of workers, an honest clock and ledger, faults counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from camu.config import Config
+from camu.errors import InputError
+from camu.layers import load_config, replace
+from camu.learning.batches import Batches
+from camu.learning.models import build_model
+from camu.schemes import make_scheme, single_devices
+from camu.schemes.building import make_plan
+from camu.schemes.plan import Plan
+from camu.seeding import derive
+from camu.simulation import Callback, History, Record, Run, simulate
+from camu.simulation.callbacks import Patience
+from camu.world import World, build_world
+
+
+def settle(**changes: Any) -> Config:
+    """A small federation on embedded digits; keys with __ for dots."""
+    base = {
+        "run.rounds": 4,
+        "run.eval_every": 2,
+        "run.workers": 1,
+        "data.samples_per_device": 30,
+    }
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    return replace(load_config(preset="demo"), {**base, **dotted})
+
+
+def play(config: Config, callbacks: tuple[Callback, ...] = ()) -> History:
+    return simulate(build_world(config), make_scheme(config), callbacks)
+
+
+@pytest.mark.parametrize("scheme", ["fedavg", "camu"])
+@pytest.mark.parametrize("local_update", ["step", "epoch"])
+def test_same_bits_for_any_number_of_workers(scheme: str, local_update: str) -> None:
+    outcomes = {
+        play(
+            settle(
+                run__workers=workers,
+                scheme__name=scheme,
+                training__local_update=local_update,
+                radio__fading="rayleigh",
+            )
+        ).weights_sha256
+        for workers in (1, 2, 3)
+    }
+    assert len(outcomes) == 1
+
+
+def test_another_seed_gives_another_result() -> None:
+    assert play(settle()).weights_sha256 != play(settle(run__seed=1)).weights_sha256
+
+
+def test_camu_threshold_limits_are_petrel_and_clustered() -> None:
+    def bits(**changes: Any) -> str:
+        return play(settle(**changes)).weights_sha256
+
+    petrel, clustered = bits(scheme__name="petrel"), bits(scheme__name="clustered")
+    assert petrel != clustered
+    assert bits(scheme__name="camu", scheme__threshold=0.0) == petrel
+    assert bits(scheme__name="camu", scheme__threshold=math.inf) == clustered
+
+
+def test_fedavg_on_one_update_is_centralised_sgd() -> None:
+    """Averaging one gradient step of equal devices is one step on the union of their batches."""
+    config = settle(
+        scheme__name="fedavg",
+        data__partition="iid",
+        training__normalisation="none",
+        radio__uplink="digital",
+    )
+    seen: list[np.ndarray] = []
+
+    class Watch(Callback):
+        def on_round(self, run: Run, record: Record) -> None:
+            seen.append(run.weights.parameters.copy())
+
+    world = build_world(config)
+    simulate(world, make_scheme(config), [Watch()])
+    data, training = world.federation.dataset, config.training
+    model = build_model("cnn", (8, 8), 10, "none", derive(config.run.seed, "model"))
+    batches = Batches(config.run.seed, world.federation.indices, training.batch)
+    images = torch.from_numpy(data.train_images).float().div(255).unsqueeze(1)
+    labels = torch.from_numpy(data.train_labels).long()
+    for round_ in range(config.run.rounds):
+        union = np.concatenate([batches.step(round_, k, 0) for k in range(20)])
+        loss = torch.nn.functional.cross_entropy(model(images[union]), labels[union])
+        model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= training.learning_rate * parameter.grad
+        flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()]).numpy()
+        assert np.abs(flat - seen[round_]).max() < 1e-5
+
+
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+@pytest.mark.parametrize("scheme", ["fedavg", "petrel"])
+def test_clock_and_ledger_follow_the_plan(access: str, scheme: str) -> None:
+    config = settle(radio__access=access, scheme__name=scheme)
+    world = build_world(config)
+    plan = json.loads(json.dumps(make_scheme(config).plan(world).to_dict(world)))
+    history = simulate(world, make_scheme(config))
+    compute = sum(unit["compute_joules"] for unit in plan["units"])
+    transmit = sum(unit["transmit_joules"] for unit in plan["units"])
+    for record in history.records:
+        assert record.joules["compute"] == pytest.approx(record.round * compute, rel=1e-9)
+        assert record.joules["transmit"] == pytest.approx(record.round * transmit, rel=1e-9)
+        seconds = record.round * plan["round_seconds"]
+        assert record.virtual_seconds == pytest.approx(seconds, rel=1e-9)
+    idle = [unit["idle_seconds"] for unit in plan["units"]]
+    assert history.final.waiting_seconds == pytest.approx(idle, rel=1e-9, abs=1e-12)
+
+
+def test_fading_changes_the_uplink_and_nothing_else() -> None:
+    still, faded = play(settle()), play(settle(radio__fading="rayleigh"))
+    assert faded.final.joules["compute"] == still.final.joules["compute"]
+    assert faded.final.joules["transmit"] != still.final.joules["transmit"]
+
+
+def test_evaluation_rhythm() -> None:
+    records = play(settle(run__rounds=5, run__eval_every=2)).records
+    assert [r.round for r in records if r.accuracy is not None] == [0, 2, 4, 5]
+    assert [r.round for r in records] == list(range(6))
+
+
+def test_it_learns() -> None:
+    history = play(settle(run__rounds=40, scheme__name="local-sgd", data__samples_per_device=60))
+    assert history.final_accuracy > 0.8
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"run__target_accuracy": 0.01}, "target accuracy"),
+        ({"run__max_joules": 0.3}, "energy budget"),
+        ({"run__max_virtual_seconds": 0.3}, "time budget"),
+        ({}, "rounds"),
+    ],
+)
+def test_budgets_stop_the_run(changes: dict[str, float], reason: str) -> None:
+    config = settle(**changes)
+    history = play(config)
+    assert history.stopped == reason
+    if reason == "energy budget":
+        assert history.final.total_joules >= 0.3 > history.records[-2].total_joules
+    if reason == "time budget":
+        assert history.final.virtual_seconds >= 0.3 > history.records[-2].virtual_seconds
+
+
+def test_patience_counts_evaluations_since_the_best() -> None:
+    class Run_:
+        stopped = None
+        records = tuple(Record(i, a, 1.0, 0, {}) for i, a in enumerate([0.1, 0.5, None, 0.4, 0.5]))
+
+        def stop(self, reason: str) -> None:
+            self.stopped = reason
+
+    run = Run_()
+    Patience(3).on_round(run, run.records[-1])
+    assert run.stopped is None
+    Patience(2).on_round(run, run.records[-1])
+    assert run.stopped
+
+
+# Faults
+
+
+def faults_of(history: History) -> dict[str, int]:
+    return {
+        name: sum(record.faults[name] for record in history.records)
+        for name in history.final.faults
+    }
+
+
+def test_dropout_is_counted_and_the_round_goes_on() -> None:
+    history = play(settle(fleet__dropout_probability=0.4, run__rounds=6))
+    counts = faults_of(history)
+    assert 0.2 * 120 < counts["absent"] < 0.6 * 120
+    assert history.final.round == 6
+    clean = play(settle(run__rounds=6))
+    assert history.final.joules["compute"] < clean.final.joules["compute"]
+    again = play(settle(fleet__dropout_probability=0.4, run__rounds=6, run__workers=2))
+    assert again.weights_sha256 == history.weights_sha256
+
+
+def test_dropout_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("round,device\n1,3\n2,0\n2,1\n")
+    history = play(settle(fleet__dropout_trace=str(trace), scheme__name="fedavg"))
+    assert [record.faults["absent"] for record in history.records] == [0, 1, 2, 0, 0]
+    assert [record.units for record in history.records] == [0, 19, 18, 20, 20]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("when,who\n1,2\n", "row 1"),
+        ("round,device\n0,2\n", "row 2"),
+        ("round,device\n1,77\n", "no device `77`"),
+        ("round,device\n1\n", "row 2"),
+    ],
+)
+def test_wrong_traces_are_refused(tmp_path: Path, text: str, said: str) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(text)
+    with pytest.raises(InputError, match=said):
+        play(settle(fleet__dropout_trace=str(trace)))
+    with pytest.raises(InputError, match="cannot be read"):
+        play(settle(fleet__dropout_trace=str(tmp_path / "absent")))
+
+
+def test_all_absent_keeps_the_model(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    rows = "".join(f"{r},{k}\n" for r in range(1, 5) for k in range(20))
+    trace.write_text("round,device\n" + rows)
+    seen: list[str] = []
+
+    class Watch(Callback):
+        def on_start(self, run: Run) -> None:
+            seen.append(run.weights.sha256())
+
+    history = play(settle(fleet__dropout_trace=str(trace)), (Watch(),))
+    assert history.weights_sha256 == seen[0]
+    assert history.final.round == 4
+    assert history.final.total_joules == 0
+
+
+def test_failing_leader_is_replaced_by_the_best_uplink(tmp_path: Path) -> None:
+    config = settle(fleet__leader_failure_probability=0.5, scheme__name="clustered")
+    history = play(config)
+    assert faults_of(history)["leader_failures"] > 0
+    from camu.simulation.faults import Faults
+
+    world = build_world(config)
+    plan = make_scheme(config).plan(world)
+    attendance = Faults.of(world).attend(plan, list(range(len(plan.units))), 0)
+    replaced = 0
+    for part in attendance.parts:
+        own = plan.units[part.unit]
+        assert sum(part.member_weights) == pytest.approx(1)
+        if part.leader != own.leader:
+            replaced += 1
+            assert own.leader not in part.members
+            gains = world.links.uplink_gain[list(part.members)]
+            assert world.links.uplink_gain[part.leader] == gains.max()
+    assert replaced > 0
+
+
+def test_outage_loses_updates_but_not_energy() -> None:
+    history = play(settle(radio__outage_snr_db=200.0))
+    assert faults_of(history)["outages"] == 4 * len(history.records[1].waiting_seconds)
+    assert all(record.units == 0 for record in history.records)
+    assert history.final.total_joules == pytest.approx(play(settle()).final.total_joules)
+
+
+def test_corrupt_updates_are_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    history = play(settle(fleet__corrupt_probability=0.5, run__rounds=6))
+    refused = faults_of(history)["refused"]
+    assert refused > 5
+    assert "not finite" in caplog.text
+    assert "max_update_norm" in caplog.text
+    assert caplog.text.count("is refused") == refused
+    assert math.isfinite(history.final.loss or 0)
+
+
+# Asynchronous rounds fit the same loop
+
+
+@dataclasses.dataclass(frozen=True)
+class AtEachArrival:
+    def ready(self, arrived: int, in_flight: int) -> bool:
+        return arrived >= 1
+
+    def discount(self, staleness: int) -> float:
+        return 1.0 / (1 + staleness)
+
+
+@dataclasses.dataclass(frozen=True)
+class Async:
+    server = AtEachArrival()
+
+    def plan(self, world: World) -> Plan:
+        groups = single_devices(world)
+        return make_plan("async", groups, groups.sample_weights)
+
+
+def test_asynchronous_scheme_needs_no_second_loop() -> None:
+    config = settle(run__rounds=60, radio__access="ofdma")
+    world = build_world(config)
+    history = simulate(world, Async())
+    assert all(record.units == 1 for record in history.records[1:])
+    times = [record.virtual_seconds for record in history.records]
+    assert times == sorted(times)
+    # Fast devices come round again before slow ones have arrived once.
+    plan = Async().plan(world)
+    first = sorted(unit.ready_seconds + unit.uplink_seconds for unit in plan.units)
+    assert times[1] == pytest.approx(first[0])
+    assert times[20] < first[-1] or times[20] == pytest.approx(first[-1])
+    assert simulate(world, Async()).weights_sha256 == history.weights_sha256
+
+
+def test_own_callback_can_stop(camu: Callable[..., Any]) -> None:
+    class Once(Callback):
+        ended = False
+
+        def on_round(self, run: Run, record: Record) -> None:
+            run.stop("enough")
+
+        def on_end(self, run: Run, history: History) -> None:
+            self.ended = True
+
+    once = Once()
+    assert play(settle(), (once,)).stopped == "enough"
+    assert once.ended
+
+
+def test_fleet_files_cannot_be_trained(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.csv"
+    path.write_text("id,x,y,samples\na,0,0,5\nb,1,1,5\n")
+    with pytest.raises(InputError, match="only be planned"):
+        play(settle(fleet__file=str(path)))
