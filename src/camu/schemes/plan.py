@@ -108,7 +108,7 @@ class Plan:
     def to_dict(self, world: World) -> dict[str, Any]:
         """The plan as plain data, with the devices it is for."""
         names = _device_names(world)
-        devices = world.devices
+        devices, samples = world.devices, world.devices.samples
         return {
             "scheme": self.scheme,
             "seed": self.seed,
@@ -119,7 +119,7 @@ class Plan:
                     "id": names[k],
                     "position": [None if math.isnan(x) else float(x) for x in position],
                     "region": devices.regions[k],
-                    "samples": int(devices.samples[k]),
+                    "samples": int(samples[k]),
                     "label_counts": devices.label_counts[k].tolist(),
                 }
                 for k, position in enumerate(devices.positions)
