@@ -1,0 +1,228 @@
+"""How clustering and planning grow with the fleet, and how near the two-level way comes.
+
+    python benchmarks/clustering_scale.py agreement     both ways on the same fleets, compared
+    python benchmarks/clustering_scale.py planning      a fleet file of each size, read and planned
+
+Fleets are files as a user would bring them: devices spread evenly over a square or around hot
+spots, each with two of ten labels. Every planning figure comes from a process of its own, so that
+its memory is its own. Seconds are wall-clock seconds of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.metrics import adjusted_rand_score
+
+from camu.clustering import Clustering, cluster_devices
+from camu.clustering.affinity import TILE_DEVICES
+from camu.clustering.similarity import link_similarity
+from camu.config import Config
+from camu.layers import load_config, replace
+from camu.schemes import make_scheme
+from camu.seeding import derive
+from camu.world import World, build_world
+
+LAYOUTS = {"square": 0, "12 spots": 12, "40 spots": 40}
+AREA_M2 = 80.0  # per device; the paper's regions have 7
+LABELS = 10
+
+
+def write_fleet(path: Path, devices: int, layout: str, data: str = "pairs", seed: int = 0) -> Path:
+    """A fleet file: `data` is `pairs` (equal sizes), `sizes` (pairs, unequal) or `dirichlet`."""
+    draw = derive(seed, "benchmark fleet", devices).numpy()
+    side, spots = float(np.sqrt(AREA_M2 * devices)), LAYOUTS[layout]
+    places = draw.uniform(0.0, side, (devices, 2))
+    if spots:
+        centers = draw.uniform(0.0, side, (spots, 2))
+        offsets = draw.normal(0.0, side / 40, (devices, 2))
+        places = centers[draw.integers(spots, size=devices)] + offsets
+    counts = _label_counts(draw, devices, data)
+    header = ["id", "x", "y", *(f"label_{label}" for label in range(LABELS))]
+    rows = (
+        [f"d{k}", f"{x:.3f}", f"{y:.3f}", *map(str, counts[k])] for k, (x, y) in enumerate(places)
+    )
+    path.write_text("\n".join(",".join(row) for row in (header, *rows)) + "\n", "utf-8")
+    return path
+
+
+def _label_counts(draw: np.random.Generator, devices: int, data: str) -> npt.NDArray[np.int64]:
+    if data == "dirichlet":
+        shares = draw.dirichlet(np.full(LABELS, 0.5), devices)
+        return np.stack([draw.multinomial(600, share) for share in shares])
+    counts = np.zeros((devices, LABELS), np.int64)
+    pairs = np.argsort(draw.random((devices, LABELS)), axis=1)[:, :2]
+    sizes = draw.integers(50, 500, devices) if data == "sizes" else np.full(devices, 300)
+    np.put_along_axis(counts, pairs, np.repeat(sizes[:, None], 2, axis=1), axis=1)
+    return counts
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Both ways on one fleet: clusters, net similarity of the links, seconds."""
+
+    layout: str
+    data: str
+    devices: int
+    one_clusters: int
+    two_clusters: int
+    primary_ari: float  # adjusted Rand index of the primary clusters
+    ari: float  # of the clusters
+    rerun_ari: float  # of the one-level clusters at damping 0.85 in place of 0.7
+    one_net: float  # net similarity of the links, which affinity propagation maximises
+    two_net: float
+    one_seconds: float
+    two_seconds: float
+
+
+@dataclass(frozen=True)
+class Planning:
+    """One fleet file read and planned by the scheme camu."""
+
+    layout: str
+    devices: int
+    way: str
+    units: int
+    world_seconds: float
+    plan_seconds: float
+    peak_mb: float
+
+
+def agreement(
+    sizes: Sequence[int],
+    layouts: Sequence[str] = tuple(LAYOUTS),
+    data: str = "pairs",
+    settings: Sequence[str] = (),
+) -> Iterator[Agreement]:
+    """One row per fleet; fleets of at most one tile would agree by construction and are refused."""
+    if min(sizes) <= TILE_DEVICES:
+        raise ValueError(f"compare more than {TILE_DEVICES} devices: fewer are a single tile")
+    for layout in layouts:
+        for devices in sizes:
+            config, world = _world(devices, layout, data, settings)
+            one, one_seconds = _timed(world, replace(config, {"clustering.two_level_above": 10**9}))
+            two, two_seconds = _timed(world, replace(config, {"clustering.two_level_above": 2}))
+            again, _ = _timed(
+                world,
+                replace(config, {"clustering.two_level_above": 10**9, "clustering.damping": 0.85}),
+            )
+            yield Agreement(
+                layout,
+                data,
+                devices,
+                len(one.clusters),
+                len(two.clusters),
+                float(adjusted_rand_score(one.primaries(), two.primaries())),
+                float(adjusted_rand_score(one.labels(), two.labels())),
+                float(adjusted_rand_score(one.labels(), again.labels())),
+                net_similarity(world, config, one),
+                net_similarity(world, config, two),
+                one_seconds,
+                two_seconds,
+            )
+
+
+def net_similarity(world: World, config: Config, found: Clustering) -> float:
+    """What affinity propagation of the links maximises, at the best leader of each primary."""
+    links = link_similarity(world.links, config.clustering)
+    primaries = found.primaries()
+    total = 0.0
+    for primary in np.unique(primaries):
+        members = np.flatnonzero(primaries == primary)
+        matrix = links.block(members, members)
+        np.fill_diagonal(matrix, links.preference[members])
+        total += float(matrix.sum(axis=0).max())
+    return total
+
+
+def planning(devices: int, layout: str, settings: Sequence[str] = ()) -> Planning:
+    """Read and plan one fleet file, in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_plan, (devices, layout, tuple(settings)))
+
+
+def _plan(devices: int, layout: str, settings: Sequence[str]) -> Planning:
+    with tempfile.TemporaryDirectory() as directory:
+        path = write_fleet(Path(directory) / "fleet.csv", devices, layout)
+        start = time.perf_counter()
+        config = load_config(settings=[f"fleet.file={path}", *settings])
+        world = build_world(config)
+        built = time.perf_counter()
+        plan = make_scheme(config).plan(world)
+        plan.to_dict(world)
+        done = time.perf_counter()
+    above = config.clustering.two_level_above
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return Planning(
+        layout,
+        devices,
+        "two levels" if devices > above else "one level",
+        len(plan.units),
+        built - start,
+        done - built,
+        peak / (2**20 if sys.platform == "darwin" else 1024),
+    )
+
+
+def _world(devices: int, layout: str, data: str, settings: Sequence[str]) -> tuple[Config, World]:
+    with tempfile.TemporaryDirectory() as directory:
+        path = write_fleet(Path(directory) / "fleet.csv", devices, layout, data)
+        config = load_config(settings=[f"fleet.file={path}", *settings])
+        return config, build_world(config)
+
+
+def _timed(world: World, config: Config) -> tuple[Clustering, float]:
+    start = time.perf_counter()
+    found = cluster_devices(world, config.clustering)
+    return found, time.perf_counter() - start
+
+
+def _show(rows: Iterator[Agreement] | Iterator[Planning]) -> None:
+    """A table, row by row as it is measured."""
+    header = False
+    for row in rows:
+        names = [field.name for field in fields(row)]
+        if not header:
+            print("| " + " | ".join(name.replace("_", " ") for name in names) + " |")
+            print("|" + "---|" * len(names))
+            header = True
+        values = [getattr(row, name) for name in names]
+        cells = [_cell(name, value) for name, value in zip(names, values, strict=True)]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def _cell(name: str, value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3f}" if "ari" in name else f"{value:.5g}" if "net" in name else f"{value:.1f}"
+
+
+def main() -> None:
+    """Print the table that the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=["agreement", "planning"])
+    parser.add_argument("--sizes", type=int, nargs="+", help="numbers of devices")
+    parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--data", choices=["pairs", "sizes", "dirichlet"], default="pairs")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    chosen = parser.parse_args()
+    if chosen.what == "agreement":
+        sizes = chosen.sizes or [750, 1500, 3000]
+        _show(agreement(sizes, chosen.layouts, chosen.data, chosen.settings))
+    else:
+        sizes = chosen.sizes or [500, 2000, 3000, 50_000]
+        _show(planning(n, layout, chosen.settings) for layout in chosen.layouts for n in sizes)
+
+
+if __name__ == "__main__":
+    main()
