@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 
 from camu.config import ClusteringConfig
 from camu.world import Links
@@ -82,23 +83,25 @@ def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
     """The first segment: similarity of links, with preferences that favour good uplinks.
 
     The median similarity alone treats all devices alike; the diagonal of Gamma holds their links to
-    the base station, which a leader needs. `uplink` therefore adds to the median how much better
-    than the median device k's uplink is: in dB where similarities are dB, otherwise in units of the
-    similarities' spread.
+    the base station, which a leader needs. Where similarities are dB, `uplink` therefore adds to
+    the median by how many dB device k's uplink is better than the median one. Other readings have
+    no such common unit: there device k prefers the quantile, between the quartiles of the
+    similarities, that its uplink has among all uplinks.
     """
     reading, count = config.communication, links.count
     if config.preference == "value":
         return LinkSimilarity(links, reading, np.full(count, config.preference_value))
     sample = _off_diagonal(lambda r, c: _link_block(links, reading, r, c), count)
-    quantile = config.preference_value if config.preference == "quantile" else 0.5
-    preference = np.full(count, np.quantile(sample, quantile) if sample.size else 0.0)
-    if config.preference == "uplink":
+    if not sample.size:
+        return LinkSimilarity(links, reading, np.zeros(count))
+    if config.preference == "quantile":
+        preference = np.full(count, np.quantile(sample, config.preference_value))
+    elif reading == "snr-db":
         uplink_db = 10 * np.log10(links.uplink_snr())
-        better = uplink_db - np.median(uplink_db)
-        if reading != "snr-db":
-            spread = float(uplink_db.std())
-            better *= float(sample.std()) / spread if spread > 0 and sample.size else 0.0
-        preference = preference + better
+        preference = np.median(sample) + uplink_db - np.median(uplink_db)
+    else:
+        share = (rankdata(links.uplink_snr()) - 0.5) / count
+        preference = np.quantile(sample, 0.25 + 0.5 * share)
     return LinkSimilarity(links, reading, preference)
 
 
