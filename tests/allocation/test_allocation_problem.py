@@ -1,3 +1,4 @@
+import contextlib
 import copy
 import json
 
@@ -184,10 +185,7 @@ def test_rounding_up_never_rounds_down(value):
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists))
 def test_any_value_in_any_place_is_an_answer_or_a_sentence(value):
     for key in ("clusters", *NUMBERS, "clusters[0].multi_update", "power_law"):
-        try:
+        with contextlib.suppress(CamuError):
             answer = solve_exact(Problem.from_dict(changed(key, value)))
-        except CamuError as error:
-            assert str(error)
-        else:
             assert np.isfinite(answer.objective)
             assert answer.lower_bound <= answer.objective

@@ -41,20 +41,21 @@ Space = spaces.Space[NDArray[np.float32]]
 class PpoSettings:
     """Every knob of the training; the defaults solve instances of the paper's size in seconds."""
 
-    steps: int = 160_000  # actions tried in total
-    environments: int = 64  # evaluated together as arrays
-    rollout: int = 16  # steps of each environment between two updates of the policy
-    minibatch: int = 256
+    steps: int = 100_000  # actions tried in total
+    environments: int = 128  # evaluated together as arrays
+    rollout: int = 8  # steps of each environment between two updates of the policy
+    minibatch: int = 512
     epochs: int = 8  # passes over a rollout, the paper's inner loop
     clip: float = 0.2  # epsilon
-    discount: float = 0.5  # Upsilon; the system is static, so a short memory is enough
+    discount: float = 0.2  # Upsilon; the system is static, so a short memory is enough
     gae_lambda: float = 0.9
-    learning_rate: float = 1.5e-3  # falls linearly to zero
+    learning_rate: float = 2e-3  # falls linearly to zero
     hidden: tuple[int, ...] = (64, 64)
-    log_std: float = -0.7  # of the first policy, in units where the action spans 2
+    entropy: float = 0.0  # bonus for an undecided policy
+    log_std: float = -0.5  # of the first policy, in units where the action spans 2
     episode: int = 8  # steps until an environment starts again
     energy_penalty: float = 10.0  # alpha, per budget that is spent too much
-    power_decades: float = 4.0  # the action spans max_power down to so many decades below
+    power_decades: float = 1.5  # how far the action reaches above and below equal powers
     reward: Literal["current", "literal"] = "current"
 
 
@@ -64,24 +65,32 @@ class Game:
 
     problem: Problem
     settings: PpoSettings
-    reference: float = field(init=False)  # the objective of equal powers and single updates
+    best: Best = field(init=False)
+    reference: float = field(init=False)  # the objective of equal powers
+    low: float = field(init=False)  # ln of the power at action -1
+    high: float = field(init=False)  # and at action 1
 
     def __post_init__(self) -> None:
-        """Find the scale of the objective from the simplest feasible allocation."""
-        power = np.full((1, self.problem.size), self.problem.max_power_watts)
-        for extra in (np.zeros_like(power), self.problem.extra_limit[None]):
-            power, extra = spend_budget(self.problem, power, np.asarray(extra, dtype=np.int64))
-            value = float(self.problem.objective(power, extra)[0])
-            if np.isfinite(value):
-                break
+        """Find the scales of objective and power from the simplest allocation: all alike."""
+        full = np.full((1, self.problem.size), self.problem.max_power_watts)
+        single, value = np.zeros((1, self.problem.size), dtype=np.int64), np.inf
+        for extra in (self.problem.extra_limit[None], single):
+            power, fitted = spend_budget(self.problem, full, extra)
+            value = min(value, float(self.problem.objective(power, fitted)[0]))
+        reach = 10.0**self.settings.power_decades
+        object.__setattr__(self, "best", Best(self.problem))
         object.__setattr__(self, "reference", value if np.isfinite(value) else 1.0)
+        object.__setattr__(self, "low", float(np.log(power[0, 0] / reach)))
+        high = min(self.problem.max_power_watts, float(power[0, 0] * reach))
+        object.__setattr__(self, "high", float(np.log(high)))
 
     def decode(self, action: NDArray[Any]) -> tuple[Floats, Integers]:
         """Actions in [-1, 1] as powers, projected onto both caps, and whole extra updates."""
         size, problem = self.problem.size, self.problem
         clipped = np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0)
-        decades = self.settings.power_decades * (clipped[:, :size] - 1) / 2
-        power = problem.max_power_watts * 10.0**decades
+        share = (clipped[:, :size] + 1) / 2
+        power = np.exp(self.low + share * (self.high - self.low))
+        power = np.minimum(power, problem.max_power_watts)
         if problem.max_total_power_watts is not None:
             total = (power**problem.exponent).sum(axis=1, keepdims=True)
             share = np.minimum(1.0, problem.max_total_power_watts / total)
@@ -91,9 +100,10 @@ class Game:
 
     def judge(self, power: Floats, extra: Integers) -> tuple[Floats, Floats]:
         """The logarithm of objective / reference, and the energy as a share of the budget."""
+        energy = self.problem.spent_joules(power, extra) / self.problem.energy_joules
+        self.best.consider(*spend_budget(self.problem, power, extra))
         ratio = self.problem.objective(power, extra) / self.reference
-        score = np.log(np.clip(ratio, 1e-4, 1e4))
-        return score, self.problem.spent_joules(power, extra) / self.problem.energy_joules
+        return np.log(np.clip(ratio, 1e-4, 1e4)), energy
 
     def observe(self, action: NDArray[Any], score: Floats, energy: Floats) -> NDArray[np.float32]:
         """The state: powers and updates as acted, objective and energy, all of order one."""
@@ -135,7 +145,7 @@ class AllocationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
         """Start an episode at a random allocation."""
         super().reset(seed=seed)
         self.players.restart(self.np_random, np.ones(1, dtype=np.bool_))
-        return self.players.state[0], {}
+        return self.players.state[0].copy(), {}
 
     def step(
         self, action: NDArray[np.float32]
@@ -143,14 +153,8 @@ class AllocationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
         """Try one allocation."""
         reward = self.players.act(np.asarray(action)[None])
         done = bool(self.players.over[0])
-        power, extra = self.players.power[0], self.players.extra[0]
-        return (
-            self.players.state[0],
-            float(reward[0]),
-            False,
-            done,
-            {"power": power, "extra": extra},
-        )
+        info = {"power": self.players.power[0].copy(), "extra": self.players.extra[0].copy()}
+        return self.players.state[0].copy(), float(reward[0]), done, False, info
 
 
 class _Players:
@@ -194,7 +198,7 @@ class ArrayVecEnv(VecEnv):
 
     def __init__(self, problem: Problem, settings: PpoSettings, rng: np.random.Generator) -> None:
         self.players = _Players(Game(problem, settings), settings.environments)
-        self.rng, self.best = rng, Best(problem)
+        self.rng, self.best = rng, self.players.game.best
         self.mean_reward = 0.0
         game = self.players.game
         super().__init__(settings.environments, game.observation_space, game.action_space)
@@ -215,14 +219,10 @@ class ArrayVecEnv(VecEnv):
         players = self.players
         reward = players.act(self.actions)
         self.mean_reward = float(reward.mean())
-        self.best.consider(players.power, players.extra)
         done, infos = players.over.copy(), [dict[str, Any]() for _ in range(self.num_envs)]
         if done.any():
             for i in np.flatnonzero(done).tolist():
-                infos[i] = {
-                    "terminal_observation": players.state[i].copy(),
-                    "TimeLimit.truncated": True,
-                }
+                infos[i]["terminal_observation"] = players.state[i].copy()
             players.restart(self.rng, done)
         return players.state.copy(), reward.astype(np.float32), done, infos
 
@@ -260,8 +260,7 @@ class Best:
         self.extra: Integers | None = None
 
     def consider(self, power: Floats, extra: Integers) -> None:
-        """Scale each trial's powers together onto the budget and keep the best of them."""
-        power, extra = spend_budget(self.problem, power, extra)
+        """Keep the best of these feasible trials if it is better than all before."""
         value = self.problem.objective(power, extra)
         winner = int(np.argmin(value))
         if value[winner] < self.objective:
@@ -274,11 +273,13 @@ def spend_budget(
 ) -> tuple[Floats, Integers]:
     """Scale each row's powers by one factor onto the budget and the caps.
 
-    Rows whose updates alone exceed the budget fall back to single updates, the cheapest choice.
+    Rows whose updates alone exceed the budget lose the same share of all extra updates.
     """
-    base = float(problem.base_joules.sum())
-    left = problem.energy_joules - problem.update_joules(extra).sum(axis=-1)
-    extra = np.where((left > base * (1 + 1e-9))[:, None], extra, 0)
+    room = problem.energy_joules - problem.update_joules(np.zeros(problem.size)).sum()
+    room -= problem.base_joules.sum()
+    wanted = (problem.compute_joules * extra).sum(axis=-1)
+    share = np.minimum(1.0, room * (1 - 1e-9) / np.maximum(wanted, 1e-300))
+    extra = np.floor(extra * share[:, None]).astype(np.int64)
     left = problem.energy_joules - problem.update_joules(extra).sum(axis=-1)
     high = problem.max_power_watts / power.max(axis=1)
     if problem.max_total_power_watts is not None:
@@ -345,6 +346,7 @@ def solve_ppo(
             gamma=settings.discount,
             gae_lambda=settings.gae_lambda,
             clip_range=settings.clip,
+            ent_coef=settings.entropy,
             policy_kwargs={"net_arch": list(settings.hidden), "log_std_init": settings.log_std},
             seed=stream.entropy % 2**31,
             device="cpu",

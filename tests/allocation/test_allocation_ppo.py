@@ -1,0 +1,88 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+from allocation_instances import random_problem
+from gymnasium.utils.env_checker import check_env
+
+from camu.allocation.exact import solve_exact
+from camu.allocation.ppo import AllocationEnv, PpoSettings, solve_ppo, spend_budget
+from camu.seeding import derive
+
+SHORT = PpoSettings(steps=6_000)
+
+
+@pytest.mark.parametrize("reward", ["current", "literal"])
+def test_the_environment_keeps_gymnasiums_contract(reward):
+    problem = random_problem(6, clusters=5, total_cap=True)
+    check_env(AllocationEnv(problem, PpoSettings(reward=reward)), skip_render_check=True)
+
+
+def test_the_literal_reward_is_the_last_rounds_and_pays_for_saving():
+    problem = random_problem(6, clusters=3, tightness=0.5)
+    settings = PpoSettings(reward="literal", energy_penalty=2.0)
+    environment = AllocationEnv(problem, settings)
+    environment.reset(seed=1)
+    actions = derive(3, "actions").numpy().uniform(-1, 1, (2, 6)).astype(np.float32)
+    environment.step(actions[0])
+    power, extra = environment.players.power[0], environment.players.extra[0]
+    expected = -problem.objective(power, extra) - 2.0 * (
+        problem.spent_joules(power, extra) - problem.energy_joules
+    )
+    _, reward, *_ = environment.step(actions[1])
+    assert reward == pytest.approx(float(expected))
+
+
+def test_only_overspending_is_punished():
+    problem = random_problem(6, clusters=3, tightness=0.5)
+    game = AllocationEnv(problem).players.game
+    score = np.zeros(3)
+    rewards = game.reward(score, np.array([0.5, 1.0, 1.1]))
+    assert rewards[0] == rewards[1] == 0
+    assert rewards[2] == pytest.approx(-0.1 * game.settings.energy_penalty)
+
+
+@pytest.mark.parametrize("total_cap", [False, True])
+def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap):
+    for index in range(20):
+        problem = random_problem(index, clusters=4, total_cap=total_cap)
+        rng = derive(5, "rows", index).numpy()
+        power = 10 ** rng.uniform(-3, 0, (50, 4))
+        extra = rng.integers(0, problem.extra_limit + 1, (50, 4))
+        power, extra = spend_budget(problem, power, extra)
+        for row_power, row_extra in zip(power, extra, strict=True):
+            said = problem.violations(row_power, row_extra, tolerance=1e-9)
+            assert [s for s in said if "denominator" not in s] == []
+
+
+def test_a_short_training_is_close_repeatable_and_leaves_global_randomness_alone():
+    problem = random_problem(31, clusters=6, max_extra=4, tightness=1.0)
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    expected = (random.random(), np.random.random(), torch.rand(1).item())
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    threads, calls = torch.get_num_threads(), []
+    first = solve_ppo(problem, 3, SHORT, lambda *state: calls.append(state))
+    second = solve_ppo(problem, 3, SHORT)
+    assert (random.random(), np.random.random(), torch.rand(1).item()) == expected
+    assert torch.get_num_threads() == threads
+
+    assert first.objective == second.objective
+    assert np.array_equal(first.power_watts, second.power_watts)
+    assert solve_ppo(problem, 4, SHORT).objective != first.objective
+    optimum = solve_exact(problem)
+    assert optimum.objective * (1 - 1e-9) <= first.objective <= 1.5 * optimum.objective
+    assert problem.violations(first.power_watts, first.extra_updates) == []
+    assert first.lower_bound == optimum.lower_bound
+
+    curve = first.details["learning_curve"]
+    assert len(curve) == len(calls)
+    steps, best, rewards = zip(*curve, strict=True)
+    assert steps[-1] >= SHORT.steps
+    assert calls[-1][:2] == (SHORT.steps, SHORT.steps)
+    assert list(best) == sorted(best, reverse=True)
+    assert rewards[-1] > rewards[0]
