@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 from camu.errors import InputError
 
-# The samples that pass through the stack at a time: their windows fit a core's second-level cache.
-CHUNK_SAMPLES = 80
+# The samples that pass through the stack at a time: enough that Python's part is small, few enough
+# that windows and candidates stay in the processor's caches.
+CHUNK_SAMPLES = 208
 
 
 @dataclass(frozen=True)
@@ -214,9 +215,9 @@ class _Workspace:
 
 
 def _spans(samples: int) -> list[tuple[int, int]]:
-    """Cut a batch into chunks of nearly equal size, multiples of a vector register."""
+    """Cut a batch into chunks of nearly equal size, multiples of half a vector register."""
     count = math.ceil(samples / CHUNK_SAMPLES)
-    size = math.ceil(samples / count / 16) * 16
+    size = math.ceil(samples / count / 8) * 8
     return [(begin, min(begin + size, samples)) for begin in range(0, samples, size)]
 
 
