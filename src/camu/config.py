@@ -98,7 +98,7 @@ class FleetConfig(_Section):
     power_watts: float = _field(
         0.5, "Transmit power of a device where no optimiser sets it.", "W", gt=0
     )
-    max_power_watts: float = _field(1.0, "Largest transmit power of a device.", "W", gt=0)
+    max_power_watts: float = _field(2.0, "Largest transmit power of a device.", "W", gt=0)
     cpu_hz: Interval = _field(
         (0.2e9, 2.0e9),
         "Lowest and highest CPU frequency; devices draw uniformly.",

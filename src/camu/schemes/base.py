@@ -11,11 +11,15 @@ from typing import Any, Protocol, cast, runtime_checkable
 from camu.config import Config
 from camu.errors import InputError
 from camu.own_code import import_class
+from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
 from camu.schemes.clustered import Clustered
 from camu.schemes.dsc import Dsc
 from camu.schemes.fedavg import FedAvg
+from camu.schemes.hti import HeterogeneousIntensity
+from camu.schemes.joint import CamuJoint
 from camu.schemes.local_sgd import LocalSgd
+from camu.schemes.nova import CamuNova
 from camu.schemes.petrel import Petrel
 from camu.schemes.plan import Plan
 from camu.schemes.wasserstein import WassersteinWeights
@@ -39,6 +43,10 @@ SCHEMES: dict[str, type[Scheme]] = {
     "camu": Camu,
     "dsc": Dsc,
     "local-sgd": LocalSgd,
+    "camu-joint": CamuJoint,
+    "hti": HeterogeneousIntensity,
+    "adaptive-tau": AdaptiveTau,
+    "camu-nova": CamuNova,
 }
 
 

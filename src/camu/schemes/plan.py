@@ -7,7 +7,8 @@ predicts the time and the energy of a round without fading and faults.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -43,6 +44,7 @@ class Unit:
     compute_joules: float
     gather_joules: float
     uplink_joules: float
+    update_scale: float = 1.0  # factor on the update before it is sent
 
     @property
     def ready_seconds(self) -> float:
@@ -105,6 +107,18 @@ class Plan:
         unit = self.units[index]
         return max(0.0, self.round_seconds - unit.compute_seconds - unit.transmit_seconds)
 
+    def with_updates(self, local_updates: Sequence[int]) -> Plan:
+        """The same plan with other numbers of local updates; what they cost follows."""
+        units = []
+        for unit, updates in zip(self.units, local_updates, strict=True):
+            ratio = updates / unit.local_updates
+            scaled = {
+                name: ratio * getattr(unit, name)
+                for name in ("compute_seconds", "gather_seconds", "compute_joules", "gather_joules")
+            }
+            units.append(replace(unit, local_updates=int(updates), **scaled))
+        return replace(self, units=tuple(units))
+
     def to_dict(self, world: World) -> dict[str, Any]:
         """The plan as plain data, with the devices it is for."""
         names = _device_names(world)
@@ -138,6 +152,7 @@ class Plan:
             "member_weights": list(unit.member_weights),
             "local_updates": unit.local_updates,
             "power_watts": unit.power_watts,
+            "update_scale": unit.update_scale,
             "samples": unit.samples,
             "wasserstein": unit.wasserstein,
             "contribution": unit.contribution,
@@ -191,6 +206,8 @@ def _faults(unit: Unit, seen: set[int]) -> list[str]:
         faults.append(f"member_weights add up to {math.fsum(unit.member_weights)}, not 1")
     if unit.local_updates < 1:
         faults.append(f"local_updates = {unit.local_updates} must be at least 1")
+    if not (math.isfinite(unit.update_scale) and unit.update_scale > 0):
+        faults.append(f"update_scale = {unit.update_scale} must be a positive number")
     if not (math.isfinite(unit.power_watts) and unit.power_watts > 0):
         faults.append(f"power_watts = {unit.power_watts} must be a positive number")
     return faults

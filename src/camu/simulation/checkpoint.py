@@ -61,6 +61,7 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
         "compute_joules": run.compute_joules,
         "transmit_joules": run.transmit_joules,
         "clock": run.clock.state(),
+        "local_updates": [unit.local_updates for unit in run.plan.units],
         "flights": flights,
         "wall_seconds": wall_seconds,
         "config": run.world.config.to_toml(),
@@ -78,7 +79,7 @@ def load_checkpoint(
     check_same(state["config"], world.config, path)
     run = Run(
         world=world,
-        plan=plan,
+        plan=plan.with_updates(state["local_updates"]),
         weights=Weights(arrays["parameters"], arrays["buffers"], initial.layout),
         clock=Clock.restore(plan.access == "tdma", state["clock"]),
         round=state["round"],

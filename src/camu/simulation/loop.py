@@ -7,7 +7,7 @@ earlier makes the same loop asynchronous. Everything optional is a callback.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from camu.learning.engine import Engine, Job
 from camu.learning.models import build_model
 from camu.learning.weights import Weights
 from camu.schemes import Plan, Scheme
+from camu.schemes.adapting import View
 from camu.schemes.costs import unit_costs
 from camu.schemes.server import Server, WaitForAll
 from camu.seeding import derive
@@ -94,7 +95,8 @@ def simulate(
     server: Server = getattr(scheme, "server", WaitForAll())
     with build_engine(world, federation) as engine:
         run = resume or new_run(world, scheme.plan(world), engine.initial)
-        loop = _Loop(run, engine, server, Faults.of(world))
+        adapt: Callable[[View], list[int]] | None = getattr(scheme, "adapt", None)
+        loop = _Loop(run, engine, server, Faults.of(world), adapt)
         if resume is None:
             loop.record(0, dict.fromkeys(FAULTS, 0), ())
         for callback in callbacks:
@@ -171,8 +173,17 @@ def check_budgets(run: Run, record: Record) -> None:
 class _Loop:
     """The steps of a round; all state that outlives a round is in the run."""
 
-    def __init__(self, run: Run, engine: Engine, server: Server, faults: Faults) -> None:
+    def __init__(
+        self,
+        run: Run,
+        engine: Engine,
+        server: Server,
+        faults: Faults,
+        adapt: Callable[[View], list[int]] | None,
+    ) -> None:
         self.run, self.engine, self.server, self.faults = run, engine, server, faults
+        self.adapt = adapt
+        self.trained: dict[int, Weights] = {}  # kept only for a scheme that adapts
         self.config = run.world.config
 
     def round(self) -> Record:
@@ -190,9 +201,29 @@ class _Loop:
             max(0.0, run.clock.now_seconds - flight.started_seconds - flight.busy_seconds)
             for flight in sorted(arrived, key=lambda flight: flight.unit)
         )
+        before = run.weights
         used = self.aggregate(arrived, counts)
         run.round += 1
+        if self.adapt is not None:
+            self.replan(self.adapt, before, arrived)
         return self.record(used, counts, waiting)
+
+    def replan(
+        self, adapt: Callable[[View], list[int]], before: Weights, arrived: list[Flight]
+    ) -> None:
+        """Let the scheme change the local updates from the next round on."""
+        run = self.run
+        view = View(
+            world=run.world,
+            plan=run.plan,
+            engine=self.engine,
+            round=run.round,
+            joules=run.compute_joules + run.transmit_joules,
+            before=before,
+            after=run.weights,
+            trained={flight.unit: self.trained.pop(flight.unit) for flight in arrived},
+        )
+        run.plan = run.plan.with_updates(adapt(view))
 
     def launch(self, counts: dict[str, int]) -> None:
         """Units that are not on their way start from the present weights."""
@@ -223,6 +254,8 @@ class _Loop:
         band = world.links.share(len(parts))
         for index, (part, unit, trained) in enumerate(zip(parts, units, results, strict=True)):
             snr = unit.power_watts * float(gain[part.leader]) / band.noise_watts
+            if self.adapt is not None:
+                self.trained[part.unit] = trained
             update, lost = self.send(part, trained, snr)
             counts["outages"] += lost
             cost = costs.of(index)
@@ -245,6 +278,9 @@ class _Loop:
         if in_outage(snr, radio.outage_snr_db):
             return None, True
         update = trained.parameters - self.run.weights.parameters
+        scale = self.run.plan.units[part.unit].update_scale
+        if scale != 1.0:
+            update = np.float32(scale) * update
         if part.corrupt == "nan":
             return np.full_like(update, np.nan), False
         if part.corrupt == "huge":

@@ -1,0 +1,121 @@
+"""`camu allocate`: solve problem P1 for any instance."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from camu.cli.options import Json
+
+if TYPE_CHECKING:
+    from camu.allocation.problem import Allocation, Problem
+
+_MOST_ROWS = 40
+
+
+class Solver(StrEnum):
+    """The solvers of P1."""
+
+    exact = "exact"
+    ppo = "ppo"
+    latency = "latency"
+
+
+def allocate(
+    problem_file: Annotated[
+        Path, typer.Argument(metavar="PROBLEM.json", help="The instance (docs/allocation.md).")
+    ],
+    solver: Annotated[
+        Solver,
+        typer.Option(
+            "--solver",
+            help="exact: certified optimum; ppo: the paper's learning; latency: Benchmark 3.",
+        ),
+    ] = Solver.exact,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of PPO.")] = 0,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure", metavar="FILE", help="Save the trade-off: .svg, .png, .pdf, .html."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Split an energy budget: how much power and how many updates each cluster gets.
+
+    Minimises the convergence error of the paper's bound. The answer carries a certified lower
+    bound; an infeasible budget is refused with the smallest one that would do.
+    """
+    from camu.allocation.problem import Problem
+
+    problem = Problem.from_json(problem_file)
+    answer = _solve(problem, solver, seed)
+    if figure is not None:
+        from camu.report.allocation_figure import allocation_figure
+        from camu.report.style import save
+
+        save(allocation_figure(problem, answer), figure)
+    if as_json:
+        print(json.dumps(answer.to_dict()))
+        return
+    show_allocation(problem, answer, Console())
+    if figure is not None:
+        print(f"picture: {figure}")
+
+
+def _solve(problem: Problem, solver: Solver, seed: int) -> Allocation:
+    if solver is Solver.exact:
+        from camu.allocation.exact import solve_exact
+
+        return solve_exact(problem)
+    if solver is Solver.latency:
+        from camu.allocation.latency_gap import solve_latency_gap
+
+        return solve_latency_gap(problem)
+    from camu.allocation.ppo import solve_ppo
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training the policy")
+
+        def tell(step: int, total: int, best: float) -> None:
+            bar.update(task, completed=step, total=total, description=f"best so far {best:.4g}")
+
+        return solve_ppo(problem, seed, progress=tell)
+
+
+def show_allocation(problem: Problem, answer: Allocation, console: Console) -> None:
+    """The allocation as a table, with what binds and what a joule is worth."""
+    transmit = problem.transmit_joules(answer.power_watts)
+    update = problem.update_joules(answer.extra_updates)
+    table = Table(box=None, header_style="bold")
+    for name in ("cluster", "power W", "updates", "compute J", "transmit J", "J"):
+        table.add_column(name, justify="right")
+    for c in range(min(problem.size, _MOST_ROWS)):
+        table.add_row(
+            str(c),
+            f"{answer.power_watts[c]:.4g}",
+            str(1 + int(answer.extra_updates[c])),
+            f"{update[c]:.4g}",
+            f"{transmit[c]:.4g}",
+            f"{update[c] + transmit[c]:.4g}",
+        )
+    console.print(table)
+    if problem.size > _MOST_ROWS:
+        console.print(f"... and {problem.size - _MOST_ROWS} more; --json lists all.")
+    console.print(
+        f"\n{answer.solver}: objective {answer.objective:.6g}, certified to be at most "
+        f"{answer.gap:.2g} (relative) above the optimum; {answer.seconds:.3g} s.\n"
+        f"Spends {answer.energy_joules:.4g} of {problem.energy_joules:.4g} J "
+        f"({update.sum():.3g} computing, {transmit.sum():.3g} sending).\n"
+        f"Binding: {', '.join(answer.binding) or 'nothing'}. One joule more would lower the "
+        f"objective by about {answer.shadow_price:.3g}.",
+        highlight=False,
+        soft_wrap=True,
+    )

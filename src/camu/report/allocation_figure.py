@@ -1,0 +1,123 @@
+"""Pictures of an allocation: what a joule buys, how it is split, and how PPO got there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from camu.allocation.exact import solve_exact
+from camu.allocation.problem import Allocation, Problem
+from camu.report.style import PHASES, quiet
+
+_BUDGETS = 41
+
+
+def allocation_figure(problem: Problem, answer: Allocation) -> Any:
+    """Objective and split against the budget; for PPO also its learning curve."""
+    rows = sweep(problem)
+    parts = [_objective(rows, problem, answer), _split(rows, problem)]
+    if curve := answer.details.get("learning_curve"):
+        parts.append(learning_curve(curve, answer.lower_bound))
+    title = alt.TitleParams(
+        f"Allocation of {problem.energy_joules:.3g} J among {problem.size} clusters",
+        subtitle=f"{answer.solver}: objective {answer.objective:.4g}, "
+        f"at most {answer.gap:.2%} above the certified optimum",
+        offset=16,
+    )
+    both = alt.hconcat(*parts, spacing=40).resolve_scale(color="independent")
+    return quiet(both.properties(title=title, padding=16))
+
+
+def sweep(problem: Problem) -> list[dict[str, float]]:
+    """The exact answer for budgets from just above the smallest to three times the given one."""
+    lowest = 1.01 * problem.smallest_budget_joules
+    highest = max(3 * problem.energy_joules, 2 * lowest)
+    rows = []
+    for budget in np.geomspace(lowest, highest, _BUDGETS):
+        changed = replace(problem, energy_joules=float(budget))
+        answer = solve_exact(changed, "round")
+        transmit = float(problem.transmit_joules(answer.power_watts).sum())
+        rows.append(
+            {
+                "budget": float(budget),
+                "objective": answer.objective,
+                "transmit": transmit,
+                "compute": answer.energy_joules - transmit,
+            }
+        )
+    return rows
+
+
+def _objective(rows: list[dict[str, float]], problem: Problem, answer: Allocation) -> Any:
+    line = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_line(color=PHASES["compute"], strokeWidth=2.5)
+        .encode(
+            x=alt.X("budget:Q", title="energy budget (J)"),
+            y=alt.Y("objective:Q", title="objective", scale=alt.Scale(type="log")),
+            tooltip=["budget:Q", "objective:Q"],
+        )
+    )
+    here = [{"budget": problem.energy_joules, "objective": answer.objective}]
+    mark = (
+        alt.Chart(alt.InlineData(values=here))
+        .mark_point(filled=True, size=110, color="#D55E00", opacity=1)
+        .encode(x="budget:Q", y="objective:Q")
+    )
+    return (line + mark).properties(
+        width=320, height=260, title="What a joule buys (dot: this allocation)"
+    )
+
+
+def _split(rows: list[dict[str, float]], problem: Problem) -> Any:
+    long = [
+        {"budget": row["budget"], "phase": phase, "joules": row[phase]}
+        for row in rows
+        for phase in ("compute", "transmit")
+    ]
+    area = (
+        alt.Chart(alt.InlineData(values=long))
+        .mark_area()
+        .encode(
+            x=alt.X("budget:Q", title="energy budget (J)"),
+            y=alt.Y("joules:Q", title="joules spent", stack="zero"),
+            color=alt.Color(
+                "phase:N",
+                title="spent on",
+                scale=alt.Scale(
+                    domain=["compute", "transmit"], range=[PHASES["compute"], PHASES["transmit"]]
+                ),
+            ),
+            tooltip=["budget:Q", "phase:N", "joules:Q"],
+        )
+    )
+    rule = (
+        alt.Chart(alt.InlineData(values=[{"budget": problem.energy_joules}]))
+        .mark_rule(strokeDash=[4, 3], color="#333")
+        .encode(x="budget:Q")
+    )
+    return (area + rule).properties(
+        width=320, height=260, title="Best split between computing and sending"
+    )
+
+
+def learning_curve(curve: Any, lower_bound: float) -> Any:
+    """PPO's best objective so far, above the certified optimum."""
+    rows = [
+        {"steps": int(steps), "excess": 100 * (best / lower_bound - 1)}
+        for steps, best, _ in curve
+        if np.isfinite(best)
+    ]
+    return (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_line(color="#009E73", strokeWidth=2.5)
+        .encode(
+            x=alt.X("steps:Q", title="environment steps"),
+            y=alt.Y("excess:Q", title="% above the certified optimum"),
+            tooltip=["steps:Q", "excess:Q"],
+        )
+        .properties(width=320, height=260, title="How PPO gets to the certified optimum")
+    )

@@ -1,0 +1,47 @@
+"""Benchmark 3: update counts that make clusters finish together, at fixed power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from camu.allocation.latency_gap import solve_latency_gap
+from camu.schemes.building import clusters, make_plan
+from camu.schemes.joint import energy_budget, problem_of
+from camu.schemes.plan import Plan
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class HeterogeneousIntensity:
+    """Benchmark 3: local updates that minimise the largest latency gap, power left alone.
+
+    The original learns the counts with reinforcement learning while conditions change; conditions
+    are static here and the best counts are found exactly. The budget is that of `camu-joint`.
+    """
+
+    max_extra_updates: int = 4
+    citation: ClassVar[str] = "Zeng et al., IEEE TNSE 2022"
+
+    def plan(self, world: World) -> Plan:
+        """N_c from the clusters' speed and the budget, whatever their data."""
+        groups = clusters(world)
+        count = len(groups.members)
+        problem = problem_of(
+            groups,
+            np.ones(count, dtype=bool),
+            np.full(count, self.max_extra_updates),
+            energy_budget(world, self.max_extra_updates),
+        )
+        power = world.devices.power_watts[np.array(groups.leaders)]
+        answer = solve_latency_gap(problem, power)
+        return make_plan(
+            "hti",
+            groups,
+            groups.contribution_weights,
+            1 + answer.extra_updates,
+            power,
+            multi_update=True,
+        )

@@ -1,0 +1,141 @@
+"""Configuration 5: powers and update counts optimised together under an energy budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from camu.allocation.exact import solve_exact
+from camu.allocation.problem import Allocation, Problem
+from camu.bound import Bound, CorrectedBound, Theorem1
+from camu.contribution import extra_updates, gate
+from camu.schemes.building import Groups, clusters, make_plan
+from camu.schemes.costs import BITS_PER_PARAMETER, unit_costs
+from camu.schemes.petrel import Petrel
+from camu.schemes.plan import Plan, parameter_count
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class CamuJoint:
+    """Configuration 5: CAMU with powers and updates that minimise the bound within a budget.
+
+    The budget is what Benchmark 2 (`petrel`) spends in a round, unless allocation.energy_joules
+    says otherwise; allocation.solver chooses between the exact solver and the paper's PPO.
+    """
+
+    threshold: float | None = None
+    threshold_quantile: float = 0.5
+    max_extra_updates: int = 4
+    citation: ClassVar[str] = "Sun et al., CAMU, section IV"
+
+    def plan(self, world: World) -> Plan:
+        """Solve P1 for the clusters that may update repeatedly."""
+        groups = clusters(world)
+        multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
+        extra = extra_updates(groups.update_seconds, self.max_extra_updates)
+        problem = problem_of(groups, multi, extra, energy_budget(world, self.max_extra_updates))
+        answer = solve(problem, world)
+        return make_plan(
+            "camu-joint",
+            groups,
+            groups.contribution_weights,
+            1 + answer.extra_updates,
+            answer.power_watts,
+            multi,
+        )
+
+
+def solve(problem: Problem, world: World) -> Allocation:
+    """Solve P1 as the configuration says."""
+    allocation = world.config.allocation
+    if allocation.solver == "exact":
+        return solve_exact(problem)
+    from camu.allocation.ppo import PpoSettings, solve_ppo  # deferred: it imports gymnasium and SB3
+
+    settings = PpoSettings(steps=allocation.ppo_steps, reward=allocation.ppo_reward)
+    return solve_ppo(problem, world.seed, settings)
+
+
+def energy_budget(world: World, max_extra_updates: int) -> float:
+    """Joules of a round: as configured, or what `petrel` spends with everyone's own power."""
+    fixed = world.config.allocation.energy_joules
+    return Petrel(max_extra_updates).plan(world).round_joules if fixed is None else fixed
+
+
+def problem_of(
+    groups: Groups,
+    multi_update: np.typing.NDArray[np.bool_],
+    max_extra_updates: np.typing.NDArray[np.int64],
+    energy_joules: float,
+) -> Problem:
+    """P1 of these clusters.
+
+    An update of a cluster costs what its members compute with and what they send to their leader
+    with, so that the budget covers the whole round.
+    """
+    world, config = groups.world, groups.world.config
+    count, leaders = len(groups.members), np.array(groups.leaders)
+    parameters = parameter_count(world)
+    bits = BITS_PER_PARAMETER * parameters
+    once = unit_costs(
+        world,
+        groups.members,
+        groups.leaders,
+        np.ones(count),
+        world.devices.power_watts[leaders],
+        bits,
+    )
+    bound = bound_of(groups, parameters)
+    descent, penalty = bound.p1_coefficients()
+    share = world.links.share(count)
+    return Problem(
+        weight=groups.contribution_weights,
+        gain=world.links.uplink_gain[leaders],
+        descent=descent,
+        penalty=penalty,
+        compute_joules=once.compute_joules + once.gather_joules,
+        bandwidth_hz=np.full(count, share.bandwidth_hz),
+        multi_update=multi_update,
+        max_extra_updates=max_extra_updates,
+        noise_watts=share.noise_watts,
+        payload_bits=bits,
+        energy_joules=energy_joules,
+        max_power_watts=float(world.devices.max_power_watts[leaders].min()),
+        max_total_power_watts=config.allocation.max_total_power_watts,
+        power_law=config.allocation.power_law,
+        first_update_free=config.allocation.updates_charged == "literal",
+        compute_seconds=groups.update_seconds + once.gather_seconds,
+        source="the plan's problem P1",
+    )
+
+
+def bound_of(groups: Groups, parameters: int) -> Bound:
+    """The configured bound with the configured constants; all clusters are taken as alike."""
+    allocation, training = groups.world.config.allocation, groups.world.config.training
+    weight = groups.contribution_weights
+    alike = np.full(len(weight), allocation.dissimilarity)
+    if allocation.bound == "theorem1":
+        samples = groups.world.devices.samples
+        members = [samples[list(own)] / samples[list(own)].sum() for own in groups.members]
+        return Theorem1(
+            weight=weight,
+            member_weight=members,
+            delta=allocation.dissimilarity,
+            delta_c=alike,
+            strong_convexity=allocation.convexity,
+            smoothness=allocation.smoothness,
+            learning_rate=training.learning_rate,
+        )
+    return CorrectedBound(
+        weight=weight,
+        divergence=np.sqrt(np.maximum(alike**2 - 1, 0)),
+        dissimilarity=alike,
+        offset=np.zeros(len(weight)),
+        strong_convexity=allocation.convexity,
+        smoothness=allocation.smoothness,
+        learning_rate=training.learning_rate,
+        parameters=parameters,
+    )
