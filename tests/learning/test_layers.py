@@ -78,6 +78,16 @@ def test_two_passes_before_a_backward_do_not_share_memory():
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
 
 
+def test_batches_of_many_sizes_share_one_workspace():
+    stack = ConvPoolStack((1, 8, 8), (3, 4), 3, 1)
+    for samples in [*range(1, 60), 300, 7, 300]:
+        images = random(samples, 1, 8, 8)
+        torch.testing.assert_close(stack(images), plain(stack, images), atol=1e-5, rtol=1e-5)
+        stack(images).sum().backward()
+    # 300 samples are two chunks; no other memory was ever needed at the same time.
+    assert sum(len(chunks) for chunks in stack._work._free.values()) == 2
+
+
 def test_a_second_backward_through_the_same_pass_is_refused():
     stack = ConvPoolStack((1, 8, 8), (3,), 3, 1)
     total = stack(random(5, 1, 8, 8)).sum()

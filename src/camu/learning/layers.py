@@ -15,9 +15,9 @@ devices can share one pass.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any, cast
 
 import torch
@@ -29,6 +29,8 @@ from camu.errors import InputError
 # The samples that pass through the stack at a time: enough that Python's part is small, few enough
 # that windows and candidates stay in the processor's caches.
 CHUNK_SAMPLES = 208
+# Sizes of chunks whose views are kept; all sizes share the same memory.
+CUTS_KEPT = 16
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,9 @@ class _Geometry:
         """The shape of the pooled output of a sample: (column in group, channel, row, group)."""
         return self.group, self.outputs, self.pooled[0], self.pooled[1] // self.group
 
-    def buffer(self, samples: int) -> Tensor:
-        """A zero input buffer (channel, row, column, sample); its border is the padding."""
-        return torch.zeros(self.channels, *self.padded, samples)
+    def buffer(self, samples: int) -> tuple[int, ...]:
+        """The shape of an input buffer (channel, row, column, sample); its border is padding."""
+        return self.channels, *self.padded, samples
 
     def interior(self, buffer: Tensor) -> Tensor:
         """The part of an input buffer inside the padding."""
@@ -145,23 +147,49 @@ class _Geometry:
         return pairs
 
 
-class _Scratch:
-    """Memory of one stage that holds nothing between two chunks, with the views used on it."""
+class _Memory:
+    """Flat tensors from which the same list of arrays is cut for any number of samples."""
 
-    def __init__(self, geometry: _Geometry, samples: int, before: _Geometry | None) -> None:
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._flats: list[Tensor] = []
+
+    def cutter(self, samples: int) -> Callable[..., Tensor]:
+        """A function that gives the next array of the list; every size is linear in samples."""
+        numbers = count()
+
+        def cut(*shape: int) -> Tensor:
+            number, size = next(numbers), math.prod(shape)
+            if number == len(self._flats):
+                self._flats.append(torch.empty(size // samples * self.capacity))
+            return self._flats[number][:size].view(shape)
+
+        return cut
+
+
+class _Scratch:
+    """The arrays of one stage that hold nothing between two chunks, with the views used on them."""
+
+    def __init__(
+        self,
+        geometry: _Geometry,
+        samples: int,
+        before: _Geometry | None,
+        cut: Callable[..., Tensor],
+    ) -> None:
         cells = geometry.cells
         places = cells[2] * cells[3] * samples
-        self.patches = torch.empty(geometry.taps, places)
+        self.patches = cut(geometry.taps, places)
         self.patches_transposed = self.patches.t()
         self.patch_view = self.patches.view(
             geometry.channels, *geometry.window, cells[2], cells[3], samples
         )
-        self.candidates = torch.empty(4 * cells[0] * cells[1], places)
+        self.candidates = cut(4 * cells[0] * cells[1], places)
         self.planes = tuple(self.candidates.view(4, *cells, samples))
-        self.upper = torch.empty(*cells, samples)
-        self.lower = torch.empty(*cells, samples)
-        self.patch_gradients = torch.empty(geometry.taps, places)
-        self.input_gradient = geometry.buffer(samples)
+        self.upper = cut(*cells, samples)
+        self.lower = cut(*cells, samples)
+        self.patch_gradients = cut(geometry.taps, places)
+        self.input_gradient = cut(*geometry.buffer(samples))
         self.folds = geometry.folds(self.patch_gradients, self.input_gradient)
         interior = geometry.interior(self.input_gradient)
         self.previous_gradient = before.by_cell(interior) if before else interior
@@ -170,11 +198,14 @@ class _Scratch:
 class _Chunk:
     """What the backward pass needs of one chunk: inputs and winners of every stage."""
 
-    def __init__(self, geometries: Sequence[_Geometry], samples: int) -> None:
-        self.inputs = [geometry.buffer(samples) for geometry in geometries]
+    def __init__(self, geometries: Sequence[_Geometry], samples: int, memory: _Memory) -> None:
+        cut = memory.cutter(samples)
+        self.memory = memory
+        # Zeroed, because the padding is never written to.
+        self.inputs = [cut(*geometry.buffer(samples)).zero_() for geometry in geometries]
         self.images = geometries[0].interior(self.inputs[0])
         self.windows = [g.windows(x) for g, x in zip(geometries, self.inputs, strict=True)]
-        self.output = torch.empty(*geometries[-1].cells, samples)
+        self.output = cut(*geometries[-1].cells, samples)
         self.targets = [
             geometry.by_cell(following.interior(buffer))
             for geometry, following, buffer in zip(
@@ -182,15 +213,20 @@ class _Chunk:
             )
         ] + [self.output]
         # Three comparisons name the winner of four, as 0/1 in float32: a product applies them.
-        self.winners = [tuple(torch.empty(3, *g.cells, samples)) for g in geometries]
+        self.winners = [tuple(cut(3, *g.cells, samples)) for g in geometries]
 
 
 class _Workspace:
-    """Memory of a stack, used again step after step; one per module, so one per worker."""
+    """Memory of a stack, used again step after step; one per module, so one per worker.
+
+    It is the memory of the largest chunks that were ever in use at the same time, whatever sizes
+    the batches have.
+    """
 
     def __init__(self, geometries: Sequence[_Geometry]) -> None:
         self.geometries = tuple(geometries)
         self._scratch: dict[int, list[_Scratch]] = {}
+        self._memories = [_Memory(0) for _ in geometries]
         self._free: dict[int, list[_Chunk]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Workspace:
@@ -198,26 +234,40 @@ class _Workspace:
         return _Workspace(self.geometries)
 
     def scratch(self, samples: int) -> list[_Scratch]:
+        """The scratch arrays of all stages for a chunk."""
         if samples not in self._scratch:
+            if samples > self._memories[0].capacity:
+                self._memories = [_Memory(max(samples, CHUNK_SAMPLES)) for _ in self.geometries]
+                self._scratch.clear()
+            if len(self._scratch) >= CUTS_KEPT:
+                self._scratch.clear()
             before = (None, *self.geometries[:-1])
             self._scratch[samples] = [
-                _Scratch(geometry, samples, previous)
-                for geometry, previous in zip(self.geometries, before, strict=True)
+                _Scratch(geometry, samples, previous, memory.cutter(samples))
+                for geometry, previous, memory in zip(
+                    self.geometries, before, self._memories, strict=True
+                )
             ]
         return self._scratch[samples]
 
     def take(self, samples: int) -> _Chunk:
-        free = self._free.get(samples)
-        return free.pop() if free else _Chunk(self.geometries, samples)
+        """A chunk nobody uses: one of this size, one cut from another's memory, or a new one."""
+        if self._free.get(samples):
+            return self._free[samples].pop()
+        for chunks in self._free.values():
+            if chunks and chunks[-1].memory.capacity >= samples:
+                return _Chunk(self.geometries, samples, chunks.pop().memory)
+        return _Chunk(self.geometries, samples, _Memory(max(samples, CHUNK_SAMPLES)))
 
     def give(self, samples: int, chunk: _Chunk) -> None:
+        """Hand a chunk back for the next pass."""
         self._free.setdefault(samples, []).append(chunk)
 
 
 def _spans(samples: int) -> list[tuple[int, int]]:
     """Cut a batch into chunks of nearly equal size, multiples of half a vector register."""
-    count = math.ceil(samples / CHUNK_SAMPLES)
-    size = math.ceil(samples / count / 8) * 8
+    chunks = math.ceil(samples / CHUNK_SAMPLES)
+    size = math.ceil(samples / chunks / 8) * 8
     return [(begin, min(begin + size, samples)) for begin in range(0, samples, size)]
 
 
@@ -343,15 +393,15 @@ class ConvPoolStack(nn.Module):
         channels, height, width = image_shape
         geometries = []
         convolutions: list[nn.Module] = []
-        for count in outputs:
-            geometry = _Geometry(channels, count, kernel, padding, height, width)
+        for features in outputs:
+            geometry = _Geometry(channels, features, kernel, padding, height, width)
             if min(geometry.pooled) < 1:
                 raise ValueError(
                     f"images of {image_shape[1]}x{image_shape[2]} pixels are too small"
                 )
-            convolutions.append(nn.Conv2d(channels, count, kernel, padding=padding))
+            convolutions.append(nn.Conv2d(channels, features, kernel, padding=padding))
             geometries.append(geometry)
-            channels, (height, width) = count, geometry.pooled
+            channels, (height, width) = features, geometry.pooled
         self.convolutions = nn.ModuleList(convolutions)
         self.output_shape = (channels, height, width)
         self._work = _Workspace(geometries)
