@@ -11,6 +11,7 @@ import logging
 import warnings
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 from sklearn.cluster import AffinityPropagation
 from sklearn.exceptions import ConvergenceWarning
@@ -31,62 +32,50 @@ _BLOCK_ENTRIES = 4_000_000
 def propagate(
     similarity: Similarity, devices: Ints, config: ClusteringConfig, two_level: bool
 ) -> Ints | None:
-    """The exemplar of each of these devices, or None where the messages single out none."""
-    if two_level and len(devices) > TILE_DEVICES:
-        return _propagate_tiles(similarity, devices, config)
-    if len(devices) == 1:
-        return devices
-    exemplars = _settle(similarity.block(devices, devices), similarity.preference[devices], config)
-    return None if exemplars is None else devices[exemplars]
+    """The exemplar of each of these devices, or None where the messages single out none.
 
-
-def _propagate_tiles(similarity: Similarity, devices: Ints, config: ClusteringConfig) -> Ints:
-    """Two levels: tiles of devices first, then the exemplars found, with the devices behind them.
-
-    The devices behind an exemplar move together, and count with the sum of their similarities, so
-    that every pass maximises the same net similarity as affinity propagation of all devices would.
-    The first pass costs (devices x tile size), the others less. A cluster cut in two by the border
-    of a tile is mended by the next pass, because its border runs elsewhere.
+    Twins are taken as one device that counts several times: the same aim without ties, which
+    the messages handle badly. The same holds for the devices behind an exemplar where there are
+    two levels: they move together, and count with the sum of their similarities. So every pass
+    maximises the net similarity that affinity propagation of all devices would. A cluster that the
+    border of a tile has cut in two is mended by the next pass, because its borders run elsewhere.
     """
     first, behind = similarity.twins(devices)
     heads = devices[first]
+    limit = TILE_DEVICES if two_level else len(heads)
     for level in range(_MOST_PASSES):
-        tiles = _cut(similarity, heads, level)
+        tiles = _cut(similarity, heads, limit, level)
         before, moved = len(heads), np.empty_like(behind)
-        by_head = np.argsort(behind, kind="stable")
         ends = np.cumsum(np.bincount(behind, minlength=before))
-        groups = np.split(by_head, ends[:-1])
+        groups = np.split(np.argsort(behind, kind="stable"), ends[:-1])
         for tile in tiles:
             own = np.concatenate([groups[head] for head in tile])
-            sizes = [len(groups[head]) for head in tile]
-            moved[own] = tile[_merge(similarity, heads[tile], devices[own], sizes, config)]
+            group = np.repeat(np.arange(len(tile)), [len(groups[head]) for head in tile])
+            joined = _join(similarity, heads[tile], devices[own], group, config)
+            if joined is None and len(tiles) == 1:
+                return None
+            moved[own] = tile[group if joined is None else joined]
         kept, behind = np.unique(moved, return_inverse=True)
         heads = heads[kept]
-        log.info("pass %d: %d exemplars in %d tiles -> %d", level, before, len(tiles), len(heads))
-        if len(tiles) == 1 or len(heads) > (1 - _LEAST_MERGED) * before:
+        if len(tiles) == 1:
+            break
+        log.info("pass %d: %d exemplars in %d tiles, %d left", level, before, len(tiles), len(kept))
+        if len(kept) > (1 - _LEAST_MERGED) * before:
             break
     return heads[behind]
 
 
-def _merge(
-    similarity: Similarity, heads: Ints, devices: Ints, sizes: list[int], config: ClusteringConfig
-) -> Ints:
-    """The head that each device joins, as a position in heads; the first `sizes[0]` devices stand
-    behind the first head, and so on."""
-    group = np.repeat(np.arange(len(heads)), sizes)
+def _join(
+    similarity: Similarity, heads: Ints, devices: Ints, group: Ints, config: ClusteringConfig
+) -> Ints | None:
+    """The head that each device joins, as a position in heads; `group` is who it stands behind."""
     if len(heads) == 1:
         return group
     itself = devices == heads[group]
-    matrix = np.zeros((len(heads), len(heads)))
-    for part in _parts(len(devices), len(heads)):
-        block = similarity.block(devices[part], heads)
-        own = np.flatnonzero(itself[part])
-        block[own, group[part][own]] = 0.0  # what a head is to itself is its preference
-        rows = (np.ones(len(block)), (group[part], np.arange(len(block))))
-        matrix += np.asarray(csr_array(rows, shape=(len(heads), len(block))) @ block)
+    matrix = _sums(similarity, heads, devices, group, itself)
     exemplars = _settle(matrix, similarity.preference[heads] + matrix.diagonal(), config)
     if exemplars is None:
-        return group
+        return None
     left = np.unique(exemplars)
     joined = np.empty(len(devices), np.int64)
     for part in _parts(len(devices), len(left)):
@@ -96,14 +85,39 @@ def _merge(
     return joined
 
 
+def _sums(
+    similarity: Similarity,
+    heads: Ints,
+    devices: Ints,
+    group: Ints,
+    itself: npt.NDArray[np.bool_],
+) -> Floats:
+    """How similar the devices behind each head (rows) are to each head, added up.
+
+    What a head is to itself is its preference, and is left out.
+    """
+    if itself.all():  # every device for itself
+        matrix = similarity.block(heads, heads)
+        np.fill_diagonal(matrix, 0.0)
+        return matrix
+    matrix = np.zeros((len(heads), len(heads)))
+    for part in _parts(len(devices), len(heads)):
+        block = similarity.block(devices[part], heads)
+        own = np.flatnonzero(itself[part])
+        block[own, group[part][own]] = 0.0
+        rows = (np.ones(len(block)), (group[part], np.arange(len(block))))
+        matrix += np.asarray(csr_array(rows, shape=(len(heads), len(block))) @ block)
+    return matrix
+
+
 def _parts(rows: int, columns: int) -> list[slice]:
     """Rows in parts such that a block of them stays small."""
     step = max(1, _BLOCK_ENTRIES // columns)
     return [slice(start, start + step) for start in range(0, rows, step)]
 
 
-def _cut(similarity: Similarity, devices: Ints, level: int) -> list[Ints]:
-    """Tiles of devices that are alike, as positions; none has more than TILE_DEVICES.
+def _cut(similarity: Similarity, devices: Ints, limit: int, level: int) -> list[Ints]:
+    """Tiles of at most `limit` devices that are alike, as positions.
 
     A set that is too large is cut between any of its devices and the one least like it, at the
     widest gap near the middle; so hot spots stay whole, and every level has other borders.
@@ -112,7 +126,7 @@ def _cut(similarity: Similarity, devices: Ints, level: int) -> list[Ints]:
     tiles, waiting = [], [np.arange(len(devices))]
     while waiting:
         tile = waiting.pop()
-        if len(tile) <= TILE_DEVICES:
+        if len(tile) <= limit:
             tiles.append(np.sort(tile))
             continue
         own = devices[tile]

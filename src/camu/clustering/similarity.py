@@ -70,8 +70,8 @@ class DataSimilarity:
         return _data_block(self.features, self.literal, rows, cols)
 
     def twins(self, devices: Ints) -> tuple[Ints, Ints]:
-        """Devices with the same data are one, unless unlike devices are wanted together."""
-        if self.literal:
+        """Devices with the same data are one, unless it is better for them to be apart."""
+        if self.literal or self.preference.max() > 0.0:
             return np.arange(len(devices)), np.arange(len(devices))
         _, first, inverse = np.unique(
             self.features[devices], axis=0, return_index=True, return_inverse=True
