@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -100,13 +101,16 @@ class StopOnInterrupt(Callback):
         self.before: Any = None
 
     def __enter__(self) -> StopOnInterrupt:
-        self.before = signal.signal(signal.SIGINT, self._interrupt)
+        # Python lets only the main thread handle signals; elsewhere Ctrl-C is not ours to catch.
+        if threading.current_thread() is threading.main_thread():
+            self.before = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGINT, self.before)
+        if self.before is not None:
+            signal.signal(signal.SIGINT, self.before)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
