@@ -1,5 +1,6 @@
 """How clustering and planning grow with the fleet, and how near the two-level way comes.
 
+    python benchmarks/clustering_scale.py readings      each reading in the paper's two regions
     python benchmarks/clustering_scale.py agreement     both ways on the same fleets, compared
     python benchmarks/clustering_scale.py planning      a fleet file of each size, read and planned
 
@@ -68,6 +69,20 @@ def _label_counts(draw: np.random.Generator, devices: int, data: str) -> npt.NDA
 
 
 @dataclass(frozen=True)
+class Reading:
+    """One reading in the paper's two regions: means over the seeds."""
+
+    communication: str
+    preference: str
+    data: str
+    primaries: float
+    clusters: float
+    alone: float  # clusters of one device
+    mixed: float  # clusters that hold devices of both regions
+    labels: float  # labels that a cluster of at least two devices holds
+
+
+@dataclass(frozen=True)
 class Agreement:
     """Both ways on one fleet: clusters, net similarity of the links, seconds."""
 
@@ -96,6 +111,33 @@ class Planning:
     world_seconds: float
     plan_seconds: float
     peak_mb: float
+
+
+def readings(seeds: int = 5) -> Iterator[Reading]:
+    """One row per reading; the embedded digits stand for MNIST: label counts alone matter here."""
+    digits = ["data.dataset=digits", "data.samples_per_device=40"]
+    config = load_config(preset="paper", settings=digits)
+    worlds = [build_world(config, seed) for seed in range(seeds)]
+    for communication in ("snr-db", "uplink", "literal"):
+        for preference in ("uplink", "quantile"):
+            for data in ("xi", "pmf", "literal"):
+                changes = {"communication": communication, "preference": preference, "data": data}
+                reading = replace(config, {f"clustering.{k}": v for k, v in changes.items()})
+                rows = [_figures(w, cluster_devices(w, reading.clustering)) for w in worlds]
+                yield Reading(communication, preference, data, *map(float, np.mean(rows, axis=0)))
+
+
+def _figures(world: World, found: Clustering) -> tuple[float, ...]:
+    regions, counts = np.array(world.devices.regions), world.devices.label_counts
+    groups = [list(cluster.members) for cluster in found.clusters]
+    held = [int((counts[own].sum(axis=0) > 0).sum()) for own in groups if len(own) > 1]
+    return (
+        len(set(found.primaries().tolist())),
+        len(groups),
+        sum(len(own) == 1 for own in groups),
+        sum(len(set(regions[own])) > 1 for own in groups),
+        float(np.mean(held)),
+    )
 
 
 def agreement(
@@ -187,7 +229,7 @@ def _timed(world: World, config: Config) -> tuple[Clustering, float]:
     return found, time.perf_counter() - start
 
 
-def _show(rows: Iterator[Agreement] | Iterator[Planning]) -> None:
+def _show(rows: Iterator[Reading] | Iterator[Agreement] | Iterator[Planning]) -> None:
     """A table, row by row as it is measured."""
     header = False
     for row in rows:
@@ -210,13 +252,15 @@ def _cell(name: str, value: object) -> str:
 def main() -> None:
     """Print the table that the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["agreement", "planning"])
+    parser.add_argument("what", choices=["readings", "agreement", "planning"])
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of devices")
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     parser.add_argument("--data", choices=["pairs", "sizes", "dirichlet"], default="pairs")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     chosen = parser.parse_args()
-    if chosen.what == "agreement":
+    if chosen.what == "readings":
+        _show(readings())
+    elif chosen.what == "agreement":
         sizes = chosen.sizes or [750, 1500, 3000]
         _show(agreement(sizes, chosen.layouts, chosen.data, chosen.settings))
     else:

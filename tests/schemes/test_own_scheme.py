@@ -1,0 +1,175 @@
+"""Schemes by name or import path, their parameters, and the example of the documentation."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from camu.errors import InputError
+from camu.layers import load_config
+from camu.schemes import SCHEMES, describe, find_scheme, make_scheme
+from camu.schemes.camu import Camu
+from camu.schemes.local_sgd import LocalSgd
+from camu.world import build_world
+
+DOCS = Path(__file__).parents[2] / "docs"
+EXAMPLE = DOCS / "examples" / "fairness_scheme.py"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """An empty current directory; call it to write a module there."""
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / f"{name}.py").write_text(text)
+
+    yield write
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
+            sys.modules[name].__file__
+        ):
+            del sys.modules[name]
+
+
+def config_of(*settings: str) -> Any:
+    return load_config(preset="demo", settings=settings)
+
+
+def refusal(*settings: str) -> str:
+    with pytest.raises(InputError) as refused:
+        make_scheme(config_of(*settings))
+    return str(refused.value)
+
+
+def test_parameters_come_from_the_configuration() -> None:
+    scheme = make_scheme(
+        config_of("scheme.threshold=5000", "scheme.threshold_quantile=0.3", "scheme.name=camu")
+    )
+    assert scheme == Camu(threshold=5000.0, threshold_quantile=0.3, max_extra_updates=4)
+    assert make_scheme(config_of("scheme.local_updates=5"), "local-sgd") == LocalSgd(5)
+
+
+def test_a_scheme_that_does_not_exist() -> None:
+    message = refusal("scheme.name=petrol")
+    assert message.startswith("scheme.name = petrol: no such scheme; did you mean `petrel`?")
+    assert all(name in message for name in SCHEMES)
+    assert "module:Class" in message
+    assert "did you mean" not in refusal("scheme.name=zzz")
+
+
+def test_what_is_told_about_a_scheme() -> None:
+    for name in SCHEMES:
+        told = describe(name, find_scheme(name))
+        assert told["name"] == name
+        assert told["sentence"].endswith((".", ":")) or len(told["sentence"]) > 20
+        assert told["citation"]
+    assert describe("camu", Camu)["parameters"] == {
+        "threshold": None,
+        "threshold_quantile": 0.5,
+        "max_extra_updates": 4,
+    }
+
+
+MINE = """
+from dataclasses import dataclass
+from camu.schemes import make_plan, single_devices
+
+@dataclass(frozen=True)
+class Mine:
+    "All the same."
+    needed: int
+    times: int = 1
+
+    def plan(self, world):
+        groups = single_devices(world)
+        return make_plan("mine", groups, groups.sample_weights, self.times * self.needed)
+
+class Bare:
+    def plan(self, world):
+        return make_plan("bare", single_devices(world), single_devices(world).sample_weights)
+
+class Planless:
+    pass
+"""
+
+
+def test_own_scheme_from_the_current_directory(here: Callable[[str, str], None]) -> None:
+    here("own_one", MINE)
+    config = config_of(
+        "scheme.name=own_one:Mine", "scheme.parameters.needed=3", "scheme.parameters.times=2"
+    )
+    plan = make_scheme(config).plan(build_world(config))
+    assert plan.scheme == "mine"
+    assert {unit.local_updates for unit in plan.units} == {6}
+    assert str(Path.cwd()) not in sys.path
+
+
+def test_own_parameters_that_are_wrong(here: Callable[[str, str], None]) -> None:
+    here("own_two", MINE)
+    name = "scheme.name=own_two:Mine"
+    assert refusal(name) == "scheme own_two:Mine: set scheme.parameters.needed"
+    message = refusal(name, "scheme.parameters.neded=3")
+    assert "scheme.parameters.neded" in message
+    assert "did you mean `needed`?" in message
+    assert "needed, times" in message
+    message = refusal("scheme.name=own_two:Bare", "scheme.parameters.needed=3")
+    assert "its fields are none" in message
+    assert make_scheme(config_of("scheme.name=own_two:Bare")).plan(build_world(config_of())).units
+
+
+def test_parameters_of_my_own_scheme_do_not_disturb_the_others(
+    here: Callable[[str, str], None],
+) -> None:
+    here("own_three", MINE)
+    config = config_of("scheme.name=own_three:Mine", "scheme.parameters.needed=3")
+    assert make_scheme(config, "local-sgd") == LocalSgd(2)
+
+
+def test_own_class_without_plan(here: Callable[[str, str], None]) -> None:
+    here("own_four", MINE)
+    assert "no method plan(self, world)" in refusal("scheme.name=own_four:Planless")
+
+
+# ---- the page of the documentation --------------------------------------------------------------
+
+
+def test_the_page_shows_the_file_that_is_run_here() -> None:
+    page = (DOCS / "own-scheme.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert EXAMPLE.read_text("utf-8") in blocks
+    assert len(EXAMPLE.read_text("utf-8").splitlines()) < 40
+
+
+def test_the_example_plans(here: Callable[[str, str], None]) -> None:
+    here(EXAMPLE.stem, EXAMPLE.read_text("utf-8"))
+    sizes = ("data.sizes=power-law", "data.with_replacement=true")
+    settings = [f"scheme.name={EXAMPLE.stem}:Fairness", *sizes]
+    plans = {}
+    for exponent in (0.0, 0.5, 1.0):
+        config = config_of(*settings, f"scheme.parameters.exponent={exponent}")
+        plans[exponent] = make_scheme(config).plan(build_world(config))
+    for exponent, plan in plans.items():
+        voices = [unit.samples**exponent for unit in plan.units]
+        expected = [voice / sum(voices) for voice in voices]
+        assert [unit.weight for unit in plan.units] == pytest.approx(expected)
+    assert len({unit.samples for unit in plans[1.0].units}) > 1
+    petrel = make_scheme(config, "petrel").plan(build_world(config))
+    assert [u.local_updates for u in plans[0.0].units] == [u.local_updates for u in petrel.units]
+    once = config_of(*settings, "scheme.max_extra_updates=0")  # the field has a key in [scheme]
+    assert {u.local_updates for u in make_scheme(once).plan(build_world(once)).units} == {1}
+
+
+def test_the_example_on_the_command_line(
+    here: Callable[[str, str], None], camu: Callable[..., Any]
+) -> None:
+    here(EXAMPLE.stem, EXAMPLE.read_text("utf-8"))
+    done = camu("plan", "--scheme", f"{EXAMPLE.stem}:Fairness", "--json")
+    assert done.code == 0, done.err
+    assert '"scheme": "fairness"' in done.out

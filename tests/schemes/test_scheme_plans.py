@@ -1,0 +1,271 @@
+"""Plans of the schemes: weights as cited, and costs recomputed from the printed formulas."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import wasserstein_distance
+
+from camu.clustering import cluster_devices
+from camu.config import ClusteringConfig
+from camu.layers import load_config
+from camu.schemes import Plan, make_scheme
+from camu.world import World, build_world
+
+CORE = ("fedavg", "wasserstein", "clustered", "petrel", "camu", "dsc", "local-sgd")
+CLUSTERED = ("clustered", "petrel", "camu")
+SINGLE = ("fedavg", "wasserstein", "local-sgd")
+DIGITS = (
+    "data.dataset=digits",
+    "data.samples_per_device=40",
+    "fleet.cycles_per_sample=2e6",
+    "fleet.capacitance=1e-28",
+)
+
+
+@lru_cache
+def world_of(*settings: str) -> World:
+    """The paper's two regions, with the embedded digits."""
+    return build_world(load_config(preset="paper", settings=[*DIGITS, *settings]), 0)
+
+
+def plan_of(name: str, *settings: str) -> Plan:
+    world = world_of(*settings)
+    return make_scheme(world.config, name).plan(world)
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_every_device_trains_in_one_unit(name: str) -> None:
+    plan, world = plan_of(name), world_of()
+    assert plan.scheme == name
+    members = [device for unit in plan.units for device in unit.members]
+    assert sorted(members) == list(range(30))
+    samples = world.devices.samples
+    for unit in plan.units:
+        held = [int(samples[device]) for device in unit.members]
+        assert unit.samples == sum(held)
+        assert unit.member_weights == pytest.approx([one / sum(held) for one in held])
+        assert unit.leader in unit.members
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_devices_are_units_of_their_own(name: str) -> None:
+    assert [unit.members for unit in plan_of(name).units] == [(device,) for device in range(30)]
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+def test_clusters_are_the_dual_segment_ones(name: str) -> None:
+    expected = cluster_devices(world_of()).clusters
+    found = [(unit.members, unit.leader) for unit in plan_of(name).units]
+    assert found == [(cluster.members, cluster.leader) for cluster in expected]
+
+
+def test_dsc_groups_unlike_devices_whatever_the_data_reading() -> None:
+    unlike = cluster_devices(world_of(), ClusteringConfig(data="literal")).clusters
+    assert [unit.members for unit in plan_of("dsc").units] == [one.members for one in unlike]
+    assert [unit.members for unit in plan_of("dsc").units] != [
+        unit.members for unit in plan_of("clustered").units
+    ]
+    assert plan_of("dsc", "clustering.data=pmf").units == plan_of("dsc").units
+
+
+@pytest.mark.parametrize("name", ["fedavg", "local-sgd"])
+def test_weights_by_data_size(name: str) -> None:
+    settings = ("data.sizes=power-law", "data.with_replacement=true")
+    samples = world_of(*settings).devices.samples
+    assert len(set(samples.tolist())) > 5
+    for unit in plan_of(name, *settings).units:
+        assert unit.weight == pytest.approx(samples[unit.leader] / samples.sum())
+
+
+@pytest.mark.parametrize("name", ["wasserstein", "clustered", "petrel", "camu", "dsc"])
+@pytest.mark.parametrize("w_min", [0.0, 0.5, 2.0])
+def test_weights_by_contribution(name: str, w_min: float) -> None:
+    settings = (f"scheme.w_min={w_min}",)
+    plan, world = plan_of(name, *settings), world_of(*settings)
+    counts, labels = world.devices.label_counts, np.arange(10)
+    theta = []
+    for unit in plan.units:
+        own = counts[list(unit.members)].sum(axis=0)
+        distance = wasserstein_distance(labels, labels, own, counts.sum(axis=0))
+        assert unit.wasserstein == pytest.approx(distance)
+        theta.append(own.sum() * math.exp(1 / max(distance, w_min)))
+    assert [unit.contribution for unit in plan.units] == pytest.approx(theta)
+    assert [unit.weight for unit in plan.units] == pytest.approx([t / sum(theta) for t in theta])
+
+
+def test_total_variation_where_asked() -> None:
+    world = world_of("scheme.distance=tv")
+    shares = world.devices.label_counts / 40.0
+    everyone = shares.mean(axis=0)
+    for unit in plan_of("wasserstein", "scheme.distance=tv").units:
+        expected = np.abs(shares[unit.leader] - everyone).sum() / 2
+        assert unit.wasserstein == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "wasserstein", "clustered", "dsc"])
+def test_one_update_per_round(name: str) -> None:
+    assert {(u.local_updates, u.multi_update) for u in plan_of(name).units} == {(1, False)}
+
+
+def test_local_sgd_runs_h_updates() -> None:
+    plan = plan_of("local-sgd", "scheme.local_updates=3")
+    assert {(u.local_updates, u.multi_update) for u in plan.units} == {(3, True)}
+
+
+@pytest.mark.parametrize("most", [0, 2, 50])
+def test_petrel_fills_the_waiting_time(most: int) -> None:
+    plan = plan_of("petrel", f"scheme.max_extra_updates={most}")
+    once = [unit.compute_seconds / unit.local_updates for unit in plan.units]
+    for unit, seconds in zip(plan.units, once, strict=True):
+        extra = unit.local_updates - 1
+        assert 0 <= extra <= most
+        assert unit.compute_seconds <= max(once) * (1 + 1e-9)
+        if extra < most:  # one more would not fit
+            assert unit.compute_seconds + seconds > max(once) * (1 - 1e-9)
+
+
+def without(plan: Plan, *names: str) -> list[dict[str, object]]:
+    units = [dataclasses.asdict(unit) for unit in plan.units]
+    return [{k: v for k, v in unit.items() if k not in names} for unit in units]
+
+
+def test_camu_at_threshold_zero_is_petrel() -> None:
+    camu, petrel = plan_of("camu", "scheme.threshold=0"), plan_of("petrel")
+    assert without(camu, "multi_update") == without(petrel, "multi_update")
+    assert all(unit.multi_update for unit in camu.units)
+    assert max(unit.local_updates for unit in camu.units) > 1
+
+
+def test_camu_at_an_infinite_threshold_is_clustered() -> None:
+    camu, clustered = plan_of("camu", "scheme.threshold=inf"), plan_of("clustered")
+    assert without(camu) == without(clustered)
+
+
+@pytest.mark.parametrize("setting", ["scheme.threshold=300", "scheme.threshold_quantile=0.7"])
+def test_camu_gates_by_contribution(setting: str) -> None:
+    camu, petrel = plan_of("camu", setting), plan_of("petrel")
+    theta = sorted(unit.contribution for unit in camu.units)
+    limit = 300.0
+    if "quantile" in setting:
+        limit = theta[math.floor(0.7 * (len(theta) - 1))] * (1 - 1e-12)
+    gates = [unit.multi_update for unit in camu.units]
+    assert gates == [unit.contribution >= limit for unit in camu.units]
+    assert True in gates
+    assert False in gates
+    for one, other in zip(camu.units, petrel.units, strict=True):
+        assert one.local_updates == (other.local_updates if one.multi_update else 1)
+
+
+# ---- time and energy from the formulas ----------------------------------------------------------
+
+LIGHT = 299_792_458.0
+
+
+def path_gain(metres: float) -> float:
+    """(c / 4 pi f d)^3.76 at 915 MHz, ends at least a metre apart."""
+    return float((LIGHT / (4 * math.pi * 915e6 * max(metres, 1.0))) ** 3.76)
+
+
+def send_seconds(bits: int, watts: float, gain: float, hertz: float) -> float:
+    noise = 10 ** ((-174 + 10 * math.log10(hertz) + 7 - 30) / 10)
+    return bits / (hertz * math.log2(1 + watts * gain / noise))
+
+
+def expected_costs(world: World, plan: Plan, access: str) -> tuple[list[dict[str, float]], float]:
+    """Each unit's costs and the length of a round, in plain Python."""
+    places = [tuple(map(float, place)) for place in world.devices.positions]
+    samples = [int(n) for n in world.devices.samples]
+    hertz = [float(f) for f in world.devices.cpu_hz]
+    station, bits = (-50.0, 0.0, 10.0), plan.payload_bits
+    costs = []
+    for unit in plan.units:
+        cycles = {k: 2e6 * max(1, round(0.2 * samples[k])) for k in unit.members}
+        gather = [
+            send_seconds(bits, 0.5, path_gain(math.dist(places[k], places[unit.leader])), 1e6)
+            for k in unit.members
+            if k != unit.leader
+        ]
+        gain = 15 * 10**0.5 * path_gain(math.dist(places[unit.leader], station))
+        band = 1e6 / len(plan.units) if access == "ofdma" else 1e6
+        uplink = send_seconds(bits, unit.power_watts, gain, band)
+        times = unit.local_updates
+        costs.append(
+            {
+                "compute_seconds": times * max(cycles[k] / hertz[k] for k in unit.members),
+                "compute_joules": times * sum(1e-28 * cycles[k] * hertz[k] ** 2 for k in cycles),
+                "gather_seconds": times * sum(gather),
+                "gather_joules": times * 0.5 * sum(gather),
+                "uplink_seconds": uplink,
+                "uplink_joules": unit.power_watts * uplink,
+            }
+        )
+    ready = [cost["compute_seconds"] + cost["gather_seconds"] for cost in costs]
+    if access == "ofdma":
+        return costs, max(r + c["uplink_seconds"] for r, c in zip(ready, costs, strict=True))
+    clock = 0.0
+    waiting = set(range(len(costs)))
+    while waiting:  # a queue: the next to send is whoever was ready first
+        first = min(waiting, key=lambda index: (ready[index], index))
+        waiting.remove(first)
+        clock = max(clock, ready[first]) + costs[first]["uplink_seconds"]
+    return costs, clock
+
+
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+@pytest.mark.parametrize("name", CORE)
+def test_costs_from_the_formulas(name: str, access: str) -> None:
+    settings = (f"radio.access={access}", "data.sizes=power-law", "data.with_replacement=true")
+    plan, world = plan_of(name, *settings), world_of(*settings)
+    costs, length = expected_costs(world, plan, access)
+    for unit, cost in zip(plan.units, costs, strict=True):
+        for key, value in cost.items():
+            assert getattr(unit, key) == pytest.approx(value, rel=1e-9), key
+    assert plan.round_seconds == pytest.approx(length, rel=1e-9)
+    joules = [value for cost in costs for key, value in cost.items() if key.endswith("joules")]
+    assert plan.round_joules == pytest.approx(sum(joules), rel=1e-9)
+
+
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+@pytest.mark.parametrize("name", CORE)
+def test_a_round_is_computing_sending_and_waiting(name: str, access: str) -> None:
+    plan = plan_of(name, f"radio.access={access}")
+    for index, unit in enumerate(plan.units):
+        idle = plan.idle_seconds(index)
+        assert idle >= 0
+        spent = unit.compute_seconds + unit.gather_seconds + unit.uplink_seconds
+        assert spent + idle == pytest.approx(plan.round_seconds, rel=1e-12)
+        assert unit.ready_seconds + unit.uplink_seconds <= plan.arrival_seconds[index] * (1 + 1e-12)
+
+
+def test_the_payload_is_the_model_in_32_bits(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.csv"
+    fleet.write_text("id,x,y,label_0,label_1\na,0,0,9,1\nb,5,0,1,9\n")
+    world = build_world(load_config(preset="paper", settings=[f"fleet.file={fleet}"]))
+    plan = make_scheme(world.config).plan(world)
+    assert plan.payload_bits == 32 * 21_880  # the paper's CNN
+
+
+def test_plain_data_hold_the_plan(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.csv"
+    fleet.write_text("id,x,y,region,label_0,label_1\nann,0,0,north,9,1\nbob,5,0,south,1,9\n")
+    config = load_config(preset="paper", settings=[f"fleet.file={fleet}", "scheme.name=fedavg"])
+    world = build_world(config)
+    plan = make_scheme(config).plan(world)
+    found = plan.to_dict(world)
+    assert [device["id"] for device in found["devices"]] == ["ann", "bob"]
+    assert [device["region"] for device in found["devices"]] == ["north", "south"]
+    assert [device["samples"] for device in found["devices"]] == [10, 10]
+    assert [unit["members"] for unit in found["units"]] == [["ann"], ["bob"]]
+    assert [unit["leader"] for unit in found["units"]] == ["ann", "bob"]
+    assert found["round_seconds"] == plan.round_seconds
+    for index, unit in enumerate(found["units"]):
+        assert unit["idle_seconds"] == plan.idle_seconds(index)
+        assert unit["transmit_seconds"] == plan.units[index].transmit_seconds
+    numbered = plan_of("fedavg").to_dict(world_of())
+    assert [unit["members"] for unit in numbered["units"]] == [[k] for k in range(30)]
