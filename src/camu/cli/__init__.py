@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from camu import __version__
-from camu.cli import allocate, bench, compare, config, data, demo, plan, run, schemes
+from camu.cli import allocate, bench, compare, config, data, demo, plan, reproduce, run, schemes
 from camu.errors import CamuError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command()(run.run)
 app.command()(compare.compare)
 app.command()(schemes.schemes)
 app.command()(allocate.allocate)
+app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.add_typer(config.app)
 app.add_typer(data.app)

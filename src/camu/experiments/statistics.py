@@ -28,14 +28,18 @@ class Estimate:
         return f"{scale * self.mean:.{digits}f} ± {half:.{digits}f}"
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of independent values and its interval."""
+def estimate(values: Sequence[float], tests: int = 1) -> Estimate:
+    """The mean of independent values and its interval.
+
+    Where the values are the best of several candidates, `tests` is how many there were: the
+    interval is widened (Bonferroni) so that choosing does not pass for evidence.
+    """
     data = np.asarray(values, dtype=float)
     mean = float(data.mean())
     if len(data) < 2:
         return Estimate(mean, None, None, len(data))
     error = float(stats.sem(data))
-    half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(data) - 1))
+    half = error * float(stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * tests), len(data) - 1))
     return Estimate(mean, mean - half, mean + half, len(data))
 
 

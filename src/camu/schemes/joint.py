@@ -33,12 +33,16 @@ class CamuJoint:
 
     def plan(self, world: World) -> Plan:
         """Solve P1 for the clusters that may update repeatedly."""
+        return self.allocate(world)[0]
+
+    def allocate(self, world: World) -> tuple[Plan, Allocation]:
+        """The plan, and the certified answer to P1 behind it."""
         groups = clusters(world)
         multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
         extra = extra_updates(groups.update_seconds, self.max_extra_updates)
         problem = problem_of(groups, multi, extra, energy_budget(world, self.max_extra_updates))
         answer = solve(problem, world)
-        return make_plan(
+        plan = make_plan(
             "camu-joint",
             groups,
             groups.contribution_weights,
@@ -46,6 +50,7 @@ class CamuJoint:
             answer.power_watts,
             multi,
         )
+        return plan, answer
 
 
 def solve(problem: Problem, world: World) -> Allocation:
