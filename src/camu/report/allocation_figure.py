@@ -10,6 +10,8 @@ import numpy as np
 
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Allocation, Problem
+from camu.report.plan_data import ppo_rows
+from camu.report.run_charts import learning_curve
 from camu.report.style import PHASES, quiet
 
 _BUDGETS = 41
@@ -19,8 +21,12 @@ def allocation_figure(problem: Problem, answer: Allocation) -> Any:
     """Objective and split against the budget; for PPO also its learning curve."""
     rows = sweep(problem)
     parts = [_objective(rows, problem, answer), _split(rows, problem)]
+    data: dict[str, Any] = {}
     if curve := answer.details.get("learning_curve"):
-        parts.append(learning_curve(curve, answer.lower_bound))
+        how = "How PPO gets to the certified optimum"
+        parts.append(learning_curve().properties(width=320, height=260, title=how))
+        learned = {"learning_curve": curve, "lower_bound": answer.lower_bound}
+        data = {"ppo": ppo_rows(learned)}
     title = alt.TitleParams(
         f"Allocation of {problem.energy_joules:.3g} J among {problem.size} clusters",
         subtitle=f"{answer.solver}: objective {answer.objective:.4g}, "
@@ -28,7 +34,7 @@ def allocation_figure(problem: Problem, answer: Allocation) -> Any:
         offset=16,
     )
     both = alt.hconcat(*parts, spacing=40).resolve_scale(color="independent")
-    return quiet(both.properties(title=title, padding=16))
+    return quiet(both.properties(title=title, padding=16, datasets=data))
 
 
 def sweep(problem: Problem) -> list[dict[str, float]]:
@@ -101,23 +107,4 @@ def _split(rows: list[dict[str, float]], problem: Problem) -> Any:
     )
     return (area + rule).properties(
         width=320, height=260, title="Best split between computing and sending"
-    )
-
-
-def learning_curve(curve: Any, lower_bound: float) -> Any:
-    """PPO's best objective so far, above the certified optimum."""
-    rows = [
-        {"steps": int(steps), "excess": 100 * (best / lower_bound - 1)}
-        for steps, best, _ in curve
-        if np.isfinite(best)
-    ]
-    return (
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_line(color="#009E73", strokeWidth=2.5)
-        .encode(
-            x=alt.X("steps:Q", title="environment steps"),
-            y=alt.Y("excess:Q", title="% above the certified optimum"),
-            tooltip=["steps:Q", "excess:Q"],
-        )
-        .properties(width=320, height=260, title="How PPO gets to the certified optimum")
     )

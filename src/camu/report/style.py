@@ -14,6 +14,8 @@ from camu.errors import CamuError, InputError
 PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8500", "#999999"]
 PHASES = {"compute": "#0072B2", "transmit": "#E69F00", "wait": "#C9CED6"}
 FORMATS = ("svg", "png", "pdf", "html", "json")
+# Marks of these styles take the theme's colours, so that they are seen on light and dark pages.
+INK, FAINT = "ink", "faint"
 
 
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
@@ -33,8 +35,41 @@ def save(chart: alt.TopLevelMixin, path: Path) -> None:
 
 def quiet(chart: Any) -> Any:
     """Light grid, no frame, readable sizes."""
-    return (
-        chart.configure_view(stroke=None)
-        .configure_axis(gridColor="#E6E9EE", domainColor="#9AA3AF", tickColor="#9AA3AF")
-        .configure_title(anchor="start", fontSize=14, subtitleColor="#5B6470")
+    return chart.configure(**theme())
+
+
+def theme(dark: bool = False) -> dict[str, Any]:
+    """The Vega-Lite configuration of charts on a light or a dark ground."""
+    ink, soft, grid, line = (
+        ("#E8EAED", "#B4BBC5", "#363C45", "#717A86")
+        if dark
+        else ("#20262E", "#4A525D", "#E6E9EE", "#9AA3AF")
     )
+    return {
+        "font": "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif",
+        "view": {"stroke": None},
+        "axis": {
+            "gridColor": grid,
+            "domainColor": line,
+            "tickColor": line,
+            "labelColor": soft,
+            "titleColor": soft,
+            "labelFontSize": 11,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "titlePadding": 8,
+        },
+        "legend": {
+            "labelColor": soft,
+            "titleColor": soft,
+            "titleFontWeight": "normal",
+            "labelFontSize": 12,
+            "labelLimit": 240,
+        },
+        "title": {"anchor": "start", "fontSize": 14, "color": ink, "subtitleColor": soft},
+        "text": {"color": ink},
+        "style": {
+            INK: {"color": ink, "fill": ink, "stroke": ink},
+            FAINT: {"color": soft, "stroke": soft},
+        },
+    }

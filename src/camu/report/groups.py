@@ -1,0 +1,134 @@
+"""Sorts runs into worlds and schemes: what was varied becomes a label, seeds become a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from camu.report.runs import Run, replace_free
+from camu.report.style import PALETTE
+from camu.schemes import SCHEMES
+
+_SCHEME_SECTIONS = ("scheme", "allocation", "clustering")
+_NAMED = ("run.seed", "scheme.name", "data.dataset")
+Keys = dict[str, Any]
+_DASHES = ([1, 0], [7, 3], [2, 2], [8, 2, 2, 2])
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in their seed alone."""
+
+    dataset: str
+    setting: str  # what else differs between the worlds of this data set; "" where nothing does
+    label: str  # the scheme, and which of its parameters differ
+    runs: tuple[Run, ...]  # by seed
+
+    @property
+    def counted(self) -> tuple[Run, ...]:
+        """The finished runs, or all of them where none is: the ones that statistics speak of."""
+        return tuple(run for run in self.runs if run.finished) or self.runs
+
+
+def group_runs(runs: Iterable[Run]) -> list[Group]:
+    """Groups in the order of data set, setting and scheme."""
+    alike: dict[str, list[Run]] = {}
+    keys: dict[str, Keys] = {}
+    for run in runs:
+        own = _flat(run)
+        name = repr([(key, value) for key, value in own.items() if key != "run.seed"])
+        alike.setdefault(name, []).append(run)
+        keys.setdefault(name, own)
+    settings = _told_apart(keys, ("data.dataset",), scheme=False)
+    labels = _told_apart(
+        {name: {**own, "setting": settings[name]} for name, own in keys.items()},
+        ("data.dataset", "setting", "scheme.name"),
+        scheme=True,
+    )
+    groups = [
+        Group(
+            dataset=keys[name]["data.dataset"],
+            setting=settings[name],
+            label=" ".join(filter(None, (keys[name]["scheme.name"], labels[name]))),
+            runs=tuple(sorted(members, key=lambda run: run.seed)),
+        )
+        for name, members in alike.items()
+    ]
+    return sorted(groups, key=_order)
+
+
+def looks(groups: Iterable[Group]) -> dict[str, tuple[str, list[int]]]:
+    """A colour and a dash for every label, the same in all charts."""
+    labels = dict.fromkeys(group.label for group in sorted(groups, key=lambda g: _rank(g.label)))
+    return {
+        label: (PALETTE[index % len(PALETTE)], list(_DASHES[index // len(PALETTE) % len(_DASHES)]))
+        for index, label in enumerate(labels)
+    }
+
+
+def _flat(run: Run) -> Keys:
+    sections = replace_free(run.config).model_dump()
+    return {f"{name}.{key}": value for name, own in sections.items() for key, value in own.items()}
+
+
+def _told_apart(rows: Mapping[str, Keys], within: tuple[str, ...], scheme: bool) -> dict[str, str]:
+    """Words for what differs between rows that are equal in the keys `within`.
+
+    `scheme` chooses between the parameters of schemes and everything else.
+    """
+    places: dict[tuple[Any, ...], list[str]] = {}
+    for name, row in rows.items():
+        places.setdefault(tuple(row[key] for key in within), []).append(name)
+    words = {}
+    for names in places.values():
+        first = rows[names[0]]
+        differing = [
+            key
+            for key in first
+            if key not in (*_NAMED, *within)
+            and (key.partition(".")[0] in _SCHEME_SECTIONS) == scheme
+            and any(rows[name][key] != first[key] for name in names)
+        ]
+        seen: dict[str, list[Any]] = {}
+        for name in names:
+            parts = [
+                f"{key.partition('.')[2]}={_say(rows[name][key], seen.setdefault(key, []))}"
+                for key in differing
+            ]
+            words[name] = " ".join(parts)
+    return words
+
+
+def _say(value: Any, seen: list[Any]) -> str:
+    """A value for people; what is too long to show gets a number."""
+    if value is None:
+        return "unset"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, str | int):
+        return str(value)
+    if value not in seen:
+        seen.append(value)
+    return f"#{seen.index(value) + 1}"
+
+
+def _rank(label: str) -> tuple[bool, int, str]:
+    name = label.partition(" ")[0]
+    known = list(SCHEMES)
+    # Plain schemes take the first colours; variants of one scheme follow.
+    return (label != name, known.index(name) if name in known else len(known), label)
+
+
+def _order(group: Group) -> tuple[Any, ...]:
+    digits = [float(word) for word in _numbers(group.setting)]
+    rank = _rank(group.label)
+    return (group.dataset, digits, group.setting, rank[1], group.label)
+
+
+def _numbers(text: str) -> Iterable[str]:
+    """The numbers after the equals signs, so that 6 comes before 12."""
+    for part in text.split():
+        value = part.partition("=")[2]
+        if value.replace(".", "", 1).replace("e-", "", 1).isdigit():
+            yield value

@@ -1,0 +1,248 @@
+"""The rows behind the charts of a plan: devices, links, labels, contributions, a round's timeline.
+
+They come from a plan as plain data (plan.json), so that a chart of a run needs no training data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from camu.config import Config
+from camu.contribution import contribution, log_contribution
+from camu.errors import CamuError
+from camu.report.style import PALETTE, PHASES
+from camu.schemes import SCHEMES, describe
+from camu.schemes.timing import send_in_turn
+from camu.world import Links, build_links, build_world
+from camu.world.arrays import decibels, read_only_floats
+from camu.world.world import place_devices
+
+LARGEST_BARS = 40
+LARGEST_MAP = 3000
+LARGEST_MATRIX = 60
+_MAIN_LABELS = 3
+
+Rows = list[dict[str, Any]]
+PlanDict = dict[str, Any]
+
+
+def links_of(config: Config, plan: PlanDict) -> Links | None:
+    """The links of a run's world; None where they cannot be rebuilt.
+
+    Positions and links follow from configuration and seed alone, so that no data set is read.
+    """
+    seed = int(plan["seed"])
+    try:
+        if config.fleet.file is not None:
+            return build_world(config, seed).links
+        counts = np.array([device["label_counts"] for device in plan["devices"]])
+        devices = place_devices(config, counts, seed)
+    except (CamuError, ValueError):  # a fleet file that is gone, or another number of devices
+        return None
+    planned = np.array([device["position"] for device in plan["devices"]], dtype=float)
+    if planned.shape != devices.positions.shape or not np.allclose(planned, devices.positions):
+        return None
+    station = read_only_floats(config.fleet.base_station)
+    return build_links(config.radio, devices, station, seed)
+
+
+def plan_rows(plan: PlanDict, station: Sequence[float], links: Links | None) -> dict[str, Rows]:
+    """All rows that a plan alone gives, by the name that charts ask for."""
+    placed = all(None not in device["position"] for device in plan["devices"])
+    devices = device_rows(plan, links)
+    return {
+        "devices": devices,
+        "links": link_rows(plan, station) if placed else [],
+        "station": [_at(station) | {"name": "base station"}] if placed else [],
+        "labels": label_rows(plan),
+        "units": unit_rows(plan),
+        "timeline": timeline_rows(plan),
+    }
+
+
+def device_rows(plan: PlanDict, links: Links | None) -> Rows:
+    """A row per device, clusters together."""
+    numbers = _numbers(plan)
+    snr = None if links is None else decibels(links.uplink_snr())
+    rows: Rows = []
+    for index, unit in enumerate(plan["units"]):
+        for name in unit["members"]:
+            if len(rows) == LARGEST_MAP:
+                return rows
+            device = plan["devices"][numbers[name]]
+            rows.append(
+                {
+                    **_at(device["position"]),
+                    "device": str(name),
+                    "cluster": str(index),
+                    "colour": PALETTE[index % len(PALETTE)],
+                    "role": "leader" if name == unit["leader"] else "member",
+                    "region": device["region"],
+                    "samples": device["samples"],
+                    "main": main_labels(device["label_counts"]),
+                    "snr": None if snr is None else round(float(snr[numbers[name]]), 1),
+                    "updates": unit["local_updates"],
+                    "order": len(rows),
+                }
+            )
+    return rows
+
+
+def main_labels(counts: Sequence[int]) -> str:
+    """The most frequent labels with their numbers of samples."""
+    ranked = sorted(range(len(counts)), key=lambda label: -counts[label])
+    held = [label for label in ranked if counts[label]]
+    shown = ", ".join(f"{label} ({counts[label]})" for label in held[:_MAIN_LABELS])
+    more = len(held) - _MAIN_LABELS
+    return f"{shown} and {more} more" if more > 0 else shown or "none"
+
+
+def link_rows(plan: PlanDict, station: Sequence[float]) -> Rows:
+    """Member to leader and leader to base station, as far as a picture can show them."""
+    numbers, rows = _numbers(plan), []
+    for index, unit in enumerate(plan["units"]):
+        head = plan["devices"][numbers[unit["leader"]]]["position"]
+        for name in unit["members"]:
+            leads = name == unit["leader"]
+            there = _at(station if leads else head)
+            rows.append(
+                {
+                    **_at(plan["devices"][numbers[name]]["position"]),
+                    "x2": there["x"],
+                    "y2": there["y"],
+                    "cluster": str(index),
+                    "colour": PALETTE[index % len(PALETTE)],
+                    "link": "leader to base station" if leads else "member to leader",
+                }
+            )
+    return rows[:LARGEST_MAP]
+
+
+def label_rows(plan: PlanDict) -> Rows:
+    """The share of each label in each cluster, beside its share in all devices' data."""
+    numbers = _numbers(plan)
+    counts = np.array([device["label_counts"] for device in plan["devices"]], dtype=float)
+    everyone = counts.sum(axis=0) / max(1.0, counts.sum())
+    rows = []
+    for index, unit in enumerate(plan["units"][:LARGEST_BARS]):
+        own = counts[[numbers[name] for name in unit["members"]]].sum(axis=0)
+        share = own / max(1.0, own.sum())
+        # A bar stands on its cluster's line; the largest share of all fills most of a row.
+        rows += [
+            {
+                "cluster": index,
+                "label": label,
+                "samples": int(own[label]),
+                "share": _short(share[label]),
+                "everyone": _short(everyone[label]),
+            }
+            for label in range(counts.shape[1])
+        ]
+    tallest = max((max(row["share"], row["everyone"]) for row in rows), default=1.0) or 1.0
+    for row in rows:
+        row["top"] = _short(row["cluster"] - 0.85 * row["share"] / tallest)
+        row["mark"] = _short(row["cluster"] - 0.85 * row["everyone"] / tallest)
+    return rows
+
+
+def unit_rows(plan: PlanDict) -> Rows:
+    """Contribution and updates of each cluster."""
+    return [
+        {
+            "cluster": str(index),
+            "contribution": _short(unit["contribution"]),
+            "wasserstein": _short(unit["wasserstein"]),
+            "samples": unit["samples"],
+            "updates": unit["local_updates"],
+            "weight": _short(unit["weight"]),
+            "gate": "may update repeatedly" if unit["multi_update"] else "updates once",
+        }
+        for index, unit in enumerate(plan["units"][:LARGEST_BARS])
+    ]
+
+
+def timeline_rows(plan: PlanDict) -> Rows:
+    """When each cluster computes, sends and waits in a round as planned.
+
+    Members send to their leader after every update; that is drawn in one piece after computing.
+    """
+    units = plan["units"]
+    ready = np.array([unit["compute_seconds"] + unit.get("gather_seconds", 0.0) for unit in units])
+    air = np.array([u["transmit_seconds"] - u.get("gather_seconds", 0.0) for u in units])
+    ends = ready + air if plan.get("access") == "ofdma" else send_in_turn(ready, air)
+    last = float(max(ends, default=0.0))
+    rows: Rows = []
+    for index, unit in enumerate(units[:LARGEST_BARS]):
+        start, end = float(ends[index] - air[index]), float(ends[index])
+        times = (0.0, unit["compute_seconds"], float(ready[index]), start, end, last)
+        phases = ("compute", "transmit", "wait", "transmit", "wait")
+        for phase, begin, finish in zip(phases, times, times[1:], strict=False):
+            if finish - begin > 1e-9 * last:
+                rows.append(
+                    {
+                        "cluster": str(index),
+                        "phase": phase,
+                        "start": _short(begin),
+                        "end": _short(finish),
+                        "seconds": _short(finish - begin),
+                        "updates": unit["local_updates"],
+                        "order": list(PHASES).index(phase),
+                    }
+                )
+    return rows
+
+
+def snr_rows(plan: PlanDict, links: Links) -> Rows:
+    """The SNR matrix in dB; its diagonal is the link to the base station."""
+    count = min(links.count, LARGEST_MATRIX)
+    shown = np.arange(count)
+    matrix = links.device_snr_db(shown, shown)
+    np.fill_diagonal(matrix, decibels(links.uplink_snr())[:count])
+    names = [str(device["id"]) for device in plan["devices"][:count]]
+    return [
+        {"a": names[i], "b": names[j], "snr": round(float(matrix[i, j]), 1)}
+        for i in range(count)
+        for j in range(count)
+    ]
+
+
+def threshold_of(config: Config, plan: PlanDict) -> float | None:
+    """The contribution from which a cluster may update repeatedly, where the scheme has one."""
+    name, scheme = config.scheme.name, config.scheme
+    if name not in SCHEMES or "threshold" not in describe(name, SCHEMES[name])["parameters"]:
+        return None
+    if scheme.threshold is not None:
+        return scheme.threshold if 0 < scheme.threshold < math.inf else None
+    units = plan["units"]
+    distance = np.array([unit["wasserstein"] for unit in units])
+    logs = log_contribution([unit["samples"] for unit in units], distance, scheme.w_min)
+    limit = np.quantile(logs, scheme.threshold_quantile, method="lower")
+    return float(contribution(np.asarray(limit)))
+
+
+def ppo_rows(document: dict[str, Any]) -> Rows:
+    """PPO's best objective so far, in % above the certified lower bound."""
+    bound = document["lower_bound"]
+    return [
+        {"steps": int(steps), "excess": _short(100 * (best / bound - 1))}
+        for steps, best, *_ in document["learning_curve"]
+        if best is not None and math.isfinite(best)
+    ]
+
+
+def _numbers(plan: PlanDict) -> dict[Any, int]:
+    return {device["id"]: index for index, device in enumerate(plan["devices"])}
+
+
+def _at(position: Sequence[float | None]) -> dict[str, float | None]:
+    x, y = (None if value is None else round(float(value), 3) for value in position[:2])
+    return {"x": x, "y": y}
+
+
+def _short(value: float) -> float:
+    """Five digits are more than a chart can show."""
+    return float(f"{value:.5g}")

@@ -1,0 +1,105 @@
+"""Charts of runs, without data: accuracy against what it costs, where energy goes, how PPO learns.
+
+In place of scheme names and their colours stand markers, which `fill` replaces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from camu.report.plan_charts import rows
+from camu.report.style import PALETTE, PHASES
+
+AXES = {"rounds": "rounds", "joules": "joules, all devices together", "seconds": "virtual seconds"}
+SCHEMES, COLOURS, DASHES = "$schemes", "$colours", "$dashes"
+
+
+def fill(spec: Any, values: dict[str, list[Any]]) -> Any:
+    """The specification with every list that holds a marker alone replaced by its values."""
+    if isinstance(spec, dict):
+        return {key: fill(value, values) for key, value in spec.items()}
+    if isinstance(spec, list):
+        if len(spec) == 1 and isinstance(spec[0], str) and spec[0] in values:
+            return values[spec[0]]
+        return [fill(value, values) for value in spec]
+    return spec
+
+
+def accuracy(axis: str) -> Any:
+    """Mean accuracy of each scheme with its band, over one of AXES."""
+    colour = alt.Color(
+        "scheme:N", title=None, scale=alt.Scale(domain=[SCHEMES], range=[COLOURS]), sort=None
+    )
+    dash = alt.StrokeDash(
+        "scheme:N", title=None, scale=alt.Scale(domain=[SCHEMES], range=[DASHES]), sort=None
+    )
+    percent = alt.Axis(format=".0%")
+    y = alt.Y("mean:Q", title="test accuracy", axis=percent, scale=alt.Scale(zero=False))
+    base = rows("curves").encode(
+        x=alt.X("x:Q", title=AXES[axis], axis=alt.Axis(format="~s", labelOverlap=True)),
+        color=colour,
+    )
+    band = base.mark_area(opacity=0.16).encode(
+        y=alt.Y("low:Q", title="test accuracy", axis=percent), y2="high:Q"
+    )
+    line = base.mark_line(strokeWidth=2.2).encode(y=y, strokeDash=dash)
+    points = base.mark_point(opacity=0, size=90, filled=True).encode(
+        y=y,
+        tooltip=[
+            alt.Tooltip("scheme:N"),
+            alt.Tooltip("x:Q", title=AXES[axis].partition(",")[0], format=",.4~g"),
+            alt.Tooltip("mean:Q", title="accuracy", format=".2%"),
+            alt.Tooltip("low:Q", title="95 % from", format=".2%"),
+            alt.Tooltip("high:Q", title="to", format=".2%"),
+            alt.Tooltip("n:Q", title="seeds"),
+        ],
+    )
+    return alt.layer(band, line, points)
+
+
+def energy() -> Any:
+    """Joules per scheme, split into computing and sending."""
+    phases = ["compute", "transmit"]
+    return (
+        rows("energy")
+        .mark_bar(height={"band": 0.7})
+        .encode(
+            x=alt.X("joules:Q", title="joules of a run, all devices together", stack="zero"),
+            y=alt.Y("scheme:N", title=None, sort=None, axis=alt.Axis(labelLimit=170)),
+            color=alt.Color(
+                "phase:N",
+                title=None,
+                scale=alt.Scale(domain=phases, range=[PHASES[phase] for phase in phases]),
+            ),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("scheme:N"),
+                alt.Tooltip("phase:N"),
+                alt.Tooltip("joules:Q", format=",.4~g"),
+                alt.Tooltip("share:Q", title="of the scheme's energy", format=".1%"),
+                alt.Tooltip("n:Q", title="seeds"),
+            ],
+        )
+    )
+
+
+def learning_curve() -> Any:
+    """PPO's best objective so far, above the certified optimum."""
+    line = (
+        rows("ppo")
+        .mark_line(color=PALETTE[2], strokeWidth=2.5)
+        .encode(
+            x=alt.X("steps:Q", title="environment steps", axis=alt.Axis(format="~s")),
+            y=alt.Y("excess:Q", title="% above the certified optimum"),
+            tooltip=[
+                alt.Tooltip("steps:Q", format=","),
+                alt.Tooltip("excess:Q", title="% above the optimum", format=".3~g"),
+            ],
+        )
+    )
+    zero = alt.Chart(alt.InlineData(values=[{"excess": 0}])).mark_rule(
+        color=PALETTE[5], strokeWidth=2, strokeDash=[5, 3]
+    )
+    return line + zero.encode(y="excess:Q")

@@ -1,0 +1,155 @@
+"""Finds run directories and reads them, tolerant of runs that are still going on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from camu.config import Config
+from camu.errors import InputError
+from camu.simulation.directory import RunDirectory
+from camu.simulation.history import Record
+
+_EXPECTED = (
+    "give a run directory (config.toml, plan.json, rounds.jsonl, summary.json), as `camu run` "
+    "writes it, or a directory of such directories"
+)
+_VERDICTS = "verdicts.json"
+_VERDICT_KEYS = ("claim", "dataset", "mean", "low", "high", "n", "verdict", "paper")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as far as it got."""
+
+    path: Path
+    config: Config
+    records: tuple[Record, ...]  # those with an accuracy, at least one
+    last: Record
+    finished: bool
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.config.run.seed
+
+    @cached_property
+    def plan(self) -> dict[str, Any]:
+        """The plan that was run."""
+        path = RunDirectory(self.path).plan
+        plan = _read_json(path)
+        if not (isinstance(plan, dict) and {"devices", "units"} <= plan.keys()):
+            raise InputError(f"{path}: expected a plan with devices and units, as `camu run` does")
+        return plan
+
+    @cached_property
+    def ppo(self) -> dict[str, Any] | None:
+        """How PPO learned, where the run kept it: learning_curve and lower_bound."""
+        path = self.path / "ppo.json"
+        return _read_json(path) if path.exists() else None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything a page shows: runs, verdicts, and what was passed over."""
+
+    runs: tuple[Run, ...]
+    verdicts: tuple[dict[str, Any], ...]
+    skipped: tuple[Path, ...]  # begun, but without a round so far
+
+
+def read_runs(paths: Sequence[Path]) -> Findings:
+    """The runs and verdicts in these directories, at any depth, each run once."""
+    runs: dict[Path, Run] = {}
+    skipped: dict[Path, None] = {}
+    verdicts: list[dict[str, Any]] = []
+    for path in dict.fromkeys(paths):
+        found = list(_run_directories(path))
+        own = _read_verdicts(path / _VERDICTS)
+        verdicts += own
+        for folder in found:
+            run = _read_run(folder, must_have_begun=folder == path)
+            if run is None:
+                skipped[folder] = None
+            else:
+                runs[folder.resolve()] = run
+        if not found and not own:
+            raise InputError(f"{path}: no run is here; {_EXPECTED}")
+    if not runs and not verdicts:
+        first = next(iter(skipped))
+        raise InputError(f"{first}: the run has not finished a round yet; {_EXPECTED}")
+    return Findings(tuple(_one_per_seed(runs.values())), tuple(verdicts), tuple(skipped))
+
+
+def _run_directories(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "does not exist"
+        raise InputError(f"{path}: {what}; {_EXPECTED}")
+    if RunDirectory(path).exists():
+        yield path
+        return
+    yield from sorted(file.parent for file in path.rglob("config.toml"))
+
+
+def _read_run(path: Path, must_have_begun: bool) -> Run | None:
+    """The run; None where planning still goes on, which is an error if the user named it."""
+    directory = RunDirectory(path)
+    for file in (directory.plan, directory.rounds):
+        if not file.exists():
+            if must_have_begun:
+                raise InputError(f"{path}: there is no {file.name}; {_EXPECTED}")
+            return None
+    config = directory.read_config()
+    try:
+        records = directory.read_records()
+    except (OSError, UnicodeDecodeError):
+        raise InputError(f"{directory.rounds}: cannot be read as JSON lines") from None
+    evaluated = tuple(record for record in records if record.accuracy is not None)
+    if not evaluated:
+        if directory.rounds.stat().st_size and must_have_begun:
+            raise InputError(
+                f"{directory.rounds}: expected a line of JSON per round, as `camu run` writes it"
+            )
+        return None
+    return Run(path, config, evaluated, records[-1], directory.summary.exists())
+
+
+def _one_per_seed(runs: Any) -> list[Run]:
+    """Of runs with the same configuration and seed the longest: a copy is no second sample."""
+    longest: dict[str, Run] = {}
+    for run in runs:
+        key = replace_free(run.config).to_toml()
+        if key not in longest or run.last.round > longest[key].last.round:
+            longest[key] = run
+    return list(longest.values())
+
+
+def replace_free(config: Config) -> Config:
+    """The configuration without what only says how to work."""
+    free = {"workers": 0, "device": "auto", "checkpoint_every": 1}
+    own = config.run.model_copy(update={**free, "tensorboard": False, "mlflow": False})
+    return config.model_copy(update={"run": own})
+
+
+def _read_verdicts(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    rows = _read_json(path)
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and {"claim", "verdict"} <= row.keys() for row in rows
+    ):
+        raise InputError(f"{path}: expected a list of objects with {', '.join(_VERDICT_KEYS)}")
+    return rows
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise InputError(f"{path}: is not JSON ({error})") from None
