@@ -242,18 +242,23 @@ def _certified(
 ) -> Relaxation:
     """Attach the Lagrangian's lower bound to a solution of the relaxation."""
     position = updates.position(joules)
+    objective = powers.error / updates.value(joules, position)
     tangent = Tangent.of(transmit, powers, available)
-    above, value = tangent.start + tangent.price * updates.sum_cost, updates.sum_value
-    positive = value > 0
-    lower = float((above[positive] / value[positive]).min()) if positive.any() else 0.0
-    # Where the menu starts below zero, its early part must not undercut the bound either.
-    if not positive.all() and (above - lower * value).min() < 0:
-        lower = 0.0
+    cost, value = updates.sum_cost, updates.sum_value
+    # The bound is a ratio of straight lines between the breaks of the menu, smallest at one of
+    # them. Where the menu starts below zero, only denominators count that could win even if all
+    # energy went to power; they begin inside an item.
+    if value[0] <= 0:
+        cut = transmit.for_joules(available, powers).error / objective
+        kept = value > cut
+        cost = np.append(np.interp(cut, value, cost), cost[kept])
+        value = np.append(cut, value[kept])
+    lower = min(objective, float(((tangent.start + tangent.price * cost) / value).min()))
     return Relaxation(
         powers=powers,
         update_joules=joules,
         position=position,
-        objective=powers.error / updates.value(joules, position),
+        objective=objective,
         lower_bound=max(0.0, lower) * (1 - CERTIFICATE_MARGIN),
     )
 
@@ -302,10 +307,11 @@ def _solve_powers(
 def _within_budget(problem: Problem, power_watts: Floats, extra: Integers) -> Floats:
     """The same powers, lowered by the few units in the last place that rounding put on top."""
     shrink, limit = 1e-14, problem.energy_joules
+    power_watts = np.minimum(power_watts, problem.max_power_watts)
     power, total = power_watts, problem.max_total_power_watts
     while float(problem.spent_joules(power, extra)) > limit or (
         total is not None and float((power**problem.exponent).sum()) > total
     ):
         power = power_watts * (1 - shrink)
         shrink *= 2
-    return np.minimum(power, problem.max_power_watts)
+    return power
