@@ -6,7 +6,7 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -31,11 +31,15 @@ EVALUATION_SAMPLES = 500
 
 @dataclass(frozen=True)
 class Job:
-    """The training of one unit: its devices, their relative weights G_k, its local updates N_c."""
+    """The training of one unit: its devices, their relative weights G_k, its local updates N_c.
+
+    `first` is the number of the first of them, where earlier ones were done elsewhere.
+    """
 
     members: tuple[int, ...]
     weights: tuple[float, ...]
     updates: int = 1
+    first: int = 0
 
 
 class Engine:
@@ -123,10 +127,11 @@ class Engine:
     def _run_job(self, replica: Replica, start: Weights, job: Job, round_number: int) -> Weights:
         total = sum(job.weights)
         shares = [weight / total for weight in job.weights]
+        numbers = range(job.first, job.first + job.updates)
         if self.local_update == "epoch":
-            return self._run_epochs(replica, start, job.members, shares, job.updates, round_number)
+            return self._run_epochs(replica, start, job.members, shares, numbers, round_number)
         replica.load(start)
-        for update in range(job.updates):
+        for update in numbers:
             self._pool.go_on()
             parts = [
                 Part(device, self.batches.step(round_number, device, update), share)
@@ -142,11 +147,11 @@ class Engine:
         start: Weights,
         members: Sequence[int],
         shares: Sequence[float],
-        updates: int,
+        updates: Iterable[int],
         round_number: int,
     ) -> Weights:
         state = start
-        for update in range(updates):
+        for update in updates:
             results = (
                 (share, self._run_epoch(replica, state, device, update, round_number))
                 for device, share in zip(members, shares, strict=True)
@@ -254,7 +259,11 @@ class Engine:
         return float(job.updates * sum(sizes(device) for device in job.members))
 
     def _check_job(self, job: Job) -> None:
-        if not job.members or len(job.members) != len(job.weights) or job.updates < 1:
+        if (
+            not job.members
+            or len(job.members) != len(job.weights)
+            or min(job.updates, job.first + 1) < 1
+        ):
             raise InputError(
                 f"job: {job} needs at least one member, one weight per member and one update."
             )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from camu import __version__
 from camu.config import Config
-from camu.data import Federation
 from camu.errors import CamuError, InputError
 from camu.files import write_json, write_text
 from camu.layers import load_config
@@ -24,9 +23,13 @@ from camu.simulation.callbacks import (
     TensorBoard,
 )
 from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkpoint
+from camu.simulation.engines import initial_weights
 from camu.simulation.history import History, Record
-from camu.simulation.loop import Callback, Run, check_budgets, initial_weights, simulate
+from camu.simulation.loop import Callback, Run, check_budgets, simulate
 from camu.world import World, build_world
+
+# What carries a run out: `simulate`, or anything with its arguments.
+Play = Callable[[World, Scheme, Sequence[Callback], Run | None], History]
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,16 @@ def run_in_directory(
     world: World | None = None,
 ) -> History:
     """Run what the configuration says and keep everything in the directory."""
+    check_directory(config, directory, resume)
+    world = world or build_world(config)
+    with StopOnInterrupt() as interrupt:
+        return keep_in_directory(
+            world, make_scheme(config), directory, simulate, [*callbacks, interrupt]
+        )
+
+
+def check_directory(config: Config, directory: RunDirectory, resume: bool) -> None:
+    """Refuse a directory with a run in it, unless it is the same run and to be resumed."""
     if directory.exists() and not resume:
         raise InputError(
             f"{directory.path}: a run is already here; continue it with --resume, or give another "
@@ -110,30 +123,37 @@ def run_in_directory(
         )
     if directory.exists():
         check_same(directory.read_config().to_toml(), config, directory.path)
-    world = world or build_world(config)
-    scheme = make_scheme(config)
+
+
+def keep_in_directory(
+    world: World,
+    scheme: Scheme,
+    directory: RunDirectory,
+    play: Play,
+    callbacks: Sequence[Callback] = (),
+    checkpoint_every: int | None = None,
+) -> History:
+    """Let `play` run a scheme, from the checkpoint if there is one, and keep all it gives."""
+    limits = world.config.run
     before, wall_before = _restore(world, scheme, directory)
     if before is None:
-        write_text(directory.config, config.to_toml())
+        write_text(directory.config, world.config.to_toml())
         write_json(directory.plan, scheme.plan(world).to_dict(world))
     else:  # it may have reached its end already
         check_budgets(before, before.records[-1])
     history_file = HistoryFile(directory.rounds)
-    limits = config.run
-    checkpoint = Checkpoint(
-        directory.checkpoint, limits.checkpoint_every, history_file, wall_before
-    )
-    with StopOnInterrupt() as interrupt:
-        watchers: list[Callback] = [history_file, *callbacks]
-        if limits.patience is not None:
-            watchers.append(Patience(limits.patience))
-        if limits.tensorboard:
-            watchers.append(TensorBoard(directory.path / "tensorboard"))
-        if limits.mlflow:
-            watchers.append(MLflow(directory.path.name))
-        # The checkpoint comes last: what stops a run must have spoken before it is saved.
-        watchers += [interrupt, checkpoint]
-        history = simulate(world, scheme, watchers, resume=before)
+    every = checkpoint_every or limits.checkpoint_every
+    checkpoint = Checkpoint(directory.checkpoint, every, history_file, wall_before)
+    watchers: list[Callback] = [history_file]
+    if limits.patience is not None:
+        watchers.append(Patience(limits.patience))
+    if limits.tensorboard:
+        watchers.append(TensorBoard(directory.path / "tensorboard"))
+    if limits.mlflow:
+        watchers.append(MLflow(directory.path.name))
+    # The checkpoint comes last: what stops a run must have spoken before it is saved.
+    watchers += [*callbacks, checkpoint]
+    history = play(world, scheme, watchers, before)
     if history.stopped != "interrupted":
         write_json(directory.summary, summarise(world, history, checkpoint.wall_seconds))
     return history
@@ -168,8 +188,7 @@ def _restore(world: World, scheme: Scheme, directory: RunDirectory) -> tuple[Run
     if not directory.checkpoint.exists():
         return None, 0.0
     records = directory.read_records(checkpoint_round(directory.checkpoint))
-    assert isinstance(world.federation, Federation)
-    initial = initial_weights(world, world.federation)
+    initial = initial_weights(world)
     run, wall = load_checkpoint(directory.checkpoint, world, scheme.plan(world), initial, records)
     if not records or records[-1].round != run.round:
         raise CamuError(

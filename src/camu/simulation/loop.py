@@ -7,17 +7,16 @@ earlier makes the same loop asynchronous. Everything optional is a callback.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from camu.data import Federation
 from camu.errors import InputError
 from camu.learning.engine import Engine, Job
-from camu.learning.models import build_model
 from camu.learning.weights import Weights
 from camu.schemes import Plan, Scheme
 from camu.schemes.adapting import View
@@ -26,6 +25,7 @@ from camu.schemes.server import Server, WaitForAll
 from camu.seeding import derive
 from camu.simulation.channel import in_outage, receive
 from camu.simulation.clock import Clock
+from camu.simulation.engines import build_engine
 from camu.simulation.faults import Faults, Part
 from camu.simulation.history import FAULTS, History, Record
 from camu.world import World
@@ -82,6 +82,25 @@ class Callback:
         """After the last round."""
 
 
+class Trainer(Protocol):
+    """What trains the units of a round: the engine here, or nodes elsewhere."""
+
+    @property
+    def initial(self) -> Weights:
+        """The weights that the run starts from."""
+        ...
+
+    def iterate(
+        self, start: Weights, jobs: Sequence[Job], round_number: int
+    ) -> Iterator[Weights | None]:
+        """The trained weights of each job, in the order of the jobs; None: nothing came back."""
+        ...
+
+    def evaluate(self, weights: Weights) -> tuple[float, float]:
+        """Accuracy and loss on the test samples."""
+        ...
+
+
 def simulate(
     world: World,
     scheme: Scheme,
@@ -92,62 +111,50 @@ def simulate(
     federation = world.federation
     if not isinstance(federation, Federation):
         raise InputError("fleet.file: a fleet file has no training data, so it can only be planned")
-    server: Server = getattr(scheme, "server", WaitForAll())
     with build_engine(world, federation) as engine:
-        run = resume or new_run(world, scheme.plan(world), engine.initial)
-        adapt: Callable[[View], list[int]] | None = getattr(scheme, "adapt", None)
-        loop = _Loop(run, engine, server, Faults.of(world), adapt)
-        if resume is None:
-            loop.record(0, dict.fromkeys(FAULTS, 0), ())
+        return conduct(world, scheme, engine, callbacks, resume)
+
+
+def conduct(
+    world: World,
+    scheme: Scheme,
+    trainer: Trainer,
+    callbacks: Sequence[Callback] = (),
+    resume: Run | None = None,
+    noticed: dict[str, int] | None = None,
+) -> History:
+    """The loop, whatever trains.
+
+    `noticed` counts by kind the faults that the trainer meets; each round takes them over into its
+    record and sets them back to zero.
+    """
+    server: Server = getattr(scheme, "server", WaitForAll())
+    adapt: Callable[[View], list[int]] | None = getattr(scheme, "adapt", None)
+    if adapt is not None and not isinstance(trainer, Engine):
+        raise InputError(
+            f"scheme.name = {world.config.scheme.name}: it adapts by gradients on all data, which "
+            "only a simulation has; choose another scheme"
+        )
+    run = resume or new_run(world, scheme.plan(world), trainer.initial)
+    loop = _Loop(run, trainer, server, Faults.of(world), adapt, {} if noticed is None else noticed)
+    if resume is None:
+        loop.record(0, loop.no_faults(), ())
+    for callback in callbacks:
+        callback.on_start(run)
+    while run.stopped is None:
+        record = loop.round()
+        check_budgets(run, record)
         for callback in callbacks:
-            callback.on_start(run)
-        while run.stopped is None:
-            record = loop.round()
-            check_budgets(run, record)
-            for callback in callbacks:
-                callback.on_round(run, record)
-        history = History(tuple(run.records), run.weights.sha256(), run.stopped)
-        for callback in callbacks:
-            callback.on_end(run, history)
+            callback.on_round(run, record)
+    history = History(tuple(run.records), run.weights.sha256(), run.stopped)
+    for callback in callbacks:
+        callback.on_end(run, history)
     return history
 
 
 def new_run(world: World, plan: Plan, initial: Weights) -> Run:
     """A run before its first round."""
     return Run(world, plan, initial, Clock(in_turn=plan.access == "tdma"))
-
-
-def initial_weights(world: World, federation: Federation) -> Weights:
-    """The weights that every scheme of this world and seed starts from."""
-    return Weights.of(_model(world, federation))
-
-
-def _model(world: World, federation: Federation) -> nn.Module:
-    training, spec = world.config.training, federation.dataset.spec
-    stream = derive(world.seed, "model")
-    return build_model(
-        training.model, spec.image_shape, spec.classes, training.normalisation, stream
-    )
-
-
-def build_engine(world: World, federation: Federation) -> Engine:
-    """The engine for a world's model and data."""
-    training, run, data = world.config.training, world.config.run, federation.dataset
-    return Engine(
-        _model(world, federation),
-        data.train_images,
-        data.train_labels,
-        federation.indices,
-        data.test_images,
-        data.test_labels,
-        learning_rate=training.learning_rate,
-        batch=training.batch,
-        local_update=training.local_update,
-        l2=training.l2,
-        seed=world.seed,
-        workers=run.workers,
-        device=run.device,
-    )
 
 
 def check_budgets(run: Run, record: Record) -> None:
@@ -170,25 +177,40 @@ def check_budgets(run: Run, record: Record) -> None:
         run.stop("rounds")
 
 
+def refuse(update: Floats, buffers: Floats, limit: float) -> str | None:
+    """Why an update must not touch the model, or None."""
+    if not (np.isfinite(update).all() and np.isfinite(buffers).all()):
+        return "it has entries that are not finite"
+    norm = float(np.linalg.norm(update.astype(np.float64)))
+    if norm > limit:
+        return f"its norm {norm:.3g} exceeds training.max_update_norm = {limit:g}"
+    return None
+
+
 class _Loop:
     """The steps of a round; all state that outlives a round is in the run."""
 
     def __init__(
         self,
         run: Run,
-        engine: Engine,
+        trainer: Trainer,
         server: Server,
         faults: Faults,
         adapt: Callable[[View], list[int]] | None,
+        noticed: dict[str, int],
     ) -> None:
-        self.run, self.engine, self.server, self.faults = run, engine, server, faults
-        self.adapt = adapt
+        self.run, self.trainer, self.server, self.faults = run, trainer, server, faults
+        self.adapt, self.noticed = adapt, noticed
         self.trained: dict[int, Weights] = {}  # kept only for a scheme that adapts
         self.config = run.world.config
 
+    def no_faults(self) -> dict[str, int]:
+        """A count of zero for every kind of fault."""
+        return dict.fromkeys((*FAULTS, *self.noticed), 0)
+
     def round(self) -> Record:
         """Start idle units, wait until the server is ready, aggregate, record."""
-        counts = dict.fromkeys(FAULTS, 0)
+        counts = self.no_faults()
         self.launch(counts)
         arrived: list[Flight] = []
         run = self.run
@@ -213,10 +235,11 @@ class _Loop:
     ) -> None:
         """Let the scheme change the local updates from the next round on."""
         run = self.run
+        assert isinstance(self.trainer, Engine)
         view = View(
             world=run.world,
             plan=run.plan,
-            engine=self.engine,
+            engine=self.trainer,
             round=run.round,
             joules=run.compute_joules + run.transmit_joules,
             before=before,
@@ -250,9 +273,11 @@ class _Loop:
             Job(part.members, part.member_weights, unit.local_updates)
             for part, unit in zip(parts, units, strict=True)
         ]
-        results = self.engine.iterate(run.weights, jobs, run.round)
+        results = self.trainer.iterate(run.weights, jobs, run.round)
         band = world.links.share(len(parts))
         for index, (part, unit, trained) in enumerate(zip(parts, units, results, strict=True)):
+            if trained is None:
+                continue
             snr = unit.power_watts * float(gain[part.leader]) / band.noise_watts
             if self.adapt is not None:
                 self.trained[part.unit] = trained
@@ -271,6 +296,9 @@ class _Loop:
                 update=update,
                 buffers=trained.buffers - run.weights.buffers,
             )
+        for kind, number in self.noticed.items():
+            counts[kind] += number
+            self.noticed[kind] = 0
 
     def send(self, part: Part, trained: Weights, snr: float) -> tuple[Floats | None, bool]:
         """What arrives of a unit's update, and whether the uplink failed."""
@@ -295,7 +323,8 @@ class _Loop:
         for flight in sorted(arrived, key=lambda flight: flight.unit):
             if flight.update is None:
                 continue
-            if fault := self.refuse(flight):
+            limit = self.config.training.max_update_norm
+            if fault := refuse(flight.update, flight.buffers, limit):
                 counts["refused"] += 1
                 log.warning("round %d: unit %d is refused: %s", run.round + 1, flight.unit, fault)
                 continue
@@ -317,22 +346,11 @@ class _Loop:
         )
         return len(accepted)
 
-    def refuse(self, flight: Flight) -> str | None:
-        """Why an update must not touch the model, or None."""
-        assert flight.update is not None
-        if not (np.isfinite(flight.update).all() and np.isfinite(flight.buffers).all()):
-            return "it has entries that are not finite"
-        norm = float(np.linalg.norm(flight.update.astype(np.float64)))
-        limit = self.config.training.max_update_norm
-        if norm > limit:
-            return f"its norm {norm:.3g} exceeds training.max_update_norm = {limit:g}"
-        return None
-
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
         due = run.round % limits.eval_every == 0 or run.round >= limits.rounds
-        accuracy, loss = self.engine.evaluate(run.weights) if due else (None, None)
+        accuracy, loss = self.trainer.evaluate(run.weights) if due else (None, None)
         record = Record(
             round=run.round,
             accuracy=accuracy,
