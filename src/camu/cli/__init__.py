@@ -11,7 +11,19 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from camu import __version__
-from camu.cli import allocate, bench, compare, config, data, demo, plan, reproduce, run, schemes
+from camu.cli import (
+    allocate,
+    bench,
+    compare,
+    config,
+    data,
+    demo,
+    plan,
+    report,
+    reproduce,
+    run,
+    schemes,
+)
 from camu.errors import CamuError
 
 app = typer.Typer(
@@ -27,6 +39,7 @@ app.command()(demo.demo)
 app.command()(plan.plan)
 app.command()(run.run)
 app.command()(compare.compare)
+app.command()(report.report)
 app.command()(schemes.schemes)
 app.command()(allocate.allocate)
 app.command()(reproduce.reproduce)

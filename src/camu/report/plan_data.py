@@ -137,15 +137,15 @@ def label_rows(plan: PlanDict) -> Rows:
                 "cluster": index,
                 "label": label,
                 "samples": int(own[label]),
-                "share": _short(share[label]),
-                "everyone": _short(everyone[label]),
+                "share": short(share[label]),
+                "everyone": short(everyone[label]),
             }
             for label in range(counts.shape[1])
         ]
     tallest = max((max(row["share"], row["everyone"]) for row in rows), default=1.0) or 1.0
     for row in rows:
-        row["top"] = _short(row["cluster"] - 0.85 * row["share"] / tallest)
-        row["mark"] = _short(row["cluster"] - 0.85 * row["everyone"] / tallest)
+        row["top"] = short(row["cluster"] - 0.85 * row["share"] / tallest)
+        row["mark"] = short(row["cluster"] - 0.85 * row["everyone"] / tallest)
     return rows
 
 
@@ -154,11 +154,11 @@ def unit_rows(plan: PlanDict) -> Rows:
     return [
         {
             "cluster": str(index),
-            "contribution": _short(unit["contribution"]),
-            "wasserstein": _short(unit["wasserstein"]),
+            "contribution": short(unit["contribution"]),
+            "wasserstein": short(unit["wasserstein"]),
             "samples": unit["samples"],
             "updates": unit["local_updates"],
-            "weight": _short(unit["weight"]),
+            "weight": short(unit["weight"]),
             "gate": "may update repeatedly" if unit["multi_update"] else "updates once",
         }
         for index, unit in enumerate(plan["units"][:LARGEST_BARS])
@@ -186,9 +186,9 @@ def timeline_rows(plan: PlanDict) -> Rows:
                     {
                         "cluster": str(index),
                         "phase": phase,
-                        "start": _short(begin),
-                        "end": _short(finish),
-                        "seconds": _short(finish - begin),
+                        "start": short(begin),
+                        "end": short(finish),
+                        "seconds": short(finish - begin),
                         "updates": unit["local_updates"],
                         "order": list(PHASES).index(phase),
                     }
@@ -228,7 +228,7 @@ def ppo_rows(document: dict[str, Any]) -> Rows:
     """PPO's best objective so far, in % above the certified lower bound."""
     bound = document["lower_bound"]
     return [
-        {"steps": int(steps), "excess": _short(100 * (best / bound - 1))}
+        {"steps": int(steps), "excess": short(100 * (best / bound - 1))}
         for steps, best, *_ in document["learning_curve"]
         if best is not None and math.isfinite(best)
     ]
@@ -243,6 +243,6 @@ def _at(position: Sequence[float | None]) -> dict[str, float | None]:
     return {"x": x, "y": y}
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
     """Five digits are more than a chart can show."""
     return float(f"{value:.5g}")

@@ -34,7 +34,9 @@ def plan_figure(plan: Plan, world: World) -> Any:
     if np.isfinite(world.devices.positions).all():
         where = "Who is where, and who talks to whom"
         parts.insert(0, device_map().properties(width=520, height=380, title=where))
-    both = alt.hconcat(*parts, spacing=40).resolve_scale(color="independent")
+    both = alt.hconcat(*parts, spacing=40).resolve_scale(
+        color="independent", shape="independent", strokeDash="independent"
+    )
     data = plan_rows(plan.to_dict(world), world.base_station.tolist(), world.links)
     shown = {name: data[name] for name in ("devices", "links", "station", "timeline")}
     return quiet(both.properties(title=title, padding=16, datasets=shown))

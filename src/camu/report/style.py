@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import altair as alt
+import vl_convert
 
 from camu.errors import CamuError, InputError
+from camu.files import write_whole
 
 # Okabe and Ito's palette, told apart under every common colour vision deficiency; its yellow is
 # darkened, because thin yellow lines vanish on white.
@@ -65,6 +68,8 @@ def theme(dark: bool = False) -> dict[str, Any]:
             "titleFontWeight": "normal",
             "labelFontSize": 12,
             "labelLimit": 240,
+            "orient": "bottom",
+            "columns": 4,
         },
         "title": {"anchor": "start", "fontSize": 14, "color": ink, "subtitleColor": soft},
         "text": {"color": ink},
@@ -73,3 +78,21 @@ def theme(dark: bool = False) -> dict[str, Any]:
             FAINT: {"color": soft, "stroke": soft},
         },
     }
+
+
+def save_spec(spec: dict[str, Any], path: Path, endings: Sequence[str]) -> None:
+    """Write a Vega-Lite specification as `path` with each of these endings: svg, pdf."""
+    version = vega_lite_version()
+    for ending in endings:
+        if ending == "svg":
+            content = vl_convert.vegalite_to_svg(spec, vl_version=version).encode()
+        else:
+            content = vl_convert.vegalite_to_pdf(spec, vl_version=version)
+        write_whole(
+            path.with_name(f"{path.name}.{ending}"), lambda file, it=content: file.write_bytes(it)
+        )
+
+
+def vega_lite_version() -> str:
+    """The version that charts are written for, as vl-convert counts: 6.4."""
+    return alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]

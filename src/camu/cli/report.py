@@ -1,0 +1,43 @@
+"""`camu report`: one page that shows what runs did, and charts for papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+
+def report(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR…", help="Run directories, or directories of them."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The page [default: report.html in DIR]."),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="Also save every chart as SVG and PDF."),
+    ] = None,
+) -> None:
+    """Write one HTML page about runs: it needs no network and no other file.
+
+    DIR is what `camu run`, `camu compare --out` or `camu reproduce` wrote; run directories are
+    found at any depth, unfinished ones too. A verdicts.json on top is shown as a table.
+    """
+    from camu.report.writing import write_report
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("writing figures", visible=False)
+
+        def told(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        page = write_report(directories, out, figures, told)
+    if figures is not None:
+        print(f"figures: {figures}")
+    print(f"report: {page}")

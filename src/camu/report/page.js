@@ -1,0 +1,131 @@
+// Draws the charts of a report and redraws them when a choice, the theme or the width changes.
+(() => {
+  "use strict";
+  const page = JSON.parse(document.getElementById("page-data").textContent);
+  const root = document.documentElement;
+  const find = (id) => document.getElementById(id);
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  const views = new Map();
+  let chosen = null; // the theme that the reader chose; null: the system's
+
+  const isDark = () => (chosen === null ? system.matches : chosen === "dark");
+
+  // Tables travel as columns; a column whose values are all the same is that value.
+  function rows(table) {
+    if (!table) return [];
+    const names = Object.keys(table.columns);
+    return Array.from({ length: table.rows }, (_, index) =>
+      Object.fromEntries(names.map((name) => {
+        const column = table.columns[name];
+        return [name, Array.isArray(column) ? column[index] : column];
+      })));
+  }
+
+  // The chart with its markers replaced: a list that holds a marker alone becomes its values.
+  function filled(spec, values) {
+    return JSON.parse(JSON.stringify(spec), (_, value) =>
+      Array.isArray(value) && value.length === 1 && Object.hasOwn(values, value[0])
+        ? values[value[0]] : value);
+  }
+
+  function config() {
+    const theme = page.themes[isDark() ? "dark" : "light"];
+    const columns = window.innerWidth < 560 ? 2 : window.innerWidth < 900 ? 3 : 5;
+    return { ...theme, background: "transparent", legend: { ...theme.legend, columns } };
+  }
+
+  async function draw(place, key, tables, schemes, count) {
+    const panel = page.panels[key];
+    const card = place.closest(".card");
+    card.hidden = !(tables[panel.table] && tables[panel.table].length);
+    if (views.has(place)) {
+      views.get(place).finalize();
+      views.delete(place);
+    }
+    place.dataset.state = "drawing";
+    if (card.hidden) return;
+    const spec = filled(panel.spec, {
+      $schemes: schemes,
+      $colours: schemes.map((name) => page.looks[name][0]),
+      $dashes: schemes.map((name) => page.looks[name][1]),
+    });
+    spec.datasets = tables;
+    spec.autosize = { type: "fit-x", contains: "padding" };
+    if (panel.row_pixels) spec.height = Math.max(60, panel.row_pixels * count);
+    const result = await vegaEmbed(place, spec, {
+      mode: "vega-lite",
+      renderer: "svg",
+      config: config(),
+      tooltip: { theme: isDark() ? "dark" : "light" },
+      actions: { export: true, source: false, compiled: false, editor: false },
+      downloadFileName: `camu-${key}`,
+    });
+    views.set(place, result);
+    place.dataset.state = "ready";
+  }
+
+  function scene() {
+    const inside = page.scenes.filter((one) => one.dataset === find("dataset").value);
+    return inside.find((one) => one.setting === find("setting").value) || inside[0];
+  }
+
+  function drawWorld() {
+    const now = scene();
+    const axis = find("axis").value;
+    const key = `accuracy-${axis}`;
+    find("accuracy-title").textContent = page.panels[key].title;
+    return Promise.all([
+      draw(find("chart-accuracy"), key, { curves: rows(now.curves[axis]) }, now.schemes, 0),
+      draw(find("chart-energy"), "energy", { energy: rows(now.energy) }, now.schemes, now.schemes.length),
+    ]);
+  }
+
+  function drawPlan() {
+    const now = scene();
+    const plan = now.plans[find("scheme").value];
+    find("plan-text").textContent = plan.text;
+    const tables = { snr: rows(page.matrices[plan.matrix]) };
+    for (const [name, table] of Object.entries(plan.tables)) tables[name] = rows(table);
+    return Promise.all(page.plan_panels.map((key) =>
+      draw(find(`chart-${key}`), key, tables, now.schemes, tables.units.length)));
+  }
+
+  function offer(select, names, words) {
+    const before = select.value;
+    select.replaceChildren(...names.map((name) => new Option(words ? words(name) : name, name)));
+    if (names.includes(before)) select.value = before;
+    select.closest("label").hidden = names.length < 2;
+  }
+
+  function offerAll() {
+    const inside = page.scenes.filter((one) => one.dataset === find("dataset").value);
+    offer(find("setting"), inside.map((one) => one.setting), (name) => name || "as configured");
+    offer(find("scheme"), scene().schemes);
+  }
+
+  async function drawAll() {
+    root.dataset.theme = isDark() ? "dark" : "light";
+    find("theme-name").textContent = isDark() ? "light" : "dark";
+    if (!page.scenes.length) return;
+    await Promise.all([drawWorld(), drawPlan()]);
+    root.dataset.state = "ready";
+  }
+
+  find("theme").addEventListener("click", () => {
+    chosen = isDark() ? "light" : "dark";
+    drawAll();
+  });
+  system.addEventListener("change", drawAll);
+  if (page.scenes.length) {
+    offer(find("dataset"), [...new Set(page.scenes.map((one) => one.dataset))]);
+    offerAll();
+    for (const id of ["dataset", "setting"]) {
+      find(id).addEventListener("change", () => { offerAll(); drawAll(); });
+    }
+    find("axis").addEventListener("change", drawWorld);
+    find("scheme").addEventListener("change", drawPlan);
+    // What the reader most wants to see first is the richest plan.
+    if (page.first && scene().schemes.includes(page.first)) find("scheme").value = page.first;
+  }
+  drawAll();
+})();

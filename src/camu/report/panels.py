@@ -1,0 +1,117 @@
+"""The charts of a report in their order, each with the title that says what to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from camu.report import plan_charts, run_charts
+
+HEIGHT = 340
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A chart and its words."""
+
+    key: str
+    title: str
+    note: str
+    table: str  # the rows without which there is nothing to see
+    chart: Callable[[], Any]
+    row_pixels: int | None = None  # height per cluster or scheme; None: HEIGHT in all
+    wide: bool = False
+
+    def spec(self, width: int | str, title: bool = False) -> dict[str, Any]:
+        """The chart as Vega-Lite."""
+        chart = self.chart().properties(width=width)
+        if self.row_pixels is None:
+            chart = chart.properties(height=HEIGHT)
+        if title:
+            chart = chart.properties(title=self.title)
+        spec: dict[str, Any] = chart.to_dict()
+        spec.pop("config", None)
+        return spec
+
+    def height(self, rows: int) -> int:
+        """Pixels of a chart with this many clusters or schemes."""
+        return HEIGHT if self.row_pixels is None else max(60, rows * self.row_pixels)
+
+
+def _accuracy(axis: str, name: str) -> Panel:
+    return Panel(
+        key=f"accuracy-{axis}",
+        title=f"Accuracy over {name}: higher and further left is better",
+        note="Lines are means over seeds, bands their 95 % intervals; hover for numbers.",
+        table="curves",
+        chart=partial(run_charts.accuracy, axis),
+        wide=True,
+    )
+
+
+WORLD_PANELS = (
+    _accuracy("rounds", "rounds"),
+    _accuracy("joules", "energy"),
+    _accuracy("seconds", "virtual time"),
+    Panel(
+        key="energy",
+        title="Where the energy goes: computing or sending",
+        note="Joules of a whole run, mean over seeds.",
+        table="energy",
+        chart=run_charts.energy,
+        row_pixels=34,
+        wide=True,
+    ),
+)
+PLAN_PANELS = (
+    Panel(
+        key="map",
+        title="Who is where, and who talks to whom",
+        note="Diamonds lead the cluster whose number they carry. Hover over a device for its data "
+        "and its link; the axes have different scales.",
+        table="links",
+        chart=plan_charts.device_map,
+        wide=True,
+    ),
+    Panel(
+        key="timeline",
+        title="A round: the slowest cluster decides, the others wait",
+        note="As planned, without fading and faults. Leaders send in turn under TDMA.",
+        table="timeline",
+        chart=plan_charts.timeline,
+        row_pixels=24,
+    ),
+    Panel(
+        key="contribution",
+        title="Contribution against the threshold: who may update repeatedly",
+        note="Theta grows with a cluster's data and with how much its labels look like everyone's.",
+        table="units",
+        chart=plan_charts.contributions,
+        row_pixels=24,
+    ),
+    Panel(
+        key="labels",
+        title="Labels per cluster: bars at the dashes mean data like everyone's",
+        note="Bars are shares of the cluster's samples, orange dashes those of all data.",
+        table="labels",
+        chart=plan_charts.label_histograms,
+        row_pixels=34,
+    ),
+    Panel(
+        key="snr",
+        title="Which devices hear each other: bright blocks are good links",
+        note="SNR without fading, devices ordered by cluster; on the diagonal the link to the base "
+        "station.",
+        table="snr",
+        chart=plan_charts.snr_matrix,
+    ),
+    Panel(
+        key="ppo",
+        title="How PPO approaches the certified optimum",
+        note="Best objective so far, in % above the exact solver's lower bound.",
+        table="ppo",
+        chart=run_charts.learning_curve,
+    ),
+)

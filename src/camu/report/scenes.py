@@ -1,0 +1,90 @@
+"""What a report shows, as plain rows: a scene per world, with its schemes' curves and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from camu.report import plan_data
+from camu.report.groups import Group
+from camu.report.plan_data import Rows
+from camu.report.run_charts import AXES
+from camu.report.run_data import curve_rows, energy_rows
+from camu.report.runs import Run
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """The plan of one scheme in one world, that of its first seed."""
+
+    text: str
+    tables: dict[str, Rows]
+    matrix: str  # which SNR matrix it is; plans in the same world share one
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One world: all schemes that ran in it."""
+
+    dataset: str
+    setting: str
+    groups: tuple[Group, ...]
+    curves: dict[str, Rows]  # by axis
+    energy: Rows
+    plans: dict[str, PlanView]  # by label
+
+
+def scenes_of(groups: Sequence[Group]) -> list[Scene]:
+    """The scenes of these groups, in their order."""
+    places: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        places.setdefault((group.dataset, group.setting), []).append(group)
+    matrices: dict[str, Rows] = {}
+    return [
+        Scene(
+            dataset=dataset,
+            setting=setting,
+            groups=tuple(own),
+            curves={axis: curve_rows(own, axis) for axis in AXES},
+            energy=energy_rows(own),
+            plans={group.label: _plan_view(group.counted[0], matrices) for group in own},
+        )
+        for (dataset, setting), own in places.items()
+    ]
+
+
+def _plan_view(run: Run, matrices: dict[str, Rows]) -> PlanView:
+    config, plan = run.config, run.plan
+    key = f"{config.fleet!r} {config.radio!r} {run.seed}"
+    links = plan_data.links_of(config, plan)
+    if key not in matrices:
+        matrices[key] = [] if links is None else plan_data.snr_rows(plan, links)
+    threshold = plan_data.threshold_of(config, plan)
+    tables: dict[str, Rows] = {
+        **plan_data.plan_rows(plan, config.fleet.base_station, links),
+        "threshold": [] if threshold is None else [{"threshold": plan_data.short(threshold)}],
+        "snr": matrices[key],
+        "ppo": [] if run.ppo is None else plan_data.ppo_rows(run.ppo),
+    }
+    return PlanView(_sentence(plan, run.seed, links is not None), tables, key)
+
+
+def _sentence(plan: dict[str, Any], seed: int, linked: bool) -> str:
+    units, devices = plan["units"], plan["devices"]
+    repeated = sum(unit["local_updates"] > 1 for unit in units)
+    clusters = "1 cluster" if len(units) == 1 else f"{len(units)} clusters"
+    text = (
+        f"{clusters} of {len(devices)} devices (seed {seed}). A round takes "
+        f"{plan['round_seconds']:.3g} virtual seconds and {plan['round_joules']:.3g} J; "
+        f"{repeated or 'no'} cluster{'' if repeated == 1 else 's'} with more than one local update."
+    )
+    if len(units) > plan_data.LARGEST_BARS:
+        text += f" Charts per cluster show the first {plan_data.LARGEST_BARS}."
+    if len(devices) > plan_data.LARGEST_MATRIX:
+        text += f" The SNR matrix shows the first {plan_data.LARGEST_MATRIX} devices."
+    if len(devices) > plan_data.LARGEST_MAP:
+        text += f" The map shows {plan_data.LARGEST_MAP} devices."
+    if not linked:
+        text += " SNR is left out: the links cannot be rebuilt from the run's configuration."
+    return text

@@ -1,0 +1,84 @@
+"""Writes a report: the page, and the same charts as files for papers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from camu.files import write_text
+from camu.report.groups import group_runs, looks
+from camu.report.page import render
+from camu.report.panels import PLAN_PANELS, WORLD_PANELS, Panel
+from camu.report.plan_data import Rows
+from camu.report.run_charts import COLOURS, DASHES, SCHEMES, fill
+from camu.report.runs import read_runs
+from camu.report.scenes import Scene, scenes_of
+from camu.report.style import save_spec, theme
+
+PAGE = "report.html"
+_WIDTH = 520
+
+Look = dict[str, tuple[str, list[int]]]
+Told = Callable[[int, int], None]  # figures written, figures in all
+
+
+def write_report(
+    paths: Sequence[Path],
+    out: Path | None = None,
+    figures: Path | None = None,
+    told: Told = lambda done, total: None,
+) -> Path:
+    """Write the page about the runs in these directories and return where it is.
+
+    Without `out` it goes into the first directory. With `figures` every chart is also saved there
+    as SVG and PDF.
+    """
+    findings = read_runs(paths)
+    groups = group_runs(findings.runs)
+    scenes = scenes_of(groups)
+    page = out or paths[0] / PAGE
+    title = f"camu report: {', '.join(dict.fromkeys(path.resolve().name for path in paths))}"
+    write_text(page, render(title, findings, groups, scenes))
+    if figures is not None:
+        _write_figures(scenes, looks(groups), figures, told)
+    return page
+
+
+def _write_figures(scenes: list[Scene], look: Look, folder: Path, told: Told) -> None:
+    """Every chart that has something to show, in a directory per world and scheme."""
+    todo: list[tuple[Path, Panel, dict[str, Rows], int]] = []
+    for scene in scenes:
+        place = folder.joinpath(*map(_slug, filter(None, (scene.dataset, scene.setting))))
+        for panel in WORLD_PANELS:
+            axis = panel.key.partition("-")[2]
+            tables = {"curves": scene.curves.get(axis, []), "energy": scene.energy}
+            todo.append((place / panel.key, panel, tables, len(scene.groups)))
+        for label, view in scene.plans.items():
+            rows = len(view.tables["units"])
+            todo += [
+                (place / _slug(label) / panel.key, panel, view.tables, rows)
+                for panel in PLAN_PANELS
+            ]
+    todo = [one for one in todo if one[2].get(one[1].table)]
+    specs = {panel.key: panel.spec(_WIDTH, title=True) for panel in (*WORLD_PANELS, *PLAN_PANELS)}
+    for done, (path, panel, tables, rows) in enumerate(todo, start=1):
+        spec = {**specs[panel.key], "height": panel.height(rows)}
+        save_spec(_finished(spec, tables, look), path, ("svg", "pdf"))
+        told(done, len(todo))
+
+
+def _finished(spec: dict[str, Any], tables: dict[str, Rows], look: Look) -> dict[str, Any]:
+    """The chart with its rows, its scheme colours and the light theme."""
+    shown = list(dict.fromkeys(row["scheme"] for row in tables.get("curves", [])))
+    marks = {
+        SCHEMES: shown,
+        COLOURS: [look[label][0] for label in shown],
+        DASHES: [look[label][1] for label in shown],
+    }
+    return {**fill(spec, marks), "datasets": tables, "config": theme(), "padding": 8}
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w=.-]+", "-", text).strip("-.") or "run"
