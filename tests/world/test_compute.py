@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camu.config import FleetConfig, TrainingConfig
+from camu.data.batch import batch_samples
 from camu.world import (
     Devices,
-    batch_samples,
     cluster_joules,
     cluster_seconds,
     update_joules,

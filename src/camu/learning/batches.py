@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from camu.data.batch import batch_samples
 from camu.errors import InputError
 from camu.seeding import derive
 
@@ -25,9 +26,7 @@ def batch_size(samples: int, batch: float) -> int:
             f"batch: {batch} is no batch size; give a fraction of a device's data in (0, 1] "
             "or a number of samples above 1."
         )
-    # Rounded up, so that a fraction 1/n cuts the data into n chunks, none of them a small rest.
-    size = math.ceil(batch * samples - 1e-9) if batch <= 1 else round(batch)
-    return max(1, min(size, samples))
+    return int(batch_samples(batch, samples))
 
 
 class Batches:

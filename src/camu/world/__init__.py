@@ -1,7 +1,6 @@
 """The wireless fleet: devices, path loss, fading, links, compute; from a config or a fleet file."""
 
 from camu.world.compute import (
-    batch_samples,
     cluster_joules,
     cluster_seconds,
     update_joules,
@@ -21,7 +20,6 @@ __all__ = [
     "PathLoss",
     "Share",
     "World",
-    "batch_samples",
     "build_links",
     "build_world",
     "cluster_joules",

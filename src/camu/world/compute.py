@@ -6,19 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.config import FleetConfig, TrainingConfig
+from camu.data.batch import batch_samples
 from camu.world.arrays import FloatArray, IntArray
 from camu.world.devices import Devices
-
-
-def batch_samples(batch: float, samples: npt.ArrayLike) -> IntArray:
-    """Samples in one mini-batch of each device.
-
-    `batch` up to 1 is a fraction of the device's own data, rounded, and at least one sample; above
-    1 it is a number of samples, as far as the device holds that many.
-    """
-    held = np.asarray(samples, dtype=np.int64)
-    wanted = np.rint(batch * held) if batch <= 1 else np.rint(np.minimum(batch, held))
-    return np.minimum(np.maximum(wanted.astype(np.int64), 1), held)
 
 
 def update_samples(devices: Devices, training: TrainingConfig) -> IntArray:
