@@ -11,6 +11,8 @@ import json
 import multiprocessing
 import os
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -86,7 +88,9 @@ def _run_locally(
     """One run per process and core; a run that was cut off goes on from its checkpoint."""
     workers = processes or len(os.sched_getaffinity(0))
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context)
+    pool = ProcessPoolExecutor(
+        workers, context, initializer=_die_with_parent, initargs=(os.getpid(),)
+    )
     try:
         pending: set[Future[str]] = {
             pool.submit(_run_here, config.to_toml(), str(root / key))
@@ -102,6 +106,17 @@ def _run_locally(
             told(count)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _die_with_parent(parent: int) -> None:
+    """End this worker when the study is killed, so that a second call finds no one at work."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_here(config_toml: str, directory: str) -> str:
