@@ -185,7 +185,7 @@ def expected_costs(world: World, plan: Plan, access: str) -> tuple[list[dict[str
     station, bits = (-50.0, 0.0, 10.0), plan.payload_bits
     costs = []
     for unit in plan.units:
-        cycles = {k: 2e6 * max(1, round(0.2 * samples[k])) for k in unit.members}
+        cycles = {k: 2e6 * -(-samples[k] // 5) for k in unit.members}  # a fifth, rounded up
         gather = [
             send_seconds(bits, 0.5, path_gain(math.dist(places[k], places[unit.leader])), 1e6)
             for k in unit.members
