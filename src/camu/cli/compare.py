@@ -50,6 +50,7 @@ def compare(
     A second call goes on where the first was cut off.
     """
     from camu.experiments import comparison
+    from camu.report.writing import PAGE, write_report
 
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     config = resolve(file, preset, settings)
@@ -65,11 +66,12 @@ def compare(
         Console(stderr=True).print("stopped; the same command goes on from here")
         raise typer.Exit(130) from None
     table = comparison.compare(histories, numbers, target)
+    page = write_report([folder / name.replace(":", ".") for name in names], folder / PAGE)
     if as_json:
         print(json.dumps(table.to_dict()))
         return
     show_comparison(table, Console())
-    print(f"all runs are in {folder}")
+    print(f"all runs are in {folder}; look at {page}")
 
 
 def show_comparison(table: Comparison, console: Console) -> None:

@@ -23,6 +23,7 @@ def demo(
     from camu.cli.plan import show_plan
     from camu.experiments import comparison
     from camu.layers import load_config
+    from camu.report.writing import PAGE, write_report
     from camu.schemes import SCHEMES, make_scheme
     from camu.world import build_world
 
@@ -37,9 +38,11 @@ def demo(
             shutil.rmtree(out / name, ignore_errors=True)
     histories = comparison.run_all(config, list(SCHEMES), [config.run.seed], out)
     show_comparison(comparison.compare(histories, [config.run.seed]), console)
+    page = write_report([out / name for name in SCHEMES], out / PAGE, title="camu demo")
     console.print(
         f"\nEverything is in {out}: a directory per scheme with its plan, rounds and summary.\n"
         "One seed proves nothing: `camu compare --preset demo --seeds 5` gives intervals.\n"
         "Next: `camu plan --figure plan.svg`, `camu run --preset study --scheme camu`.",
         highlight=False,
     )
+    print(f"\nThe whole story on one page, open it in a browser: {page}")

@@ -37,7 +37,7 @@ def report(
         def told(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, visible=True)
 
-        page = write_report(directories, out, figures, told)
+        page = write_report(directories, out, figures, told=told)
     if figures is not None:
         print(f"figures: {figures}")
     print(f"report: {page}")

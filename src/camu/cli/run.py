@@ -28,12 +28,13 @@ def run(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train with one scheme and write config.toml, plan.json, rounds.jsonl and summary.json.
+    """Train with one scheme and keep its configuration, plan, rounds, summary and a report.
 
     Ctrl-C stops after the round; --resume goes on from there, and also after a crash, with the same
     result as an undisturbed run. Without other options --resume takes the configuration that is in
     the directory.
     """
+    from camu.report.writing import write_report
     from camu.simulation.callbacks import ProgressBar
     from camu.simulation.directory import RunDirectory, run_in_directory
 
@@ -53,6 +54,7 @@ def run(
         )
         raise typer.Exit(130)
     summary = directory.read_summary()
+    page = write_report([directory.path])
     if as_json:
         print(json.dumps({**summary, "directory": str(directory.path)}))
         return
@@ -62,7 +64,7 @@ def run(
         f"{summary['rounds']} rounds, {summary['virtual_seconds']:.4g} virtual seconds and "
         f"{summary['joules']:.4g} J; stopped by: {summary['stopped']}"
     )
-    print(f"everything is in {directory.path}")
+    print(f"everything is in {directory.path}; look at {page}")
 
 
 def _default_directory(config: Config, resume: bool) -> Path:

@@ -10,6 +10,8 @@
 
   const isDark = () => (chosen === null ? system.matches : chosen === "dark");
 
+  const shade = (value) => (isDark() && Object.hasOwn(page.dark_shades, value) ? page.dark_shades[value] : value);
+
   // Tables travel as columns; a column whose values are all the same is that value.
   function rows(table) {
     if (!table) return [];
@@ -17,7 +19,8 @@
     return Array.from({ length: table.rows }, (_, index) =>
       Object.fromEntries(names.map((name) => {
         const column = table.columns[name];
-        return [name, Array.isArray(column) ? column[index] : column];
+        const value = Array.isArray(column) ? column[index] : column;
+        return [name, name === "colour" ? shade(value) : value];
       })));
   }
 
@@ -25,13 +28,16 @@
   function filled(spec, values) {
     return JSON.parse(JSON.stringify(spec), (_, value) =>
       Array.isArray(value) && value.length === 1 && Object.hasOwn(values, value[0])
-        ? values[value[0]] : value);
+        ? values[value[0]] : shade(value));
   }
 
   function config() {
     const theme = page.themes[isDark() ? "dark" : "light"];
-    const columns = window.innerWidth < 560 ? 2 : window.innerWidth < 900 ? 3 : 5;
-    return { ...theme, background: "transparent", legend: { ...theme.legend, columns } };
+    const narrow = window.innerWidth < 560;
+    const legend = { ...theme.legend, columns: narrow ? 2 : 5 };
+    // Side by side, two legends are wider than a phone.
+    if (narrow) legend.layout = { bottom: { direction: "vertical", anchor: "start" } };
+    return { ...theme, background: "transparent", legend };
   }
 
   async function draw(place, key, tables, schemes, count) {
@@ -46,7 +52,7 @@
     if (card.hidden) return;
     const spec = filled(panel.spec, {
       $schemes: schemes,
-      $colours: schemes.map((name) => page.looks[name][0]),
+      $colours: schemes.map((name) => shade(page.looks[name][0])),
       $dashes: schemes.map((name) => page.looks[name][1]),
     });
     spec.datasets = tables;
@@ -83,7 +89,8 @@
   function drawPlan() {
     const now = scene();
     const plan = now.plans[find("scheme").value];
-    find("plan-text").textContent = plan.text;
+    const several = page.scenes.length > 1 ? `${[now.dataset, now.setting].filter(Boolean).join(", ")}: ` : "";
+    find("plan-text").textContent = several + plan.text;
     const tables = { snr: rows(page.matrices[plan.matrix]) };
     for (const [name, table] of Object.entries(plan.tables)) tables[name] = rows(table);
     return Promise.all(page.plan_panels.map((key) =>

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from html import escape
-from importlib import resources
+from importlib import metadata, resources
 from string import Template
 from typing import Any
 
@@ -20,7 +21,7 @@ from camu.report.plan_data import Rows
 from camu.report.run_charts import AXES
 from camu.report.runs import Findings
 from camu.report.scenes import Scene
-from camu.report.style import theme, vega_lite_version
+from camu.report.style import DARK_SHADES, theme, vega_lite_version
 from camu.report.tables import runs_table, verdict_table
 
 
@@ -47,7 +48,7 @@ def chart_library() -> str:
     Putting them together takes seconds, so the script is kept beside the data sets.
     """
     version = vega_lite_version()
-    name = f"vega-lite-{version}-vl-convert-{vl_convert.__version__}.js"
+    name = f"vega-lite-{version}-vl-convert-{metadata.version('vl-convert-python')}.js"
     path = cache_root() / "report" / name
     try:
         return path.read_text(encoding="utf-8")
@@ -56,10 +57,8 @@ def chart_library() -> str:
     # A browser would end the script at a closing tag within it; the function keeps names inside.
     bundle = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", version)
     text = "(() => {" + bundle.replace("</script", r"<\/script") + "})();"
-    try:
+    with suppress(CamuError):  # a cache that cannot be written costs time, nothing else
         write_text(path, text)
-    except CamuError:  # a cache that cannot be written costs time, nothing else
-        pass
     return text
 
 
@@ -75,6 +74,7 @@ def _document(groups: list[Group], scenes: list[Scene]) -> dict[str, Any]:
         "themes": {"light": theme(), "dark": theme(dark=True)},
         "panels": {panel.key: _panel(panel) for panel in (*WORLD_PANELS, *PLAN_PANELS)},
         "plan_panels": [panel.key for panel in PLAN_PANELS],
+        "dark_shades": DARK_SHADES,
         "looks": looks(groups),
         "first": "camu",
         "matrices": matrices,

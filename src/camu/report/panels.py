@@ -44,7 +44,8 @@ def _accuracy(axis: str, name: str) -> Panel:
     return Panel(
         key=f"accuracy-{axis}",
         title=f"Accuracy over {name}: higher and further left is better",
-        note="Lines are means over seeds, bands their 95 % intervals; hover for numbers.",
+        note="Lines are means over seeds, bands their 95 % intervals. Hover for numbers; "
+        "click a name in the legend to see it alone.",
         table="curves",
         chart=partial(run_charts.accuracy, axis),
         wide=True,

@@ -51,7 +51,7 @@ def device_map() -> Any:
             shape=alt.Shape(
                 "role:N", title=None, scale=alt.Scale(domain=roles, range=["circle", "diamond"])
             ),
-            size=alt.Size("role:N", scale=alt.Scale(domain=roles, range=[80, 230]), legend=None),
+            size=alt.when("datum.role == 'leader'").then(alt.value(230)).otherwise(alt.value(80)),
             tooltip=[
                 alt.Tooltip("device:N"),
                 alt.Tooltip("cluster:N"),
@@ -74,7 +74,7 @@ def device_map() -> Any:
     tower = rows("station").encode(**axes)
     mark = tower.mark_point(shape="triangle-up", size=260, filled=True, opacity=1, style=INK)
     name = tower.mark_text(dy=18, align="left", dx=-10).encode(text="name:N")
-    return alt.layer(lines, mark, name, devices, numbers).resolve_scale(size="independent")
+    return alt.layer(lines, mark, name, devices, numbers)
 
 
 def label_histograms() -> Any:
@@ -157,7 +157,7 @@ def contributions() -> Any:
         "contribution:Q",
         title="contribution theta (samples, log scale)",
         scale=scale,
-        axis=alt.Axis(format="~g", labelOverlap=True),
+        axis=alt.Axis(format="~s", tickCount=5, labelOverlap="greedy"),
     )
     dots = (
         rows("units")
@@ -199,7 +199,12 @@ def timeline() -> Any:
         rows("timeline")
         .mark_bar(height={"band": 0.7})
         .encode(
-            x=alt.X("start:Q", title="virtual seconds since the round began"),
+            x=alt.X(
+                "start:Q",
+                title="virtual seconds since the round began",
+                axis=alt.Axis(tickCount=6, labelOverlap=True),
+                scale=alt.Scale(nice=False),
+            ),
             x2="end:Q",
             y=alt.Y("cluster:N", title="cluster", sort=None),
             color=alt.Color(

@@ -29,22 +29,39 @@ def fill(spec: Any, values: dict[str, list[Any]]) -> Any:
 
 def accuracy(axis: str) -> Any:
     """Mean accuracy of each scheme with its band, over one of AXES."""
+    # Bands and points are faint or unseen; the legend shows the line.
+    legend = alt.Legend(symbolType="stroke", symbolOpacity=1, symbolStrokeWidth=3, symbolSize=220)
     colour = alt.Color(
-        "scheme:N", title=None, scale=alt.Scale(domain=[SCHEMES], range=[COLOURS]), sort=None
+        "scheme:N",
+        title=None,
+        scale=alt.Scale(domain=[SCHEMES], range=[COLOURS]),
+        sort=None,
+        legend=legend,
     )
     dash = alt.StrokeDash(
-        "scheme:N", title=None, scale=alt.Scale(domain=[SCHEMES], range=[DASHES]), sort=None
+        "scheme:N",
+        title=None,
+        scale=alt.Scale(domain=[SCHEMES], range=[DASHES]),
+        sort=None,
+        legend=legend,
     )
+    alone = alt.selection_point(name="alone", fields=["scheme"], bind="legend")
     percent = alt.Axis(format=".0%")
     y = alt.Y("mean:Q", title="test accuracy", axis=percent, scale=alt.Scale(zero=False))
     base = rows("curves").encode(
         x=alt.X("x:Q", title=AXES[axis], axis=alt.Axis(format="~s", labelOverlap=True)),
         color=colour,
     )
-    band = base.mark_area(opacity=0.16).encode(
-        y=alt.Y("low:Q", title="test accuracy", axis=percent), y2="high:Q"
+    band = base.mark_area().encode(
+        y=alt.Y("low:Q", title="test accuracy", axis=percent),
+        y2="high:Q",
+        opacity=alt.when(alone).then(alt.value(0.15)).otherwise(alt.value(0)),
     )
-    line = base.mark_line(strokeWidth=2.2).encode(y=y, strokeDash=dash)
+    line = base.mark_line(strokeWidth=2.2).encode(
+        y=y,
+        strokeDash=dash,
+        opacity=alt.when(alone).then(alt.value(1)).otherwise(alt.value(0.12)),
+    )
     points = base.mark_point(opacity=0, size=90, filled=True).encode(
         y=y,
         tooltip=[
@@ -56,7 +73,7 @@ def accuracy(axis: str) -> Any:
             alt.Tooltip("n:Q", title="seeds"),
         ],
     )
-    return alt.layer(band, line, points)
+    return alt.layer(band, line.add_params(alone), points)
 
 
 def energy() -> Any:
@@ -66,7 +83,12 @@ def energy() -> Any:
         rows("energy")
         .mark_bar(height={"band": 0.7})
         .encode(
-            x=alt.X("joules:Q", title="joules of a run, all devices together", stack="zero"),
+            x=alt.X(
+                "joules:Q",
+                title="joules of a run, all devices together",
+                stack="zero",
+                axis=alt.Axis(format="~s", tickCount=8, labelOverlap=True),
+            ),
             y=alt.Y("scheme:N", title=None, sort=None, axis=alt.Axis(labelLimit=170)),
             color=alt.Color(
                 "phase:N",

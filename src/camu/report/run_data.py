@@ -72,8 +72,8 @@ def _mean_joules(runs: Sequence[Run], phase: str) -> float:
 
 def _grid(places: Sequence[Floats]) -> Floats:
     """The runs' own points where they agree and are few; else even steps to the shortest's end."""
-    end = min(x[-1] for x in places)
-    first = places[0][places[0] <= end]
+    end = min(float(x[-1]) for x in places)
+    first: Floats = places[0][places[0] <= end]
     if len(first) <= 2 * _POINTS and all(np.array_equal(x[x <= end], first) for x in places):
         return first
     return np.linspace(0.0, end, _POINTS)

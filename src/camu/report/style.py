@@ -16,6 +16,8 @@ from camu.files import write_whole
 # darkened, because thin yellow lines vanish on white.
 PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8500", "#999999"]
 PHASES = {"compute": "#0072B2", "transmit": "#E69F00", "wait": "#C9CED6"}
+# On a dark ground the darkest blue and the brightest grey change places with these.
+DARK_SHADES = {"#0072B2": "#2F8AD6", "#C9CED6": "#4B535E"}
 FORMATS = ("svg", "png", "pdf", "html", "json")
 # Marks of these styles take the theme's colours, so that they are seen on light and dark pages.
 INK, FAINT = "ink", "faint"
@@ -84,13 +86,18 @@ def save_spec(spec: dict[str, Any], path: Path, endings: Sequence[str]) -> None:
     """Write a Vega-Lite specification as `path` with each of these endings: svg, pdf."""
     version = vega_lite_version()
     for ending in endings:
-        if ending == "svg":
-            content = vl_convert.vegalite_to_svg(spec, vl_version=version).encode()
-        else:
-            content = vl_convert.vegalite_to_pdf(spec, vl_version=version)
-        write_whole(
-            path.with_name(f"{path.name}.{ending}"), lambda file, it=content: file.write_bytes(it)
-        )
+        convert = vl_convert.vegalite_to_svg if ending == "svg" else vl_convert.vegalite_to_pdf
+        content = convert(spec, vl_version=version)
+        _write(path.with_name(f"{path.name}.{ending}"), content)
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    data = content.encode() if isinstance(content, str) else content
+    write_whole(path, lambda beside: _fill(beside, data))
+
+
+def _fill(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
 
 
 def vega_lite_version() -> str:

@@ -28,6 +28,7 @@ def write_report(
     paths: Sequence[Path],
     out: Path | None = None,
     figures: Path | None = None,
+    title: str | None = None,
     told: Told = lambda done, total: None,
 ) -> Path:
     """Write the page about the runs in these directories and return where it is.
@@ -39,8 +40,8 @@ def write_report(
     groups = group_runs(findings.runs)
     scenes = scenes_of(groups)
     page = out or paths[0] / PAGE
-    title = f"camu report: {', '.join(dict.fromkeys(path.resolve().name for path in paths))}"
-    write_text(page, render(title, findings, groups, scenes))
+    names = dict.fromkeys(path.resolve().name for path in paths)
+    write_text(page, render(title or f"camu report: {', '.join(names)}", findings, groups, scenes))
     if figures is not None:
         _write_figures(scenes, looks(groups), figures, told)
     return page
