@@ -14,7 +14,7 @@ from typing import Any
 from camu.schemes import SCHEMES
 
 DATASETS = ("mnist", "fashion-mnist")
-EXPERIMENTS = ("aggregation", "updates", "resources", "theory")
+EXPERIMENTS = ("aggregation", "updates", "resources", "theory", "sensitivity")
 HETEROGENEITY = (6, 12, 18, 24, 30)
 # The printed thresholds belong to 60 000 samples on 30 devices; a smaller federation has smaller
 # contributions, so they are scaled with the samples per device.
@@ -117,11 +117,43 @@ def resources_cells(dataset: str, scale: Scale) -> list[Cell]:
     return cells
 
 
+# Readings and settings on which a claim may hang, each changed alone. None of them was chosen by
+# looking at what it does to one scheme against another.
+VARIATIONS: dict[str, dict[str, Any]] = {
+    "as is": {},
+    "local update: an epoch": {"training__local_update": "epoch"},
+    "one label per device": {"data__labels_per_device": 1},
+    "w_min 0.1": {"scheme__w_min": 0.1},
+    "w_min 2": {"scheme__w_min": 2.0},
+    "a third of the learning rate": {"training__learning_rate": 0.1},
+    "distance: total variation": {"scheme__distance": "tv", "scheme__w_min": 0.1},
+    "data similarity: label distribution": {"clustering__data": "pmf"},
+    "data similarity: as printed": {"clustering__data": "literal"},
+    "link similarity: uplink": {"clustering__communication": "uplink"},
+    "error-free uplink": {"radio__uplink": "digital"},
+}
+
+
+def sensitivity_cells(dataset: str, scale: Scale) -> list[Cell]:
+    """The schemes behind A1, A2 and U1 to U3 at h = 30, under every variation.
+
+    CAMU's threshold is the median contribution here: the printed numbers mean something else once
+    sizes, distances or clusters change.
+    """
+    schemes = ("fedavg", "wasserstein", "clustered", "petrel", "camu")
+    return [
+        _cell(dataset, f"{variation}/{name}", 30, name, **changes)
+        for variation, changes in VARIATIONS.items()
+        for name in schemes
+    ]
+
+
 def cells_of(experiment: str, dataset: str, scale: Scale) -> list[Cell]:
     """The cells of an experiment; `theory` has none, it trains nothing."""
     makers = {
         "aggregation": aggregation_cells,
         "updates": updates_cells,
         "resources": resources_cells,
+        "sensitivity": sensitivity_cells,
     }
     return makers[experiment](dataset, scale) if experiment in makers else []

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from camu.experiments.catalogue import HETEROGENEITY, THRESHOLDS
+from camu.experiments.catalogue import HETEROGENEITY, THRESHOLDS, VARIATIONS
 from camu.experiments.statistics import Estimate, estimate
 from camu.simulation.history import History
 
@@ -181,6 +181,22 @@ def resources(
             f"shown: its strongest rival, {worst.removeprefix('noisy/')}"
         )
         yield judge(f"B3-{key}", dataset, text, rows[worst], 1, None)
+
+
+def sensitivity(dataset: str, accuracy: Accuracy, seeds: range) -> Iterator[Verdict]:
+    """A1, A2 and U1 to U3 at h = 30 under each variation of a reading or setting."""
+    pairs = (
+        ("A1", "wasserstein", "fedavg", 1),
+        ("A2", "clustered", "wasserstein", 1),
+        ("U1", "petrel", "clustered", -1),
+        ("U2", "camu", "clustered", 1),
+        ("U3", "camu", "petrel", 1),
+    )
+    for variation in VARIATIONS:
+        for claim, better, worse, sign in pairs:
+            values = _points(accuracy, f"{variation}/{better}", f"{variation}/{worse}", seeds)
+            text = f"{better} over {worse}, h = 30: {variation}"
+            yield judge(f"{claim} | {variation}", dataset, text, values, sign, None)
 
 
 def _ahead(histories: Histories, dataset: str, mine: str, other: str, seed: int, key: str) -> float:

@@ -162,6 +162,8 @@ def _verdicts(
         if "resources" in study.experiments:
             yield from claims.resources(dataset, accuracy, seeds, histories)
             yield _exact_against_ppo(study, dataset, rates[dataset])
+        if "sensitivity" in study.experiments:
+            yield from claims.sensitivity(dataset, accuracy, seeds)
         if "theory" in study.experiments:
             yield from _theory(dataset, told)
 
