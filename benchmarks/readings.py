@@ -1,0 +1,89 @@
+"""What each reading of the paper changes in a plan, measured: python benchmarks/readings.py.
+
+Preset `paper`, scheme `camu` (or `camu-joint` where the reading concerns the allocation); means
+over seeds 0 to 4. Prints a Markdown table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from camu.layers import load_config
+from camu.schemes import make_scheme
+from camu.world import build_world
+
+SEEDS = range(5)
+READINGS = [
+    ("default", []),
+    ("R1 `clustering.communication=uplink`", ["clustering.communication=uplink"]),
+    ("R1 `clustering.communication=literal`", ["clustering.communication=literal"]),
+    ("R2 `clustering.preference=quantile`", ["clustering.preference=quantile"]),
+    ("R3 `clustering.data=pmf`", ["clustering.data=pmf"]),
+    ("R3 `clustering.data=literal`", ["clustering.data=literal"]),
+    ("R6 `clustering.leader=best-uplink`", ["clustering.leader=best-uplink"]),
+    ("R7 `scheme.w_min=0`", ["scheme.w_min=0.0"]),
+    ("R8 `scheme.distance=tv`", ["scheme.distance=tv"]),
+    ("R9 `scheme.threshold=10000`", ["scheme.threshold=1e4"]),
+    ("R10 `scheme.max_extra_updates=1`", ["scheme.max_extra_updates=1"]),
+    ("R11 `training.local_update=epoch`", ["training.local_update=epoch"]),
+    ("R15 `data.labels_per_device=1`", ["data.labels_per_device=1"]),
+    ("R16 `radio.noise=matters`", ["radio.noise=matters"]),
+    ("R16 `radio.noise=harsh`", ["radio.noise=harsh"]),
+    ("R16 `radio.noise=literal`", ["radio.noise=literal"]),
+    ("R17 `radio.path_loss=umi`", ["radio.path_loss=umi"]),
+    ("R18 `radio.access=ofdma`", ["radio.access=ofdma"]),
+    ("R21 `fleet.compute_model=literal`", ["fleet.compute_model=literal"]),
+    ("`camu-joint`, default", ["scheme.name=camu-joint", "radio.noise=matters"]),
+    (
+        "R20 `allocation.power_law=amplitude`",
+        ["scheme.name=camu-joint", "radio.noise=matters", "allocation.power_law=amplitude"],
+    ),
+    (
+        "R22 `allocation.updates_charged=literal`",
+        ["scheme.name=camu-joint", "radio.noise=matters", "allocation.updates_charged=literal"],
+    ),
+    (
+        "R25 `allocation.bound=theorem1`",
+        ["scheme.name=camu-joint", "radio.noise=matters", "allocation.bound=theorem1"],
+    ),
+]
+
+
+def measure(settings: list[str]) -> dict[str, float]:
+    """Means over the seeds of what a plan shows."""
+    rows = []
+    for seed in SEEDS:
+        config = load_config(preset="paper", settings=[*settings, f"run.seed={seed}"])
+        world = build_world(config)
+        plan = make_scheme(config).plan(world)
+        regions = world.devices.regions
+        rows.append(
+            {
+                "clusters": len(plan.units),
+                "mixed": sum(len({regions[k] for k in unit.members}) > 1 for unit in plan.units),
+                "largest weight": max(unit.weight for unit in plan.units),
+                "mean N": float(np.mean([unit.local_updates for unit in plan.units])),
+                "mean W": float(np.mean([unit.power_watts for unit in plan.units])),
+                "round s": plan.round_seconds,
+                "round J": plan.round_joules,
+                "SNR dB": float(np.median(10 * np.log10(world.links.uplink_snr()))),
+            }
+        )
+    return {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+
+
+def main() -> None:
+    """Print the table."""
+    columns = ["clusters", "mixed", "largest weight", "mean N", "mean W", "round s", "round J"]
+    columns.append("SNR dB")
+    print("| reading | " + " | ".join(columns) + " |")
+    print("|---" * (len(columns) + 1) + "|")
+    for name, settings in READINGS:
+        found = measure(settings)
+        print(
+            f"| {name} | " + " | ".join(f"{found[key]:.3g}" for key in columns) + " |", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

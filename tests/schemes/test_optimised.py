@@ -1,0 +1,191 @@
+"""The schemes that optimise or adapt: budgets kept, certified, and what they claim to be."""
+
+from __future__ import annotations
+
+from dataclasses import replace as change
+from typing import Any
+
+import numpy as np
+import pytest
+
+from camu.allocation.exact import solve_exact
+from camu.config import Config
+from camu.contribution import extra_updates, gate
+from camu.layers import load_config, replace
+from camu.schemes import SCHEMES, clusters, make_scheme
+from camu.schemes.adaptive_tau import AdaptiveTau, control_value
+from camu.schemes.joint import CamuJoint, energy_budget, problem_of
+from camu.simulation import simulate
+from camu.world import build_world
+
+
+def settle(**changes: Any) -> Config:
+    base = {"radio.noise": "matters", "run.rounds": 4, "run.eval_every": 2, "run.workers": 1}
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    return replace(load_config(preset="demo"), {**base, **dotted})
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["camu-joint", "hti"])
+def test_budget_is_petrels_round(name: str, seed: int) -> None:
+    config = settle(run__seed=seed)
+    world = build_world(config)
+    petrel = make_scheme(config, "petrel").plan(world)
+    plan = make_scheme(config, name).plan(world)
+    assert plan.round_joules <= petrel.round_joules * (1 + 1e-9)
+    assert [unit.members for unit in plan.units] == [unit.members for unit in petrel.units]
+
+
+@pytest.mark.parametrize("bound", ["theorem1", "corrected"])
+@pytest.mark.parametrize("power_law", ["power", "amplitude"])
+def test_joint_plan_is_the_certified_answer(bound: str, power_law: str) -> None:
+    config = settle(allocation__bound=bound, allocation__power_law=power_law)
+    world = build_world(config)
+    plan, answer = CamuJoint().allocate(world)
+    assert answer.gap < 1e-6
+    assert [unit.power_watts for unit in plan.units] == pytest.approx(answer.power_watts)
+    assert [unit.local_updates - 1 for unit in plan.units] == answer.extra_updates.tolist()
+    uplink = sum(unit.uplink_joules for unit in plan.units)
+    updates = sum(unit.compute_joules + unit.gather_joules for unit in plan.units)
+    assert uplink + updates == pytest.approx(answer.energy_joules, rel=1e-9)
+
+
+def test_problem_energy_is_the_plans_energy() -> None:
+    """P1 charges exactly what the plan then spends, whatever powers and updates are chosen."""
+    world = build_world(settle())
+    groups = clusters(world)
+    count = len(groups.members)
+    limit = extra_updates(groups.update_seconds, 4)
+    problem = problem_of(groups, np.ones(count, bool), limit, 100.0)
+    power = np.linspace(0.1, 1.5, count)
+    from camu.schemes import make_plan
+
+    plan = make_plan("x", groups, groups.contribution_weights, 1 + limit, power)
+    assert float(problem.spent_joules(power, limit)) == pytest.approx(plan.round_joules, rel=1e-9)
+
+
+def test_joint_improves_on_petrels_own_allocation() -> None:
+    config = settle()
+    world = build_world(config)
+    groups = clusters(world)
+    multi = gate(groups.log_contribution, None, 0.5)
+    limit = extra_updates(groups.update_seconds, 4)
+    problem = problem_of(groups, multi, limit, energy_budget(world, 4))
+    flat = world.devices.power_watts[np.array(groups.leaders)]
+    for extra in (np.zeros_like(limit), problem.extra_limit):
+        if not problem.violations(flat, extra):
+            assert solve_exact(problem).objective <= float(problem.objective(flat, extra))
+
+
+def test_more_energy_never_hurts() -> None:
+    world = build_world(settle())
+    spent = energy_budget(world, 4)
+    objectives = [
+        CamuJoint().allocate(build_world(settle(allocation__energy_joules=factor * spent)))[1]
+        for factor in (0.7, 1.0, 1.5)
+    ]
+    values = [answer.objective for answer in objectives]
+    assert values == sorted(values, reverse=True)
+
+
+def test_impossible_budget_names_the_smallest() -> None:
+    from camu.errors import CamuError
+
+    with pytest.raises(CamuError, match="smallest") as caught:
+        CamuJoint().plan(build_world(settle(allocation__energy_joules=1e-6)))
+    assert caught.value.exit_code == 1
+
+
+def test_ppo_plan_is_feasible_and_close() -> None:
+    config = settle(allocation__solver="ppo", allocation__ppo_steps=20_000)
+    world = build_world(config)
+    answer = CamuJoint().allocate(world)[1]
+    exact = CamuJoint().allocate(build_world(settle()))[1]
+    assert answer.energy_joules <= energy_budget(world, 4) * (1 + 1e-9)
+    assert exact.objective <= answer.objective * (1 + 1e-9)
+    assert answer.objective <= 1.1 * exact.objective
+
+
+def test_hti_finishes_closer_together_than_one_update_each() -> None:
+    config = settle()
+    world = build_world(config)
+
+    def spread(plan: Any) -> float:
+        ends = [unit.ready_seconds + unit.uplink_seconds for unit in plan.units]
+        return max(ends) - min(ends)
+
+    hti = make_scheme(config, "hti").plan(world)
+    assert spread(hti) <= spread(make_scheme(config, "clustered").plan(world)) + 1e-12
+    assert {unit.power_watts for unit in hti.units} == {0.5}
+
+
+def test_nova_divides_by_steps_and_keeps_the_length() -> None:
+    config = settle(scheme__threshold=0.0)
+    world = build_world(config)
+    camu, nova = (make_scheme(config, name).plan(world) for name in ("camu", "camu-nova"))
+    mean = sum(unit.weight * unit.local_updates for unit in camu.units)
+    for a, b in zip(camu.units, nova.units, strict=True):
+        assert b.update_scale == pytest.approx(mean / a.local_updates)
+        assert change(b, update_scale=1.0) == a
+
+
+def test_nova_with_equal_steps_changes_nothing() -> None:
+    config = settle(scheme__max_extra_updates=0)
+    world = build_world(config)
+    runs = [simulate(world, make_scheme(config, name)) for name in ("camu", "camu-nova")]
+    assert runs[0].weights_sha256 == runs[1].weights_sha256
+
+
+def test_control_value_against_its_definition() -> None:
+    """h(tau) and the bound written out with plain powers, as in the original."""
+    rho, beta, delta, rate, phi, c, b, budget = 1.2, 3.0, 0.7, 0.05, 0.025, 0.4, 1.1, 50.0
+    for tau in (1, 2, 5, 20):
+        h = delta / beta * ((rate * beta + 1) ** tau - 1) - rate * delta * tau
+        s = (c * tau + b) / (budget * tau)
+        expected = (
+            s / (2 * rate * phi)
+            + (s**2 / (4 * rate**2 * phi**2) + rho * h / (rate * phi * tau)) ** 0.5
+            + rho * h
+        )
+        got = control_value(tau, rho, beta, delta, rate, phi, c, b, budget)
+        assert got == pytest.approx(expected, rel=1e-9)
+
+
+def test_adaptive_tau_adapts_reproducibly_and_within_limits() -> None:
+    config = settle(scheme__name="adaptive-tau", run__rounds=5)
+    world = build_world(config)
+    seen: list[int] = []
+
+    class Spy(AdaptiveTau):
+        def adapt(self, view: Any) -> list[int]:
+            updates = super().adapt(view)
+            seen.append(updates[0])
+            assert len(set(updates)) == 1
+            return updates
+
+    first = simulate(world, Spy())
+    assert len(seen) == 5
+    assert all(1 <= tau <= 5 for tau in seen)
+    again = simulate(build_world(replace(config, {"run.workers": 2})), Spy())
+    assert again.weights_sha256 == first.weights_sha256
+
+
+def test_expensive_aggregation_asks_for_more_local_steps() -> None:
+    def best(fixed: float) -> int:
+        values = [
+            control_value(tau, 1.0, 1.0, 0.5, 0.05, 0.025, 0.01, fixed, 100.0)
+            for tau in range(1, 30)
+        ]
+        return 1 + int(np.argmin(values))
+
+    assert best(0.001) <= best(0.1) <= best(10.0)
+    assert best(0.001) < best(10.0)
+
+
+def test_all_schemes_run_on_the_same_world() -> None:
+    config = settle(run__rounds=2, data__samples_per_device=30)
+    world = build_world(config)
+    for name in SCHEMES:
+        history = simulate(world, make_scheme(config, name))
+        assert history.final.round == 2
+        assert np.isfinite(history.final.loss or 0.0)
