@@ -18,6 +18,7 @@ from camu.cli import (
     config,
     data,
     demo,
+    deploy,
     plan,
     report,
     reproduce,
@@ -46,6 +47,7 @@ app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.add_typer(config.app)
 app.add_typer(data.app)
+app.add_typer(deploy.app)
 
 
 def _print_version(asked: bool) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
 from camu.config import Config
+
+if TYPE_CHECKING:
+    from camu.simulation.directory import RunDirectory
 
 
 def run(
@@ -34,7 +37,6 @@ def run(
     result as an undisturbed run. Without other options --resume takes the configuration that is in
     the directory.
     """
-    from camu.report.writing import write_report
     from camu.simulation.callbacks import ProgressBar
     from camu.simulation.directory import RunDirectory, run_in_directory
 
@@ -43,7 +45,7 @@ def run(
         config = RunDirectory(out).read_config()
     else:
         config = resolve(file, preset, settings, seed, scheme)
-    directory = RunDirectory(out or _default_directory(config, resume))
+    directory = RunDirectory(out or default_directory(config, resume))
     bar = ProgressBar(config.scheme.name)
     history = run_in_directory(config, directory, resume, [bar])
     if history.stopped == "interrupted":
@@ -53,6 +55,13 @@ def run(
             soft_wrap=True,
         )
         raise typer.Exit(130)
+    show_summary(directory, as_json)
+
+
+def show_summary(directory: RunDirectory, as_json: bool) -> None:
+    """How a run ended, in words or as JSON, with the page written beside it."""
+    from camu.report.writing import write_report
+
     summary = directory.read_summary()
     page = write_report([directory.path])
     if as_json:
@@ -67,7 +76,7 @@ def run(
     print(f"everything is in {directory.path}; look at {page}")
 
 
-def _default_directory(config: Config, resume: bool) -> Path:
+def default_directory(config: Config, resume: bool) -> Path:
     """A name that tells what was run; a number more where it is taken."""
     from camu.simulation.directory import RunDirectory
 

@@ -12,7 +12,7 @@ from camu.config import Config
 from camu.data import CATALOG, Federation
 from camu.learning.engine import Engine
 from camu.learning.models import build_model
-from camu.learning.weights import Weights
+from camu.learning.weights import Layout, Weights
 from camu.seeding import derive
 from camu.world import World
 
@@ -61,3 +61,8 @@ def make_engine(
         workers=config.run.workers,
         device=config.run.device,
     )
+
+
+def model_layout(config: Config) -> Layout:
+    """The names and shapes of the configured model's state."""
+    return Layout.of(_model(config, config.run.seed))

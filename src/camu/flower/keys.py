@@ -1,0 +1,204 @@
+"""A certificate authority, a server certificate and node keys, with file modes that keep secrets.
+
+Private keys are readable by their owner alone and never overwritten. Nodes prove who they are with
+an elliptic-curve key whose public half is registered at the SuperLink.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from camu.errors import CamuError, InputError
+
+CURVE = ec.SECP384R1()  # what Flower's node authentication expects
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 825
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class KeyDirectory:
+    """The files that `camu deploy keys` makes."""
+
+    path: Path
+
+    @property
+    def authority(self) -> Path:
+        """Certificate of the authority: every machine gets a copy."""
+        return self.path / "ca.crt"
+
+    @property
+    def authority_key(self) -> Path:
+        """Key of the authority: signs server certificates; keep it off the network."""
+        return self.path / "ca.key"
+
+    @property
+    def server(self) -> Path:
+        """Certificate of the SuperLink."""
+        return self.path / "server.crt"
+
+    @property
+    def server_key(self) -> Path:
+        """Key of the SuperLink."""
+        return self.path / "server.key"
+
+    def node_key(self, number: int) -> Path:
+        """Private key of a node: it goes to that node alone."""
+        return self.path / f"node-{number}.key"
+
+    def node_public_key(self, number: int) -> Path:
+        """Public key of a node: the SuperLink registers it."""
+        return self.path / f"node-{number}.pub"
+
+
+def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory:
+    """Make an authority, a server certificate for these names and addresses, and node keys."""
+    if nodes < 1:
+        raise InputError(f"--nodes {nodes}: at least one node needs a key")
+    names = _subject_names([*LOOPBACK, *(host for host in hosts if host not in LOOPBACK)])
+    keys = KeyDirectory(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if any(path.iterdir()):
+            raise InputError(f"{path}: is not empty; keys are never overwritten: give a new one")
+        path.chmod(0o700)
+        authority_key = ec.generate_private_key(CURVE)
+        authority = _authority(authority_key)
+        server_key = ec.generate_private_key(CURVE)
+        server = _server(server_key, names, authority, authority_key)
+        _write_secret(keys.authority_key, _pem(authority_key))
+        _write_public(keys.authority, authority.public_bytes(Encoding.PEM))
+        _write_secret(keys.server_key, _pem(server_key))
+        _write_public(keys.server, server.public_bytes(Encoding.PEM))
+        for number in range(nodes):
+            node = ec.generate_private_key(CURVE)
+            _write_secret(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
+            public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+            _write_public(keys.node_public_key(number), public + b"\n")
+    except OSError as error:
+        raise CamuError(f"{path}: keys cannot be written ({error.strerror or error})") from None
+    return keys
+
+
+def check_secret(path: Path) -> None:
+    """Refuse a private key that is missing, or that others than its owner can read."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); `camu deploy keys DIR` makes keys"
+        ) from None
+    if mode & 0o077:
+        raise InputError(
+            f"{path}: others than its owner can read it; set its mode with chmod 600 {path}"
+        )
+
+
+def _subject_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+            continue
+        except ValueError:
+            pass
+        if not host or not all(part and part.isascii() for part in host.split(".")):
+            raise InputError(f"--host {host}: is neither an IP address nor a host name")
+        names.append(x509.DNSName(host))
+    return names
+
+
+def _builder(name: str, days: int) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .serial_number(x509.random_serial_number())
+        # A little back, for machines whose clocks differ.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+    name = "camu deployment authority"
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return (
+        _builder(name, AUTHORITY_DAYS)
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .public_key(key.public_key())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(key_cert_sign=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(key, hashes.SHA384())
+    )
+
+
+def _server(
+    key: ec.EllipticCurvePrivateKey,
+    names: Sequence[x509.GeneralName],
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return (
+        _builder("camu deployment server", SERVER_DAYS)
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(key_cert_sign=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(identifier, critical=False)
+        .add_extension(issuer, critical=False)
+        .sign(authority_key, hashes.SHA384())
+    )
+
+
+def _usage(key_cert_sign: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not key_cert_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=key_cert_sign,
+        crl_sign=key_cert_sign,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8) -> bytes:
+    return key.private_bytes(Encoding.PEM, form, NoEncryption())
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    # Created with its final mode, so that there is no moment in which others could read it.
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(content)
+
+
+def _write_public(path: Path, content: bytes) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(content)
+    path.chmod(0o644)

@@ -1,0 +1,97 @@
+"""A node's own data: images and labels of its devices, from a directory or a function.
+
+A directory holds, for each device, `ID.safetensors`, or `ID-images.npy` and `ID-labels.npy`. A
+function is named as `module:function` and called with a device's id; it returns images and labels.
+Images are uint8 in the shape of the configured data set, labels whole numbers from 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from camu.data import DatasetSpec
+from camu.errors import InputError
+
+Bytes = npt.NDArray[np.uint8]
+Reader = Callable[[str], tuple[Any, Any]]
+
+
+def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[Bytes, Bytes]:
+    """Images and labels of one device (or of the test set), checked."""
+    images, labels = _reader(source)(name)
+    return _checked(np.asarray(images), np.asarray(labels), f"data of {name} from {source}", spec)
+
+
+def _reader(source: str) -> Reader:
+    module, colon, function = source.partition(":")
+    if colon and not Path(source).exists():
+        return _import_function(module, function, source)
+    folder = Path(source)
+    if not folder.is_dir():
+        raise InputError(
+            f"data = {source}: no such directory; give a directory or a function module:function"
+        )
+    return lambda name: _from_directory(folder, name)
+
+
+def _import_function(module: str, function: str, source: str) -> Reader:
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except Exception as error:  # whatever the user's module raises while it is imported
+        raise InputError(
+            f"data = {source}: module {module} cannot be imported ({type(error).__name__}: {error})"
+        ) from error
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
+    if not callable(found):
+        raise InputError(f"data = {source}: module {module} has no function {function}")
+    return found  # type: ignore[no-any-return]
+
+
+def _from_directory(folder: Path, name: str) -> tuple[Any, Any]:
+    if Path(name).name != name:
+        raise InputError(f"{name}: a device's id must be a plain file name to read its data")
+    whole = folder / f"{name}.safetensors"
+    try:
+        if whole.exists():
+            arrays = load_file(whole)
+            return arrays["images"], arrays["labels"]
+        return tuple(
+            np.load(folder / f"{name}-{part}.npy", allow_pickle=False)
+            for part in ("images", "labels")
+        )
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise InputError(
+            f"{folder}: the data of {name} cannot be read ({error}); write {whole.name} with the "
+            f"arrays images and labels, or {name}-images.npy and {name}-labels.npy"
+        ) from None
+
+
+def _checked(
+    images: npt.NDArray[Any], labels: npt.NDArray[Any], where: str, spec: DatasetSpec
+) -> tuple[Bytes, Bytes]:
+    if images.dtype != np.uint8 or images.shape[1:] != spec.image_shape or not len(images):
+        raise InputError(
+            f"{where}: images are {images.dtype} of shape {images.shape}; data.dataset = "
+            f"{spec.name} needs uint8 (n, {spec.image_shape[0]}, {spec.image_shape[1]}), n > 0"
+        )
+    whole = np.issubdtype(labels.dtype, np.integer)
+    if labels.shape != (len(images),) or not whole:
+        raise InputError(f"{where}: labels must be one whole number per image")
+    if labels.min() < 0 or labels.max() >= spec.classes:
+        raise InputError(f"{where}: labels must lie between 0 and {spec.classes - 1}")
+    return images, labels.astype(np.uint8)

@@ -1,0 +1,121 @@
+"""The Flower ServerApp: asks the nodes who they are, plans, and lets the one loop run on them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from camu.config import Config
+from camu.data import CATALOG, load
+from camu.errors import CamuError, InputError
+from camu.flower.fleet import device_ids, load_reports, reported_world, save_reports
+from camu.flower.mapping import assign
+from camu.flower.nodes import Nodes
+from camu.flower.own_data import read_own
+from camu.flower.post import Post
+from camu.flower.roster import Roster
+from camu.flower.settings import Settings
+from camu.learning.engine import Engine
+from camu.schemes import Scheme, make_scheme
+from camu.simulation.directory import RunDirectory, check_directory, keep_in_directory
+from camu.simulation.engines import Samples, make_engine
+from camu.simulation.history import History
+from camu.simulation.loop import Callback, Run, conduct
+from camu.world import World
+
+log = logging.getLogger("camu.flower")
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """One run, from the query to the summary, or on from its checkpoint."""
+    settings = Settings.from_run_config(context.run_config)
+    with _log_file(Path(settings.out) / "server.log"):
+        try:
+            serve(grid, settings)
+        except CamuError as error:
+            log.error("%s", error)
+            raise
+
+
+def serve(grid: Grid, settings: Settings) -> History:
+    """Run a deployment on the nodes of a grid and keep everything in its directory."""
+    config, directory = settings.config, RunDirectory(Path(settings.out))
+    check_directory(config, directory, settings.resume)
+    restarts = int(directory.exists())
+    post = Post(grid)
+    roster = Roster(post, CATALOG[config.data.dataset].classes, settings.deadline_seconds)
+    kept = directory.path / "nodes.json"
+    roster.reports = load_reports(kept, config) if restarts else {}
+    if roster.reports:
+        roster.wait_a_while(settings.deadline_seconds)
+    else:
+        roster.wait_for_all(device_ids(config), settings.wait_seconds, settings.nodes)
+        save_reports(kept, roster.reports)
+    world = reported_world(config, roster.reports, settings.measured)
+    scheme = make_scheme(config)
+    hosts = assign(roster.reports, scheme.plan(world), world.devices.ids, settings.granularity)
+    with _evaluator(config, settings.test_data) as engine:
+        nodes = Nodes(
+            post=post,
+            roster=roster,
+            hosts=hosts,
+            ids=world.devices.ids,
+            granularity=settings.granularity,
+            deadline_seconds=settings.deadline_seconds,
+            wait_seconds=settings.wait_seconds,
+            max_update_norm=config.training.max_update_norm,
+            engine=engine,
+        )
+        nodes.noticed["restarts"] = restarts
+
+        def play(
+            world: World, scheme: Scheme, callbacks: Sequence[Callback], before: Run | None
+        ) -> History:
+            return conduct(world, scheme, nodes, callbacks, before, nodes.noticed)
+
+        # A round on nodes is slow and a checkpoint is quick: none is lost.
+        return keep_in_directory(world, scheme, directory, play, checkpoint_every=1)
+
+
+def _evaluator(config: Config, test_data: str) -> Engine:
+    """An engine that knows the test samples and no training data."""
+    spec = CATALOG[config.data.dataset]
+    test: Samples
+    if test_data:
+        test = read_own(test_data, "test", spec)
+    else:
+        dataset = load(config.data.dataset, config.data.directory)
+        test = (dataset.test_images, dataset.test_labels)
+    few: Samples = (test[0][:8], list(test[1])[:8])
+    return make_engine(config, config.run.seed, few, [], test)
+
+
+@contextmanager
+def _log_file(path: Path) -> Iterator[None]:
+    """Keep what the server has to say beside the run: Flower drops a ServerApp's output."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); choose another --out"
+        ) from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("camu")
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+        handler.close()
