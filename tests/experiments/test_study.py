@@ -1,0 +1,160 @@
+"""The study: done work is not done again, a kill loses nothing, Ray gives the same numbers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from camu.experiments.catalogue import DATASETS, EXPERIMENTS, FULL, QUICK, Scale, cells_of
+from camu.experiments.execute import execute, result_directory, result_key, study_config
+from camu.experiments.reproduce import Study, run_study
+from camu.layers import replace
+
+TINY = Scale("tiny", 30, 2, 1, 2, (1000,))
+
+
+def tiny_config(seed: int, **changes: object) -> object:
+    base = {
+        "data.dataset": "digits",
+        "data.samples_per_device": 30,
+        "run.rounds": 2,
+        "run.eval_every": 1,
+        "run.workers": 1,
+        "run.seed": seed,
+        "scheme.name": "clustered",
+    }
+    return study_config({**base, **changes})
+
+
+def quiet(*_: object) -> None:
+    return None
+
+
+def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
+    study = Study(("aggregation",), ("digits",), TINY)
+    first = run_study(study, tmp_path, quiet)
+    assert first.runs_done == 4 + 15 * 2
+    rows = json.loads((tmp_path / "verdicts.json").read_text())
+    assert {row["claim"] for row in rows} >= {"A1", "A2", "A2b", "A1-trend", "A1@h=30"}
+    for row in rows:
+        assert set(row) >= {"claim", "dataset", "mean", "low", "high", "n", "verdict", "paper"}
+        assert row["n"] == 2
+        assert row["low"] <= row["mean"] <= row["high"]
+    sweep = json.loads((tmp_path / "sweep.json").read_text())["digits"]
+    assert str(sweep["chosen"]) in sweep["accuracy"]
+    assert sweep["accuracy"][str(sweep["chosen"])] == max(sweep["accuracy"].values())
+    again = run_study(study, tmp_path, quiet)
+    assert again.runs_done == 0
+    assert again.verdicts == first.verdicts
+
+
+def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
+    """The command is killed, the workers with it; a second call ends with the same numbers."""
+    configs = [tiny_config(seed, **{"run.rounds": 12}) for seed in range(4)]
+    execute(configs, tmp_path / "whole", quiet)
+    script = tmp_path / "study.py"
+    script.write_text(
+        "import sys; from pathlib import Path\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "from tests.experiments.test_study import tiny_config, quiet\n"
+        "from camu.experiments.execute import execute\n"
+        "if __name__ == '__main__':\n"
+        "    configs = [tiny_config(seed, **{'run.rounds': 12}) for seed in range(4)]\n"
+        "    execute(configs, Path(sys.argv[1]), quiet)\n"
+    )
+    out, home = tmp_path / "killed", str(Path(__file__).parents[2])
+    process = subprocess.Popen([sys.executable, str(script), str(out), home])
+    for _ in range(1200):
+        if list(out.glob("*/rounds.jsonl")):
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for _ in range(100):  # the workers notice within a second or two
+        alive = subprocess.run(["pgrep", "-f", str(script)], capture_output=True, text=True).stdout
+        children = subprocess.run(
+            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True
+        ).stdout
+        if not alive and not children:
+            break
+        time.sleep(0.1)
+    time.sleep(2)
+    execute(configs, out, quiet)
+    for config in configs:
+        one, other = (result_directory(tmp_path / name, config) for name in ("whole", "killed"))
+        assert one.read_summary()["weights_sha256"] == other.read_summary()["weights_sha256"]
+
+
+def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    configs = [tiny_config(seed) for seed in range(2)]
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from camu.experiments.execute import execute, study_config\n"
+        "import json\n"
+        "configs = [study_config(c) for c in json.loads(sys.argv[2])]\n"
+        "print(execute(configs, Path(sys.argv[1]), lambda *_: None, engine='ray'))\n"
+    )
+    base = {
+        "data.dataset": "digits", "data.samples_per_device": 30, "run.rounds": 2,
+        "run.eval_every": 1, "run.workers": 1, "scheme.name": "clustered",
+    }  # fmt: skip
+    changes = json.dumps([{**base, "run.seed": seed} for seed in range(2)])
+    # In a process of its own: Ray leaves threads and warnings behind that are not ours to judge.
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "ray"), changes],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip().endswith("2")
+    execute(configs, tmp_path / "local", quiet)
+    for config in configs:
+        one, other = (result_directory(tmp_path / name, config) for name in ("local", "ray"))
+        mine, theirs = one.read_summary(), other.read_summary()
+        assert {**mine, "wall_seconds": 0} == {**theirs, "wall_seconds": 0}
+        assert one.rounds.read_text() == other.rounds.read_text()
+
+
+def test_key_tells_what_decides_a_result() -> None:
+    config = tiny_config(0)
+    assert result_key(config) == result_key(replace(config, {"run.workers": 2}))
+    assert result_key(config) != result_key(tiny_config(1))
+    assert result_key(config) != result_key(replace(config, {"run.rounds": 3}))
+    assert result_key(config) != result_key(replace(config, {"scheme.w_min": 0.1}))
+
+
+@pytest.mark.parametrize("scale", [QUICK, FULL])
+def test_cells_share_everything_but_the_scheme(scale: Scale) -> None:
+    """All schemes of one data set, h and channel differ in nothing that draws the world."""
+    for dataset in DATASETS:
+        for experiment in EXPERIMENTS:
+            cells = cells_of(experiment, dataset, scale)
+            assert len({cell.name for cell in cells}) == len(cells)
+            if experiment not in ("aggregation", "updates", "resources"):
+                continue
+            worlds: dict[tuple[object, object], set[str]] = {}
+            for cell in cells:
+                config = study_config(cell.changes(scale, 0.3, 0))
+                key = (config.data.noniid_devices, config.radio.noise)
+                drawn = (config.data, config.fleet, config.radio, config.training, config.run)
+                worlds.setdefault(key, set()).add(repr(drawn))
+            assert all(len(found) == 1 for found in worlds.values())
+
+
+def test_thresholds_follow_the_data() -> None:
+    assert Scale("x", 2000, 1, 1, 1, ()).threshold(1e4) == 1e4
+    assert QUICK.threshold(1e4) == 3000
+
+
+def test_wrong_data_set_is_refused(camu) -> None:
+    done = camu("reproduce", "updates", "--dataset", "digits", "--quick")
+    assert done.code == 2
+    assert "mnist or fashion-mnist" in done.err
