@@ -15,7 +15,9 @@ def test_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"\d+\.\d% for \d+\.\d\d J\n", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
+)
 def test_links_lead_to_files(page: str) -> None:
     folder = ROOT if page == "README.md" else ROOT / "docs"
     text = (folder / page).read_text()

@@ -7,6 +7,7 @@ earlier makes the same loop asynchronous. Everything optional is a callback.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -354,7 +355,8 @@ class _Loop:
         record = Record(
             round=run.round,
             accuracy=accuracy,
-            loss=loss,
+            # A model that has blown up has no loss; nan is not JSON.
+            loss=loss if loss is not None and math.isfinite(loss) else None,
             virtual_seconds=run.clock.now_seconds,
             joules={"compute": run.compute_joules, "transmit": run.transmit_joules},
             units=used,
