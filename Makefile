@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/.base
 	$(BIN)/camu demo
 
-test: check
+test: check .venv/.browser
 	$(BIN)/python -m pytest -q
 
 check: .venv/.dev
@@ -36,4 +36,8 @@ clean:
 
 .venv/.dev: .venv/.base
 	$(PIP) -e '.[dev,tracking]'
+	@touch $@
+
+.venv/.browser: .venv/.dev scripts/install-browser
+	scripts/install-browser
 	@touch $@
