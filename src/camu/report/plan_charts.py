@@ -183,7 +183,10 @@ def contributions() -> Any:
             ],
         )
     )
-    line = rows("threshold").encode(x=alt.X("threshold:Q", scale=scale))
+    line = rows("threshold").encode(
+        x=alt.X("threshold:Q", scale=scale),
+        opacity=alt.when("datum.seen").then(alt.value(1)).otherwise(alt.value(0)),
+    )
     rule = line.mark_rule(color=PALETTE[5], strokeWidth=2, strokeDash=[5, 3]).encode(
         tooltip=[alt.Tooltip("threshold:Q", format=",.4~g")]
     )

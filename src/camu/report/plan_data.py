@@ -224,6 +224,16 @@ def threshold_of(config: Config, plan: PlanDict) -> float | None:
     return float(contribution(np.asarray(limit)))
 
 
+def threshold_rows(config: Config, plan: PlanDict) -> Rows:
+    """The threshold; where there is none, a mark at a contribution, not to be seen.
+
+    A scale over no rows at all would have no extent.
+    """
+    found = threshold_of(config, plan)
+    value = plan["units"][0]["contribution"] if found is None else found
+    return [{"threshold": short(value), "seen": found is not None}]
+
+
 def ppo_rows(document: dict[str, Any]) -> Rows:
     """PPO's best objective so far, in % above the certified lower bound."""
     bound = document["lower_bound"]

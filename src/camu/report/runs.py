@@ -50,7 +50,14 @@ class Run:
     def ppo(self) -> dict[str, Any] | None:
         """How PPO learned, where the run kept it: learning_curve and lower_bound."""
         path = self.path / "ppo.json"
-        return _read_json(path) if path.exists() else None
+        if not path.exists():
+            return None
+        document = _read_json(path)
+        if not (
+            isinstance(document, dict) and {"learning_curve", "lower_bound"} <= document.keys()
+        ):
+            raise InputError(f"{path}: expected an object with learning_curve and lower_bound")
+        return document
 
 
 @dataclass(frozen=True)

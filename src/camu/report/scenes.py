@@ -60,10 +60,9 @@ def _plan_view(run: Run, matrices: dict[str, Rows]) -> PlanView:
     links = plan_data.links_of(config, plan)
     if key not in matrices:
         matrices[key] = [] if links is None else plan_data.snr_rows(plan, links)
-    threshold = plan_data.threshold_of(config, plan)
     tables: dict[str, Rows] = {
         **plan_data.plan_rows(plan, config.fleet.base_station, links),
-        "threshold": [] if threshold is None else [{"threshold": plan_data.short(threshold)}],
+        "threshold": plan_data.threshold_rows(config, plan),
         "snr": matrices[key],
         "ppo": [] if run.ppo is None else plan_data.ppo_rows(run.ppo),
     }

@@ -1,0 +1,130 @@
+"""The page in a browser: offline, without errors, in light and dark, on a desk and on a phone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PATIENCE = 120_000  # milliseconds; a busy machine draws slowly
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not os.access(CHROMIUM, os.X_OK),
+        reason=f"{CHROMIUM} is absent; scripts/install-browser installs it",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=ARGUMENTS, timeout=PATIENCE
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(study: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    from camu.report.writing import write_report
+
+    return write_report([study], tmp_path_factory.mktemp("page") / "report.html").as_uri()
+
+
+class Visit:
+    """An open page, with everything it said and asked for."""
+
+    def __init__(self, browser: Any, address: str, width: int, theme: str) -> None:
+        size = {"width": width, "height": 900}
+        self.context = browser.new_context(offline=True, viewport=size, color_scheme=theme)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(address)
+        self.page.wait_for_selector("html[data-state=ready]")
+
+    def ready(self, chart: str) -> Any:
+        self.page.wait_for_selector(f"#chart-{chart}[data-state=ready]")
+        return self.page.locator(f"#chart-{chart}")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_works(browser: Any, address: str, width: int, theme: str) -> None:
+    visit = Visit(browser, address, width, theme)
+    page = visit.page
+    try:
+        assert page.locator("html").get_attribute("data-theme") == theme
+        _switch_axis(visit)
+        _switch_scheme(visit)
+        _hover_device(visit)
+        _toggle_theme(visit, "dark" if theme == "light" else "light")
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+        for chart in page.locator(".chart svg").all():
+            box = chart.bounding_box()
+            assert box is None or box["x"] + box["width"] <= width
+        assert visit.said == []
+        assert visit.asked == [address]
+    finally:
+        visit.context.close()
+
+
+def _switch_axis(visit: Visit) -> None:
+    words = {"rounds": "rounds", "joules": "joules, all devices", "seconds": "virtual seconds"}
+    for axis, title in words.items():
+        visit.page.select_option("#axis", axis)
+        chart = visit.ready("accuracy")
+        chart.locator(f"svg text:has-text('{title}')").first.wait_for()
+    assert "virtual time" in visit.page.locator("#accuracy-title").inner_text()
+
+
+def _switch_scheme(visit: Visit) -> None:
+    page = visit.page
+    assert page.locator("#scheme").input_value() == "camu"
+    assert page.locator("#chart-ppo svg").is_visible()
+    before = page.locator("#plan-text").inner_text()
+    page.select_option("#scheme", "fedavg")
+    page.wait_for_function("document.querySelector('#chart-ppo').closest('.card').hidden")
+    after = page.locator("#plan-text").inner_text()
+    assert before != after
+    assert after.startswith("20 clusters of 20 devices")
+
+
+def _hover_device(visit: Visit) -> None:
+    visit.page.select_option("#scheme", "camu")
+    chart = visit.ready("map")
+    chart.scroll_into_view_if_needed()
+    chart.locator("path[aria-label*='device: 19;']").hover()
+    tip = visit.page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    text = tip.inner_text()
+    for words in ("device", "19", "cluster", "Region II", "samples", "main labels", "SNR to base"):
+        assert words in text, text
+    visit.page.mouse.move(0, 0)
+
+
+def _toggle_theme(visit: Visit, other: str) -> None:
+    page = visit.page
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(ground)
+    page.click("#theme")
+    page.wait_for_selector(f"html[data-theme={other}]")
+    visit.ready("map")
+    assert page.evaluate(ground) != before

@@ -1,0 +1,222 @@
+"""`camu report`: what the page holds, that it needs nothing else, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from camu.layers import load_config
+from camu.world import build_world
+
+Camu = Callable[..., Any]
+Anything = Callable[..., Any]
+SECTIONS = ("What was run", "Verdicts on the claims", "What it reaches", "Inside a scheme")
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would load and how many scripts there are."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.scripts = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+@pytest.fixture(scope="module")
+def page(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from camu.report.writing import write_report
+
+    return write_report([study], tmp_path_factory.mktemp("page") / "report.html")
+
+
+def test_sections_and_charts_are_there(page: Path, page_data: Anything) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert all(section in text for section in SECTIONS)
+    assert page.stat().st_size < 3_000_000
+    document = page_data(page)
+    (scene,) = document["scenes"]
+    assert scene["schemes"] == ["fedavg", "petrel", "camu"]
+    tables = scene["plans"]["camu"]["tables"]
+    for name in ("devices", "links", "labels", "units", "timeline", "threshold", "ppo"):
+        assert tables[name]["rows"] > 0, name
+    assert document["matrices"][scene["plans"]["camu"]["matrix"]]["rows"] == 20 * 20
+    # A scheme has the same colour everywhere, and no two share one here.
+    assert len({colour for colour, _ in document["looks"].values()}) == 3
+
+
+def test_nothing_is_loaded_and_no_text_breaks_out(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    tags = Tags(text)
+    assert tags.addresses == ["data:,"]
+    assert tags.scripts == 3  # data, library, our own; the verdict's text adds none
+    assert "alert(1)" in text
+    assert "default-src 'none'" in text
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_numbers_are_those_of_the_runs(page: Path, page_data: Anything, column: Anything) -> None:
+    finals = [0.1 + 6 * (0.1 + 0.01 * seed) for seed in range(3)]
+    low, high = stats.t.interval(0.95, 2, np.mean(finals), stats.sem(finals))
+    text = page.read_text(encoding="utf-8")
+    assert f"{100 * np.mean(finals):.1f} ± {50 * (high - low):.1f}" in text
+    scene = page_data(page)["scenes"][0]
+    for axis in ("rounds", "joules", "seconds"):
+        curve = scene["curves"][axis]
+        last = np.flatnonzero(column(curve, "scheme") == "fedavg")[-1]
+        assert column(curve, "n")[last] == 3
+        if axis == "rounds":
+            assert column(curve, "x")[last] == 6
+            assert column(curve, "mean")[last] == pytest.approx(np.mean(finals), rel=1e-4)
+            assert column(curve, "low")[last] == pytest.approx(low, rel=1e-4)
+            assert column(curve, "high")[last] == pytest.approx(high, rel=1e-4)
+
+
+def test_devices_and_matrix_tell_the_worlds_snr(
+    page: Path, page_data: Anything, column: Anything
+) -> None:
+    world = build_world(load_config(preset="demo"))
+    gamma = 10 * np.log10(world.links.gamma())
+    document = page_data(page)
+    plan = document["scenes"][0]["plans"]["camu"]
+    devices = plan["tables"]["devices"]
+    order = column(devices, "device").astype(int)
+    assert sorted(order) == list(range(20))
+    assert column(devices, "snr") == pytest.approx(np.diag(gamma)[order], abs=0.06)
+    matrix = column(document["matrices"][plan["matrix"]], "snr").reshape(20, 20)
+    assert matrix == pytest.approx(gamma, abs=0.06)
+
+
+def test_verdicts_have_word_and_symbol(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for words in ("✓ reproduced", "✗ contradicted", "○ open", "+1.23 points", "+0.40 … +2.06"):
+        assert words in text, words
+
+
+def test_one_run_lies_in_its_own_directory(
+    camu: Camu, make_run: Anything, page_data: Anything, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", "petrel")
+    done = camu("report", run)
+    assert done.code == 0, done.err
+    assert str(run / "report.html") in done.out
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert "Verdicts" not in text
+    assert "1 run: 1 scheme in 1 setting." in text
+    scene = page_data(run / "report.html")["scenes"][0]
+    assert scene["curves"]["rounds"]["columns"]["low"] is None  # one seed has no interval
+    assert scene["plans"]["petrel"]["tables"]["threshold"]["columns"]["seen"] is False
+
+
+def test_an_unfinished_run_is_shown_as_far_as_it_got(
+    camu: Camu, make_run: Anything, tmp_path: Path
+) -> None:
+    make_run(tmp_path / "all" / "done", seed=0)
+    cut = make_run(tmp_path / "all" / "cut", seed=1, finished=False)
+    with (cut / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 7, "accur')
+    make_run(tmp_path / "all" / "begun", seed=2, finished=False)
+    (tmp_path / "all" / "begun" / "plan.json").unlink()
+    done = camu("report", tmp_path / "all", "--out", tmp_path / "page.html")
+    assert done.code == 0, done.err
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "1 of 2 finished" in text
+    assert "Passed over, without a round so far: 1." in text
+    done = camu("report", cut)
+    assert done.code == 0, done.err
+    assert "0 of 1 finished" in (cut / "report.html").read_text(encoding="utf-8")
+
+
+def test_what_was_varied_becomes_a_label(
+    camu: Camu, make_run: Anything, page_data: Anything, tmp_path: Path
+) -> None:
+    for h in (8, 20):
+        varied = (f"data.noniid_devices={h}", "scheme.threshold=300")
+        make_run(tmp_path / f"{h}" / "fedavg", "fedavg", settings=varied)
+        make_run(tmp_path / f"{h}" / "camu", "camu", settings=varied)
+    more = ("data.noniid_devices=8", "scheme.threshold=600")
+    make_run(tmp_path / "8" / "camu-600", "camu", settings=more)
+    make_run(tmp_path / "copy", "camu", rounds=6, settings=more)  # no second sample
+    done = camu("report", tmp_path)
+    assert done.code == 0, done.err
+    scenes = page_data(tmp_path / "report.html")["scenes"]
+    assert [scene["setting"] for scene in scenes] == ["noniid_devices=8", "noniid_devices=20"]
+    assert scenes[0]["schemes"] == ["fedavg", "camu threshold=300", "camu threshold=600"]
+    assert scenes[1]["schemes"] == ["fedavg", "camu"]
+    assert "5 runs" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_no_data_set_is_needed_and_lost_links_are_said(
+    camu: Camu, make_run: Anything, page_data: Anything, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    run = make_run(tmp_path / "run")
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace('"digits"', '"mnist"'))
+    assert camu("report", run).code == 0
+    assert page_data(run / "report.html")["matrices"]["0"]["rows"] == 400
+    config.write_text(config.read_text().replace("x = [10.0", "x = [11.0"))
+    assert camu("report", run).code == 0
+    document = page_data(run / "report.html")
+    assert document["matrices"]["0"]["rows"] == 0
+    plan = document["scenes"][0]["plans"]["camu"]
+    assert "SNR is left out" in plan["text"]
+    assert plan["tables"]["devices"]["rows"] == 20
+
+
+@pytest.mark.parametrize(
+    ("spoil", "named", "expected"),
+    [
+        (lambda run: run.rename(run.with_name("gone")), "", "does not exist"),
+        (lambda run: [file.unlink() for file in run.iterdir()], "", "plan.json"),
+        (lambda run: (run / "plan.json").unlink(), "", "no plan.json"),
+        (lambda run: (run / "plan.json").write_text("{"), "plan.json", "not JSON"),
+        (lambda run: (run / "plan.json").write_text("[]"), "plan.json", "devices and units"),
+        (lambda run: (run / "rounds.jsonl").write_text("x"), "rounds.jsonl", "JSON per round"),
+        (lambda run: (run / "config.toml").write_text("="), "config.toml", "not valid TOML"),
+        (lambda run: (run / "verdicts.json").write_text("{}"), "verdicts.json", "claim"),
+        (lambda run: (run / "ppo.json").write_text("[]"), "ppo.json", "learning_curve"),
+    ],
+)
+def test_a_broken_directory_is_named(
+    camu: Camu, make_run: Anything, tmp_path: Path, spoil: Anything, named: str, expected: str
+) -> None:
+    run = make_run(tmp_path / "run")
+    spoil(run)
+    done = camu("report", run)
+    assert done.code == 2, done.err
+    assert str(run / named if named else run) in done.err
+    assert expected in done.err
+
+
+def test_figures_for_papers(camu: Camu, study: Path, tmp_path: Path) -> None:
+    done = camu("report", study / "camu" / "seed-0", "--out", tmp_path / "page.html",
+                "--figures", tmp_path / "figures")  # fmt: skip
+    assert done.code == 0, done.err
+    written = {str(path.relative_to(tmp_path / "figures")) for path in tmp_path.rglob("*.svg")}
+    names = {f"digits/accuracy-{axis}" for axis in ("rounds", "joules", "seconds")}
+    names |= {"digits/energy"} | {
+        f"digits/camu/{name}"
+        for name in ("map", "timeline", "contribution", "labels", "snr", "ppo")
+    }
+    assert written == {f"{name}.svg" for name in names}
+    for name in names:
+        picture = (tmp_path / "figures" / f"{name}.svg").read_text()
+        assert picture.startswith("<svg")
+        assert len(re.findall("<path", picture)) > 5, name
+        print_file = (tmp_path / "figures" / f"{name}.pdf").read_bytes()
+        assert print_file.startswith(b"%PDF")
+        assert len(print_file) > 5000
