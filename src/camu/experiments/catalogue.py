@@ -121,16 +121,13 @@ def resources_cells(dataset: str, scale: Scale) -> list[Cell]:
 # looking at what it does to one scheme against another.
 VARIATIONS: dict[str, dict[str, Any]] = {
     "as is": {},
-    "local update: an epoch": {"training__local_update": "epoch"},
+    # A third of the rounds: an epoch is five steps.
+    "local update is an epoch": {"training__local_update": "epoch", "run__rounds": 10},
     "one label per device": {"data__labels_per_device": 1},
-    "w_min 0.1": {"scheme__w_min": 0.1},
-    "w_min 2": {"scheme__w_min": 2.0},
     "a third of the learning rate": {"training__learning_rate": 0.1},
-    "distance: total variation": {"scheme__distance": "tv", "scheme__w_min": 0.1},
-    "data similarity: label distribution": {"clustering__data": "pmf"},
-    "data similarity: as printed": {"clustering__data": "literal"},
-    "link similarity: uplink": {"clustering__communication": "uplink"},
-    "error-free uplink": {"radio__uplink": "digital"},
+    "w_min 0.1": {"scheme__w_min": 0.1},
+    "label distributions as data similarity": {"clustering__data": "pmf"},
+    "printed data similarity": {"clustering__data": "literal"},
 }
 
 
