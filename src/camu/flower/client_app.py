@@ -8,7 +8,7 @@ from flwr.clientapp import ClientApp
 from camu.flower.messages import read_task, write_report, write_result
 from camu.flower.settings import Settings
 from camu.flower.site import Site
-from camu.simulation.engines import model_layout
+from camu.learning.building import model_layout
 
 app = ClientApp()
 

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0
 LOOK_SECONDS = 0.3
+RESTART_SECONDS = 5.0
 STATE_SECONDS = 3.0
 SUPERLINK = "superlink"
 
@@ -140,6 +141,7 @@ def _carry_out(local: Local, bundle: bytes, display: Display) -> None:
 def _follow(local: Local, control: Control, run: int, display: Display) -> None:
     """Show the run until it has ended; nodes that die are started again, as systemd would."""
     asked = time.monotonic()
+    again: dict[str, float] = {}  # when nodes that died are started again
     while True:
         time.sleep(LOOK_SECONDS)
         display.update()
@@ -150,8 +152,12 @@ def _follow(local: Local, control: Control, run: int, display: Display) -> None:
                     f"the SuperLink has ended (code {code}); go on with: camu deploy local "
                     f"--resume --nodes {local.settings.nodes} --out {local.settings.out}"
                 )
-            display.warn(f"{name} has ended (code {code}) and is started again")
-            local.start_node(int(name.removeprefix("node-")))
+            if name not in again:
+                display.warn(f"{name} has ended (code {code}) and will be started again")
+                again[name] = time.monotonic() + RESTART_SECONDS
+            elif time.monotonic() > again[name]:
+                del again[name]
+                local.start_node(int(name.removeprefix("node-")))
         if time.monotonic() - asked < STATE_SECONDS:
             continue
         asked = time.monotonic()

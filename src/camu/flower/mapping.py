@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from camu.errors import CamuError, InputError
 from camu.flower.reports import Report
+from camu.flower.settings import Granularity
 from camu.schemes import Plan
-
-Granularity = Literal["leader", "device"]
 
 
 def assign(

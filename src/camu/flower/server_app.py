@@ -20,10 +20,10 @@ from camu.flower.own_data import read_own
 from camu.flower.post import Post
 from camu.flower.roster import Roster
 from camu.flower.settings import Settings
+from camu.learning.building import Samples, make_engine
 from camu.learning.engine import Engine
 from camu.schemes import Scheme, make_scheme
 from camu.simulation.directory import RunDirectory, check_directory, keep_in_directory
-from camu.simulation.engines import Samples, make_engine
 from camu.simulation.history import History
 from camu.simulation.loop import Callback, Run, conduct
 from camu.world import World

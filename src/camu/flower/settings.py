@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.flower.mapping import Granularity
+
+Granularity = Literal["leader", "device"]
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,3 @@ class Settings:
                 "same version of camu as the nodes have"
             ) from None
         return cls(config=config, **known)
-
-
-def plain(settings: Settings) -> dict[str, Any]:
-    """The settings without the configuration, to be shown."""
-    return {key: value for key, value in asdict(settings).items() if key != "config"}

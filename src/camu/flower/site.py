@@ -16,9 +16,9 @@ from camu.errors import InputError
 from camu.flower.messages import Task
 from camu.flower.own_data import read_own
 from camu.flower.reports import DeviceReport, Report
+from camu.learning.building import Samples, make_engine
 from camu.learning.engine import Engine, Job
 from camu.learning.weights import Weights
-from camu.simulation.engines import Samples, make_engine
 
 
 @dataclass(frozen=True)

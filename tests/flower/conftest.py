@@ -1,0 +1,63 @@
+"""What the tests of the deployment share: a small configuration, and a grid without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from camu.config import Config
+from camu.layers import load_config, replace
+
+
+@pytest.fixture
+def settle() -> Callable[..., Config]:
+    """The demo on two rounds; keys with __ for dots."""
+
+    def make(**changes: Any) -> Config:
+        base = {"run.rounds": 2, "run.eval_every": 1, "run.workers": 1}
+        dotted = {key.replace("__", "."): value for key, value in changes.items()}
+        return replace(load_config(preset="demo"), {**base, **dotted})
+
+    return make
+
+
+class FakeGrid:
+    """Flower's grid with nodes in this process.
+
+    `answer(node, message)` gives the content of the reply, an Error, or None for silence; what it
+    gives as `later` comes with the next pull after the message was given up.
+    """
+
+    def __init__(self, nodes: Iterable[int], answer: Callable[[int, Any], Any]) -> None:
+        self.nodes, self.answer = set(nodes), answer
+        self.replies: dict[str, Any] = {}
+        self.count = 0
+
+    def get_node_ids(self) -> list[int]:
+        return sorted(self.nodes)
+
+    def push_messages(self, messages: Iterable[Any]) -> list[str]:
+        from flwr.app import Message
+
+        numbers = []
+        for message in messages:
+            self.count += 1
+            number = f"message-{self.count}"
+            message.metadata.__dict__["_message_id"] = number
+            numbers.append(number)
+            content = self.answer(message.metadata.dst_node_id, message)
+            if content is not None:
+                self.replies[number] = Message(content, reply_to=message)
+        return numbers
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
+        there = [number for number in message_ids if number in self.replies]
+        # Answers come in any order; the reverse is one that nobody would expect.
+        return [self.replies.pop(number) for number in reversed(there)]
+
+
+@pytest.fixture
+def fake_grid() -> type[FakeGrid]:
+    return FakeGrid

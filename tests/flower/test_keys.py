@@ -1,0 +1,138 @@
+"""Keys: right modes, a chain that verifies, nothing overwritten."""
+
+from __future__ import annotations
+
+import ipaddress
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    load_pem_private_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+
+from camu.errors import InputError
+from camu.flower.commands import (
+    NodeKeys,
+    ServerKeys,
+    node_config,
+    superlink_command,
+    supernode_command,
+)
+from camu.flower.keys import KeyDirectory, check_secret, make_keys
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> KeyDirectory:
+    folder = tmp_path_factory.mktemp("keys") / "new"
+    return make_keys(folder, nodes=2, hosts=["superlink.example", "192.0.2.7"])
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_secrets_are_for_their_owner_alone(made: KeyDirectory) -> None:
+    assert mode(made.path) == 0o700
+    for path in made.path.iterdir():
+        assert mode(path) == (0o600 if path.suffix == ".key" else 0o644), path
+
+
+def test_the_server_certificate_is_signed_by_the_authority_for_its_names(
+    made: KeyDirectory,
+) -> None:
+    authority = x509.load_pem_x509_certificate(made.authority.read_bytes())
+    server = x509.load_pem_x509_certificate(made.server.read_bytes())
+    server.verify_directly_issued_by(authority)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost", "superlink.example"]
+    assert ipaddress.ip_address("192.0.2.7") in names.get_values_for_type(x509.IPAddress)
+    key = load_pem_private_key(made.server_key.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    assert key.public_key() == server.public_key()
+
+
+def test_node_keys_belong_together_and_differ(made: KeyDirectory) -> None:
+    publics = []
+    for number in range(2):
+        private = load_ssh_private_key(made.node_key(number).read_bytes(), None)
+        public = load_ssh_public_key(made.node_public_key(number).read_bytes())
+        assert isinstance(private, ec.EllipticCurvePrivateKey)
+        assert private.public_key() == public
+        publics.append(made.node_public_key(number).read_text())
+    assert publics[0] != publics[1]
+
+
+def test_keys_are_never_overwritten(made: KeyDirectory) -> None:
+    before = made.authority.read_bytes()
+    with pytest.raises(InputError, match="never overwritten"):
+        make_keys(made.path, 1)
+    assert made.authority.read_bytes() == before
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    key = tmp_path / "node.key"
+    key.write_text("secret")
+    key.chmod(0o640)
+    with pytest.raises(InputError, match="chmod 600"):
+        check_secret(key)
+    with pytest.raises(InputError, match="cannot be read"):
+        check_secret(tmp_path / "none.key")
+
+
+def test_commands_are_secure_unless_told_otherwise(made: KeyDirectory) -> None:
+    server = superlink_command(
+        "0.0.0.0", 8000, ServerKeys(made.authority, made.server, made.server_key)
+    )
+    assert "--enable-supernode-auth" in server
+    assert "--ssl-keyfile" in server
+    assert "--insecure" not in server
+    node = supernode_command(
+        "host:8000", 9094, NodeKeys(made.authority, made.node_key(0)), {"partition-id": 0}
+    )
+    assert "--auth-supernode-private-key" in node
+    assert "--insecure" not in node
+    assert "--insecure" in superlink_command("127.0.0.1", 8000, None)
+    assert "--insecure" in supernode_command("host:8000", 9094, None, {})
+
+
+def test_node_configuration_is_quoted_or_refused() -> None:
+    assert node_config({"data": "/a b", "partition-id": 1}) == 'data="/a b" partition-id=1'
+    with pytest.raises(InputError, match="quotes"):
+        node_config({"data": 'x" other="y'})
+
+
+def test_the_command_tells_what_each_file_is_for(camu: Callable[..., Any], tmp_path: Path) -> None:
+    outcome = camu("deploy", "keys", tmp_path / "k", "--nodes", 2, "--host", "a.example")
+    assert outcome.code == 0, outcome.err
+    assert "keep it off the network" in outcome.out
+    assert mode(tmp_path / "k" / "node-1.key") == 0o600
+    assert camu("deploy", "keys", tmp_path / "k").code == 2
+    assert camu("deploy", "keys", tmp_path / "l", "--host", "not a..name").code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("superlink",),
+        ("node", "--superlink", "h:1", "--partition", "0/2"),
+        ("node", "--superlink", "h:1", "--partition", "2/2", "--insecure"),
+        ("node", "--superlink", "h:1", "--insecure"),
+        ("register", "key.pub"),
+        ("run", "--out", "somewhere"),
+        ("local", "--granularity", "neither"),
+    ],
+)
+def test_what_is_missing_is_named(camu: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    outcome = camu("deploy", *arguments)
+    assert outcome.code == 2
+    assert "--" in outcome.err

@@ -1,0 +1,93 @@
+"""A node's own data: from files or a function, checked with one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+from camu.data import CATALOG
+from camu.errors import InputError
+from camu.flower.own_data import read_own
+from camu.flower.site import Site
+from camu.layers import load_config
+
+SPEC = CATALOG["digits"]
+IMAGES = np.arange(3 * 64, dtype=np.uint8).reshape(3, 8, 8)
+LABELS = np.array([0, 9, 4])
+
+
+def write(folder: Path, images: Any = IMAGES, labels: Any = LABELS) -> None:
+    np.save(folder / "a-images.npy", images)
+    np.save(folder / "a-labels.npy", labels)
+
+
+def test_a_directory_is_read(tmp_path: Path) -> None:
+    write(tmp_path)
+    images, labels = read_own(str(tmp_path), "a", SPEC)
+    assert np.array_equal(images, IMAGES)
+    assert labels.tolist() == LABELS.tolist()
+
+
+def test_a_function_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_own_data.py").write_text(
+        "import numpy as np\n"
+        "def of(device):\n"
+        "    return np.full((2, 8, 8), len(device), np.uint8), [1, 2]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    images, labels = read_own("my_own_data:of", "abc", SPEC)
+    assert images[0, 0, 0] == 3
+    assert labels.tolist() == [1, 2]
+    for source in ("my_own_data:other", "no_such_module:of", "nowhere"):
+        with pytest.raises(InputError, match="data = "):
+            read_own(source, "abc", SPEC)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels"),
+    [
+        (IMAGES.astype(float), LABELS),
+        (IMAGES[:, :7], LABELS),
+        (IMAGES[:0], LABELS[:0]),
+        (IMAGES, LABELS[:2]),
+        (IMAGES, LABELS / 2),
+        (IMAGES, LABELS + 1),
+        (IMAGES, -LABELS),
+        (IMAGES, np.array([{}, {}, {}])),
+    ],
+)
+def test_wrong_data_is_refused(tmp_path: Path, images: Any, labels: Any) -> None:
+    write(tmp_path, images, labels)
+    with pytest.raises(InputError):
+        read_own(str(tmp_path), "a", SPEC)
+
+
+def test_an_id_is_no_way_out_of_the_directory(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    write(tmp_path)
+    with pytest.raises(InputError, match="plain file name"):
+        read_own(str(inside), "../a", SPEC)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_own(str(inside), "a", SPEC)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {},
+        {"partition-id": 2, "num-partitions": 2},
+        {"data": "x"},
+        {"data": "x", "devices": "a,a"},
+        {"data": "x", "devices": "a,b", "snr-db": "1,2,3"},
+        {"data": "x", "devices": "a,b", "snr-db": "loud"},
+    ],
+)
+def test_a_wrong_node_configuration_is_refused(node: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="node config"):
+        Site.of(load_config(preset="demo"), node)

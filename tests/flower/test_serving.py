@@ -1,0 +1,334 @@
+"""The server's part over a grid without a network: the simulation's weights, and every fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
+from safetensors.numpy import load_file, save_file
+
+from camu.config import Config
+from camu.data import load
+from camu.errors import CamuError, InputError
+from camu.flower import post
+from camu.flower.fleet import reported_world
+from camu.flower.mapping import assign, check_complete
+from camu.flower.messages import read_head, read_task, write_report, write_result
+from camu.flower.reports import DeviceReport, Report
+from camu.flower.server_app import serve
+from camu.flower.settings import Settings
+from camu.flower.site import Site
+from camu.learning.building import model_layout
+from camu.schemes import make_scheme
+from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.world import build_world
+
+Settle = Callable[..., Config]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(post, "POLL_SECONDS", 0.001)
+
+
+def honest(site: Site, message: Any) -> RecordDict:
+    """What a node without faults answers."""
+    if message.metadata.message_type == "query":
+        return write_report(site.report().to_dict())
+    task, states = read_task(message.content, model_layout(site.config))
+    return write_result(task, site.train(task, states))
+
+
+def partition_nodes(config: Config, count: int) -> dict[int, Site]:
+    """Nodes of a trial under Flower's kind of ids."""
+    return {
+        10_000 - 7 * number: Site.of(config, {"partition-id": number, "num-partitions": count})
+        for number in range(count)
+    }
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    return load_file(RunDirectory(folder).checkpoint)
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    for name, array in weights(one).items():
+        np.testing.assert_allclose(array, weights(other)[name], rtol=0, atol=1e-6)
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+def planned_units(folder: Path) -> int:
+    return len(json.loads((folder / "plan.json").read_text())["units"])
+
+
+def test_leaders_give_the_simulations_bits(settle: Settle, fake_grid: Any, tmp_path: Path) -> None:
+    config = settle(radio__fading="rayleigh", fleet__dropout_probability=0.1)
+    sites = partition_nodes(config, 3)
+    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    history = serve(grid, Settings(config, str(tmp_path / "nodes"), nodes=3))
+    simulated = run_in_directory(config, RunDirectory(tmp_path / "here"))
+    assert history.weights_sha256 == simulated.weights_sha256
+    for one, other in zip(history.records, simulated.records, strict=True):
+        assert one.joules == other.joules
+        assert one.virtual_seconds == other.virtual_seconds
+        assert one.accuracy == other.accuracy
+        assert {kind: one.faults[kind] for kind in other.faults} == other.faults
+        assert one.faults["silent"] == one.faults["restarts"] == 0
+    files = {"config.toml", "plan.json", "rounds.jsonl", "checkpoint", "summary.json", "nodes.json"}
+    assert files <= {path.name for path in (tmp_path / "nodes").iterdir()}
+    plans = [json.loads((tmp_path / d / "plan.json").read_text()) for d in ("nodes", "here")]
+    assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize("local_update", ["step", "epoch"])
+def test_devices_give_the_simulations_weights(
+    settle: Settle, fake_grid: Any, tmp_path: Path, local_update: str
+) -> None:
+    config = settle(training__normalisation="none", training__local_update=local_update)
+    sites = partition_nodes(config, 2)
+    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    serve(grid, Settings(config, str(tmp_path / "nodes"), "device", nodes=2))
+    run_in_directory(config, RunDirectory(tmp_path / "here"))
+    assert_same_weights(tmp_path / "nodes", tmp_path / "here")
+
+
+def spoil(content: RecordDict, how: str) -> Any:
+    """A faulty node's version of an honest answer."""
+    head = read_head(content)
+    if how == "silent":
+        return None
+    if how == "error":
+        return Error(0, "out of memory")
+    if how == "past round":
+        content["camu"] = ConfigRecord({"json": json.dumps({**head, "round": head["round"] - 1})})
+    for name, record in list(content.items()):
+        if isinstance(record, ArrayRecord) and how in ("nan", "wrong shape"):
+            array = record["parameters"].numpy()
+            bad = np.full_like(array, np.nan) if how == "nan" else array[:-1]
+            spoilt = ArrayRecord()
+            spoilt["parameters"], spoilt["buffers"] = Array(bad), record["buffers"]
+            content[name] = spoilt
+    return content
+
+
+@pytest.mark.parametrize("granularity", ["leader", "device"])
+@pytest.mark.parametrize("how", ["silent", "error", "past round", "nan", "wrong shape"])
+def test_a_faulty_node_is_left_out_counted_logged_and_asked_again(
+    settle: Settle,
+    fake_grid: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    how: str,
+    granularity: Any,
+) -> None:
+    config = settle(
+        training__model="logistic", scheme__max_extra_updates=1, data__samples_per_device=20
+    )
+    sites = partition_nodes(config, 2)
+    faulty = max(sites)
+    trained = []
+
+    def answer(node: int, message: Any) -> Any:
+        content = honest(sites[node], message)
+        if message.metadata.message_type == "query":
+            return content
+        trained.append((node, read_head(message.content)["round"]))
+        first = read_head(message.content)["round"] == 0
+        return spoil(content, how) if node == faulty and first else content
+
+    settings = Settings(config, str(tmp_path), granularity, nodes=2, deadline_seconds=0.5)
+    history = serve(fake_grid(sites, answer), settings)
+    kind = "silent" if how in ("silent", "error") else "refused"
+    faults = [record.faults for record in history.records]
+    assert faults[1][kind] > 0
+    assert faults[2][kind] == 0
+    assert (faulty, 1) in trained
+    assert history.records[1].units > 0
+    assert history.records[2].units == len(
+        json.loads((tmp_path / "plan.json").read_text())["units"]
+    )
+    assert any("takes no part" in m or "is refused" in m for m in caplog.messages)
+    for array in weights(tmp_path).values():
+        assert np.isfinite(array).all()
+
+
+def test_a_late_answer_is_noted_and_never_used(
+    settle: Settle, fake_grid: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = settle(training__model="logistic", data__samples_per_device=20)
+    sites = partition_nodes(config, 2)
+    slow = max(sites)
+    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    pull, held = grid.pull_messages, []
+
+    def pull_but_hold(message_ids: Any) -> list[Any]:
+        found = pull(message_ids)
+        for message in list(found):
+            first = message.metadata.group_id == "round 1"
+            if first and message.metadata.src_node_id == slow:
+                found.remove(message)
+                held.append(message)
+        if held and any(message.metadata.group_id == "round 2" for message in found):
+            found.append(held.pop())
+        return found
+
+    grid.pull_messages = pull_but_hold
+    history = serve(grid, Settings(config, str(tmp_path), nodes=2, deadline_seconds=0.5))
+    assert history.records[1].faults["silent"] > 0
+    assert history.records[2].faults["silent"] == 0
+    assert any("comes late and is not used" in message for message in caplog.messages)
+
+
+def test_a_server_that_was_killed_goes_on_from_its_checkpoint(
+    settle: Settle, fake_grid: Any, tmp_path: Path
+) -> None:
+    config = settle(run__rounds=3, run__checkpoint_every=3)
+    sites = partition_nodes(config, 2)
+
+    class Killed(BaseException):
+        pass
+
+    def dies(node: int, message: Any) -> Any:
+        if message.metadata.group_id == "round 3":
+            raise Killed
+        return honest(sites[node], message)
+
+    with pytest.raises(Killed):
+        serve(fake_grid(sites, dies), Settings(config, str(tmp_path / "nodes"), nodes=2))
+    settings = Settings(config, str(tmp_path / "nodes"), nodes=2, resume=True)
+    # The nodes come back under other ids.
+    moved = {node + 1: site for node, site in sites.items()}
+    grid = fake_grid(moved, lambda node, message: honest(moved[node], message))
+    history = serve(grid, settings)
+    assert [record.round for record in history.records] == [0, 1, 2, 3]
+    assert [record["round"] for record in records(tmp_path / "nodes")] == [0, 1, 2, 3]
+    assert [record.faults["restarts"] for record in history.records] == [0, 0, 0, 1]
+    here = run_in_directory(config, RunDirectory(tmp_path / "here"))
+    assert history.weights_sha256 == here.weights_sha256
+    with pytest.raises(InputError, match="already here"):
+        serve(grid, Settings(config, str(tmp_path / "nodes"), nodes=2))
+
+
+def test_a_strange_node_is_not_used(
+    settle: Settle, fake_grid: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = settle(run__rounds=1, training__model="logistic", data__samples_per_device=20)
+    sites = partition_nodes(config, 2)
+    asked = []
+
+    def answer(node: int, message: Any) -> Any:
+        if node in sites:
+            return honest(sites[node], message)
+        asked.append(message.metadata.message_type)
+        return write_report({"devices": "all of them"})
+
+    history = serve(fake_grid([*sites, 1], answer), Settings(config, str(tmp_path), nodes=2))
+    assert history.final.faults["refused"] == 0
+    assert set(asked) == {"query"}
+    assert any("node 1 is not used" in message for message in caplog.messages)
+
+
+def test_nodes_that_do_not_come_are_missed_by_name(
+    settle: Settle, fake_grid: Any, tmp_path: Path
+) -> None:
+    config = settle()
+    sites = partition_nodes(config, 2)
+    del sites[max(sites)]
+    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    with pytest.raises(CamuError, match="10 of 20 devices were not reported"):
+        serve(grid, Settings(config, str(tmp_path), nodes=2, wait_seconds=0.5))
+
+
+def test_a_scheme_that_needs_all_gradients_is_refused(
+    settle: Settle, fake_grid: Any, tmp_path: Path
+) -> None:
+    config = settle(scheme__name="adaptive-tau")
+    sites = partition_nodes(config, 1)
+    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    with pytest.raises(InputError, match="choose another scheme"):
+        serve(grid, Settings(config, str(tmp_path), nodes=1))
+
+
+def own_fleet(config: Config, folder: Path) -> dict[int, Site]:
+    """Three nodes with their own files: one gateway of ten devices, two of five."""
+    dataset, federation = load("digits"), build_world(config).federation
+    assert federation is not None
+    names = {4: range(10), 5: range(10, 15), 6: range(15, 20)}
+    for device, held in enumerate(federation.indices):
+        images, labels = dataset.train_images[held], dataset.train_labels[held]
+        if device % 2:
+            save_file({"images": images, "labels": labels}, folder / f"{device}.safetensors")
+        else:
+            np.save(folder / f"{device}-images.npy", images)
+            np.save(folder / f"{device}-labels.npy", labels)
+    return {
+        node: Site.of(
+            config,
+            {"devices": ",".join(map(str, own)), "data": str(folder), "snr-db": 20.0 + node},
+        )
+        for node, own in names.items()
+    }
+
+
+def test_nodes_with_their_own_data_are_planned_without_seeing_it(
+    settle: Settle, fake_grid: Any, tmp_path: Path
+) -> None:
+    config = settle(training__normalisation="none", run__rounds=1)
+    sites = own_fleet(config, tmp_path)
+    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    out = tmp_path / "run"
+    history = serve(grid, Settings(config, str(out), "device", measured=True))
+    assert history.final.units == planned_units(out)
+    plan = json.loads((out / "plan.json").read_text())
+    counts = build_world(config).devices.label_counts
+    assert [device["label_counts"] for device in plan["devices"]] == counts.tolist()
+    with pytest.raises(InputError, match="on different nodes"):
+        serve(grid, Settings(config, str(tmp_path / "other"), "leader", measured=True))
+
+
+def test_measured_speed_and_known_snr_replace_the_configured_ones(settle: Settle) -> None:
+    config = settle()
+    counts = build_world(config).devices.label_counts
+    devices = tuple(
+        DeviceReport(str(k), tuple(row), 0.5, 10.0 if k == 0 else None)
+        for k, row in enumerate(counts.tolist())
+    )
+    reports = {"all": Report(devices)}
+    plain = reported_world(config, reports, measured=False)
+    assert np.array_equal(plain.devices.cpu_hz, build_world(config).devices.cpu_hz)
+    world = reported_world(config, reports, measured=True)
+    work = world.devices.cycles_per_sample * 12  # a fifth of 60 samples
+    np.testing.assert_allclose(work / world.devices.cpu_hz, 0.5)
+    np.testing.assert_allclose(world.links.uplink_snr()[0], 10.0)
+    np.testing.assert_allclose(
+        world.links.uplink_snr()[1:], build_world(config).links.uplink_snr()[1:]
+    )
+
+
+def test_every_device_has_exactly_one_node(settle: Settle) -> None:
+    config = settle()
+    plan = make_scheme(config).plan(build_world(config))
+    names = [str(k) for k in range(20)]
+    trial = {f"partition {p}": Report((), p) for p in (1, 0, 2)}
+    by_leader = assign(trial, plan, names, "leader")
+    for number, unit in enumerate(plan.units):
+        assert {by_leader[k] for k in unit.members} == {f"partition {number % 3}"}
+    assert assign(trial, plan, names, "device") == {k: f"partition {k % 3}" for k in range(20)}
+    one = DeviceReport("a", (1,), 1.0)
+    with pytest.raises(CamuError, match="is reported by the nodes"):
+        check_complete({"x": Report((one,)), "y": Report((one,))}, ["a"])
+    with pytest.raises(CamuError, match="which the fleet does not have"):
+        check_complete({"x": Report((one,))}, ["b"])
+    with pytest.raises(CamuError, match="no node holds device b"):
+        check_complete({"x": Report((one,))}, ["a", "b"])
