@@ -55,7 +55,7 @@
       $colours: schemes.map((name) => shade(page.looks[name][0])),
       $dashes: schemes.map((name) => page.looks[name][1]),
     });
-    spec.datasets = tables;
+    spec.datasets = { ...spec.datasets, ...tables };
     spec.autosize = { type: "fit-x", contains: "padding" };
     if (panel.row_pixels) spec.height = Math.max(60, panel.row_pixels * count);
     const result = await vegaEmbed(place, spec, {
@@ -132,7 +132,8 @@
     find("axis").addEventListener("change", drawWorld);
     find("scheme").addEventListener("change", drawPlan);
     // What the reader most wants to see first is the richest plan.
-    if (page.first && scene().schemes.includes(page.first)) find("scheme").value = page.first;
+    const named = scene().schemes.filter((name) => name.split(" ")[0] === page.first);
+    if (named.length) find("scheme").value = named[0];
   }
   drawAll();
 })();

@@ -78,7 +78,8 @@ def _finished(spec: dict[str, Any], tables: dict[str, Rows], look: Look) -> dict
         COLOURS: [look[label][0] for label in shown],
         DASHES: [look[label][1] for label in shown],
     }
-    return {**fill(spec, marks), "datasets": tables, "config": theme(), "padding": 8}
+    data = {**spec.get("datasets", {}), **tables}
+    return {**fill(spec, marks), "datasets": data, "config": theme(), "padding": 8}
 
 
 def _slug(text: str) -> str:
