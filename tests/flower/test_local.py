@@ -1,0 +1,281 @@
+"""Whole deployments with processes, TLS and keys: the right weights, faults, refusals, no traces.
+
+Every process inherits a mark from the test that started it, so that what is left can be found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+from safetensors.numpy import load_file
+
+from camu.config import Config
+from camu.flower.bundle import CLIENT_APP, build_bundle
+from camu.flower.control import Control
+from camu.flower.keys import make_keys
+from camu.flower.local import Local, deployment
+from camu.flower.processes import quiet_environment
+from camu.flower.settings import Settings
+from camu.layers import load_config
+from camu.layers import replace as changed
+from camu.simulation.directory import RunDirectory, run_in_directory
+
+pytestmark = [
+    pytest.mark.timeout(280),
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc"),
+]
+
+MARK = "CAMU_TEST_MARK"
+ENOUGH_SECONDS = 200.0
+
+
+def alive(mark: str, *words: str) -> list[int]:
+    """The living processes that carry a mark, and these words in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if f"{MARK}={mark}".encode() in environment and all(word in command for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+def wait_until(what: Callable[[], Any], why: str, seconds: float = ENOUGH_SECONDS) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (result := what()):
+        assert time.monotonic() < deadline, f"{why} did not happen within {seconds} s"
+        time.sleep(0.1)
+    return result
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """A mark and a place for temporary files; after the test nothing of either is left."""
+    name = uuid.uuid4().hex
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv(MARK, name)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    yield name
+    try:
+        assert alive(name) == []
+        assert list(temporary.glob("camu-deploy-*")) == []
+    finally:
+        for pid in alive(name):
+            os.kill(pid, signal.SIGKILL)
+
+
+def demo(**changes: Any) -> Config:
+    base = {"run.rounds": 2, "run.eval_every": 1, "run.workers": 1}
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    return changed(load_config(preset="demo"), {**base, **dotted})
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "rounds.jsonl"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def assert_same_as_run(config: Config, folder: Path, here: Path) -> None:
+    run_in_directory(config, RunDirectory(here))
+    one, other = (load_file(RunDirectory(path).checkpoint) for path in (folder, here))
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_allclose(array, other[name], rtol=0, atol=1e-6)
+
+
+def test_leaders_on_three_nodes_give_the_weights_of_camu_run(
+    camu: Callable[..., Any], mark: str, tmp_path: Path
+) -> None:
+    config, out = demo(), tmp_path / "run"
+    (tmp_path / "run.toml").write_text(config.to_toml())
+    arguments = ["--nodes", 3, "-c", tmp_path / "run.toml", "--out", out, "--json"]
+    outcome = camu("deploy", "local", *arguments)
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["rounds"] == 2
+    assert_same_as_run(config, out, tmp_path / "here")
+    assert sum(sum(record["faults"].values()) for record in records(out)) == 0
+    files = {"config.toml", "plan.json", "rounds.jsonl", "checkpoint", "summary.json"}
+    assert files | {"report.html", "server.log", "logs"} <= {path.name for path in out.iterdir()}
+    assert "BEGIN" not in "".join(path.read_text() for path in (out / "logs").iterdir())
+    assert alive(mark) == []
+
+
+# One SuperLink with two nodes serves the tests that only need a run.
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Local, Control]]:
+    name = uuid.uuid4().hex
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MARK, name)
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        settings = Settings(demo(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
+        with deployment(settings) as local:
+            local.start_superlink()
+            assert local.keys is not None
+            with local.control() as control:
+                for number in range(settings.nodes):
+                    control.register(local.keys.node_public_key(number), f"node-{number}")
+                    local.start_node(number)
+                yield local, control
+            port = local.port
+        assert alive(name) == []
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", port), 1.0)
+
+
+def carry_out(control: Control, settings: Settings, client_app: str = CLIENT_APP) -> None:
+    run = control.start(build_bundle(settings, client_app))
+    wait_until(lambda: control.state(run).status == "finished", "the end of the run")
+    log = (Path(settings.out) / "server.log").read_text()
+    assert control.state(run).sub_status == "completed", log
+
+
+def test_devices_on_two_nodes_give_the_weights_of_camu_run(
+    fleet: tuple[Local, Control], tmp_path: Path
+) -> None:
+    local, control = fleet
+    config = demo(training__normalisation="none", scheme__max_extra_updates=1, run__rounds=1)
+    out = tmp_path / "run"
+    carry_out(control, replace(local.settings, config=config, granularity="device", out=str(out)))
+    assert_same_as_run(config, out, tmp_path / "here")
+    assert (
+        max(unit["local_updates"] for unit in json.loads((out / "plan.json").read_text())["units"])
+        == 2
+    )
+
+
+def intruders(local: Local, folder: Path) -> dict[str, list[str]]:
+    """SuperNodes that must not get in."""
+    assert local.keys is not None
+    strange = make_keys(folder / "strange", 1)
+    command = [
+        *("flower-supernode", "--superlink", local.address, "--isolation", "process"),
+        *("--max-retries", "1", "--max-wait-time", "20"),
+    ]
+    trusting = ["--root-certificates", str(local.keys.authority)]
+    return {
+        "unregistered key": [
+            *command,
+            *trusting,
+            *("--auth-supernode-private-key", str(strange.node_key(0))),
+        ],
+        "missing key": [*command, *trusting],
+        "plain text": [*command, "--insecure"],
+    }
+
+
+def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
+    fleet: tuple[Local, Control], tmp_path: Path
+) -> None:
+    local, control = fleet
+    config = demo(run__rounds=4, training__model="logistic")
+    out = tmp_path / "run"
+    outside = {}
+    for number, (name, command) in enumerate(intruders(local, tmp_path).items()):
+        with (tmp_path / f"{name}.log").open("wb") as stream:
+            outside[name] = subprocess.Popen(
+                [*command, "--port", str(20_000 + os.getpid() % 10_000 + number)],
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env={**quiet_environment(), "FLWR_HOME": str(tmp_path / "home")},
+            )
+    try:
+        carry_out(
+            control, replace(local.settings, config=config, out=str(out)), "faulty_client:app"
+        )
+        for name, process in outside.items():
+            text = (tmp_path / f"{name}.log").read_text()
+            assert "SuperNode ID" not in text, name
+            wait_until(lambda process=process: process.poll() is not None, f"the end of {name}", 60)
+            assert process.returncode != 0, name
+    finally:
+        for process in outside.values():
+            process.kill()
+            process.wait()
+    units = len(json.loads((out / "plan.json").read_text())["units"])
+    faults = [record["faults"] for record in records(out)]
+    wrong = (units + 1) // 2  # node 0 has the units 0, 2, ...
+    assert [each["refused"] for each in faults] == [0, wrong, wrong, wrong, 0]
+    assert [record["units"] for record in records(out)] == [0, *[units - wrong] * 3, units]
+    log = (out / "server.log").read_text()
+    for words in ("entries that are not finite", "the model has", "it is for round 2, not 3"):
+        assert words in log
+    assert "401" in (local.logs / "superlink.log").read_text()
+
+
+def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
+    camu: Callable[..., Any], mark: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "run.toml").write_text(demo(run__rounds=5, training__model="logistic").to_toml())
+    arguments = ["--nodes", "2", "--deadline", "15", "--out", str(out)]
+    command = [sys.executable, "-m", "camu.cli", "deploy", "local", *arguments]
+    process = subprocess.Popen(
+        [*command, "-c", str(tmp_path / "run.toml")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: len(records(out)) > 1, "the first round")
+        (victim,) = alive(mark, "camu.flower.supernode", "partition-id=1")
+        os.kill(victim, signal.SIGKILL)
+        silent = lambda: any(r["faults"]["silent"] for r in records(out))  # noqa: E731
+        wait_until(silent, "a round without the killed node")
+        (server,) = alive(mark, "camu.flower.superlink")
+        os.kill(server, signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1
+    assert "--resume" in errors
+    assert alive(mark) == []
+    outcome = camu("deploy", "local", *arguments, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert [record["round"] for record in records(out)] == [0, 1, 2, 3, 4, 5]
+    faults = json.loads((out / "summary.json").read_text())["faults"]
+    assert faults["restarts"] == 1
+    assert faults["silent"] > 0
+    assert records(out)[-1]["faults"]["silent"] == 0
+
+
+def test_ctrl_c_leaves_nothing_behind(mark: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "camu.cli", "deploy", "local", "--nodes", "1", "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: alive(mark, "camu.flower.superlink"), "the start of the SuperLink")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "camu deploy local --resume" in errors
