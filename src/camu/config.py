@@ -216,8 +216,8 @@ class ClusteringConfig(_Section):
     )
     preference: Literal["uplink", "quantile", "value"] = _field(
         "uplink",
-        "Preference of the first segment: `uplink` the median similarity shifted by each device's "
-        "link to the base station; `quantile` or `value` use preference_value.",
+        "Preference of the first segment: `uplink` around the median similarity, higher the better "
+        "a device's link to the base station; `quantile` or `value` use preference_value.",
     )
     preference_value: float = _field(
         0.5, "Quantile of the similarities in [0, 1], or the preference itself.", "1 or dB"
@@ -237,7 +237,10 @@ class ClusteringConfig(_Section):
         "exemplar", "Who leads a cluster: its exemplar, or the member with the best uplink."
     )
     two_level_above: int = _field(
-        3000, "Above this many devices, clusters are formed on representatives.", "devices", ge=2
+        3000,
+        "Above this many devices, clusters are formed in tiles and then merged.",
+        "devices",
+        ge=2,
     )
 
     @model_validator(mode="after")
