@@ -31,10 +31,13 @@
         ? values[value[0]] : shade(value));
   }
 
-  function config() {
+  function config(width, names) {
     const theme = page.themes[isDark() ? "dark" : "light"];
-    const narrow = window.innerWidth < 560;
-    const legend = { ...theme.legend, columns: narrow ? 2 : 5 };
+    const narrow = width < 560;
+    // As many columns as the longest name leaves room for.
+    const longest = Math.max(...names.map((name) => name.length));
+    const columns = Math.max(1, Math.floor((width - 60) / (36 + 7 * longest)));
+    const legend = { ...theme.legend, columns: Math.min(columns, 6) };
     // Side by side, two legends are wider than a phone.
     if (narrow) legend.layout = { bottom: { direction: "vertical", anchor: "start" } };
     return { ...theme, background: "transparent", legend };
@@ -61,7 +64,7 @@
     const result = await vegaEmbed(place, spec, {
       mode: "vega-lite",
       renderer: "svg",
-      config: config(),
+      config: config(place.clientWidth, key.startsWith("accuracy") ? schemes : ["a usual legend"]),
       tooltip: { theme: isDark() ? "dark" : "light" },
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: `camu-${key}`,

@@ -87,9 +87,9 @@ def energy() -> Any:
         .encode(
             x=alt.X(
                 "joules:Q",
-                title="joules of a run, all devices together",
+                title="joules of a run, all devices",
                 stack="zero",
-                axis=alt.Axis(format="~s", tickCount=8, labelOverlap=True),
+                axis=alt.Axis(format="~s", tickCount=8, labelOverlap=True, labelSeparation=8),
             ),
             y=alt.Y("scheme:N", title=None, sort=None, axis=alt.Axis(labelLimit=170)),
             color=alt.Color(
