@@ -77,7 +77,7 @@ def test_the_page_works(browser: Any, address: str, width: int, theme: str) -> N
         _hover_device(visit)
         _toggle_theme(visit, "dark" if theme == "light" else "light")
         assert page.evaluate("document.scrollingElement.scrollWidth") <= width
-        for chart in page.locator(".chart svg").all():
+        for chart in page.locator(".chart svg.marks").all():
             box = chart.bounding_box()
             assert box is None or box["x"] + box["width"] <= width
         assert visit.said == []
@@ -91,14 +91,14 @@ def _switch_axis(visit: Visit) -> None:
     for axis, title in words.items():
         visit.page.select_option("#axis", axis)
         chart = visit.ready("accuracy")
-        chart.locator(f"svg text:has-text('{title}')").first.wait_for()
+        chart.locator(f"svg.marks text:has-text('{title}')").first.wait_for()
     assert "virtual time" in visit.page.locator("#accuracy-title").inner_text()
 
 
 def _switch_scheme(visit: Visit) -> None:
     page = visit.page
     assert page.locator("#scheme").input_value() == "camu"
-    assert page.locator("#chart-ppo svg").is_visible()
+    assert page.locator("#chart-ppo svg.marks").is_visible()
     before = page.locator("#plan-text").inner_text()
     page.select_option("#scheme", "fedavg")
     page.wait_for_function("document.querySelector('#chart-ppo').closest('.card').hidden")

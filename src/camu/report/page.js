@@ -6,6 +6,7 @@
   const find = (id) => document.getElementById(id);
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const views = new Map();
+  const turns = new Map();
   let chosen = null; // the theme that the reader chose; null: the system's
 
   const isDark = () => (chosen === null ? system.matches : chosen === "dark");
@@ -43,16 +44,23 @@
     return { ...theme, background: "transparent", legend };
   }
 
-  async function draw(place, key, tables, schemes, count) {
+  // A chart is drawn after the one before it in the same place; of several that wait, the last.
+  function draw(place, key, tables, schemes, count) {
     const panel = page.panels[key];
     const card = place.closest(".card");
-    card.hidden = !(tables[panel.table] && tables[panel.table].length);
-    if (views.has(place)) {
-      views.get(place).finalize();
-      views.delete(place);
-    }
+    const before = turns.get(place) || { number: 0, done: Promise.resolve() };
+    const turn = { number: before.number + 1 };
     place.dataset.state = "drawing";
-    if (card.hidden) return;
+    card.hidden = !(tables[panel.table] && tables[panel.table].length);
+    turn.done = before.done.then(() =>
+      turns.get(place) === turn && !card.hidden ? show(place, key, tables, schemes, count) : null);
+    turns.set(place, turn);
+    return turn.done;
+  }
+
+  async function show(place, key, tables, schemes, count) {
+    const panel = page.panels[key];
+    if (views.has(place)) views.get(place).finalize();
     const spec = filled(panel.spec, {
       $schemes: schemes,
       $colours: schemes.map((name) => shade(page.looks[name][0])),
