@@ -90,3 +90,9 @@ def reproduce(
         stderr.print("every run was already done; nothing was run again")
     Console().print(outcome.table())
     print(f"verdicts: {outcome.verdicts_path}")
+    if study.trains:
+        from camu.report.writing import write_report
+
+        with stderr.status("writing the page"):
+            page = write_report([out], out / "report.html")
+        print(f"page: {page}")

@@ -143,6 +143,8 @@ def run_study(
     path = out / "verdicts.json"
     write_json(path, [verdict.to_dict() for verdict in verdicts])
     write_text(out / "verdicts.md", as_markdown(verdicts))
+    if histories:
+        write_text(out / "runs.csv", _runs_table(histories))
     return Outcome(tuple(verdicts), did, path)
 
 
@@ -200,6 +202,18 @@ def _exact_against_ppo(study: Study, dataset: str, rate: float) -> Verdict:
         f"largest certified gap of the exact one {max(gaps):.1e}"
     )
     return claims.judge("B1", dataset, text, worse, 1, None, "% of the objective")
+
+
+def _runs_table(histories: claims.Histories) -> str:
+    """Every run in a line, so that anyone can do other statistics."""
+    lines = ["dataset,cell,seed,final_accuracy,joules,virtual_seconds,weights_sha256"]
+    for (dataset, cell, seed), history in histories.items():
+        final = history.final
+        lines.append(
+            f"{dataset},{cell},{seed},{history.final_accuracy:.4f},{final.total_joules:.6g},"
+            f"{final.virtual_seconds:.6g},{history.weights_sha256}"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def as_markdown(verdicts: list[Verdict]) -> str:
