@@ -114,8 +114,12 @@ def show_allocation(problem: Problem, answer: Allocation, console: Console) -> N
         f"{answer.gap:.2g} (relative) above the optimum; {answer.seconds:.3g} s.\n"
         f"Spends {answer.energy_joules:.4g} of {problem.energy_joules:.4g} J "
         f"({update.sum():.3g} computing, {transmit.sum():.3g} sending).\n"
-        f"Binding: {', '.join(answer.binding) or 'nothing'}. One joule more would lower the "
-        f"objective by about {answer.shadow_price:.3g}.",
+        f"Binding: {', '.join(answer.binding) or 'nothing'}.",
         highlight=False,
         soft_wrap=True,
     )
+    if answer.solver == "exact":  # the others know no price
+        console.print(
+            f"One joule more would lower the objective by about {answer.shadow_price:.3g}.",
+            highlight=False,
+        )

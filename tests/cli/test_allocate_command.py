@@ -1,0 +1,81 @@
+"""`camu allocate`: an answer in its agreed form, a table with the price of a joule, kind refusals."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROBLEM = Path(__file__).parents[2] / "docs" / "examples" / "problem.json"
+Camu = Callable[..., Any]
+
+
+@pytest.mark.parametrize("solver", ["exact", "latency"])
+def test_json_keeps_its_contract(camu: Camu, solver: str) -> None:
+    done = camu("allocate", PROBLEM, "--solver", solver, "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert set(answer) >= {"solver", "objective", "lower_bound", "gap", "energy_joules", "seconds"}
+    problem = json.loads(PROBLEM.read_text())
+    assert len(answer["clusters"]) == len(problem["clusters"])
+    assert set(answer["clusters"][0]) == {"power_watts", "extra_updates"}
+    assert answer["energy_joules"] <= problem["energy_joules"] * (1 + 1e-9)
+    assert answer["lower_bound"] <= answer["objective"]
+
+
+def test_table_and_picture(camu: Camu, tmp_path: Path) -> None:
+    done = camu("allocate", PROBLEM, "--figure", tmp_path / "a.svg")
+    assert done.code == 0, done.err
+    assert "One joule more" in done.out
+    assert "Binding: energy_joules" in done.out
+    assert "What a joule buys" in (tmp_path / "a.svg").read_text()
+
+
+def change(tmp_path: Path, **values: Any) -> Path:
+    document = json.loads(PROBLEM.read_text())
+    for key, value in values.items():
+        if key == "gain":
+            document["clusters"][0]["gain"] = value
+        else:
+            document[key] = value
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"gain": 0}, "clusters[0].gain"),
+        ({"energy_joules": -1}, "energy_joules"),
+        ({"clusters": []}, "clusters"),
+        ({"noise_watts": float("nan")}, "noise_watts"),
+        ({"power_law": "loud"}, "power_law"),
+    ],
+)
+def test_malformed_problems_exit_2(
+    camu: Camu, tmp_path: Path, values: dict[str, Any], said: str
+) -> None:
+    done = camu("allocate", change(tmp_path, **values))
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_infeasible_budget_names_one_that_does(camu: Camu, tmp_path: Path) -> None:
+    done = camu("allocate", change(tmp_path, energy_joules=1e-3))
+    assert done.code == 1
+    numbers = [word.strip(".,;()") for word in done.err.replace("\n", " ").split()]
+    budgets = [float(w) for w in numbers if w.replace(".", "").replace("e-", "").isdigit()]
+    assert any(
+        camu("allocate", change(tmp_path, energy_joules=budget), "--json").code == 0
+        for budget in budgets
+        if budget > 1e-3
+    )
+
+
+def test_missing_file_is_named(camu: Camu, tmp_path: Path) -> None:
+    done = camu("allocate", tmp_path / "absent.json")
+    assert done.code == 2
+    assert "absent.json" in done.err
