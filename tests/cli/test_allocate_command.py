@@ -1,4 +1,4 @@
-"""`camu allocate`: an answer in its agreed form, a table with the price of a joule, kind refusals."""
+"""`camu allocate`: answers in their agreed form, the price of a joule, kind refusals."""
 
 import json
 from collections.abc import Callable
