@@ -46,7 +46,7 @@ def accuracy(axis: str) -> Any:
         legend=legend,
     )
     alone = alt.selection_point(name="alone", fields=["scheme"], bind="legend")
-    steps = {"tickMinStep": 1} if axis == "rounds" else {}
+    steps: dict[str, Any] = {"tickMinStep": 1} if axis == "rounds" else {}
     ticks = alt.Axis(format="~s", labelOverlap=True, **steps)
     percent = alt.Axis(format=".0%")
     y = alt.Y("mean:Q", title="test accuracy", axis=percent, scale=alt.Scale(zero=False))
