@@ -26,8 +26,7 @@ def settle() -> Callable[..., Config]:
 class FakeGrid:
     """Flower's grid with nodes in this process.
 
-    `answer(node, message)` gives the content of the reply, an Error, or None for silence; what it
-    gives as `later` comes with the next pull after the message was given up.
+    `answer(node, message)` gives the content of the reply, an Error, or None for silence.
     """
 
     def __init__(self, nodes: Iterable[int], answer: Callable[[int, Any], Any]) -> None:
@@ -59,5 +58,10 @@ class FakeGrid:
 
 
 @pytest.fixture
-def fake_grid() -> type[FakeGrid]:
+def fake_grid(monkeypatch: pytest.MonkeyPatch) -> type[FakeGrid]:
+    from flwr.supercore.task_identity import TaskIdentity
+
+    # A message is stamped with the task of its process, which only Flower's runtime sets.
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
     return FakeGrid

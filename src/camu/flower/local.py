@@ -30,7 +30,7 @@ from camu.simulation.directory import RunDirectory, check_directory
 
 log = logging.getLogger(__name__)
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 LOOK_SECONDS = 0.3
 RESTART_SECONDS = 5.0
 STATE_SECONDS = 3.0

@@ -47,8 +47,12 @@ class HistoryFile(Callback):
 
     def on_end(self, run: Run, history: History) -> None:
         """Nothing more comes."""
-        assert self.stream is not None
-        self.stream.close()
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, also after a run that failed."""
+        if self.stream is not None:
+            self.stream.close()
 
     def write(self, record: Record) -> None:
         """One line, at once."""

@@ -153,7 +153,10 @@ def keep_in_directory(
         watchers.append(MLflow(directory.path.name))
     # The checkpoint comes last: what stops a run must have spoken before it is saved.
     watchers += [*callbacks, checkpoint]
-    history = play(world, scheme, watchers, before)
+    try:
+        history = play(world, scheme, watchers, before)
+    finally:
+        history_file.close()
     if history.stopped != "interrupted":
         write_json(directory.summary, summarise(world, history, checkpoint.wall_seconds))
     return history
