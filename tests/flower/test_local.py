@@ -38,12 +38,14 @@ from camu.layers import replace as changed
 from camu.simulation.directory import RunDirectory, run_in_directory
 
 pytestmark = [
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(900),
+    # Flower's bundle builder uses a name that pathspec has deprecated.
+    pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc"),
 ]
 
 MARK = "CAMU_TEST_MARK"
-ENOUGH_SECONDS = 200.0
+ENOUGH_SECONDS = 400.0  # a machine may be busy; alone it needs a tenth of this
 
 
 def alive(mark: str, *words: str) -> list[int]:
@@ -66,6 +68,16 @@ def wait_until(what: Callable[[], Any], why: str, seconds: float = ENOUGH_SECOND
         assert time.monotonic() < deadline, f"{why} did not happen within {seconds} s"
         time.sleep(0.1)
     return result
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a command as a user would, so that it can clean up."""
+    process.terminate()
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture
@@ -224,7 +236,11 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
     log = (out / "server.log").read_text()
     for words in ("entries that are not finite", "the model has", "it is for round 2, not 3"):
         assert words in log
-    assert "401" in (local.logs / "superlink.log").read_text()
+    # A plain-text client does not get as far as the SuperLink's log: its handshake breaks.
+    calls = (local.logs / "superlink.log").read_text().splitlines()
+    for call in ("/v1/fleet/register-node", "/v1/fleet/activate-node"):
+        assert any(call in line and line.rstrip().endswith(" 412") for line in calls), call
+    assert "Server disconnected" in (tmp_path / "plain text.log").read_text()
 
 
 def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
@@ -247,10 +263,9 @@ def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
         wait_until(silent, "a round without the killed node")
         (server,) = alive(mark, "camu.flower.superlink")
         os.kill(server, signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
     finally:
-        process.kill()
-        process.wait()
+        end(process)
     assert process.returncode == 1
     assert "--resume" in errors
     assert alive(mark) == []
@@ -273,9 +288,8 @@ def test_ctrl_c_leaves_nothing_behind(mark: str, tmp_path: Path) -> None:
     try:
         wait_until(lambda: alive(mark, "camu.flower.superlink"), "the start of the SuperLink")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
     finally:
-        process.kill()
-        process.wait()
+        end(process)
     assert process.returncode == 130
     assert "camu deploy local --resume" in errors
