@@ -135,6 +135,58 @@ def test_leaders_on_three_nodes_give_the_weights_of_camu_run(
     assert alive(mark) == []
 
 
+def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
+    camu: Callable[..., Any], mark: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    (tmp_path / "run.toml").write_text(demo(run__rounds=5, training__model="logistic").to_toml())
+    arguments = ["--nodes", "2", "--deadline", "15", "--out", str(out)]
+    command = [sys.executable, "-m", "camu.cli", "deploy", "local", *arguments]
+    process = subprocess.Popen(
+        [*command, "-c", str(tmp_path / "run.toml")],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: len(records(out)) > 1, "the first round")
+        (victim,) = alive(mark, "camu.flower.supernode", "partition-id=1")
+        os.kill(victim, signal.SIGKILL)
+        silent = lambda: any(r["faults"]["silent"] for r in records(out))  # noqa: E731
+        wait_until(silent, "a round without the killed node")
+        (server,) = alive(mark, "camu.flower.superlink")
+        os.kill(server, signal.SIGKILL)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        end(process)
+    assert process.returncode == 1
+    assert "--resume" in errors
+    assert alive(mark) == []
+    outcome = camu("deploy", "local", *arguments, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert [record["round"] for record in records(out)] == [0, 1, 2, 3, 4, 5]
+    faults = json.loads((out / "summary.json").read_text())["faults"]
+    assert faults["restarts"] == 1
+    assert faults["silent"] > 0
+    assert records(out)[-1]["faults"]["silent"] == 0
+
+
+def test_ctrl_c_leaves_nothing_behind(mark: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "camu.cli", "deploy", "local", "--nodes", "1", "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: alive(mark, "camu.flower.superlink"), "the start of the SuperLink")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    finally:
+        end(process)
+    assert process.returncode == 130
+    assert "camu deploy local --resume" in errors
+
+
 # One SuperLink with two nodes serves the tests that only need a run.
 
 
@@ -241,55 +293,3 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
     for call in ("/v1/fleet/register-node", "/v1/fleet/activate-node"):
         assert any(call in line and line.rstrip().endswith(" 412") for line in calls), call
     assert "Server disconnected" in (tmp_path / "plain text.log").read_text()
-
-
-def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
-    camu: Callable[..., Any], mark: str, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    (tmp_path / "run.toml").write_text(demo(run__rounds=5, training__model="logistic").to_toml())
-    arguments = ["--nodes", "2", "--deadline", "15", "--out", str(out)]
-    command = [sys.executable, "-m", "camu.cli", "deploy", "local", *arguments]
-    process = subprocess.Popen(
-        [*command, "-c", str(tmp_path / "run.toml")],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        wait_until(lambda: len(records(out)) > 1, "the first round")
-        (victim,) = alive(mark, "camu.flower.supernode", "partition-id=1")
-        os.kill(victim, signal.SIGKILL)
-        silent = lambda: any(r["faults"]["silent"] for r in records(out))  # noqa: E731
-        wait_until(silent, "a round without the killed node")
-        (server,) = alive(mark, "camu.flower.superlink")
-        os.kill(server, signal.SIGKILL)
-        _, errors = process.communicate(timeout=120)
-    finally:
-        end(process)
-    assert process.returncode == 1
-    assert "--resume" in errors
-    assert alive(mark) == []
-    outcome = camu("deploy", "local", *arguments, "--resume")
-    assert outcome.code == 0, outcome.err
-    assert [record["round"] for record in records(out)] == [0, 1, 2, 3, 4, 5]
-    faults = json.loads((out / "summary.json").read_text())["faults"]
-    assert faults["restarts"] == 1
-    assert faults["silent"] > 0
-    assert records(out)[-1]["faults"]["silent"] == 0
-
-
-def test_ctrl_c_leaves_nothing_behind(mark: str, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "camu.cli", "deploy", "local", "--nodes", "1", "--out", str(out)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        wait_until(lambda: alive(mark, "camu.flower.superlink"), "the start of the SuperLink")
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    finally:
-        end(process)
-    assert process.returncode == 130
-    assert "camu deploy local --resume" in errors

@@ -1,0 +1,136 @@
+"""Processes end with what started them; control is for the SuperLink's own machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+from camu.errors import CamuError
+from camu.flower.follow import Tail
+from camu.flower.processes import Processes, free_ports, last_line, marked, wait_for_port
+from camu.flower.superlink import LocalControl, allowed
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
+
+# A process that hides its child in another session and does not listen to SIGTERM.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@needs_proc
+def test_no_descendant_outlives_the_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("camu.flower.processes.END_SECONDS", 0.5)
+    mark, log = uuid.uuid4().hex, tmp_path / "logs" / "stubborn.log"
+    with Processes(mark) as processes:
+        processes.start("stubborn", [sys.executable, "-c", STUBBORN], log, {})
+        deadline = time.monotonic() + 60
+        while last_line(log) != "ready" or len(marked(mark)) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert marked(mark) == []
+
+
+@needs_proc
+def test_a_process_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
+    child = "from camu.flower.processes import *; import time; end_with_starter(); time.sleep(600)"
+    starter = (
+        "import sys, time; from pathlib import Path; from camu.flower.processes import Processes;"
+        f"Processes('{tmp_path.name}-mark').start("
+        f"'child', [sys.executable, '-c', '{child}'], Path('{tmp_path / 'log'}'), {{}});"
+        "print('ready', flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (pid,) = marked(f"{tmp_path.name}-mark")
+        # Long enough for the child to begin watching, also on a busy machine.
+        deadline = time.monotonic() + 60
+        while len(os.listdir(f"/proc/{pid}/task")) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.communicate()
+    deadline = time.monotonic() + 60
+    while marked(f"{tmp_path.name}-mark"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_superlink_that_ends_at_once_is_reported_with_its_words(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with Processes(uuid.uuid4().hex) as processes:
+        command = [sys.executable, "-c", "raise SystemExit('the key is wrong')"]
+        process = processes.start("superlink", command, log, {})
+        with pytest.raises(CamuError, match="the key is wrong"):
+            wait_for_port(free_ports(1)[0], process, log, 60)
+        assert processes.dead() == ["superlink"]
+
+
+def test_free_ports_differ() -> None:
+    assert len(set(free_ports(5))) == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "may"),
+    [
+        ("/v1/fleet/pull-messages", "192.0.2.9", True),
+        ("/v1/control/register-node", "192.0.2.9", False),
+        ("/v1/control/start-run", "::ffff:192.0.2.9", False),
+        ("/v1/runtime/acquire-task", "192.0.2.9", False),
+        ("/docs", "192.0.2.9", False),
+        ("/v1/control/register-node", "127.0.0.1", True),
+        ("/v1/control/register-node", "::1", True),
+        ("/v1/control/register-node", "proxy.example", False),
+    ],
+)
+def test_other_machines_reach_the_nodes_interface_only(path: str, host: str, may: bool) -> None:
+    scope = {"type": "http", "path": path, "client": (host, 1234)}
+    assert allowed(scope) is may
+    sent: list[dict[str, Any]] = []
+    reached = []
+
+    async def app(*_: Any) -> None:
+        reached.append(path)
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    asyncio.run(LocalControl(app)(scope, None, send))
+    assert bool(reached) is may
+    assert [event["status"] for event in sent if "status" in event] == ([] if may else [403])
+
+
+def test_a_call_from_nowhere_is_refused() -> None:
+    assert not allowed({"type": "http", "path": "/v1/control/start-run", "client": None})
+
+
+def test_a_tail_gives_whole_lines_once(tmp_path: Path) -> None:
+    path = tmp_path / "rounds.jsonl"
+    tail = Tail(path)
+    assert tail.lines() == []
+    path.write_text("one\ntwo\nthr")
+    assert tail.lines() == ["one", "two"]
+    path.write_text("one\ntwo\nthree\n")
+    assert tail.lines() == ["three"]
+    path.write_text("new\n")  # written anew by a restarted server
+    assert tail.lines() == ["new"]
+    assert Tail(path, skip_present=True).lines() == []
