@@ -48,13 +48,15 @@
   function draw(place, key, tables, schemes, count) {
     const panel = page.panels[key];
     const card = place.closest(".card");
-    const before = turns.get(place) || { number: 0, done: Promise.resolve() };
-    const turn = { number: before.number + 1 };
+    const before = turns.has(place) ? turns.get(place).done.catch(() => {}) : Promise.resolve();
+    const turn = {};
     place.dataset.state = "drawing";
     card.hidden = !(tables[panel.table] && tables[panel.table].length);
-    turn.done = before.done.then(() =>
-      turns.get(place) === turn && !card.hidden ? show(place, key, tables, schemes, count) : null);
     turns.set(place, turn);
+    const isLast = () => turns.get(place) === turn && !card.hidden;
+    turn.done = before
+      .then(() => (isLast() ? show(place, key, tables, schemes, count) : null))
+      .then(() => { if (isLast()) place.dataset.state = "ready"; });
     return turn.done;
   }
 
@@ -78,7 +80,6 @@
       downloadFileName: `camu-${key}`,
     });
     views.set(place, result);
-    place.dataset.state = "ready";
   }
 
   function scene() {

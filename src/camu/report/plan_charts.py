@@ -43,6 +43,7 @@ def device_map() -> Any:
     roles = ["member", "leader"]
     devices = (
         rows("devices")
+        .transform_calculate(heard="isValid(datum.snr) ? format(datum.snr, '.1f') + ' dB' : '?'")
         .mark_point(filled=True, stroke="white", strokeWidth=0.8)
         .encode(
             **axes,
@@ -59,7 +60,7 @@ def device_map() -> Any:
                 alt.Tooltip("region:N"),
                 alt.Tooltip("samples:Q", format=","),
                 alt.Tooltip("main:N", title="main labels (samples)"),
-                alt.Tooltip("snr:Q", title="SNR to base station (dB)", format=".1f"),
+                alt.Tooltip("heard:N", title="SNR to base station"),
                 alt.Tooltip("updates:Q", title="local updates"),
             ],
         )

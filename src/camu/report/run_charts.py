@@ -54,9 +54,13 @@ def accuracy(axis: str) -> Any:
         x=alt.X("x:Q", title=AXES[axis], axis=ticks),
         color=colour,
     )
-    band = base.mark_area().encode(
-        y=alt.Y("low:Q", title="test accuracy", axis=percent),
-        y2="high:Q",
+    # One seed has no interval; its band has no width, so that the scale has an extent.
+    sides = {side: f"datum.n > 1 ? datum.{side} : datum.mean" for side in ("low", "high")}
+    words = "format(datum.low, '.1%') + ' to ' + format(datum.high, '.1%')"
+    band = base.transform_calculate(**{"from": sides["low"], "to": sides["high"]})
+    band = band.mark_area().encode(
+        y=alt.Y("from:Q", title="test accuracy", axis=percent, scale=alt.Scale(zero=False)),
+        y2="to:Q",
         opacity=alt.when(alone).then(alt.value(0.15)).otherwise(alt.value(0)),
     )
     line = base.mark_line(strokeWidth=2.2).encode(
@@ -64,14 +68,14 @@ def accuracy(axis: str) -> Any:
         strokeDash=dash,
         opacity=alt.when(alone).then(alt.value(1)).otherwise(alt.value(0.12)),
     )
-    points = base.mark_point(opacity=0, size=90, filled=True).encode(
+    points = base.transform_calculate(interval=f"datum.n > 1 ? {words} : 'one seed has none'")
+    points = points.mark_point(opacity=0, size=90, filled=True).encode(
         y=y,
         tooltip=[
             alt.Tooltip("scheme:N"),
             alt.Tooltip("x:Q", title=AXES[axis].partition(",")[0], format=",.4~g"),
             alt.Tooltip("mean:Q", title="accuracy", format=".2%"),
-            alt.Tooltip("low:Q", title="95 % from", format=".2%"),
-            alt.Tooltip("high:Q", title="to", format=".2%"),
+            alt.Tooltip("interval:N", title="95 % interval"),
             alt.Tooltip("n:Q", title="seeds"),
         ],
     )
