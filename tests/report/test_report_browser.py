@@ -128,3 +128,19 @@ def _toggle_theme(visit: Visit, other: str) -> None:
     page.wait_for_selector(f"html[data-theme={other}]")
     visit.ready("map")
     assert page.evaluate(ground) != before
+
+
+def test_one_unfinished_run_draws_without_a_warning(
+    browser: Any, make_run: Any, tmp_path: Path
+) -> None:
+    from camu.report.writing import write_report
+
+    run = make_run(tmp_path / "run", "petrel", finished=False)  # no interval, no threshold, no PPO
+    address = write_report([run]).as_uri()
+    visit = Visit(browser, address, 1280, "light")
+    try:
+        visit.ready("contribution")
+        assert visit.said == []
+        assert visit.page.locator("#scheme").is_hidden()  # nothing to choose from
+    finally:
+        visit.context.close()
