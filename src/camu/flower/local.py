@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 START_SECONDS = 300.0
 LOOK_SECONDS = 0.3
 RESTART_SECONDS = 5.0
-STATE_SECONDS = 3.0
+STATE_SECONDS = 1.0
 SUPERLINK = "superlink"
 
 
