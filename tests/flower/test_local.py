@@ -180,6 +180,8 @@ def test_ctrl_c_leaves_nothing_behind(mark: str, tmp_path: Path) -> None:
     try:
         wait_until(lambda: alive(mark, "camu.flower.superlink"), "the start of the SuperLink")
         process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)  # impatience changes nothing
         _, errors = process.communicate(timeout=120)
     finally:
         end(process)

@@ -101,7 +101,7 @@ def run_local(
     bundle = build_bundle(settings, client_app)
     title = settings.config.scheme.name
     with (
-        _terminated_as_interrupted(),
+        _interruptible(),
         Display(title, settings.config.run.rounds, directory.path) as display,
     ):
         if insecure:
@@ -166,14 +166,21 @@ def _follow(local: Local, control: Control, run: int, display: Display) -> None:
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Clean up after SIGTERM as after Ctrl-C."""
+def _interruptible() -> Iterator[None]:
+    """Clean up after SIGTERM as after Ctrl-C, once and undisturbed.
+
+    The handler is our own, because a shell lets what it starts in the background ignore Ctrl-C.
+    """
+    signals = (signal.SIGINT, signal.SIGTERM)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in signals:  # a second one must not cut the cleaning short
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
