@@ -85,10 +85,14 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page_data(page: Path) -> dict[str, Any]:
-    """What the page's script reads."""
+    """What the page's script reads, with tables in place of their numbers."""
     text = page.read_text(encoding="utf-8")
     start = text.index('type="application/json">') + len('type="application/json">')
     document: dict[str, Any] = json.loads(text[start : text.index("</script>", start)])
+    held = document["tables"]
+    for scene in document["scenes"]:
+        for tables in (scene["curves"], *(plan["tables"] for plan in scene["plans"].values())):
+            tables.update({name: held[number] for name, number in tables.items()})
     return document
 
 

@@ -117,6 +117,9 @@ def _hover_device(visit: Visit) -> None:
     text = tip.inner_text()
     for words in ("device", "19", "cluster", "Region II", "samples", "main labels", "SNR to base"):
         assert words in text, text
+    box, size = tip.bounding_box(), visit.page.viewport_size
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= size["width"]
     visit.page.mouse.move(0, 0)
 
 

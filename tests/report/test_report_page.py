@@ -51,7 +51,10 @@ def test_sections_and_charts_are_there(page: Path, page_data: Anything) -> None:
     tables = scene["plans"]["camu"]["tables"]
     for name in ("devices", "links", "labels", "units", "timeline", "threshold", "ppo"):
         assert tables[name]["rows"] > 0, name
-    assert document["matrices"][scene["plans"]["camu"]["matrix"]]["rows"] == 20 * 20
+    assert tables["snr"]["rows"] == 20 * 20
+    # What plans share is held once.
+    numbers = [table for table in document["tables"] if table == tables["snr"]]
+    assert len(numbers) == 1
     # A scheme has the same colour everywhere, and no two share one here.
     assert len({colour for colour, _ in document["looks"].values()}) == 3
 
@@ -90,13 +93,12 @@ def test_devices_and_matrix_tell_the_worlds_snr(
 ) -> None:
     world = build_world(load_config(preset="demo"))
     gamma = 10 * np.log10(world.links.gamma())
-    document = page_data(page)
-    plan = document["scenes"][0]["plans"]["camu"]
+    plan = page_data(page)["scenes"][0]["plans"]["camu"]
     devices = plan["tables"]["devices"]
     order = column(devices, "device").astype(int)
     assert sorted(order) == list(range(20))
     assert column(devices, "snr") == pytest.approx(np.diag(gamma)[order], abs=0.06)
-    matrix = column(document["matrices"][plan["matrix"]], "snr").reshape(20, 20)
+    matrix = column(plan["tables"]["snr"], "snr").reshape(20, 20)
     assert matrix == pytest.approx(gamma, abs=0.06)
 
 
@@ -167,12 +169,12 @@ def test_no_data_set_is_needed_and_lost_links_are_said(
     config = run / "config.toml"
     config.write_text(config.read_text().replace('"digits"', '"mnist"'))
     assert camu("report", run).code == 0
-    assert page_data(run / "report.html")["matrices"]["0"]["rows"] == 400
+    scene = page_data(run / "report.html")["scenes"][0]
+    assert scene["plans"]["camu"]["tables"]["snr"]["rows"] == 400
     config.write_text(config.read_text().replace("x = [10.0", "x = [11.0"))
     assert camu("report", run).code == 0
-    document = page_data(run / "report.html")
-    assert document["matrices"]["0"]["rows"] == 0
-    plan = document["scenes"][0]["plans"]["camu"]
+    plan = page_data(run / "report.html")["scenes"][0]["plans"]["camu"]
+    assert plan["tables"]["snr"]["rows"] == 0
     assert "SNR is left out" in plan["text"]
     assert plan["tables"]["devices"]["rows"] == 20
 

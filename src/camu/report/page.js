@@ -14,8 +14,8 @@
   const shade = (value) => (isDark() && Object.hasOwn(page.dark_shades, value) ? page.dark_shades[value] : value);
 
   // Tables travel as columns; a column whose values are all the same is that value.
-  function rows(table) {
-    if (!table) return [];
+  function rows(number) {
+    const table = page.tables[number];
     const names = Object.keys(table.columns);
     return Array.from({ length: table.rows }, (_, index) =>
       Object.fromEntries(names.map((name) => {
@@ -103,8 +103,8 @@
     const plan = now.plans[find("scheme").value];
     const several = page.scenes.length > 1 ? `${[now.dataset, now.setting].filter(Boolean).join(", ")}: ` : "";
     find("plan-text").textContent = several + plan.text;
-    const tables = { snr: rows(page.matrices[plan.matrix]) };
-    for (const [name, table] of Object.entries(plan.tables)) tables[name] = rows(table);
+    const tables = {};
+    for (const [name, number] of Object.entries(plan.tables)) tables[name] = rows(number);
     return Promise.all(page.plan_panels.map((key) =>
       draw(find(`chart-${key}`), key, tables, now.schemes, tables.units.length)));
   }

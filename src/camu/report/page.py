@@ -62,14 +62,31 @@ def chart_library() -> str:
     return text
 
 
+class _Pool:
+    """Tables by content: plans of one world share most of theirs, and a page holds each once."""
+
+    def __init__(self) -> None:
+        self.tables: list[dict[str, Any]] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, rows: Rows) -> int:
+        """The place of these rows among the tables."""
+        columns: dict[str, Any] = {}
+        for name in rows[0] if rows else ():
+            values = [row[name] for row in rows]
+            # A column of equal values is that value.
+            columns[name] = values[0] if all(value == values[0] for value in values) else values
+        table = {"rows": len(rows), "columns": columns}
+        key = json.dumps(table)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.tables)
+            self.tables.append(table)
+        return self._numbers[key]
+
+
 def _document(groups: list[Group], scenes: list[Scene]) -> dict[str, Any]:
     """Everything that the script needs."""
-    numbers: dict[str, str] = {}
-    matrices: dict[str, Any] = {}
-    for scene in scenes:
-        for view in scene.plans.values():
-            number = numbers.setdefault(view.matrix, str(len(numbers)))
-            matrices.setdefault(number, _columns(view.tables["snr"]))
+    pool = _Pool()
     return {
         "themes": {"light": theme(), "dark": theme(dark=True)},
         "panels": {panel.key: _panel(panel) for panel in (*WORLD_PANELS, *PLAN_PANELS)},
@@ -77,8 +94,8 @@ def _document(groups: list[Group], scenes: list[Scene]) -> dict[str, Any]:
         "dark_shades": DARK_SHADES,
         "looks": looks(groups),
         "first": "camu",
-        "matrices": matrices,
-        "scenes": [_scene(scene, numbers) for scene in scenes],
+        "scenes": [_scene(scene, pool) for scene in scenes],
+        "tables": pool.tables,
     }
 
 
@@ -91,33 +108,21 @@ def _panel(panel: Panel) -> dict[str, Any]:
     }
 
 
-def _scene(scene: Scene, numbers: dict[str, str]) -> dict[str, Any]:
+def _scene(scene: Scene, pool: _Pool) -> dict[str, Any]:
     return {
         "dataset": scene.dataset,
         "setting": scene.setting,
         "schemes": [group.label for group in scene.groups],
-        "curves": {axis: _columns(rows) for axis, rows in scene.curves.items()},
-        "energy": _columns(scene.energy),
+        "curves": {axis: pool.number(rows) for axis, rows in scene.curves.items()},
+        "energy": pool.number(scene.energy),
         "plans": {
             label: {
                 "text": view.text,
-                "matrix": numbers[view.matrix],
-                "tables": {
-                    name: _columns(rows) for name, rows in view.tables.items() if name != "snr"
-                },
+                "tables": {name: pool.number(rows) for name, rows in view.tables.items()},
             }
             for label, view in scene.plans.items()
         },
     }
-
-
-def _columns(rows: Rows) -> dict[str, Any]:
-    """Rows as columns, which are shorter; a column of equal values is that value."""
-    columns: dict[str, Any] = {}
-    for name in rows[0] if rows else ():
-        values = [row[name] for row in rows]
-        columns[name] = values[0] if all(value == values[0] for value in values) else values
-    return {"rows": len(rows), "columns": columns}
 
 
 def _embeddable(document: dict[str, Any]) -> str:

@@ -91,6 +91,10 @@ def label_histograms() -> Any:
         alt.Tooltip("everyone:Q", title="share in all data", format=".1%"),
     ]
     base = rows("labels").encode(x=x)
+    base = base.transform_calculate(
+        top="datum.cluster - datum.scale * datum.share",
+        mark="datum.cluster - datum.scale * datum.everyone",
+    )
     bars = base.mark_bar(color=PALETTE[0], opacity=0.85).encode(
         y=alt.Y("top:Q", title="cluster", scale=place, axis=blank), y2="cluster:Q", tooltip=tip
     )

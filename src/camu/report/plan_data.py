@@ -131,7 +131,6 @@ def label_rows(plan: PlanDict) -> Rows:
     for index, unit in enumerate(plan["units"][:LARGEST_BARS]):
         own = counts[[numbers[name] for name in unit["members"]]].sum(axis=0)
         share = own / max(1.0, own.sum())
-        # A bar stands on its cluster's line; the largest share of all fills most of a row.
         rows += [
             {
                 "cluster": index,
@@ -143,10 +142,8 @@ def label_rows(plan: PlanDict) -> Rows:
             for label in range(counts.shape[1])
         ]
     tallest = max((max(row["share"], row["everyone"]) for row in rows), default=1.0) or 1.0
-    for row in rows:
-        row["top"] = short(row["cluster"] - 0.85 * row["share"] / tallest)
-        row["mark"] = short(row["cluster"] - 0.85 * row["everyone"] / tallest)
-    return rows
+    # A bar stands on its cluster's line; the largest share of all fills most of a row.
+    return [row | {"scale": short(0.85 / tallest)} for row in rows]
 
 
 def unit_rows(plan: PlanDict) -> Rows:

@@ -20,7 +20,6 @@ class PlanView:
 
     text: str
     tables: dict[str, Rows]
-    matrix: str  # which SNR matrix it is; plans in the same world share one
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def _plan_view(run: Run, matrices: dict[str, Rows]) -> PlanView:
         "snr": matrices[key],
         "ppo": [] if run.ppo is None else plan_data.ppo_rows(run.ppo),
     }
-    return PlanView(_sentence(plan, run.seed, links is not None), tables, key)
+    return PlanView(_sentence(plan, run.seed, links is not None), tables)
 
 
 def _sentence(plan: dict[str, Any], seed: int, linked: bool) -> str:
