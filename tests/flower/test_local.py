@@ -38,6 +38,7 @@ from camu.layers import replace as changed
 from camu.simulation.directory import RunDirectory, run_in_directory
 
 pytestmark = [
+    pytest.mark.deployment,
     pytest.mark.timeout(900),
     # Flower's bundle builder uses a name that pathspec has deprecated.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
