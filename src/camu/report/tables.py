@@ -64,7 +64,9 @@ def verdict_table(verdicts: Iterable[dict[str, Any]]) -> str:
             f'<tr><td class="claim">{claim}</td><td>{escape(_plain(row.get("dataset")))}</td>'
             f"<td>{badge}</td>{numbers}<td>{cells[3]}</td></tr>"
         )
-    return _frame("".join(f"<th>{escape(name)}</th>" for name in head), "".join(body))
+    kinds = ["", "", "", *[' class="number"'] * 3, ""]
+    top = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(kinds, head, strict=True))
+    return _frame(top, "".join(body))
 
 
 def seed_words(seeds: Sequence[int]) -> str:
