@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.bound import Bound, CorrectedBound, Theorem1, bound_after, convex_constants
+from camu.data import Federation
 from camu.experiments.execute import study_config
 from camu.layers import replace
 from camu.schemes import make_scheme
@@ -101,14 +102,15 @@ def federation_of(dataset: str, seed: int) -> LogisticFederation:
     config = replace(study_config(changes), {"scheme.name": "petrel"})
     world = build_world(config)
     data = world.federation
-    images = data.dataset.train_images  # type: ignore[union-attr]
-    labels = data.dataset.train_labels  # type: ignore[union-attr]
+    assert isinstance(data, Federation)  # only a fleet file comes without
+    images = data.dataset.train_images
+    labels = data.dataset.train_labels
     plan = make_scheme(config).plan(world)
     side = images.shape[1] // SIDE
     small = images[:, : SIDE * side, : SIDE * side].reshape(-1, SIDE, side, SIDE, side)
 
     def rows(device: int) -> Floats:
-        own = data.indices[device]  # type: ignore[union-attr]
+        own = data.indices[device]
         x = small[own].mean(axis=(2, 4)).reshape(len(own), -1)
         x = np.hstack([x / 255, np.ones((len(own), 1))])
         x /= np.linalg.norm(x, axis=1, keepdims=True)

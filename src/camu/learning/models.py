@@ -5,11 +5,7 @@ A model maps float images ``(n, channels, height, width)`` in [0, 1] to ``(n, cl
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Literal, cast
 
 import torch
@@ -17,6 +13,7 @@ from torch import Tensor, nn
 
 from camu.errors import InputError
 from camu.learning.layers import ConvPoolStack
+from camu.own_code import import_class
 from camu.seeding import Stream
 
 Normalisation = Literal["batch", "group", "none"]
@@ -95,7 +92,11 @@ def build_model(
 
 
 def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
-    kind = _import_class(name)
+    if ":" not in name:
+        raise InputError(
+            f'training.model: {name!r} is unknown; use "cnn", "logistic" or "module:Class".'
+        )
+    kind = import_class(name, "training.model")
     try:
         model = kind(shape, classes)
     except Exception as error:
@@ -106,32 +107,6 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"model: {name} is no torch.nn.Module.")
     return model
-
-
-def _import_class(name: str) -> Callable[[ImageShape, int], object]:
-    module_name, colon, class_name = name.partition(":")
-    if not colon or not module_name or not class_name:
-        raise InputError(
-            f'model: {name!r} is unknown; use "cnn", "logistic" or your own "module:Class".'
-        )
-    here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise InputError(
-            f"model: module {module_name!r} of {name!r} cannot be imported: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
-    kind = getattr(module, class_name, None)
-    if not isinstance(kind, type):
-        raise InputError(f"model: module {module_name!r} has no class {class_name!r}.")
-    return kind
 
 
 def _full_shape(image_shape: tuple[int, ...]) -> ImageShape:

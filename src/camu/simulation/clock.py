@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -49,13 +51,7 @@ class Clock:
         }
 
     @classmethod
-    def restore(cls, in_turn: bool, state: dict[str, object]) -> Clock:
+    def restore(cls, in_turn: bool, state: Mapping[str, Any]) -> Clock:
         """The clock as it was."""
-        events = state["events"]
-        assert isinstance(events, list)
-        return cls(
-            in_turn,
-            float(state["now_seconds"]),  # type: ignore[arg-type]
-            float(state["free_seconds"]),  # type: ignore[arg-type]
-            [(float(t), int(kind), int(unit), float(air)) for t, kind, unit, air in events],
-        )
+        events = [(float(t), int(kind), int(u), float(air)) for t, kind, u, air in state["events"]]
+        return cls(in_turn, float(state["now_seconds"]), float(state["free_seconds"]), events)
