@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from camu.errors import InputError
-from camu.learning.layers import ConvPoolStack
+from camu.learning.conv_pool import ConvPoolStack
 from camu.own_code import import_class
 from camu.seeding import Stream
 
