@@ -9,33 +9,28 @@ maximum of four planes of memory: no index tensor is kept, no zeros are filled, 
 never padded to the width of a vector register.
 
 Samples pass in chunks that fit the processor's second cache, and all memory is used again in the
-next step. Chunks that small make Python's part visible, so the operations of a stage are compiled
-to one call (``torch.jit.script``), which also leaves Python's lock to the other workers.
+next step.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 # The samples that pass through the stack at a time: few enough that windows and candidates stay
-# in the processor's second cache, enough that the matrix products are worth their calls.
-CHUNK_SAMPLES = 48
+# in the processor's second cache, enough that Python's part stays small.
+CHUNK_SAMPLES = 64
 # Chunks are multiples of half a vector register.
 CHUNK_STEP = 8
 # Sizes of chunks whose views are kept; all sizes share the same memory.
 CUTS_KEPT = 16
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -102,11 +97,13 @@ class _Geometry:
         rows, columns = self.window
         return _rows_of_windows(buffer, (columns, self.channels, rows, self.pooled[0]), 0)
 
-    def blocks(self, taps: Tensor) -> list[Tensor]:
-        """The inputs of each block of cells: overlapping slices of the windows."""
-        step = 2 * self.block * self.column
-        starts = range(0, step * (self.pooled[1] // self.block), step)
-        return [taps[start : start + self.block_taps] for start in starts]
+    def blocks(self, taps: Tensor) -> Tensor:
+        """View the inputs of each block of cells: overlapping slices (block, tap, place)."""
+        places = taps.shape[1]
+        return taps.as_strided(
+            (self.pooled[1] // self.block, self.block_taps, places),
+            (2 * self.block * self.column * places, places, 1),
+        )
 
     def kernel_view(self, matrix: Tensor) -> Tensor:
         """The places of the kernel in the matrix of a block: (2, 2, cell, out, in, k, k)."""
@@ -140,16 +137,17 @@ class _Geometry:
         """View the pooled output (channel, row, column, sample) in the order of ``cells``."""
         return image.permute(2, 0, 1, 3)
 
-    def folds(self, taps: Tensor, buffer: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Targets and sources whose additions carry gradients of windows back to the buffer.
+    def folds(self, taps: Tensor, buffer: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Pairs (target, source) whose additions carry gradients of windows back to the buffer.
 
         Two rows of all windows together never overlap, so each pair is one addition of views.
         """
         rows, columns = self.window
         pairs, shape = rows // 2, (columns, self.channels, 2, self.pooled[0])
         parts = taps.view(columns, self.channels, pairs, 2, self.pooled[0], buffer.shape[3])
-        targets = [_rows_of_windows(buffer, shape, 2 * pair) for pair in range(pairs)]
-        return targets, [parts[:, :, pair] for pair in range(pairs)]
+        return [
+            (_rows_of_windows(buffer, shape, 2 * pair), parts[:, :, pair]) for pair in range(pairs)
+        ]
 
 
 def _rows_of_windows(buffer: Tensor, shape: tuple[int, int, int, int], first: int) -> Tensor:
@@ -185,7 +183,13 @@ class _Memory:
 class _Scratch:
     """The arrays of one stage that hold nothing between two chunks, with the views used on them."""
 
-    def __init__(self, geometry: _Geometry, samples: int, cut: Callable[..., Tensor]) -> None:
+    def __init__(
+        self,
+        geometry: _Geometry,
+        samples: int,
+        before: _Geometry | None,
+        cut: Callable[..., Tensor],
+    ) -> None:
         columns, outputs, rows = geometry.cells
         block, places = geometry.block, rows * samples
         patches = cut(geometry.taps, places)
@@ -193,18 +197,22 @@ class _Scratch:
             geometry.window[1], geometry.channels, geometry.window[0], rows, samples
         )
         self.blocks = geometry.blocks(patches)
-        candidates = cut(columns // block, 4 * block * outputs, places)
-        self.candidates = list(candidates)
+        self.blocks_transposed = self.blocks.transpose(1, 2)
+        self.candidates = cut(columns // block, 4 * block * outputs, places)
         # (block, upper or lower, left or right, cell, channel, row, sample)
-        planes = candidates.view(columns // block, 2, 2, block, outputs, rows, samples)
+        planes = self.candidates.view(columns // block, 2, 2, block, outputs, rows, samples)
         self.left = planes[:, :, 0].transpose(0, 1)
         self.right = planes[:, :, 1].transpose(0, 1)
         self.halves = cut(2, columns // block, block, outputs, rows, samples)
         self.upper, self.lower = self.halves.view(2, *geometry.cells, samples)
         self.patch_gradients = cut(geometry.taps, places)
-        self.block_gradients = geometry.blocks(self.patch_gradients)
+        # Gradients of neighbouring blocks overlap, so they are added one after another.
+        block_gradients = geometry.blocks(self.patch_gradients)
+        self.blocks_and_gradients = list(zip(self.candidates, block_gradients, strict=True))
         self.input_gradient = cut(*geometry.buffer(samples))
-        self.targets, self.sources = geometry.folds(self.patch_gradients, self.input_gradient)
+        self.folds = geometry.folds(self.patch_gradients, self.input_gradient)
+        interior = geometry.interior(self.input_gradient)
+        self.previous_gradient = before.by_cell(interior) if before else interior
 
 
 class _Chunk:
@@ -256,9 +264,12 @@ class _Workspace:
                 self._scratch.clear()
             if len(self._scratch) >= CUTS_KEPT:
                 self._scratch.clear()
+            before = (None, *self.geometries[:-1])
             self._scratch[samples] = [
-                _Scratch(geometry, samples, memory.cutter(samples))
-                for geometry, memory in zip(self.geometries, self._memories, strict=True)
+                _Scratch(geometry, samples, previous, memory.cutter(samples))
+                for geometry, previous, memory in zip(
+                    self.geometries, before, self._memories, strict=True
+                )
             ]
         return self._scratch[samples]
 
@@ -284,96 +295,6 @@ def _spans(samples: int) -> list[tuple[int, int]]:
     return list(zip([0, *ends], ends, strict=False))
 
 
-def _forward_stage(
-    windows: Tensor,
-    patches: Tensor,
-    blocks: list[Tensor],
-    matrix: Tensor,
-    candidates: list[Tensor],
-    left: Tensor,
-    right: Tensor,
-    halves: Tensor,
-    upper: Tensor,
-    lower: Tensor,
-    keep: bool,
-    left_wins: Tensor,
-    upper_wins: Tensor,
-    bias: Tensor,
-    result: Tensor,
-) -> None:
-    patches.copy_(windows)
-    for number in range(len(blocks)):
-        torch.mm(matrix, blocks[number], out=candidates[number])
-    torch.maximum(left, right, out=halves)
-    if keep:
-        # "At least" gives a tie to the first candidate, as torch's max-pooling does.
-        torch.ge(left, right, out=left_wins)
-        torch.ge(upper, lower, out=upper_wins)
-    # The bias is the same for all four candidates, so it may follow the maximum.
-    torch.maximum(upper, lower, out=upper)
-    torch.add(upper, bias, out=result)
-
-
-def _backward_stage(
-    gradient: Tensor,
-    windows: Tensor,
-    patches: Tensor,
-    blocks: list[Tensor],
-    candidates: list[Tensor],
-    left: Tensor,
-    right: Tensor,
-    halves: Tensor,
-    upper: Tensor,
-    lower: Tensor,
-    left_wins: Tensor,
-    upper_wins: Tensor,
-    matrix_gradient: Tensor,
-    bias_gradient: Tensor,
-) -> None:
-    torch.mul(gradient, upper_wins, out=upper)
-    torch.sub(gradient, upper, out=lower)
-    torch.mul(halves, left_wins, out=left)
-    torch.sub(halves, left, out=right)
-    bias_gradient.add_(gradient.sum(dim=[0, 2, 3]))
-    # Cutting the windows again is cheaper than fetching them from main memory.
-    patches.copy_(windows)
-    for number in range(len(blocks)):
-        matrix_gradient.addmm_(candidates[number], blocks[number].t())
-
-
-def _input_gradient(
-    matrix: Tensor,
-    candidates: list[Tensor],
-    patch_gradients: Tensor,
-    block_gradients: list[Tensor],
-    input_gradient: Tensor,
-    targets: list[Tensor],
-    sources: list[Tensor],
-) -> None:
-    patch_gradients.zero_()
-    transposed = matrix.t()
-    for number in range(len(candidates)):
-        block_gradients[number].addmm_(transposed, candidates[number])
-    input_gradient.zero_()
-    for number in range(len(targets)):
-        targets[number].add_(sources[number])
-
-
-@cache
-def _compiled(function: Function) -> Function:
-    """The function as one call into torch, or itself where torch cannot compile it any more.
-
-    Both do the same operations in the same order, so results do not depend on it.
-    """
-    with warnings.catch_warnings():
-        # torch means to give up this compiler for one that needs a C++ compiler at run time.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return cast(Function, torch.jit.script(function))
-        except (AttributeError, RuntimeError):
-            return function
-
-
 def _forward_chunk(
     scratches: list[_Scratch],
     chunk: _Chunk,
@@ -381,67 +302,49 @@ def _forward_chunk(
     biases: list[Tensor],
     keep: bool,
 ) -> None:
-    forward_stage = _compiled(_forward_stage)
     for stage, scratch in enumerate(scratches):
-        forward_stage(
-            chunk.windows[stage],
-            scratch.patches,
-            scratch.blocks,
-            matrices[stage],
-            scratch.candidates,
-            scratch.left,
-            scratch.right,
-            scratch.halves,
-            scratch.upper,
-            scratch.lower,
-            keep,
-            chunk.left_wins[stage],
-            chunk.upper_wins[stage],
-            biases[stage],
-            chunk.results[stage],
-        )
+        scratch.patches.copy_(chunk.windows[stage])
+        blocks = scratch.blocks
+        torch.bmm(matrices[stage].expand(len(blocks), -1, -1), blocks, out=scratch.candidates)
+        left, right, upper, lower = scratch.left, scratch.right, scratch.upper, scratch.lower
+        torch.maximum(left, right, out=scratch.halves)
+        if keep:
+            # "At least" gives a tie to the first candidate, as torch's max-pooling does.
+            torch.ge(left, right, out=chunk.left_wins[stage])
+            torch.ge(upper, lower, out=chunk.upper_wins[stage])
+        # The bias is the same for all four candidates, so it may follow the maximum.
+        torch.maximum(upper, lower, out=upper)
+        torch.add(upper, biases[stage], out=chunk.results[stage])
 
 
 def _backward_chunk(
-    geometries: Sequence[_Geometry],
     scratches: list[_Scratch],
     chunk: _Chunk,
     matrices: list[Tensor],
     matrix_gradients: list[Tensor],
     bias_gradients: list[Tensor],
 ) -> None:
-    backward_stage = _compiled(_backward_stage)
     gradient = chunk.output
     for stage in reversed(range(len(scratches))):
         scratch = scratches[stage]
-        backward_stage(
-            gradient,
-            chunk.windows[stage],
-            scratch.patches,
-            scratch.blocks,
-            scratch.candidates,
-            scratch.left,
-            scratch.right,
-            scratch.halves,
-            scratch.upper,
-            scratch.lower,
-            chunk.left_wins[stage],
-            chunk.upper_wins[stage],
-            matrix_gradients[stage],
-            bias_gradients[stage],
-        )
+        left, right, upper, lower = scratch.left, scratch.right, scratch.upper, scratch.lower
+        torch.mul(gradient, chunk.upper_wins[stage], out=upper)
+        torch.sub(gradient, upper, out=lower)
+        torch.mul(scratch.halves, chunk.left_wins[stage], out=left)
+        torch.sub(scratch.halves, left, out=right)
+        bias_gradients[stage] += gradient.sum(dim=(0, 2, 3))
+        # Cutting the windows again is cheaper than fetching them from main memory.
+        scratch.patches.copy_(chunk.windows[stage])
+        matrix_gradients[stage].addbmm_(scratch.candidates, scratch.blocks_transposed)
         if stage:
-            _compiled(_input_gradient)(
-                matrices[stage],
-                scratch.candidates,
-                scratch.patch_gradients,
-                scratch.block_gradients,
-                scratch.input_gradient,
-                scratch.targets,
-                scratch.sources,
-            )
-            interior = geometries[stage].interior(scratch.input_gradient)
-            gradient = geometries[stage - 1].by_cell(interior)
+            scratch.patch_gradients.zero_()
+            transposed = matrices[stage].t()
+            for block, block_gradient in scratch.blocks_and_gradients:
+                block_gradient.addmm_(transposed, block)
+            scratch.input_gradient.zero_()
+            for target, source in scratch.folds:
+                target.add_(source)
+            gradient = scratch.previous_gradient
 
 
 class _ConvPool(torch.autograd.Function):
@@ -486,9 +389,7 @@ class _ConvPool(torch.autograd.Function):
         for (begin, end), chunk in zip(_spans(len(gradient)), chunks, strict=True):
             chunk.output.copy_(by_cell[..., begin:end])
             scratches = work.scratch(end - begin)
-            _backward_chunk(
-                geometries, scratches, chunk, matrices, matrix_gradients, bias_gradients
-            )
+            _backward_chunk(scratches, chunk, matrices, matrix_gradients, bias_gradients)
             work.give(end - begin, chunk)
         result: list[Any] = [None, None, None]
         for geometry, matrix, bias in zip(
@@ -525,8 +426,6 @@ class ConvPoolStack(nn.Module):
         self.convolutions = nn.ModuleList(convolutions)
         self.output_shape = (channels, height, width)
         self._work = _Workspace(geometries)
-        for function in (_forward_stage, _backward_stage, _input_gradient):
-            _compiled(function)  # here, before there are workers who would all do it
 
     def forward(self, images: Tensor) -> Tensor:
         """Pooled features ``(n, channels, h, w)``."""

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,6 +75,7 @@ class Replica:
         layers = list(self.module.modules())
         self._norms = [layer for layer in layers if isinstance(layer, SegmentBatchNorm)]
         self._dropouts = [layer for layer in layers if isinstance(layer, SeededDropout)]
+        self._carried = self._find_carried()
         self.fused = fused
         self.mixes_samples = bool(self._norms)
         self._normalised = {
@@ -109,8 +111,18 @@ class Replica:
             start += tensor.numel()
 
     def _buffer_tensors(self) -> list[Tensor]:
-        found = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-        return [found[entry.name].detach() for entry in self.layout.buffers]
+        return [held[name].detach() for held, name in self._carried]
+
+    def _find_carried(self) -> list[tuple[dict[str, Any], str]]:
+        """Where the modules keep the buffers of the layout; a model may put new tensors there."""
+        found = []
+        for entry in self.layout.buffers:
+            owner, _, name = entry.name.rpartition(".")
+            module = self.module.get_submodule(owner)
+            found.append(
+                (module._parameters if name in module._parameters else module._buffers, name)
+            )
+        return found
 
     def full_pass(self, data: Data, parts: Sequence[Part], stream: Stream, backward: bool) -> float:
         """The parts' weighted mean loss in training mode, and its gradient in ``gradient``."""
@@ -124,7 +136,8 @@ class Replica:
         return float(loss.detach())
 
     def _loss(self, data: Data, parts: Sequence[Part], stream: Stream) -> Tensor:
-        self.module.train()
+        if not self.module.training:
+            self.module.train()
         for norm in self._norms:
             norm.divide([len(part.indices) for part in parts], [part.weight for part in parts])
         for dropout in self._dropouts:

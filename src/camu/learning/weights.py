@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -54,12 +55,12 @@ class Layout:
             tuple(Entry(name, tuple(tensor.shape)) for name, tensor in carried),
         )
 
-    @property
+    @cached_property
     def parameter_count(self) -> int:
         """The number of trainable parameters, q."""
         return sum(entry.size for entry in self.parameters)
 
-    @property
+    @cached_property
     def buffer_count(self) -> int:
         """How many numbers the buffers hold."""
         return sum(entry.size for entry in self.buffers)
