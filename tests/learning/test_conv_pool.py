@@ -111,3 +111,17 @@ def test_chunks_cover_a_batch_in_nearly_equal_parts(samples):
     assert min(sizes) > 0
     assert max(sizes) - min(sizes) < 2 * conv_pool.CHUNK_STEP
     assert max(sizes) <= 1.5 * conv_pool.CHUNK_SAMPLES + conv_pool.CHUNK_STEP
+
+
+def test_compiled_passes_give_the_bits_of_python_ones(monkeypatch):
+    images = random(101, 1, 28, 28)
+    found = []
+    for _ in range(2):
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            stack = ConvPoolStack((1, 28, 28), (10, 20), 5, 0)
+        output = stack(images)
+        output.square().sum().backward()
+        found.append([output, *(p.grad for p in stack.parameters())])
+        monkeypatch.setattr("camu.learning.conv_pool._compiled", lambda function: function)
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))

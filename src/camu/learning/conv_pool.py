@@ -8,17 +8,19 @@ and one small matrix maps any such slice to the four candidates of its cells. A 
 maximum of four planes of memory: no index tensor is kept, no zeros are filled, and the channels are
 never padded to the width of a vector register.
 
-Samples pass in chunks that fit the processor's second cache, and all memory is used again in the
-next step.
+Samples pass in chunks that fit the processor's second cache, each by one call into torch, and all
+memory is used again in the next step.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,11 +28,13 @@ from torch import Tensor, nn
 
 # The samples that pass through the stack at a time: few enough that windows and candidates stay
 # in the processor's second cache, enough that Python's part stays small.
-CHUNK_SAMPLES = 64
+CHUNK_SAMPLES = 48
 # Chunks are multiples of half a vector register.
 CHUNK_STEP = 8
 # Sizes of chunks whose views are kept; all sizes share the same memory.
 CUTS_KEPT = 16
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -137,17 +141,16 @@ class _Geometry:
         """View the pooled output (channel, row, column, sample) in the order of ``cells``."""
         return image.permute(2, 0, 1, 3)
 
-    def folds(self, taps: Tensor, buffer: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Pairs (target, source) whose additions carry gradients of windows back to the buffer.
+    def folds(self, taps: Tensor, buffer: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Targets and sources whose additions carry gradients of windows back to the buffer.
 
         Two rows of all windows together never overlap, so each pair is one addition of views.
         """
         rows, columns = self.window
         pairs, shape = rows // 2, (columns, self.channels, 2, self.pooled[0])
         parts = taps.view(columns, self.channels, pairs, 2, self.pooled[0], buffer.shape[3])
-        return [
-            (_rows_of_windows(buffer, shape, 2 * pair), parts[:, :, pair]) for pair in range(pairs)
-        ]
+        targets = [_rows_of_windows(buffer, shape, 2 * pair) for pair in range(pairs)]
+        return targets, [parts[:, :, pair] for pair in range(pairs)]
 
 
 def _rows_of_windows(buffer: Tensor, shape: tuple[int, int, int, int], first: int) -> Tensor:
@@ -181,38 +184,64 @@ class _Memory:
 
 
 class _Scratch:
-    """The arrays of one stage that hold nothing between two chunks, with the views used on them."""
+    """Arrays that hold nothing between two chunks, with the views used on them, stage by stage."""
 
     def __init__(
-        self,
-        geometry: _Geometry,
-        samples: int,
-        before: _Geometry | None,
-        cut: Callable[..., Tensor],
+        self, geometries: Sequence[_Geometry], samples: int, cut: Callable[..., Tensor]
+    ) -> None:
+        self.patches: list[Tensor] = []
+        self.blocks: list[Tensor] = []
+        self.candidates: list[Tensor] = []
+        self.left: list[Tensor] = []
+        self.right: list[Tensor] = []
+        self.halves: list[Tensor] = []
+        self.upper: list[Tensor] = []
+        self.lower: list[Tensor] = []
+        self.patch_gradients: list[Tensor] = []
+        self.block_gradients: list[Tensor] = []
+        self.input_gradients: list[Tensor] = []
+        self.targets: list[list[Tensor]] = []
+        self.sources: list[list[Tensor]] = []
+        for geometry in geometries:
+            self._forward_arrays(geometry, samples, cut)
+            self._backward_arrays(geometry, samples, cut)
+        # What a stage hands back is the gradient of the pooled output of the one before it.
+        self.gradients = [
+            geometry.by_cell(following.interior(gradient))
+            for geometry, following, gradient in zip(
+                geometries, geometries[1:], self.input_gradients[1:], strict=False
+            )
+        ]
+
+    def _forward_arrays(
+        self, geometry: _Geometry, samples: int, cut: Callable[..., Tensor]
     ) -> None:
         columns, outputs, rows = geometry.cells
         block, places = geometry.block, rows * samples
         patches = cut(geometry.taps, places)
-        self.patches = patches.view(
-            geometry.window[1], geometry.channels, geometry.window[0], rows, samples
-        )
-        self.blocks = geometry.blocks(patches)
-        self.blocks_transposed = self.blocks.transpose(1, 2)
-        self.candidates = cut(columns // block, 4 * block * outputs, places)
+        window = (geometry.window[1], geometry.channels, geometry.window[0])
+        self.patches.append(patches.view(*window, rows, samples))
+        self.blocks.append(geometry.blocks(patches))
+        self.candidates.append(cut(columns // block, 4 * block * outputs, places))
         # (block, upper or lower, left or right, cell, channel, row, sample)
-        planes = self.candidates.view(columns // block, 2, 2, block, outputs, rows, samples)
-        self.left = planes[:, :, 0].transpose(0, 1)
-        self.right = planes[:, :, 1].transpose(0, 1)
-        self.halves = cut(2, columns // block, block, outputs, rows, samples)
-        self.upper, self.lower = self.halves.view(2, *geometry.cells, samples)
-        self.patch_gradients = cut(geometry.taps, places)
-        # Gradients of neighbouring blocks overlap, so they are added one after another.
-        block_gradients = geometry.blocks(self.patch_gradients)
-        self.blocks_and_gradients = list(zip(self.candidates, block_gradients, strict=True))
-        self.input_gradient = cut(*geometry.buffer(samples))
-        self.folds = geometry.folds(self.patch_gradients, self.input_gradient)
-        interior = geometry.interior(self.input_gradient)
-        self.previous_gradient = before.by_cell(interior) if before else interior
+        planes = self.candidates[-1].view(columns // block, 2, 2, block, outputs, rows, samples)
+        self.left.append(planes[:, :, 0].transpose(0, 1))
+        self.right.append(planes[:, :, 1].transpose(0, 1))
+        self.halves.append(cut(2, columns // block, block, outputs, rows, samples))
+        upper, lower = self.halves[-1].view(2, *geometry.cells, samples)
+        self.upper.append(upper)
+        self.lower.append(lower)
+
+    def _backward_arrays(
+        self, geometry: _Geometry, samples: int, cut: Callable[..., Tensor]
+    ) -> None:
+        patch_gradients = cut(geometry.taps, geometry.pooled[0] * samples)
+        self.patch_gradients.append(patch_gradients)
+        self.block_gradients.append(geometry.blocks(patch_gradients))
+        self.input_gradients.append(cut(*geometry.buffer(samples)))
+        targets, sources = geometry.folds(patch_gradients, self.input_gradients[-1])
+        self.targets.append(targets)
+        self.sources.append(sources)
 
 
 class _Chunk:
@@ -248,29 +277,25 @@ class _Workspace:
 
     def __init__(self, geometries: Sequence[_Geometry]) -> None:
         self.geometries = tuple(geometries)
-        self._scratch: dict[int, list[_Scratch]] = {}
-        self._memories = [_Memory(0) for _ in geometries]
+        self._scratch: dict[int, _Scratch] = {}
+        self._memory = _Memory(0)
         self._free: dict[int, list[_Chunk]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Workspace:
         # A copied module gets memory of its own: two workers must never share it.
         return _Workspace(self.geometries)
 
-    def scratch(self, samples: int) -> list[_Scratch]:
-        """The scratch arrays of all stages for a chunk."""
+    def scratch(self, samples: int) -> _Scratch:
+        """The scratch arrays for a chunk."""
         if samples not in self._scratch:
-            if samples > self._memories[0].capacity:
-                self._memories = [_Memory(max(samples, CHUNK_SAMPLES)) for _ in self.geometries]
+            if samples > self._memory.capacity:
+                self._memory = _Memory(max(samples, CHUNK_SAMPLES))
                 self._scratch.clear()
             if len(self._scratch) >= CUTS_KEPT:
                 self._scratch.clear()
-            before = (None, *self.geometries[:-1])
-            self._scratch[samples] = [
-                _Scratch(geometry, samples, previous, memory.cutter(samples))
-                for geometry, previous, memory in zip(
-                    self.geometries, before, self._memories, strict=True
-                )
-            ]
+            self._scratch[samples] = _Scratch(
+                self.geometries, samples, self._memory.cutter(samples)
+            )
         return self._scratch[samples]
 
     def take(self, samples: int) -> _Chunk:
@@ -296,55 +321,92 @@ def _spans(samples: int) -> list[tuple[int, int]]:
 
 
 def _forward_chunk(
-    scratches: list[_Scratch],
-    chunk: _Chunk,
-    matrices: list[Tensor],
-    biases: list[Tensor],
     keep: bool,
+    windows: list[Tensor],
+    patches: list[Tensor],
+    blocks: list[Tensor],
+    matrices: list[Tensor],
+    candidates: list[Tensor],
+    left: list[Tensor],
+    right: list[Tensor],
+    halves: list[Tensor],
+    upper: list[Tensor],
+    lower: list[Tensor],
+    left_wins: list[Tensor],
+    upper_wins: list[Tensor],
+    biases: list[Tensor],
+    results: list[Tensor],
 ) -> None:
-    for stage, scratch in enumerate(scratches):
-        scratch.patches.copy_(chunk.windows[stage])
-        blocks = scratch.blocks
-        torch.bmm(matrices[stage].expand(len(blocks), -1, -1), blocks, out=scratch.candidates)
-        left, right, upper, lower = scratch.left, scratch.right, scratch.upper, scratch.lower
-        torch.maximum(left, right, out=scratch.halves)
+    for n in range(len(windows)):
+        patches[n].copy_(windows[n])
+        torch.bmm(matrices[n].expand(len(blocks[n]), -1, -1), blocks[n], out=candidates[n])
+        torch.maximum(left[n], right[n], out=halves[n])
         if keep:
             # "At least" gives a tie to the first candidate, as torch's max-pooling does.
-            torch.ge(left, right, out=chunk.left_wins[stage])
-            torch.ge(upper, lower, out=chunk.upper_wins[stage])
+            torch.ge(left[n], right[n], out=left_wins[n])
+            torch.ge(upper[n], lower[n], out=upper_wins[n])
         # The bias is the same for all four candidates, so it may follow the maximum.
-        torch.maximum(upper, lower, out=upper)
-        torch.add(upper, biases[stage], out=chunk.results[stage])
+        torch.maximum(upper[n], lower[n], out=upper[n])
+        torch.add(upper[n], biases[n], out=results[n])
 
 
 def _backward_chunk(
-    scratches: list[_Scratch],
-    chunk: _Chunk,
+    gradients: list[Tensor],
+    windows: list[Tensor],
+    patches: list[Tensor],
+    blocks: list[Tensor],
     matrices: list[Tensor],
+    candidates: list[Tensor],
+    left: list[Tensor],
+    right: list[Tensor],
+    halves: list[Tensor],
+    upper: list[Tensor],
+    lower: list[Tensor],
+    left_wins: list[Tensor],
+    upper_wins: list[Tensor],
     matrix_gradients: list[Tensor],
     bias_gradients: list[Tensor],
+    patch_gradients: list[Tensor],
+    block_gradients: list[Tensor],
+    input_gradients: list[Tensor],
+    targets: list[list[Tensor]],
+    sources: list[list[Tensor]],
 ) -> None:
-    gradient = chunk.output
-    for stage in reversed(range(len(scratches))):
-        scratch = scratches[stage]
-        left, right, upper, lower = scratch.left, scratch.right, scratch.upper, scratch.lower
-        torch.mul(gradient, chunk.upper_wins[stage], out=upper)
-        torch.sub(gradient, upper, out=lower)
-        torch.mul(scratch.halves, chunk.left_wins[stage], out=left)
-        torch.sub(scratch.halves, left, out=right)
-        bias_gradients[stage] += gradient.sum(dim=(0, 2, 3))
+    for n in range(len(windows) - 1, -1, -1):
+        torch.mul(gradients[n], upper_wins[n], out=upper[n])
+        torch.sub(gradients[n], upper[n], out=lower[n])
+        torch.mul(halves[n], left_wins[n], out=left[n])
+        torch.sub(halves[n], left[n], out=right[n])
+        bias_gradients[n].add_(gradients[n].sum(dim=[0, 2, 3]))
         # Cutting the windows again is cheaper than fetching them from main memory.
-        scratch.patches.copy_(chunk.windows[stage])
-        matrix_gradients[stage].addbmm_(scratch.candidates, scratch.blocks_transposed)
-        if stage:
-            scratch.patch_gradients.zero_()
-            transposed = matrices[stage].t()
-            for block, block_gradient in scratch.blocks_and_gradients:
-                block_gradient.addmm_(transposed, block)
-            scratch.input_gradient.zero_()
-            for target, source in scratch.folds:
-                target.add_(source)
-            gradient = scratch.previous_gradient
+        patches[n].copy_(windows[n])
+        matrix_gradients[n].addbmm_(candidates[n], blocks[n].transpose(1, 2))
+        if n > 0:
+            patch_gradients[n].zero_()
+            transposed = matrices[n].t()
+            # Gradients of neighbouring blocks overlap, so they are added one after another.
+            for block in range(len(candidates[n])):
+                block_gradients[n][block].addmm_(transposed, candidates[n][block])
+            input_gradients[n].zero_()
+            for pair in range(len(targets[n])):
+                targets[n][pair].add_(sources[n][pair])
+
+
+@cache
+def _compiled(function: Function) -> Function:
+    """The function as one call into torch, or itself where torch cannot compile it any more.
+
+    Both do the same operations in the same order, so results do not depend on it. What it brings
+    is that Python's lock is taken once per chunk instead of after every operation: workers who
+    wait for it, however briefly, are put to sleep and woken by the operating system.
+    """
+    with warnings.catch_warnings():
+        # torch prefers another compiler, which needs a C++ compiler on the user's machine.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return cast(Function, torch.jit.script(function))
+        except (AttributeError, RuntimeError):
+            return function
 
 
 class _ConvPool(torch.autograd.Function):
@@ -362,11 +424,28 @@ class _ConvPool(torch.autograd.Function):
         output = torch.empty(len(images), last.outputs, *last.pooled)
         by_cell = last.by_cell(output.permute(1, 2, 3, 0))
         samples_last = images.permute(1, 2, 3, 0)
-        chunks = []
+        chunks, run = [], _compiled(_forward_chunk)
         for begin, end in _spans(len(images)):
             chunk = work.take(end - begin)
             chunk.images.copy_(samples_last[..., begin:end])
-            _forward_chunk(work.scratch(end - begin), chunk, matrices, biases, keep)
+            scratch = work.scratch(end - begin)
+            run(
+                keep,
+                chunk.windows,
+                scratch.patches,
+                scratch.blocks,
+                matrices,
+                scratch.candidates,
+                scratch.left,
+                scratch.right,
+                scratch.halves,
+                scratch.upper,
+                scratch.lower,
+                chunk.left_wins,
+                chunk.upper_wins,
+                biases,
+                chunk.results,
+            )
             by_cell[..., begin:end].copy_(chunk.output)
             if keep:
                 chunks.append(chunk)
@@ -386,10 +465,32 @@ class _ConvPool(torch.autograd.Function):
         matrix_gradients = [torch.zeros_like(matrix) for matrix in matrices]
         bias_gradients = [torch.zeros(geometry.outputs) for geometry in geometries]
         by_cell = geometries[-1].by_cell(gradient.permute(1, 2, 3, 0))
+        run = _compiled(_backward_chunk)
         for (begin, end), chunk in zip(_spans(len(gradient)), chunks, strict=True):
             chunk.output.copy_(by_cell[..., begin:end])
-            scratches = work.scratch(end - begin)
-            _backward_chunk(scratches, chunk, matrices, matrix_gradients, bias_gradients)
+            scratch = work.scratch(end - begin)
+            run(
+                [*scratch.gradients, chunk.output],
+                chunk.windows,
+                scratch.patches,
+                scratch.blocks,
+                matrices,
+                scratch.candidates,
+                scratch.left,
+                scratch.right,
+                scratch.halves,
+                scratch.upper,
+                scratch.lower,
+                chunk.left_wins,
+                chunk.upper_wins,
+                matrix_gradients,
+                bias_gradients,
+                scratch.patch_gradients,
+                scratch.block_gradients,
+                scratch.input_gradients,
+                scratch.targets,
+                scratch.sources,
+            )
             work.give(end - begin, chunk)
         result: list[Any] = [None, None, None]
         for geometry, matrix, bias in zip(
@@ -426,6 +527,8 @@ class ConvPoolStack(nn.Module):
         self.convolutions = nn.ModuleList(convolutions)
         self.output_shape = (channels, height, width)
         self._work = _Workspace(geometries)
+        for function in (_forward_chunk, _backward_chunk):
+            _compiled(function)  # here, before there are workers who would all do it
 
     def forward(self, images: Tensor) -> Tensor:
         """Pooled features ``(n, channels, h, w)``."""
