@@ -63,6 +63,11 @@ class _Geometry:
         return 2 if self.channels == 1 and self.pooled[1] % 2 == 0 else 1
 
     @property
+    def blocks_in_row(self) -> int:
+        """The matrix products for one row of cells."""
+        return self.pooled[1] // self.block
+
+    @property
     def window(self) -> tuple[int, int]:
         """The rows and columns of the inputs of one row of cells."""
         return self.kernel + 1, 2 * self.pooled[1] + self.kernel - 1
@@ -105,7 +110,7 @@ class _Geometry:
         """View the inputs of each block of cells: overlapping slices (block, tap, place)."""
         places = taps.shape[1]
         return taps.as_strided(
-            (self.pooled[1] // self.block, self.block_taps, places),
+            (self.blocks_in_row, self.block_taps, places),
             (2 * self.block * self.column * places, places, 1),
         )
 
@@ -191,14 +196,16 @@ class _Scratch:
     ) -> None:
         self.patches: list[Tensor] = []
         self.blocks: list[Tensor] = []
+        self.blocks_transposed: list[list[Tensor]] = []
         self.candidates: list[Tensor] = []
+        self.candidate_blocks: list[list[Tensor]] = []
         self.left: list[Tensor] = []
         self.right: list[Tensor] = []
         self.halves: list[Tensor] = []
         self.upper: list[Tensor] = []
         self.lower: list[Tensor] = []
         self.patch_gradients: list[Tensor] = []
-        self.block_gradients: list[Tensor] = []
+        self.block_gradients: list[list[Tensor]] = []
         self.input_gradients: list[Tensor] = []
         self.targets: list[list[Tensor]] = []
         self.sources: list[list[Tensor]] = []
@@ -216,18 +223,22 @@ class _Scratch:
     def _forward_arrays(
         self, geometry: _Geometry, samples: int, cut: Callable[..., Tensor]
     ) -> None:
-        columns, outputs, rows = geometry.cells
+        _, outputs, rows = geometry.cells
         block, places = geometry.block, rows * samples
         patches = cut(geometry.taps, places)
         window = (geometry.window[1], geometry.channels, geometry.window[0])
         self.patches.append(patches.view(*window, rows, samples))
         self.blocks.append(geometry.blocks(patches))
-        self.candidates.append(cut(columns // block, 4 * block * outputs, places))
+        self.blocks_transposed.append(list(self.blocks[-1].transpose(1, 2)))
+        self.candidates.append(cut(geometry.blocks_in_row, 4 * block * outputs, places))
+        self.candidate_blocks.append(list(self.candidates[-1]))
         # (block, upper or lower, left or right, cell, channel, row, sample)
-        planes = self.candidates[-1].view(columns // block, 2, 2, block, outputs, rows, samples)
+        planes = self.candidates[-1].view(
+            geometry.blocks_in_row, 2, 2, block, outputs, rows, samples
+        )
         self.left.append(planes[:, :, 0].transpose(0, 1))
         self.right.append(planes[:, :, 1].transpose(0, 1))
-        self.halves.append(cut(2, columns // block, block, outputs, rows, samples))
+        self.halves.append(cut(2, geometry.blocks_in_row, block, outputs, rows, samples))
         upper, lower = self.halves[-1].view(2, *geometry.cells, samples)
         self.upper.append(upper)
         self.lower.append(lower)
@@ -237,7 +248,7 @@ class _Scratch:
     ) -> None:
         patch_gradients = cut(geometry.taps, geometry.pooled[0] * samples)
         self.patch_gradients.append(patch_gradients)
-        self.block_gradients.append(geometry.blocks(patch_gradients))
+        self.block_gradients.append(list(geometry.blocks(patch_gradients)))
         self.input_gradients.append(cut(*geometry.buffer(samples)))
         targets, sources = geometry.folds(patch_gradients, self.input_gradients[-1])
         self.targets.append(targets)
@@ -263,7 +274,7 @@ class _Chunk:
         ] + [self.output]
         # Three comparisons name the winner of four, as 0/1 in float32: a product applies them.
         self.left_wins = [
-            cut(2, g.cells[0] // g.block, g.block, *g.cells[1:], samples) for g in geometries
+            cut(2, g.blocks_in_row, g.block, *g.cells[1:], samples) for g in geometries
         ]
         self.upper_wins = [cut(*g.cells, samples) for g in geometries]
 
@@ -339,7 +350,7 @@ def _forward_chunk(
 ) -> None:
     for n in range(len(windows)):
         patches[n].copy_(windows[n])
-        torch.bmm(matrices[n].expand(len(blocks[n]), -1, -1), blocks[n], out=candidates[n])
+        torch.bmm(matrices[n], blocks[n], out=candidates[n])
         torch.maximum(left[n], right[n], out=halves[n])
         if keep:
             # "At least" gives a tie to the first candidate, as torch's max-pooling does.
@@ -354,9 +365,9 @@ def _backward_chunk(
     gradients: list[Tensor],
     windows: list[Tensor],
     patches: list[Tensor],
-    blocks: list[Tensor],
-    matrices: list[Tensor],
-    candidates: list[Tensor],
+    blocks_transposed: list[list[Tensor]],
+    transposed: list[Tensor],
+    candidates: list[list[Tensor]],
     left: list[Tensor],
     right: list[Tensor],
     halves: list[Tensor],
@@ -367,7 +378,7 @@ def _backward_chunk(
     matrix_gradients: list[Tensor],
     bias_gradients: list[Tensor],
     patch_gradients: list[Tensor],
-    block_gradients: list[Tensor],
+    block_gradients: list[list[Tensor]],
     input_gradients: list[Tensor],
     targets: list[list[Tensor]],
     sources: list[list[Tensor]],
@@ -380,13 +391,13 @@ def _backward_chunk(
         bias_gradients[n].add_(gradients[n].sum(dim=[0, 2, 3]))
         # Cutting the windows again is cheaper than fetching them from main memory.
         patches[n].copy_(windows[n])
-        matrix_gradients[n].addbmm_(candidates[n], blocks[n].transpose(1, 2))
+        for block in range(len(candidates[n])):
+            matrix_gradients[n].addmm_(candidates[n][block], blocks_transposed[n][block])
         if n > 0:
             patch_gradients[n].zero_()
-            transposed = matrices[n].t()
             # Gradients of neighbouring blocks overlap, so they are added one after another.
             for block in range(len(candidates[n])):
-                block_gradients[n][block].addmm_(transposed, candidates[n][block])
+                block_gradients[n][block].addmm_(transposed[n], candidates[n][block])
             input_gradients[n].zero_()
             for pair in range(len(targets[n])):
                 targets[n][pair].add_(sources[n][pair])
@@ -419,6 +430,10 @@ class _ConvPool(torch.autograd.Function):
         geometries = work.geometries
         pairs = list(zip(geometries, parameters[::2], strict=True))
         matrices = [geometry.expand(weight) for geometry, weight in pairs]
+        repeated = [
+            matrix.expand(geometry.blocks_in_row, -1, -1)
+            for geometry, matrix in zip(geometries, matrices, strict=True)
+        ]
         biases = [bias.view(-1, 1, 1) for bias in parameters[1::2]]
         last = geometries[-1]
         output = torch.empty(len(images), last.outputs, *last.pooled)
@@ -434,7 +449,7 @@ class _ConvPool(torch.autograd.Function):
                 chunk.windows,
                 scratch.patches,
                 scratch.blocks,
-                matrices,
+                repeated,
                 scratch.candidates,
                 scratch.left,
                 scratch.right,
@@ -465,6 +480,7 @@ class _ConvPool(torch.autograd.Function):
         matrix_gradients = [torch.zeros_like(matrix) for matrix in matrices]
         bias_gradients = [torch.zeros(geometry.outputs) for geometry in geometries]
         by_cell = geometries[-1].by_cell(gradient.permute(1, 2, 3, 0))
+        transposed = [matrix.t() for matrix in matrices]
         run = _compiled(_backward_chunk)
         for (begin, end), chunk in zip(_spans(len(gradient)), chunks, strict=True):
             chunk.output.copy_(by_cell[..., begin:end])
@@ -473,9 +489,9 @@ class _ConvPool(torch.autograd.Function):
                 [*scratch.gradients, chunk.output],
                 chunk.windows,
                 scratch.patches,
-                scratch.blocks,
-                matrices,
-                scratch.candidates,
+                scratch.blocks_transposed,
+                transposed,
+                scratch.candidate_blocks,
                 scratch.left,
                 scratch.right,
                 scratch.halves,
