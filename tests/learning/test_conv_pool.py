@@ -83,7 +83,7 @@ def test_batches_of_many_sizes_share_one_workspace():
         stack(images).sum().backward()
     # No other memory was ever needed at the same time than that of the largest batch.
     held = sum(len(chunks) for chunks in stack._work._free.values())
-    assert held == len(conv_pool._spans(300))
+    assert held == len(conv_pool._sizes(300))
 
 
 def test_a_second_backward_through_the_same_pass_is_refused():
@@ -104,13 +104,11 @@ def test_other_precisions_and_input_gradients_take_torchs_own_layers():
 
 @given(st.integers(1, 3000))
 def test_chunks_cover_a_batch_in_nearly_equal_parts(samples):
-    spans = conv_pool._spans(samples)
-    assert [begin for begin, _ in spans] == [0, *(end for _, end in spans[:-1])]
-    assert spans[-1][1] == samples
-    sizes = [end - begin for begin, end in spans]
+    sizes = conv_pool._sizes(samples)
+    assert sum(sizes) == samples
     assert min(sizes) > 0
     assert max(sizes) - min(sizes) < 2 * conv_pool.CHUNK_STEP
-    assert max(sizes) <= 1.5 * conv_pool.CHUNK_SAMPLES + conv_pool.CHUNK_STEP
+    assert max(sizes) <= conv_pool.CHUNK_SAMPLES
 
 
 def test_compiled_passes_give_the_bits_of_python_ones(monkeypatch):
@@ -123,5 +121,5 @@ def test_compiled_passes_give_the_bits_of_python_ones(monkeypatch):
         output = stack(images)
         output.square().sum().backward()
         found.append([output, *(p.grad for p in stack.parameters())])
-        monkeypatch.setattr("camu.learning.conv_pool._compiled", lambda function: function)
+        monkeypatch.setattr("camu.learning.conv_pool.compiled", lambda function: function)
     assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))

@@ -8,33 +8,35 @@ and one small matrix maps any such slice to the four candidates of its cells. A 
 maximum of four planes of memory: no index tensor is kept, no zeros are filled, and the channels are
 never padded to the width of a vector register.
 
-Samples pass in chunks that fit the processor's second cache, each by one call into torch, and all
-memory is used again in the next step.
+Samples pass in chunks that fit the processor's second cache, and all memory is used again in the
+next step.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# The samples that pass through the stack at a time: few enough that windows and candidates stay
-# in the processor's second cache, enough that Python's part stays small.
-CHUNK_SAMPLES = 48
+from camu.learning.conv_pool_passes import (
+    Adjoint,
+    Stage,
+    backward_pass,
+    compiled,
+    forward_pass,
+)
+
+# The most samples that pass through the stack at a time: few enough that windows and candidates
+# stay in the processor's second cache, enough that the operations are worth their calls.
+CHUNK_SAMPLES = 56
 # Chunks are multiples of half a vector register.
 CHUNK_STEP = 8
-# Sizes of chunks whose views are kept; all sizes share the same memory.
-CUTS_KEPT = 16
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -188,95 +190,94 @@ class _Memory:
         return cut
 
 
-class _Scratch:
-    """Arrays that hold nothing between two chunks, with the views used on them, stage by stage."""
+class _Chunk:
+    """The arrays of all stages for a number of samples, cut from two memories.
+
+    ``kept`` holds what the backward pass needs; ``scratch`` holds nothing between two chunks.
+    """
 
     def __init__(
-        self, geometries: Sequence[_Geometry], samples: int, cut: Callable[..., Tensor]
+        self, geometries: Sequence[_Geometry], samples: int, kept: _Memory, scratch: _Memory
     ) -> None:
-        self.patches: list[Tensor] = []
-        self.blocks: list[Tensor] = []
-        self.blocks_transposed: list[list[Tensor]] = []
-        self.candidates: list[Tensor] = []
-        self.candidate_blocks: list[list[Tensor]] = []
-        self.left: list[Tensor] = []
-        self.right: list[Tensor] = []
-        self.halves: list[Tensor] = []
-        self.upper: list[Tensor] = []
-        self.lower: list[Tensor] = []
-        self.patch_gradients: list[Tensor] = []
-        self.block_gradients: list[list[Tensor]] = []
-        self.input_gradients: list[Tensor] = []
-        self.targets: list[list[Tensor]] = []
-        self.sources: list[list[Tensor]] = []
-        for geometry in geometries:
-            self._forward_arrays(geometry, samples, cut)
-            self._backward_arrays(geometry, samples, cut)
-        # What a stage hands back is the gradient of the pooled output of the one before it.
-        self.gradients = [
-            geometry.by_cell(following.interior(gradient))
-            for geometry, following, gradient in zip(
-                geometries, geometries[1:], self.input_gradients[1:], strict=False
-            )
-        ]
-
-    def _forward_arrays(
-        self, geometry: _Geometry, samples: int, cut: Callable[..., Tensor]
-    ) -> None:
-        _, outputs, rows = geometry.cells
-        block, places = geometry.block, rows * samples
-        patches = cut(geometry.taps, places)
-        window = (geometry.window[1], geometry.channels, geometry.window[0])
-        self.patches.append(patches.view(*window, rows, samples))
-        self.blocks.append(geometry.blocks(patches))
-        self.blocks_transposed.append(list(self.blocks[-1].transpose(1, 2)))
-        self.candidates.append(cut(geometry.blocks_in_row, 4 * block * outputs, places))
-        self.candidate_blocks.append(list(self.candidates[-1]))
-        # (block, upper or lower, left or right, cell, channel, row, sample)
-        planes = self.candidates[-1].view(
-            geometry.blocks_in_row, 2, 2, block, outputs, rows, samples
-        )
-        self.left.append(planes[:, :, 0].transpose(0, 1))
-        self.right.append(planes[:, :, 1].transpose(0, 1))
-        self.halves.append(cut(2, geometry.blocks_in_row, block, outputs, rows, samples))
-        upper, lower = self.halves[-1].view(2, *geometry.cells, samples)
-        self.upper.append(upper)
-        self.lower.append(lower)
-
-    def _backward_arrays(
-        self, geometry: _Geometry, samples: int, cut: Callable[..., Tensor]
-    ) -> None:
-        patch_gradients = cut(geometry.taps, geometry.pooled[0] * samples)
-        self.patch_gradients.append(patch_gradients)
-        self.block_gradients.append(list(geometry.blocks(patch_gradients)))
-        self.input_gradients.append(cut(*geometry.buffer(samples)))
-        targets, sources = geometry.folds(patch_gradients, self.input_gradients[-1])
-        self.targets.append(targets)
-        self.sources.append(sources)
-
-
-class _Chunk:
-    """What the backward pass needs of one chunk: inputs and winners of every stage."""
-
-    def __init__(self, geometries: Sequence[_Geometry], samples: int, memory: _Memory) -> None:
-        cut = memory.cutter(samples)
-        self.memory = memory
+        self.samples, self.kept = samples, kept
+        keep, share = kept.cutter(samples), scratch.cutter(samples)
         # Zeroed, because the padding is never written to.
-        self.inputs = [cut(*geometry.buffer(samples)).zero_() for geometry in geometries]
-        self.images = geometries[0].interior(self.inputs[0])
-        self.windows = [g.windows(x) for g, x in zip(geometries, self.inputs, strict=True)]
-        self.output = cut(*geometries[-1].cells, samples)
-        self.results = [
-            geometry.by_cell(following.interior(buffer))
-            for geometry, following, buffer in zip(
-                geometries, geometries[1:], self.inputs[1:], strict=False
-            )
-        ] + [self.output]
-        # Three comparisons name the winner of four, as 0/1 in float32: a product applies them.
-        self.left_wins = [
-            cut(2, g.blocks_in_row, g.block, *g.cells[1:], samples) for g in geometries
-        ]
-        self.upper_wins = [cut(*g.cells, samples) for g in geometries]
+        inputs = [keep(*geometry.buffer(samples)).zero_() for geometry in geometries]
+        input_gradients = [share(*geometry.buffer(samples)) for geometry in geometries]
+        last = keep(*geometries[-1].cells, samples)
+        results = [*_previous_cells(geometries, inputs), last]
+        gradients = [*_previous_cells(geometries, input_gradients), last]
+        self.stages = []
+        self.adjoints = []
+        for n, geometry in enumerate(geometries):
+            stage = _stage(geometry, inputs[n], results[n], keep, share)
+            adjoint = _adjoint(geometry, stage, gradients[n], input_gradients[n], share)
+            self.stages.append(stage)
+            self.adjoints.append(adjoint)
+
+
+def _previous_cells(geometries: Sequence[_Geometry], buffers: Sequence[Tensor]) -> list[Tensor]:
+    """View the input buffers of the later stages as the pooled outputs of those before them."""
+    return [
+        geometry.by_cell(following.interior(buffer))
+        for geometry, following, buffer in zip(
+            geometries, geometries[1:], buffers[1:], strict=False
+        )
+    ]
+
+
+def _stage(
+    geometry: _Geometry,
+    buffer: Tensor,
+    result: Tensor,
+    keep: Callable[..., Tensor],
+    share: Callable[..., Tensor],
+) -> Stage:
+    columns, outputs, rows = geometry.cells
+    samples, block, blocks = buffer.shape[3], geometry.block, geometry.blocks_in_row
+    patches = share(geometry.taps, rows * samples)
+    candidates = share(blocks, 4 * block * outputs, rows * samples)
+    # (block, upper or lower, left or right, cell, channel, row, sample)
+    planes = candidates.view(blocks, 2, 2, block, outputs, rows, samples).transpose(0, 1)
+    halves = share(2, blocks, block, outputs, rows, samples)
+    upper, lower = halves.view(2, columns, outputs, rows, samples)
+    windows = geometry.windows(buffer)
+    return Stage(
+        interior=geometry.interior(buffer),
+        windows=windows,
+        patches=patches.view(windows.shape),
+        blocks=geometry.blocks(patches),
+        candidates=candidates,
+        left=planes[:, :, 0],
+        right=planes[:, :, 1],
+        halves=halves,
+        upper=upper,
+        lower=lower,
+        left_wins=keep(*halves.shape),
+        upper_wins=keep(*upper.shape),
+        result=result,
+    )
+
+
+def _adjoint(
+    geometry: _Geometry,
+    stage: Stage,
+    gradient: Tensor,
+    input_gradient: Tensor,
+    share: Callable[..., Tensor],
+) -> Adjoint:
+    patch_gradients = share(geometry.taps, geometry.pooled[0] * gradient.shape[3])
+    targets, sources = geometry.folds(patch_gradients, input_gradient)
+    return Adjoint(
+        gradient=gradient,
+        blocks_transposed=list(stage.blocks.transpose(1, 2)),
+        candidates=list(stage.candidates),
+        patch_gradients=patch_gradients,
+        block_gradients=list(geometry.blocks(patch_gradients)),
+        input_gradient=input_gradient,
+        targets=targets,
+        sources=sources,
+    )
 
 
 class _Workspace:
@@ -288,136 +289,32 @@ class _Workspace:
 
     def __init__(self, geometries: Sequence[_Geometry]) -> None:
         self.geometries = tuple(geometries)
-        self._scratch: dict[int, _Scratch] = {}
-        self._memory = _Memory(0)
+        self._scratch = _Memory(CHUNK_SAMPLES)
         self._free: dict[int, list[_Chunk]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Workspace:
         # A copied module gets memory of its own: two workers must never share it.
         return _Workspace(self.geometries)
 
-    def scratch(self, samples: int) -> _Scratch:
-        """The scratch arrays for a chunk."""
-        if samples not in self._scratch:
-            if samples > self._memory.capacity:
-                self._memory = _Memory(max(samples, CHUNK_SAMPLES))
-                self._scratch.clear()
-            if len(self._scratch) >= CUTS_KEPT:
-                self._scratch.clear()
-            self._scratch[samples] = _Scratch(
-                self.geometries, samples, self._memory.cutter(samples)
-            )
-        return self._scratch[samples]
-
     def take(self, samples: int) -> _Chunk:
         """A chunk nobody uses: one of this size, one cut from another's memory, or a new one."""
         if self._free.get(samples):
             return self._free[samples].pop()
-        for chunks in self._free.values():
-            if chunks and chunks[-1].memory.capacity >= samples:
-                return _Chunk(self.geometries, samples, chunks.pop().memory)
-        return _Chunk(self.geometries, samples, _Memory(max(samples, CHUNK_SAMPLES)))
+        free = next((chunks for chunks in self._free.values() if chunks), None)
+        kept = free.pop().kept if free else _Memory(CHUNK_SAMPLES)
+        return _Chunk(self.geometries, samples, kept, self._scratch)
 
-    def give(self, samples: int, chunk: _Chunk) -> None:
-        """Hand a chunk back for the next pass."""
-        self._free.setdefault(samples, []).append(chunk)
+    def give(self, chunks: Sequence[_Chunk]) -> None:
+        """Hand chunks back for the next pass."""
+        for chunk in chunks:
+            self._free.setdefault(chunk.samples, []).append(chunk)
 
 
-def _spans(samples: int) -> list[tuple[int, int]]:
+def _sizes(samples: int) -> list[int]:
     """Cut a batch into chunks of nearly equal size, multiples of ``CHUNK_STEP``."""
-    steps = math.ceil(samples / CHUNK_STEP)
-    chunks = max(1, round(samples / CHUNK_SAMPLES))
+    steps, chunks = math.ceil(samples / CHUNK_STEP), math.ceil(samples / CHUNK_SAMPLES)
     ends = [min(samples, (n + 1) * steps // chunks * CHUNK_STEP) for n in range(chunks)]
-    return list(zip([0, *ends], ends, strict=False))
-
-
-def _forward_chunk(
-    keep: bool,
-    windows: list[Tensor],
-    patches: list[Tensor],
-    blocks: list[Tensor],
-    matrices: list[Tensor],
-    candidates: list[Tensor],
-    left: list[Tensor],
-    right: list[Tensor],
-    halves: list[Tensor],
-    upper: list[Tensor],
-    lower: list[Tensor],
-    left_wins: list[Tensor],
-    upper_wins: list[Tensor],
-    biases: list[Tensor],
-    results: list[Tensor],
-) -> None:
-    for n in range(len(windows)):
-        patches[n].copy_(windows[n])
-        torch.bmm(matrices[n], blocks[n], out=candidates[n])
-        torch.maximum(left[n], right[n], out=halves[n])
-        if keep:
-            # "At least" gives a tie to the first candidate, as torch's max-pooling does.
-            torch.ge(left[n], right[n], out=left_wins[n])
-            torch.ge(upper[n], lower[n], out=upper_wins[n])
-        # The bias is the same for all four candidates, so it may follow the maximum.
-        torch.maximum(upper[n], lower[n], out=upper[n])
-        torch.add(upper[n], biases[n], out=results[n])
-
-
-def _backward_chunk(
-    gradients: list[Tensor],
-    windows: list[Tensor],
-    patches: list[Tensor],
-    blocks_transposed: list[list[Tensor]],
-    transposed: list[Tensor],
-    candidates: list[list[Tensor]],
-    left: list[Tensor],
-    right: list[Tensor],
-    halves: list[Tensor],
-    upper: list[Tensor],
-    lower: list[Tensor],
-    left_wins: list[Tensor],
-    upper_wins: list[Tensor],
-    matrix_gradients: list[Tensor],
-    bias_gradients: list[Tensor],
-    patch_gradients: list[Tensor],
-    block_gradients: list[list[Tensor]],
-    input_gradients: list[Tensor],
-    targets: list[list[Tensor]],
-    sources: list[list[Tensor]],
-) -> None:
-    for n in range(len(windows) - 1, -1, -1):
-        torch.mul(gradients[n], upper_wins[n], out=upper[n])
-        torch.sub(gradients[n], upper[n], out=lower[n])
-        torch.mul(halves[n], left_wins[n], out=left[n])
-        torch.sub(halves[n], left[n], out=right[n])
-        bias_gradients[n].add_(gradients[n].sum(dim=[0, 2, 3]))
-        # Cutting the windows again is cheaper than fetching them from main memory.
-        patches[n].copy_(windows[n])
-        for block in range(len(candidates[n])):
-            matrix_gradients[n].addmm_(candidates[n][block], blocks_transposed[n][block])
-        if n > 0:
-            patch_gradients[n].zero_()
-            # Gradients of neighbouring blocks overlap, so they are added one after another.
-            for block in range(len(candidates[n])):
-                block_gradients[n][block].addmm_(transposed[n], candidates[n][block])
-            input_gradients[n].zero_()
-            for pair in range(len(targets[n])):
-                targets[n][pair].add_(sources[n][pair])
-
-
-@cache
-def _compiled(function: Function) -> Function:
-    """The function as one call into torch, or itself where torch cannot compile it any more.
-
-    Both do the same operations in the same order, so results do not depend on it. What it brings
-    is that Python's lock is taken once per chunk instead of after every operation: workers who
-    wait for it, however briefly, are put to sleep and woken by the operating system.
-    """
-    with warnings.catch_warnings():
-        # torch prefers another compiler, which needs a C++ compiler on the user's machine.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        try:
-            return cast(Function, torch.jit.script(function))
-        except (AttributeError, RuntimeError):
-            return function
+    return [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 class _ConvPool(torch.autograd.Function):
@@ -430,42 +327,20 @@ class _ConvPool(torch.autograd.Function):
         geometries = work.geometries
         pairs = list(zip(geometries, parameters[::2], strict=True))
         matrices = [geometry.expand(weight) for geometry, weight in pairs]
-        repeated = [
-            matrix.expand(geometry.blocks_in_row, -1, -1)
-            for geometry, matrix in zip(geometries, matrices, strict=True)
-        ]
-        biases = [bias.view(-1, 1, 1) for bias in parameters[1::2]]
         last = geometries[-1]
         output = torch.empty(len(images), last.outputs, *last.pooled)
-        by_cell = last.by_cell(output.permute(1, 2, 3, 0))
-        samples_last = images.permute(1, 2, 3, 0)
-        chunks, run = [], _compiled(_forward_chunk)
-        for begin, end in _spans(len(images)):
-            chunk = work.take(end - begin)
-            chunk.images.copy_(samples_last[..., begin:end])
-            scratch = work.scratch(end - begin)
-            run(
-                keep,
-                chunk.windows,
-                scratch.patches,
-                scratch.blocks,
-                repeated,
-                scratch.candidates,
-                scratch.left,
-                scratch.right,
-                scratch.halves,
-                scratch.upper,
-                scratch.lower,
-                chunk.left_wins,
-                chunk.upper_wins,
-                biases,
-                chunk.results,
-            )
-            by_cell[..., begin:end].copy_(chunk.output)
-            if keep:
-                chunks.append(chunk)
-            else:
-                work.give(end - begin, chunk)
+        sizes = _sizes(len(images))
+        chunks = [work.take(size) for size in sizes]
+        compiled(forward_pass)(
+            list(torch.split(images.permute(1, 2, 3, 0), sizes, dim=3)),
+            [chunk.stages for chunk in chunks],
+            [m.expand(g.blocks_in_row, -1, -1) for g, m in zip(geometries, matrices, strict=True)],
+            [bias.view(-1, 1, 1) for bias in parameters[1::2]],
+            keep,
+            list(torch.split(last.by_cell(output.permute(1, 2, 3, 0)), sizes, dim=3)),
+        )
+        if not keep:
+            work.give(chunks)
         ctx.work, ctx.matrices, ctx.chunks = work, matrices, chunks
         return output
 
@@ -480,34 +355,15 @@ class _ConvPool(torch.autograd.Function):
         matrix_gradients = [torch.zeros_like(matrix) for matrix in matrices]
         bias_gradients = [torch.zeros(geometry.outputs) for geometry in geometries]
         by_cell = geometries[-1].by_cell(gradient.permute(1, 2, 3, 0))
-        transposed = [matrix.t() for matrix in matrices]
-        run = _compiled(_backward_chunk)
-        for (begin, end), chunk in zip(_spans(len(gradient)), chunks, strict=True):
-            chunk.output.copy_(by_cell[..., begin:end])
-            scratch = work.scratch(end - begin)
-            run(
-                [*scratch.gradients, chunk.output],
-                chunk.windows,
-                scratch.patches,
-                scratch.blocks_transposed,
-                transposed,
-                scratch.candidate_blocks,
-                scratch.left,
-                scratch.right,
-                scratch.halves,
-                scratch.upper,
-                scratch.lower,
-                chunk.left_wins,
-                chunk.upper_wins,
-                matrix_gradients,
-                bias_gradients,
-                scratch.patch_gradients,
-                scratch.block_gradients,
-                scratch.input_gradients,
-                scratch.targets,
-                scratch.sources,
-            )
-            work.give(end - begin, chunk)
+        compiled(backward_pass)(
+            list(torch.split(by_cell, [chunk.samples for chunk in chunks], dim=3)),
+            [chunk.stages for chunk in chunks],
+            [chunk.adjoints for chunk in chunks],
+            [matrix.t() for matrix in matrices],
+            matrix_gradients,
+            bias_gradients,
+        )
+        work.give(chunks)
         result: list[Any] = [None, None, None]
         for geometry, matrix, bias in zip(
             geometries, matrix_gradients, bias_gradients, strict=True
@@ -543,8 +399,8 @@ class ConvPoolStack(nn.Module):
         self.convolutions = nn.ModuleList(convolutions)
         self.output_shape = (channels, height, width)
         self._work = _Workspace(geometries)
-        for function in (_forward_chunk, _backward_chunk):
-            _compiled(function)  # here, before there are workers who would all do it
+        for function in (forward_pass, backward_pass):
+            compiled(function)  # here, before there are workers who would all do it
 
     def forward(self, images: Tensor) -> Tensor:
         """Pooled features ``(n, channels, h, w)``."""
