@@ -78,8 +78,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed in range(3):
             make_run(folder / scheme / f"seed-{seed}", scheme, seed)
     curve = [[1000 * step, 1.0 + 0.8**step, -1.0] for step in range(1, 20)]
-    ppo = {"learning_curve": [[0, None, -1.0], *curve], "lower_bound": 0.999}
-    (folder / "camu" / "seed-0" / "ppo.json").write_text(json.dumps(ppo))
+    path = folder / "camu" / "seed-0" / "plan.json"
+    plan = json.loads(path.read_text())
+    plan["allocation"] = {"learning_curve": [[0, None, -1.0], *curve], "lower_bound": 0.999}
+    path.write_text(json.dumps(plan))
     (folder / "verdicts.json").write_text(json.dumps(VERDICTS))
     return folder
 

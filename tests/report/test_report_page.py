@@ -190,7 +190,6 @@ def test_no_data_set_is_needed_and_lost_links_are_said(
         (lambda run: (run / "rounds.jsonl").write_text("x"), "rounds.jsonl", "JSON per round"),
         (lambda run: (run / "config.toml").write_text("="), "config.toml", "not valid TOML"),
         (lambda run: (run / "verdicts.json").write_text("{}"), "verdicts.json", "claim"),
-        (lambda run: (run / "ppo.json").write_text("[]"), "ppo.json", "learning_curve"),
     ],
 )
 def test_a_broken_directory_is_named(

@@ -41,7 +41,9 @@ def test_budget_is_petrels_round(name: str, seed: int) -> None:
 def test_joint_plan_is_the_certified_answer(bound: str, power_law: str) -> None:
     config = settle(allocation__bound=bound, allocation__power_law=power_law)
     world = build_world(config)
-    plan, answer = CamuJoint().allocate(world)
+    plan = CamuJoint().plan(world)
+    answer = plan.allocation
+    assert answer is not None
     assert answer.gap < 1e-6
     assert [unit.power_watts for unit in plan.units] == pytest.approx(answer.power_watts)
     assert [unit.local_updates - 1 for unit in plan.units] == answer.extra_updates.tolist()
@@ -81,7 +83,7 @@ def test_more_energy_never_hurts() -> None:
     world = build_world(settle())
     spent = energy_budget(world, 4)
     objectives = [
-        CamuJoint().allocate(build_world(settle(allocation__energy_joules=factor * spent)))[1]
+        CamuJoint().plan(build_world(settle(allocation__energy_joules=factor * spent))).allocation
         for factor in (0.7, 1.0, 1.5)
     ]
     values = [answer.objective for answer in objectives]
@@ -99,11 +101,16 @@ def test_impossible_budget_names_the_smallest() -> None:
 def test_ppo_plan_is_feasible_and_close() -> None:
     config = settle(allocation__solver="ppo", allocation__ppo_steps=20_000)
     world = build_world(config)
-    answer = CamuJoint().allocate(world)[1]
-    exact = CamuJoint().allocate(build_world(settle()))[1]
+    plan = CamuJoint().plan(world)
+    answer = plan.allocation
+    exact = CamuJoint().plan(build_world(settle())).allocation
     assert answer.energy_joules <= energy_budget(world, 4) * (1 + 1e-9)
     assert exact.objective <= answer.objective * (1 + 1e-9)
     assert answer.objective <= 1.1 * exact.objective
+    kept = plan.to_dict(world)["allocation"]
+    assert kept["lower_bound"] == answer.lower_bound
+    assert [point[0] for point in kept["learning_curve"]][-1] >= 20_000
+    assert "seconds" not in kept
 
 
 def test_hti_finishes_closer_together_than_one_update_each() -> None:

@@ -19,7 +19,6 @@ from camu.experiments.statistics import Estimate
 from camu.experiments.theory import margins
 from camu.files import write_json, write_text
 from camu.schemes import make_scheme
-from camu.schemes.joint import CamuJoint
 from camu.world import build_world
 
 THEORY_SEEDS = 20
@@ -63,9 +62,13 @@ def sweep_configs(study: Study, dataset: str) -> dict[float, list[Config]]:
 
 
 def choose_rates(
-    study: Study, runs: Path, told: Told, engine: str, address: str | None
+    study: Study, out: Path, told: Told, engine: str, address: str | None
 ) -> tuple[dict[str, float], int]:
-    """One learning rate per data set, from Benchmark 1 alone; the sweep is recorded."""
+    """One learning rate per data set, from Benchmark 1 alone; the sweep is recorded.
+
+    Its runs lie apart from those that are compared, because their seeds are used for nothing else.
+    """
+    runs = out / "sweep"
     sweeps = {dataset: sweep_configs(study, dataset) for dataset in study.datasets}
     everything = [c for sweep in sweeps.values() for own in sweep.values() for c in own]
     did = execute(everything, runs, lambda d, t: told("learning-rate sweep", d, t), engine, address)
@@ -81,7 +84,7 @@ def choose_rates(
         }
         rates[dataset] = max(found, key=lambda rate: found[rate])
         record[dataset] = {"chosen": rates[dataset], "accuracy": found}
-    write_json(runs.parent / "sweep.json", record)
+    write_json(out / "sweep.json", record)
     return rates, did
 
 
@@ -103,7 +106,7 @@ def run_all_cells(
     runs = out / "runs"
     if not study.trains:
         return {}, {}, 0
-    rates, swept = choose_rates(study, runs, told, engine, address)
+    rates, swept = choose_rates(study, out, told, engine, address)
     configs = study_configs(study, rates)
     did = execute(configs.values(), runs, lambda d, t: told("runs", d, t), engine, address)
     histories = {
@@ -192,9 +195,9 @@ def _exact_against_ppo(study: Study, dataset: str, rate: float) -> Verdict:
         for solver in ("exact", "ppo"):
             cell = cells[f"noisy/camu-joint-{solver}"]
             config = study_config(cell.changes(study.scale, rate, seed))
-            scheme = make_scheme(config)
-            assert isinstance(scheme, CamuJoint)
-            answers[solver] = scheme.allocate(build_world(config))[1]
+            answer = make_scheme(config).plan(build_world(config)).allocation
+            assert answer is not None
+            answers[solver] = answer
         worse.append(100 * (answers["ppo"].objective / answers["exact"].objective - 1))
         gaps.append(answers["exact"].gap)
     text = (

@@ -46,18 +46,11 @@ class Run:
             raise InputError(f"{path}: expected a plan with devices and units, as `camu run` does")
         return plan
 
-    @cached_property
+    @property
     def ppo(self) -> dict[str, Any] | None:
-        """How PPO learned, where the run kept it: learning_curve and lower_bound."""
-        path = self.path / "ppo.json"
-        if not path.exists():
-            return None
-        document = _read_json(path)
-        if not (
-            isinstance(document, dict) and {"learning_curve", "lower_bound"} <= document.keys()
-        ):
-            raise InputError(f"{path}: expected an object with learning_curve and lower_bound")
-        return document
+        """How PPO learned: learning_curve and lower_bound, where the plan was found by it."""
+        allocation = self.plan.get("allocation")
+        return allocation if allocation and "learning_curve" in allocation else None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -32,11 +32,7 @@ class CamuJoint:
     citation: ClassVar[str] = "Sun et al., CAMU, section IV"
 
     def plan(self, world: World) -> Plan:
-        """Solve P1 for the clusters that may update repeatedly."""
-        return self.allocate(world)[0]
-
-    def allocate(self, world: World) -> tuple[Plan, Allocation]:
-        """The plan, and the certified answer to P1 behind it."""
+        """Solve P1 for the clusters that may update repeatedly; the plan keeps the answer."""
         groups = clusters(world)
         multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
         extra = extra_updates(groups.update_seconds, self.max_extra_updates)
@@ -50,7 +46,7 @@ class CamuJoint:
             answer.power_watts,
             multi,
         )
-        return plan, answer
+        return replace(plan, allocation=answer)
 
 
 def solve(problem: Problem, world: World) -> Allocation:

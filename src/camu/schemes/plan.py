@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from camu.allocation.problem import Allocation
 from camu.data import CATALOG
 from camu.errors import InputError
 from camu.schemes.timing import send_in_turn
@@ -71,6 +72,8 @@ class Plan:
     payload_bits: int
     access: str
     units: tuple[Unit, ...]
+    # The certified answer to P1 behind it, where a scheme optimised powers and updates.
+    allocation: Allocation | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse a plan that no fleet could carry out, naming the unit."""
@@ -141,7 +144,17 @@ class Plan:
             "units": [self._unit_dict(index, names) for index in range(len(self.units))],
             "round_seconds": self.round_seconds,
             "round_joules": self.round_joules,
+            **self._allocation_dict(),
         }
+
+    def _allocation_dict(self) -> dict[str, Any]:
+        """How well P1 was solved; what was decided is said unit by unit."""
+        if self.allocation is None:
+            return {}
+        answer = self.allocation.to_dict()
+        # Wall time would make two files of the same plan differ.
+        told = {key: answer[key] for key in answer if key not in ("seconds", "clusters")}
+        return {"allocation": told}
 
     def _unit_dict(self, index: int, names: list[int] | list[str]) -> dict[str, Any]:
         unit = self.units[index]
