@@ -3,17 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-deployment check docs bench clean
+.PHONY: demo test check docs bench clean
 
 demo: .venv/.base
 	$(BIN)/camu demo
 
 test: check .venv/.browser
 	$(BIN)/python -m pytest -q
-
-# Whole deployments with real processes: minutes of polling, so not part of every test run.
-test-deployment: .venv/.dev
-	$(BIN)/python -m pytest -q -m deployment tests/flower
 
 check: .venv/.dev
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from camu.errors import CamuError
 from camu.flower.follow import Tail
 from camu.flower.processes import Processes, free_ports, last_line, marked, wait_for_port
-from camu.flower.superlink import LocalControl, allowed
+from camu.flower.superlink import LocalControl, LoggedHandshake, allowed
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
 
@@ -121,6 +122,23 @@ def test_other_machines_reach_the_nodes_interface_only(path: str, host: str, may
 
 def test_a_call_from_nowhere_is_refused() -> None:
     assert not allowed({"type": "http", "path": "/v1/control/start-run", "client": None})
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "expected"),
+    [(b"GET / HTTP/1.1\r\n", ssl.SSLError), (b"", ssl.SSLWantReadError)],
+)
+def test_a_connection_that_is_no_tls_is_logged(
+    first_bytes: bytes, expected: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = LoggedHandshake
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    received.write(first_bytes)
+    connection = context.wrap_bio(received, sent, server_side=True)
+    with pytest.raises(expected):
+        connection.do_handshake()
+    assert ("no TLS handshake" in caplog.text) == (expected is ssl.SSLError)
 
 
 def test_a_tail_gives_whole_lines_once(tmp_path: Path) -> None:

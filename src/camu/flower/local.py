@@ -170,11 +170,16 @@ def _interruptible() -> Iterator[None]:
     """Clean up after SIGTERM as after Ctrl-C, once and undisturbed.
 
     The handler is our own, because a shell lets what it starts in the background ignore Ctrl-C.
+    Once interrupted, the program is about to end, and further signals are ignored until it has:
+    they must not cut short the cleaning or what is said at the end.
     """
     signals = (signal.SIGINT, signal.SIGTERM)
+    interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in signals:  # a second one must not cut the cleaning short
+        nonlocal interrupted
+        interrupted = True
+        for each in signals:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
@@ -182,5 +187,6 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not interrupted:
+            for number, handler in before.items():
+                signal.signal(number, handler)

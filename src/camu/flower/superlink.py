@@ -2,13 +2,15 @@
 
 Flower serves nodes, control and runtime on one port, and its control interface asks nobody who they
 are: whoever reaches it could register a node or start a run. Here only the nodes' interface, where
-every call is signed, is open to other machines. The arguments are those of flower-superlink.
+every call is signed, is open to other machines. Connections that are no TLS are logged, which
+Flower does not do. The arguments are those of flower-superlink.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
+import ssl
 from typing import Any
 
 from camu.flower.processes import end_with_starter
@@ -48,9 +50,24 @@ def allowed(scope: Any) -> bool:
         return False
 
 
+class LoggedHandshake(ssl.SSLObject):
+    """A TLS connection that says so when its handshake fails, as a plain-text client's does."""
+
+    def do_handshake(self) -> None:
+        """Shake hands; what is no TLS is refused by an error, and logged here."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise  # not yet: the rest is on its way
+        except ssl.SSLError as error:
+            log.warning("a connection is refused: no TLS handshake (%s)", error.reason or error)
+            raise
+
+
 def main() -> None:
     """Run Flower's SuperLink with the middleware around it."""
     end_with_starter()
+    ssl.SSLContext.sslobject_class = LoggedHandshake
     from flwr.superlink import main as service
     from flwr.superlink.cli import flower_superlink
 
