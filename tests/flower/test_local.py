@@ -5,8 +5,10 @@ Every process inherits a mark from the test that started it, so that what is lef
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -187,6 +189,44 @@ def test_ctrl_c_leaves_nothing_behind(mark: str, tmp_path: Path) -> None:
         end(process)
     assert process.returncode == 130
     assert "camu deploy local --resume" in errors
+
+
+@pytest.fixture
+def short_folder() -> Iterator[str]:
+    """A temporary directory with a short name: Ray's sockets lie below it."""
+    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as name:
+        yield name
+
+
+def test_flowers_own_simulator_gives_the_weights_of_camu_run(
+    camu: Callable[..., Any], mark: str, tmp_path: Path, short_folder: str
+) -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    config, out, folder = demo(run__rounds=1), tmp_path / "run", tmp_path / "app"
+    (tmp_path / "run.toml").write_text(config.to_toml())
+    arguments = ["--nodes", 2, "-c", tmp_path / "run.toml", "--out", out]
+    outcome = camu("deploy", "app", folder, *arguments)
+    assert outcome.code == 0, outcome.err
+    assert camu("deploy", "app", folder, *arguments).code == 2  # nothing is overwritten
+    command = shlex.split(outcome.out.splitlines()[0])
+    home = {"FLWR_HOME": str(tmp_path / "home"), "TMPDIR": short_folder}
+    try:
+        done = subprocess.run(
+            command,
+            env={**quiet_environment(), **home},
+            capture_output=True,
+            text=True,
+            timeout=ENOUGH_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_until((out / "summary.json").exists, f"the run\n{done.stdout}", 60)
+    finally:  # Flower lets its simulator's SuperLink wait for further runs
+        for pid in alive(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: alive(mark) == [], "the end of Flower's SuperLink", 60)
+    assert_same_as_run(config, out, tmp_path / "here")
 
 
 # One SuperLink with two nodes serves the tests that only need a run.

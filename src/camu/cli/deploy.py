@@ -278,6 +278,40 @@ def run(
     raise typer.Exit(130)
 
 
+@app.command("app")
+def write_flower_app(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New directory for the app.")],
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", min=1, help="Nodes to deal to.")
+    ] = 3,
+    granularity: Granularity = "leader",
+    file: ConfigFile = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    seed: Seed = None,
+    scheme: Scheme = None,
+    out: Out = None,
+    deadline: Deadline = 60.0,
+    wait: Wait = 300.0,
+) -> None:
+    """Write a run as a Flower app, for Flower's own simulator or a SuperLink of your own.
+
+    The simulator (flwr run, which needs ray) gives the weights of `camu run` with the same
+    configuration and seed.
+    """
+    from camu.flower.bundle import write_app
+    from camu.flower.settings import Settings as Deployment
+
+    if folder.exists():
+        raise InputError(f"{folder}: it exists already; give a new directory")
+    config = _config(out, False, file, preset, settings, seed, scheme)
+    run_directory = (out or default_directory(config, False)).absolute()
+    wanted = Deployment(config, str(run_directory), granularity, nodes, deadline, wait)
+    write_app(folder, wanted)
+    print(f"flwr run {folder} local --stream --federation-config 'num-supernodes={nodes}'")
+    print(f"runs it in Flower's simulator and writes {run_directory}")
+
+
 def _config(
     out: Path | None,
     resume: bool,
