@@ -1,12 +1,9 @@
 """Convolution with 2x2 max-pooling as a few large matrix products.
 
 ``ConvPoolStack`` computes what ``conv2d`` followed by ``max_pool2d`` computes, several times in a
-row. The images are laid out with the sample as the last, contiguous index, so that cutting them
-into windows is copying long runs. A window is as wide as the image and as high as the inputs of one
-row of pooling cells; its columns come first, so the inputs of neighbouring cells are a slice of it
-and one small matrix maps any such slice to the four candidates of its cells. A pooling cell is the
-maximum of four planes of memory: no index tensor is kept, no zeros are filled, and the channels are
-never padded to the width of a vector register.
+row; ``conv_geometry`` says how the arrays lie. A pooling cell is the maximum of four planes of
+memory: no index tensor is kept, no zeros are filled, and the channels are never padded to the width
+of a vector register.
 
 Samples pass in chunks that fit the processor's second cache, and all memory is used again in the
 next step.
@@ -16,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
@@ -24,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from camu.learning.conv_geometry import Geometry
 from camu.learning.conv_pool_passes import (
     Adjoint,
     Stage,
@@ -37,137 +34,6 @@ from camu.learning.conv_pool_passes import (
 CHUNK_SAMPLES = 56
 # Chunks are multiples of half a vector register.
 CHUNK_STEP = 8
-
-
-@dataclass(frozen=True)
-class _Geometry:
-    """The sizes of one convolution + pooling stage."""
-
-    channels: int
-    outputs: int
-    kernel: int
-    padding: int
-    height: int
-    width: int
-
-    @property
-    def padded(self) -> tuple[int, int]:
-        return self.height + 2 * self.padding, self.width + 2 * self.padding
-
-    @property
-    def pooled(self) -> tuple[int, int]:
-        rows, columns = self.padded
-        return (rows - self.kernel + 1) // 2, (columns - self.kernel + 1) // 2
-
-    @property
-    def block(self) -> int:
-        """The pooling cells that share a matrix product: two where it would be small else."""
-        return 2 if self.channels == 1 and self.pooled[1] % 2 == 0 else 1
-
-    @property
-    def blocks_in_row(self) -> int:
-        """The matrix products for one row of cells."""
-        return self.pooled[1] // self.block
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """The rows and columns of the inputs of one row of cells."""
-        return self.kernel + 1, 2 * self.pooled[1] + self.kernel - 1
-
-    @property
-    def column(self) -> int:
-        """The inputs in one column of a window."""
-        return self.channels * self.window[0]
-
-    @property
-    def taps(self) -> int:
-        """The inputs of one window."""
-        return self.window[1] * self.column
-
-    @property
-    def block_taps(self) -> int:
-        """The inputs of one block of cells."""
-        return (2 * self.block + self.kernel - 1) * self.column
-
-    @property
-    def cells(self) -> tuple[int, int, int]:
-        """The shape of the pooled output of a sample: (column, channel, row)."""
-        return self.pooled[1], self.outputs, self.pooled[0]
-
-    def buffer(self, samples: int) -> tuple[int, ...]:
-        """The shape of an input buffer (channel, row, column, sample); its border is padding."""
-        return self.channels, *self.padded, samples
-
-    def interior(self, buffer: Tensor) -> Tensor:
-        """The part of an input buffer inside the padding."""
-        pad = self.padding
-        return buffer[:, pad : pad + self.height, pad : pad + self.width]
-
-    def windows(self, buffer: Tensor) -> Tensor:
-        """A view of all windows: (column, channel, row, row of cells, sample)."""
-        rows, columns = self.window
-        return _rows_of_windows(buffer, (columns, self.channels, rows, self.pooled[0]), 0)
-
-    def blocks(self, taps: Tensor) -> Tensor:
-        """View the inputs of each block of cells: overlapping slices (block, tap, place)."""
-        places = taps.shape[1]
-        return taps.as_strided(
-            (self.blocks_in_row, self.block_taps, places),
-            (2 * self.block * self.column * places, places, 1),
-        )
-
-    def kernel_view(self, matrix: Tensor) -> Tensor:
-        """The places of the kernel in the matrix of a block: (2, 2, cell, out, in, k, k)."""
-        # Moving one candidate down, right or one cell on also moves the kernel in the window.
-        plane = self.outputs * self.block_taps
-        return matrix.as_strided(
-            (2, 2, self.block, self.outputs, self.channels, self.kernel, self.kernel),
-            (
-                2 * self.block * plane + 1,
-                self.block * plane + self.column,
-                plane + 2 * self.column,
-                self.block_taps,
-                self.window[0],
-                1,
-                self.column,
-            ),
-        )
-
-    def expand(self, weight: Tensor) -> Tensor:
-        """The matrix that maps the inputs of a block to the four candidates of its cells."""
-        matrix = torch.zeros(4 * self.block * self.outputs, self.block_taps)
-        self.kernel_view(matrix).copy_(weight)
-        return matrix
-
-    def collapse(self, matrix: Tensor) -> Tensor:
-        """The adjoint of ``expand``."""
-        view = self.kernel_view(matrix)
-        return view.reshape(4 * self.block, -1).sum(dim=0).view(view.shape[3:])
-
-    def by_cell(self, image: Tensor) -> Tensor:
-        """View the pooled output (channel, row, column, sample) in the order of ``cells``."""
-        return image.permute(2, 0, 1, 3)
-
-    def folds(self, taps: Tensor, buffer: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Targets and sources whose additions carry gradients of windows back to the buffer.
-
-        Two rows of all windows together never overlap, so each pair is one addition of views.
-        """
-        rows, columns = self.window
-        pairs, shape = rows // 2, (columns, self.channels, 2, self.pooled[0])
-        parts = taps.view(columns, self.channels, pairs, 2, self.pooled[0], buffer.shape[3])
-        targets = [_rows_of_windows(buffer, shape, 2 * pair) for pair in range(pairs)]
-        return targets, [parts[:, :, pair] for pair in range(pairs)]
-
-
-def _rows_of_windows(buffer: Tensor, shape: tuple[int, int, int, int], first: int) -> Tensor:
-    """View some rows, from ``first`` on, of all windows: neighbouring windows are two rows apart.
-
-    The shape is (column, channel, row of the window, window).
-    """
-    channel, row, column, _ = buffer.stride()
-    strides = (column, channel, row, 2 * row, 1)
-    return buffer.as_strided((*shape, buffer.shape[3]), strides, first * row)
 
 
 class _Memory:
@@ -197,7 +63,7 @@ class _Chunk:
     """
 
     def __init__(
-        self, geometries: Sequence[_Geometry], samples: int, kept: _Memory, scratch: _Memory
+        self, geometries: Sequence[Geometry], samples: int, kept: _Memory, scratch: _Memory
     ) -> None:
         self.samples, self.kept = samples, kept
         keep, share = kept.cutter(samples), scratch.cutter(samples)
@@ -216,7 +82,7 @@ class _Chunk:
             self.adjoints.append(adjoint)
 
 
-def _previous_cells(geometries: Sequence[_Geometry], buffers: Sequence[Tensor]) -> list[Tensor]:
+def _previous_cells(geometries: Sequence[Geometry], buffers: Sequence[Tensor]) -> list[Tensor]:
     """View the input buffers of the later stages as the pooled outputs of those before them."""
     return [
         geometry.by_cell(following.interior(buffer))
@@ -227,7 +93,7 @@ def _previous_cells(geometries: Sequence[_Geometry], buffers: Sequence[Tensor]) 
 
 
 def _stage(
-    geometry: _Geometry,
+    geometry: Geometry,
     buffer: Tensor,
     result: Tensor,
     keep: Callable[..., Tensor],
@@ -260,7 +126,7 @@ def _stage(
 
 
 def _adjoint(
-    geometry: _Geometry,
+    geometry: Geometry,
     stage: Stage,
     gradient: Tensor,
     input_gradient: Tensor,
@@ -287,7 +153,7 @@ class _Workspace:
     the batches have.
     """
 
-    def __init__(self, geometries: Sequence[_Geometry]) -> None:
+    def __init__(self, geometries: Sequence[Geometry]) -> None:
         self.geometries = tuple(geometries)
         self._scratch = _Memory(CHUNK_SAMPLES)
         self._free: dict[int, list[_Chunk]] = {}
@@ -388,7 +254,7 @@ class ConvPoolStack(nn.Module):
         geometries = []
         convolutions: list[nn.Module] = []
         for features in outputs:
-            geometry = _Geometry(channels, features, kernel, padding, height, width)
+            geometry = Geometry(channels, features, kernel, padding, height, width)
             if min(geometry.pooled) < 1:
                 raise ValueError(
                     f"images of {image_shape[1]}x{image_shape[2]} pixels are too small"
