@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from camu.layers import load_config
+from camu.report.runs import read_runs
 from camu.world import build_world
 
 Camu = Callable[..., Any]
@@ -177,6 +178,16 @@ def test_no_data_set_is_needed_and_lost_links_are_said(
     assert plan["tables"]["snr"]["rows"] == 0
     assert "SNR is left out" in plan["text"]
     assert plan["tables"]["devices"]["rows"] == 20
+
+
+def test_the_sweep_of_a_study_is_not_shown_with_its_runs(
+    make_run: Anything, tmp_path: Path
+) -> None:
+    make_run(tmp_path / "runs" / "a", "camu", 0)
+    make_run(tmp_path / "sweep" / "b", "camu", 1000)
+    assert len(read_runs([tmp_path]).runs) == 2
+    (tmp_path / "verdicts.json").write_text("[]")
+    assert [run.seed for run in read_runs([tmp_path]).runs] == [0]
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,10 @@ def _run_directories(path: Path) -> Iterator[Path]:
     if RunDirectory(path).exists():
         yield path
         return
-    yield from sorted(file.parent for file in path.rglob("config.toml"))
+    # A study keeps the runs of its learning-rate sweep beside those that its verdicts rest on.
+    study = (path / _VERDICTS).exists() and (path / "runs").is_dir()
+    below = path / "runs" if study else path
+    yield from sorted(file.parent for file in below.rglob("config.toml"))
 
 
 def _read_run(path: Path, must_have_begun: bool) -> Run | None:
