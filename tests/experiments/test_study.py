@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from camu.experiments import claims
 from camu.experiments.catalogue import DATASETS, EXPERIMENTS, FULL, QUICK, Scale, cells_of
 from camu.experiments.execute import execute, result_directory, result_key, study_config
-from camu.experiments.reproduce import Study, run_study
+from camu.experiments.reproduce import Study, as_markdown, run_study
 from camu.layers import replace
 
 TINY = Scale("tiny", 30, 2, 1, 2, (1000,))
@@ -158,3 +159,21 @@ def test_wrong_data_set_is_refused(camu) -> None:
     done = camu("reproduce", "updates", "--dataset", "digits", "--quick")
     assert done.code == 2
     assert "mnist or fashion-mnist" in done.err
+
+
+def test_every_variation_is_judged_by_the_direction_of_its_claim() -> None:
+    """Made-up accuracies: each scheme is a clear step above the one before it."""
+    order = ["fedavg", "wasserstein", "clustered", "camu", "petrel"]
+
+    def accuracy(cell: str, seed: int) -> float:
+        return 0.5 + 0.1 * order.index(cell.partition("/")[2]) + 1e-4 * seed * len(cell)
+
+    rows = list(claims.sensitivity("mnist", accuracy, range(3)))
+    verdicts = {row.claim: row.verdict for row in rows}
+    names = [cell.name for cell in cells_of("sensitivity", "mnist", QUICK)]
+    for variation in {name.partition("/")[0] for name in names}:
+        found = [verdicts[f"{claim}, {variation}"] for claim in ("A1", "A2", "U1", "U2", "U3")]
+        expected = ["reproduced", "reproduced", "contradicted", "reproduced", "contradicted"]
+        assert found == expected, variation
+    lines = as_markdown(rows).splitlines()
+    assert {line.count("|") for line in lines} == {8}

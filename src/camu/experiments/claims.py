@@ -196,7 +196,7 @@ def sensitivity(dataset: str, accuracy: Accuracy, seeds: range) -> Iterator[Verd
         for claim, better, worse, sign in pairs:
             values = _points(accuracy, f"{variation}/{better}", f"{variation}/{worse}", seeds)
             text = f"{better} over {worse}, h = 30: {variation}"
-            yield judge(f"{claim} | {variation}", dataset, text, values, sign, None)
+            yield judge(f"{claim}, {variation}", dataset, text, values, sign, None)
 
 
 def _ahead(histories: Histories, dataset: str, mine: str, other: str, seed: int, key: str) -> float:
