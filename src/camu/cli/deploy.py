@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -300,6 +301,7 @@ def write_flower_app(
     configuration and seed.
     """
     from camu.flower.bundle import write_app
+    from camu.flower.local import check_trial
     from camu.flower.settings import Settings as Deployment
 
     if folder.exists():
@@ -307,8 +309,10 @@ def write_flower_app(
     config = _config(out, False, file, preset, settings, seed, scheme)
     run_directory = (out or default_directory(config, False)).absolute()
     wanted = Deployment(config, str(run_directory), granularity, nodes, deadline, wait)
+    check_trial(wanted)
     write_app(folder, wanted)
-    print(f"flwr run {folder} local --stream --federation-config 'num-supernodes={nodes}'")
+    command = f"flwr run {shlex.quote(str(folder))} local --stream"
+    print(f"{command} --federation-config 'num-supernodes={nodes}'")
     print(f"runs it in Flower's simulator and writes {run_directory}")
 
 

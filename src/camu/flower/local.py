@@ -91,12 +91,7 @@ def run_local(
     settings: Settings, insecure: bool = False, client_app: str = CLIENT_APP
 ) -> RunDirectory:
     """Run a deployment on this machine until it is done."""
-    if settings.nodes < 1:
-        raise InputError(f"--nodes {settings.nodes}: start at least one node")
-    if settings.config.fleet.file is not None:
-        raise InputError("fleet.file: a trial deals camu's data sets, so it needs fleet.regions")
-    directory = RunDirectory(Path(settings.out).absolute())
-    check_directory(settings.config, directory, settings.resume)
+    directory = check_trial(settings)
     settings = replace(settings, out=str(directory.path))
     bundle = build_bundle(settings, client_app)
     title = settings.config.scheme.name
@@ -110,6 +105,17 @@ def run_local(
             _carry_out(local, bundle, display)
     if not directory.summary.exists():
         raise CamuError(f"the run ended without a summary; see {directory.path / 'server.log'}")
+    return directory
+
+
+def check_trial(settings: Settings) -> RunDirectory:
+    """Refuse what no trial can carry out; returns the run's directory."""
+    if settings.nodes < 1:
+        raise InputError(f"--nodes {settings.nodes}: start at least one node")
+    if settings.config.fleet.file is not None:
+        raise InputError("fleet.file: a trial deals camu's data sets, so it needs fleet.regions")
+    directory = RunDirectory(Path(settings.out).absolute())
+    check_directory(settings.config, directory, settings.resume)
     return directory
 
 
