@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from camu.contribution import extra_updates
+from camu.planning.contribution import extra_updates
 from camu.schemes import Plan, clusters, make_plan
 from camu.world import World
 

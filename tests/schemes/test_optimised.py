@@ -10,8 +10,8 @@ import pytest
 
 from camu.allocation.exact import solve_exact
 from camu.config import Config
-from camu.contribution import extra_updates, gate
 from camu.layers import load_config, replace
+from camu.planning.contribution import extra_updates, gate
 from camu.schemes import SCHEMES, clusters, make_scheme
 from camu.schemes.adaptive_tau import AdaptiveTau, control_value
 from camu.schemes.joint import CamuJoint, energy_budget, problem_of

@@ -18,9 +18,9 @@ from camu.errors import InputError
 from camu.layers import load_config, replace
 from camu.learning.batches import Batches
 from camu.learning.models import build_model
+from camu.planning.groups import make_plan
+from camu.planning.plan import Plan
 from camu.schemes import make_scheme, single_devices
-from camu.schemes.building import make_plan
-from camu.schemes.plan import Plan
 from camu.seeding import derive
 from camu.simulation import Callback, History, Record, Run, simulate
 from camu.simulation.callbacks import Patience

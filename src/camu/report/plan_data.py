@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from camu.config import Config
-from camu.contribution import contribution, log_contribution
 from camu.errors import CamuError
+from camu.planning.contribution import contribution, log_contribution
+from camu.planning.timing import send_in_turn
 from camu.report.style import PALETTE, PHASES
 from camu.schemes import SCHEMES, describe
-from camu.schemes.timing import send_in_turn
 from camu.world import Links, build_links, build_world
 from camu.world.arrays import decibels, read_only_floats
 from camu.world.world import place_devices

@@ -1,8 +1,8 @@
 """Schemes: each turns a world into a plan, in one file that reads like its paper."""
 
+from camu.planning.groups import Groups, assess, clusters, make_plan, single_devices
+from camu.planning.plan import Plan, Unit
 from camu.schemes.base import SCHEMES, Scheme, describe, find_scheme, make_scheme
-from camu.schemes.building import Groups, assess, clusters, make_plan, single_devices
-from camu.schemes.plan import Plan, Unit
 
 __all__ = [
     "SCHEMES",

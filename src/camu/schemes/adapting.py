@@ -8,7 +8,7 @@ from typing import Protocol
 
 from camu.learning.engine import Engine
 from camu.learning.weights import Weights
-from camu.schemes.plan import Plan
+from camu.planning.plan import Plan
 from camu.world import World
 
 

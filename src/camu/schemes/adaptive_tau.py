@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from camu.learning.engine import Job
 from camu.learning.weights import Weights
+from camu.planning.groups import make_plan, single_devices
+from camu.planning.plan import Plan
 from camu.schemes.adapting import View
-from camu.schemes.building import make_plan, single_devices
-from camu.schemes.plan import Plan
 from camu.world import World
 
 Floats = npt.NDArray[np.float64]

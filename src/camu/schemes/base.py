@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from camu.config import Config
 from camu.errors import InputError
 from camu.own_code import import_class
+from camu.planning.plan import Plan
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
 from camu.schemes.clustered import Clustered
@@ -21,7 +22,6 @@ from camu.schemes.joint import CamuJoint
 from camu.schemes.local_sgd import LocalSgd
 from camu.schemes.nova import CamuNova
 from camu.schemes.petrel import Petrel
-from camu.schemes.plan import Plan
 from camu.schemes.wasserstein import WassersteinWeights
 from camu.world import World
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from camu.contribution import extra_updates, gate, local_updates
-from camu.schemes.building import clusters, make_plan
-from camu.schemes.plan import Plan
+from camu.planning.contribution import extra_updates, gate, local_updates
+from camu.planning.groups import clusters, make_plan
+from camu.planning.plan import Plan
 from camu.world import World
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from camu.schemes.building import clusters, make_plan
-from camu.schemes.plan import Plan
+from camu.planning.groups import clusters, make_plan
+from camu.planning.plan import Plan
 from camu.world import World
 
 

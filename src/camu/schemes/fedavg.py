@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from camu.schemes.building import make_plan, single_devices
-from camu.schemes.plan import Plan
+from camu.planning.groups import make_plan, single_devices
+from camu.planning.plan import Plan
 from camu.world import World
 
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from camu.allocation.latency_gap import solve_latency_gap
-from camu.schemes.building import clusters, make_plan
+from camu.planning.groups import clusters, make_plan
+from camu.planning.plan import Plan
 from camu.schemes.joint import energy_budget, problem_of
-from camu.schemes.plan import Plan
 from camu.world import World
 
 

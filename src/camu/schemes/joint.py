@@ -10,11 +10,11 @@ import numpy as np
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Allocation, Problem
 from camu.bound import Bound, CorrectedBound, Theorem1
-from camu.contribution import extra_updates, gate
-from camu.schemes.building import Groups, clusters, make_plan
-from camu.schemes.costs import BITS_PER_PARAMETER, unit_costs
+from camu.planning.contribution import extra_updates, gate
+from camu.planning.costs import BITS_PER_PARAMETER, unit_costs
+from camu.planning.groups import Groups, clusters, make_plan
+from camu.planning.plan import Plan, parameter_count
 from camu.schemes.petrel import Petrel
-from camu.schemes.plan import Plan, parameter_count
 from camu.world import World
 
 

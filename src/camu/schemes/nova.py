@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from camu.planning.plan import Plan
 from camu.schemes.camu import Camu
-from camu.schemes.plan import Plan
 from camu.world import World
 
 

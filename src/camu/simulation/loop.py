@@ -19,9 +19,9 @@ from camu.data import Federation
 from camu.errors import InputError
 from camu.learning.engine import Engine, Job
 from camu.learning.weights import Weights
+from camu.planning.costs import unit_costs
 from camu.schemes import Plan, Scheme
 from camu.schemes.adapting import View
-from camu.schemes.costs import unit_costs
 from camu.schemes.server import Server, WaitForAll
 from camu.seeding import derive
 from camu.simulation.channel import in_outage, receive

@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 from camu.clustering import cluster_devices
 from camu.config import ClusteringConfig
-from camu.contribution import (
+from camu.errors import InputError
+from camu.planning.contribution import (
     aggregation_weights,
     contribution,
     group_counts,
     label_distance,
     log_contribution,
 )
-from camu.errors import InputError
-from camu.schemes.costs import BITS_PER_PARAMETER, unit_costs
-from camu.schemes.plan import Plan, Unit, parameter_count
+from camu.planning.costs import BITS_PER_PARAMETER, unit_costs
+from camu.planning.plan import Plan, Unit, parameter_count
 from camu.world import World
 from camu.world.compute import update_joules, update_seconds
 

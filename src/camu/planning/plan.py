@@ -18,7 +18,7 @@ import numpy.typing as npt
 from camu.allocation.problem import Allocation
 from camu.data import CATALOG
 from camu.errors import InputError
-from camu.schemes.timing import send_in_turn
+from camu.planning.timing import send_in_turn
 from camu.seeding import derive
 from camu.world import World
 

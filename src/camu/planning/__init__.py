@@ -1,0 +1,1 @@
+"""Groups of devices, their contribution, what a round costs, and the plan made of them."""
