@@ -22,6 +22,7 @@ def random_problem(
     total_cap: bool = False,
     penalty: bool = False,
     tightness: float | None = None,
+    own_caps: bool = False,
 ) -> Problem:
     """A problem with the paper's orders of magnitude; the index decides everything."""
     rng = derive(7, "allocation-instance", index).numpy()
@@ -47,6 +48,9 @@ def random_problem(
     }
     if total_cap:
         values["max_total_power_watts"] = float(rng.uniform(0.1, 0.8) * size)
+    if own_caps:
+        caps = derive(7, "allocation-caps", index).numpy()
+        values["max_power_watts"] = 10 ** caps.uniform(-2.5, 0.5, size)
     probe = Problem(**values, energy_joules=1e6)
     small = probe.smallest_budget_joules
     large = float(probe.spent_joules(np.full(size, 0.5), probe.extra_limit))
@@ -70,8 +74,8 @@ def least_error(problem: Problem, budgets: Floats) -> Floats:
     a, cap = problem.exponent, np.log(problem.max_power_watts)
 
     def powers(log_price: Floats) -> Floats:
-        low = np.full((budgets.size, problem.size), cap - 60.0)
-        high = np.full_like(low, cap)
+        high = np.tile(cap, (budgets.size, 1))
+        low = high - 60.0
         for _ in range(50):
             middle = (low + high) / 2
             p = np.exp(middle)
@@ -108,7 +112,7 @@ def slsqp(problem: Problem, extra: NDArray[np.int64]) -> float | None:
     if left <= problem.base_joules.sum() * (1 + 1e-6) or below <= 0:
         return None
     cap, total = np.log(problem.max_power_watts), problem.max_total_power_watts
-    start = np.full(problem.size, cap)
+    start = cap
     while problem.transmit_joules(np.exp(start)).sum() > left or (
         total is not None and (np.exp(start) ** problem.exponent).sum() > total
     ):
@@ -122,7 +126,7 @@ def slsqp(problem: Problem, extra: NDArray[np.int64]) -> float | None:
         lambda u: float(np.log(problem.error(np.exp(u)))),
         start,
         method="SLSQP",
-        bounds=[(cap - 40, cap)] * problem.size,
+        bounds=list(zip(cap - 40, cap, strict=True)),
         constraints=limits,
         options={"ftol": 1e-14, "maxiter": 500},
     )

@@ -3,6 +3,8 @@ import time
 import numpy as np
 import pytest
 from allocation_instances import brute_force, every_update, random_problem, slsqp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from camu.allocation.exact import relaxation_of, solve_exact
 from camu.allocation.problem import Problem
@@ -32,19 +34,40 @@ def test_branch_and_bound_equals_brute_force(block):
         assert answer.gap < 1e-6
 
 
+@pytest.mark.parametrize("block", range(4))
+def test_each_leader_keeps_its_own_cap_and_the_answer_equals_brute_force(block):
+    some_capped = []
+    for index in range(4000 + 25 * block, 4025 + 25 * block):
+        problem = random_problem(index, penalty=index % 4 >= 2, own_caps=True)
+        answer = solve_exact(problem, "branch")
+        check(problem, answer, brute_force(problem))
+        capped = answer.power_watts >= problem.max_power_watts * (1 - 1e-9)
+        some_capped.append(capped.any() and not capped.all())
+    assert any(some_capped)
+
+
+@pytest.mark.parametrize("own_caps", [False, True])
 @pytest.mark.parametrize("total_cap", [False, True])
-def test_the_optimum_equals_slsqp_over_every_count(total_cap):
+def test_the_optimum_equals_slsqp_over_every_count(total_cap, own_caps):
     for index in range(1000, 1012):
         problem = random_problem(
-            index, clusters=3, max_extra=2, total_cap=total_cap, penalty=index % 4 >= 2
+            index,
+            clusters=3,
+            max_extra=2,
+            total_cap=total_cap,
+            penalty=index % 4 >= 2,
+            own_caps=own_caps,
         )
         values = [slsqp(problem, extra) for extra in every_update(problem)]
         check(problem, solve_exact(problem), min(v for v in values if v is not None))
 
 
-def test_the_relaxation_is_certified_on_larger_instances_with_every_cap():
+@pytest.mark.parametrize("own_caps", [False, True])
+def test_the_relaxation_is_certified_on_larger_instances_with_every_cap(own_caps):
     for index in range(40):
-        problem = random_problem(2000 + index, 30, 4, index % 3 == 0, index % 4 >= 2)
+        problem = random_problem(
+            2000 + index, 30, 4, index % 3 == 0, index % 4 >= 2, own_caps=own_caps
+        )
         relaxed = relaxation_of(problem)
         assert 0 <= 1 - relaxed.lower_bound / relaxed.objective < 1e-6
         answer = solve_exact(problem)
@@ -60,6 +83,35 @@ def test_a_loose_budget_leaves_the_caps_alone_binding():
     assert (answer.extra_updates == np.where(useful, problem.extra_limit, 0)).all()
     assert answer.shadow_price == 0
     assert "energy_joules" not in answer.binding
+
+
+@given(
+    st.lists(st.floats(1e-3, 10.0), min_size=2, max_size=5),
+    st.integers(0, 500),
+    st.floats(0.01, 3.0),
+)
+def test_any_caps_give_a_feasible_certified_answer_that_higher_caps_never_worsen(
+    caps, index, tightness
+):
+    document = random_problem(index, clusters=len(caps), tightness=tightness).to_dict()
+    for cluster, cap in zip(document["clusters"], caps, strict=True):
+        cluster["max_power_watts"] = cap
+    problem = Problem.from_dict(document)
+    answer = solve_exact(problem)
+    assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
+    assert answer.gap < 1e-6
+    for cluster in document["clusters"]:
+        cluster["max_power_watts"] *= 2
+    higher = solve_exact(Problem.from_dict(document))
+    assert higher.objective <= answer.objective * (1 + 1e-8)
+
+
+def test_a_loose_budget_lets_every_leader_send_at_its_own_cap():
+    problem = random_problem(3, clusters=4, tightness=1e3, own_caps=True)
+    answer = solve_exact(problem)
+    assert len(set(problem.max_power_watts)) == 4
+    assert np.allclose(answer.power_watts, problem.max_power_watts)
+    assert "max_power_watts" in answer.binding
 
 
 def test_harmful_updates_are_never_bought():

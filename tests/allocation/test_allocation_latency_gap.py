@@ -75,6 +75,21 @@ def test_what_the_solver_misses_is_named():
     solve_latency_gap(Problem.from_dict(document))
 
 
+@pytest.mark.parametrize("total_cap", [False, True])
+def test_powers_start_at_each_leaders_own_cap(total_cap):
+    problem = with_seconds(
+        random_problem(8, clusters=4, tightness=1e3, own_caps=True, total_cap=total_cap)
+    )
+    answer = solve_latency_gap(problem)
+    assert problem.violations(answer.power_watts, answer.extra_updates) == []
+    if not total_cap:
+        assert answer.power_watts.tolist() == problem.max_power_watts.tolist()
+    own = 0.5 * problem.max_power_watts if not total_cap else 0.1 * answer.power_watts
+    assert solve_latency_gap(problem, own).power_watts.tolist() == own.tolist()
+    with pytest.raises(InputError, match="fixed powers"):
+        solve_latency_gap(problem, np.full(4, problem.max_power_watts.max()))
+
+
 def test_equal_powers_respect_the_total_cap():
     document = with_seconds(random_problem(8, clusters=4, tightness=2.0)).to_dict()
     document["max_total_power_watts"] = 0.9

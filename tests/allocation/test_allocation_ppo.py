@@ -43,10 +43,11 @@ def test_only_overspending_is_punished():
     assert rewards[2] == pytest.approx(-0.1 * game.settings.energy_penalty)
 
 
+@pytest.mark.parametrize("own_caps", [False, True])
 @pytest.mark.parametrize("total_cap", [False, True])
-def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap):
+def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap, own_caps):
     for index in range(20):
-        problem = random_problem(index, clusters=4, total_cap=total_cap)
+        problem = random_problem(index, clusters=4, total_cap=total_cap, own_caps=own_caps)
         rng = derive(5, "rows", index).numpy()
         power = 10 ** rng.uniform(-3, 0, (50, 4))
         extra = rng.integers(0, problem.extra_limit + 1, (50, 4))
@@ -54,6 +55,15 @@ def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap):
         for row_power, row_extra in zip(power, extra, strict=True):
             said = problem.violations(row_power, row_extra, tolerance=1e-9)
             assert [s for s in said if "denominator" not in s] == []
+
+
+def test_unequal_caps_are_kept_and_used():
+    """With energy to spare the best is every leader at its own cap; the policy finds it."""
+    problem = random_problem(31, clusters=4, max_extra=0, tightness=1e3, own_caps=True)
+    answer = solve_ppo(problem, 0, SHORT)
+    assert problem.violations(answer.power_watts, answer.extra_updates) == []
+    assert answer.objective <= 1.05 * solve_exact(problem).objective
+    assert (answer.power_watts > problem.max_power_watts.min()).sum() == 3
 
 
 def test_a_short_training_is_close_repeatable_and_leaves_global_randomness_alone():

@@ -28,6 +28,7 @@ def changed(key, value):
 
 NUMBERS = [
     *(f"clusters[3].{name}" for name in ("weight", "gain", "compute_joules", "bandwidth_hz")),
+    "clusters[3].max_power_watts",
     *("noise_watts", "payload_bits", "energy_joules", "max_power_watts", "max_total_power_watts"),
 ]
 
@@ -92,6 +93,23 @@ def test_a_missing_key_is_named(key):
         Problem.from_dict(cluster)
 
 
+def test_a_cap_at_the_top_holds_for_clusters_without_their_own():
+    document = changed("clusters[2].max_power_watts", 0.25)
+    cap = GOOD["max_power_watts"]
+    assert Problem.from_dict(document).max_power_watts.tolist() == [cap, cap, 0.25, cap]
+    del document["max_power_watts"]
+    with pytest.raises(InputError, match=r"clusters\[0\].max_power_watts is missing"):
+        Problem.from_dict(document)
+    for index, cluster in enumerate(document["clusters"]):
+        cluster["max_power_watts"] = 1.0 + index
+    problem = Problem.from_dict(document)
+    assert problem.max_power_watts.tolist() == [1, 2, 3, 4]
+    assert problem.to_dict()["clusters"][3]["max_power_watts"] == 4
+    assert Problem.from_dict(problem.to_dict()).to_dict() == problem.to_dict()
+    [said] = problem.violations(np.array([0.1, 2.5, 0.1, 3.5]), np.zeros(4))
+    assert said == "the power of cluster 1, 2.5 W, exceeds its 2 W"
+
+
 @pytest.mark.parametrize("document", [None, 3, [], "text"])
 def test_the_document_must_be_an_object(document):
     with pytest.raises(InputError, match="the document must be an object"):
@@ -115,7 +133,9 @@ def test_files_that_cannot_be_problems_are_refused_in_a_sentence(tmp_path):
 
 def test_a_problem_survives_its_file(tmp_path):
     for index in range(20):
-        problem = random_problem(index, total_cap=index % 3 == 0, penalty=index % 4 >= 2)
+        problem = random_problem(
+            index, total_cap=index % 3 == 0, penalty=index % 4 >= 2, own_caps=index % 5 == 0
+        )
         path = tmp_path / "P.json"
         path.write_text(json.dumps(problem.to_dict()))
         again = Problem.from_json(path)

@@ -32,6 +32,21 @@ def test_table_and_picture(camu: Camu, tmp_path: Path) -> None:
     assert "What a joule buys" in (tmp_path / "a.svg").read_text()
 
 
+@pytest.mark.parametrize("solver", ["exact", "latency"])
+def test_each_leader_has_a_cap_of_its_own(camu: Camu, tmp_path: Path, solver: str) -> None:
+    document = json.loads(PROBLEM.read_text())
+    caps = [0.01 * (1 + index) for index in range(len(document["clusters"]))]
+    for cluster, cap in zip(document["clusters"], caps, strict=True):
+        cluster["max_power_watts"] = cap
+    path = change(tmp_path, energy_joules=1e4, clusters=document["clusters"])
+    done = camu("allocate", path, "--solver", solver, "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert [c["power_watts"] for c in answer["clusters"]] == pytest.approx(caps)
+    done = camu("allocate", path, "--solver", solver)
+    assert "cap W" in done.out
+
+
 def change(tmp_path: Path, **values: Any) -> Path:
     document = json.loads(PROBLEM.read_text())
     for key, value in values.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace as change
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,37 @@ def test_joint_improves_on_petrels_own_allocation() -> None:
     for extra in (np.zeros_like(limit), problem.extra_limit):
         if not problem.violations(flat, extra):
             assert solve_exact(problem).objective <= float(problem.objective(flat, extra))
+
+
+def unequal_fleet(tmp_path: Path) -> Path:
+    """Four pairs of devices; the pairs' power limits differ up to twenty times."""
+    path = tmp_path / "fleet.csv"
+    rows = ["id,x,y,power_watts,max_power_watts,label_0,label_1"]
+    for pair, cap in enumerate((0.1, 0.25, 0.5, 2.0)):
+        for device in range(2):
+            x = 300 * (pair % 2) + 5 * device + 50
+            rows.append(f"d{pair}{device},{x},{300 * (pair // 2) + 50},{cap / 2},{cap},30,10")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_every_leader_has_its_own_power_cap(tmp_path: Path) -> None:
+    """With energy to spare the best power of each leader is its own cap, not the weakest one."""
+    config = settle(fleet__file=str(unequal_fleet(tmp_path)), allocation__energy_joules=1e6)
+    world = build_world(config)
+    plan = make_scheme(config, "camu-joint").plan(world)
+    caps = [float(world.devices.max_power_watts[unit.leader]) for unit in plan.units]
+    assert len(set(caps)) > 1
+    assert [unit.power_watts for unit in plan.units] == pytest.approx(caps)
+
+
+def test_hti_keeps_each_leaders_power_in_a_fleet_with_unequal_limits(tmp_path: Path) -> None:
+    config = settle(fleet__file=str(unequal_fleet(tmp_path)))
+    world = build_world(config)
+    plan = make_scheme(config, "hti").plan(world)
+    own = [float(world.devices.power_watts[unit.leader]) for unit in plan.units]
+    assert len(set(own)) > 1
+    assert [unit.power_watts for unit in plan.units] == own
 
 
 def test_more_energy_never_hurts() -> None:

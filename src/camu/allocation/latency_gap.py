@@ -117,13 +117,13 @@ def solve_latency_gap(
 
 
 def _fixed_power(problem: Problem, power_watts: ArrayLike | None) -> Floats:
-    """The given powers, or the largest equal ones that both caps allow."""
+    """The given powers, or each leader's cap, lowered to an equal share of the total cap."""
     if power_watts is None:
-        equal = problem.max_power_watts
-        if problem.max_total_power_watts is not None:
-            share = problem.max_total_power_watts / problem.size
-            equal = min(equal, share ** (1 / problem.exponent) * (1 - 1e-15))
-        return np.full(problem.size, equal)
+        if problem.max_total_power_watts is None:
+            return problem.max_power_watts
+        share = problem.max_total_power_watts / problem.size
+        equal = share ** (1 / problem.exponent) * (1 - 1e-15)
+        return np.asarray(np.minimum(problem.max_power_watts, equal))
     power = np.broadcast_to(np.asarray(power_watts, dtype=np.float64), (problem.size,)).copy()
     total = problem.max_total_power_watts
     too_much = total is not None and float((power**problem.exponent).sum()) > total * (1 + 1e-9)

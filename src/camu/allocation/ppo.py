@@ -55,7 +55,7 @@ class PpoSettings:
     log_std: float = -0.5  # of the first policy, in units where the action spans 2
     episode: int = 8  # steps until an environment starts again
     energy_penalty: float = 10.0  # alpha, per budget that is spent too much
-    power_decades: float = 1.5  # how far the action reaches above and below equal powers
+    power_decades: float = 1.5  # how far the action reaches above and below the first powers
     reward: Literal["current", "literal"] = "current"
 
 
@@ -67,12 +67,15 @@ class Game:
     settings: PpoSettings
     best: Best = field(init=False)
     reference: float = field(init=False)  # the objective of equal powers
-    low: float = field(init=False)  # ln of the power at action -1
-    high: float = field(init=False)  # and at action 1
+    low: Floats = field(init=False)  # ln of each power at action -1
+    high: Floats = field(init=False)  # and at action 1
 
     def __post_init__(self) -> None:
-        """Find the scales of objective and power from the simplest allocation: all alike."""
-        full = np.full((1, self.problem.size), self.problem.max_power_watts)
+        """Find the scales of objective and power from the simplest allocation.
+
+        Every leader sends at the same share of its cap.
+        """
+        full = self.problem.max_power_watts[None]
         single, value = np.zeros((1, self.problem.size), dtype=np.int64), np.inf
         for extra in (self.problem.extra_limit[None], single):
             power, fitted = spend_budget(self.problem, full, extra)
@@ -80,9 +83,9 @@ class Game:
         reach = 10.0**self.settings.power_decades
         object.__setattr__(self, "best", Best(self.problem))
         object.__setattr__(self, "reference", value if np.isfinite(value) else 1.0)
-        object.__setattr__(self, "low", float(np.log(power[0, 0] / reach)))
-        high = min(self.problem.max_power_watts, float(power[0, 0] * reach))
-        object.__setattr__(self, "high", float(np.log(high)))
+        object.__setattr__(self, "low", np.log(power[0] / reach))
+        high = np.minimum(self.problem.max_power_watts, power[0] * reach)
+        object.__setattr__(self, "high", np.log(high))
 
     def decode(self, action: NDArray[Any]) -> tuple[Floats, Integers]:
         """Actions in [-1, 1] as powers, projected onto both caps, and whole extra updates."""
@@ -281,7 +284,7 @@ def spend_budget(
     share = np.minimum(1.0, room * (1 - 1e-9) / np.maximum(wanted, 1e-300))
     extra = np.floor(extra * share[:, None]).astype(np.int64)
     left = problem.energy_joules - problem.update_joules(extra).sum(axis=-1)
-    high = problem.max_power_watts / power.max(axis=1)
+    high = (problem.max_power_watts / power).min(axis=1)
     if problem.max_total_power_watts is not None:
         total = (power**problem.exponent).sum(axis=1)
         high = np.minimum(

@@ -4,7 +4,7 @@ The problem of section IV of the paper, with every reading as a field:
 
     minimise   sum_c G_c^2 noise / (p_c^a gain_c)  /  sum_c (beta_c N_c - penalty_c N_c^2)
     subject to sum_c [ p_c payload / (B_c log2(1 + p_c gain_c / noise)) + compute_c N_c ] <= energy,
-               0 < p_c <= max_power,  sum_c p_c^a <= max_total_power,
+               0 < p_c <= max_power_c,  sum_c p_c^a <= max_total_power,
                N_c = 1 + S_c n_c,  n_c in {0 ... n_max,c}
 
 with a = 1 (``power``: p is a power in watts everywhere) or a = 2 (``amplitude``: as printed). The
@@ -49,9 +49,15 @@ _REQUIRED_CLUSTER_KEYS = (
     "multi_update",
     "max_extra_updates",
 )
-_CLUSTER_KEYS = (*_REQUIRED_CLUSTER_KEYS, "penalty", "compute_seconds")
-_REQUIRED_KEYS = ("clusters", "noise_watts", "payload_bits", "energy_joules", "max_power_watts")
-_KEYS = (*_REQUIRED_KEYS, "max_total_power_watts", "power_law", "first_update_free")
+_CLUSTER_KEYS = (*_REQUIRED_CLUSTER_KEYS, "max_power_watts", "penalty", "compute_seconds")
+_REQUIRED_KEYS = ("clusters", "noise_watts", "payload_bits", "energy_joules")
+_KEYS = (
+    *_REQUIRED_KEYS,
+    "max_power_watts",
+    "max_total_power_watts",
+    "power_law",
+    "first_update_free",
+)
 # What a number may be, by key: (whether zero is fine, whether a negative number is fine).
 _SIGNS: dict[str, tuple[bool, bool]] = {
     "weight": (True, False),
@@ -83,7 +89,7 @@ class Problem:
     noise_watts: float
     payload_bits: float
     energy_joules: float  # E_total, the budget of one round
-    max_power_watts: float  # per leader
+    max_power_watts: Floats  # the cap of each leader; one number holds for all
     max_total_power_watts: float | None = None  # on sum_c p_c^a
     power_law: PowerLaw = "power"
     first_update_free: bool = False  # the energy as printed counts n_c in place of N_c
@@ -100,7 +106,7 @@ class Problem:
                 continue
             dtype = {"multi_update": np.bool_, "max_extra_updates": np.int64}.get(name, np.float64)
             array: NDArray[Any] = np.array(value, dtype=dtype)
-            if name == "penalty" and array.size == 1:
+            if name in ("penalty", "max_power_watts") and array.size == 1:
                 array = np.full(size, array.item())
             if array.shape != (size,):
                 raise InputError(
@@ -142,6 +148,8 @@ class Problem:
                     columns[name].append(_read_value(entry[name], name, f"{place}.{name}", source))
                 elif name == "penalty":
                     columns[name].append(0.0)
+                elif name == "max_power_watts":
+                    columns[name].append(_common_cap(top, place, source))
         seconds = columns.pop("compute_seconds")
         if seconds and len(seconds) != len(clusters):
             raise InputError(
@@ -169,10 +177,15 @@ class Problem:
         names = [n for n in _CLUSTER_KEYS if getattr(self, n) is not None]
         if not self.penalty.any():
             names.remove("penalty")
+        top = {name: getattr(self, name) for name in _KEYS if name != "clusters"}
+        cap = top.pop("max_power_watts")
+        if (cap == cap[0]).all():
+            names.remove("max_power_watts")
+            top["max_power_watts"] = float(cap[0])
         columns = {name: getattr(self, name).tolist() for name in names}
         return {
             "clusters": [{name: columns[name][c] for name in names} for c in range(self.size)],
-            **{name: getattr(self, name) for name in _KEYS if name != "clusters"},
+            **top,
         }
 
     @property
@@ -249,8 +262,13 @@ class Problem:
             1 + tolerance
         ):
             found.append(f"energy {spent:.6g} J exceeds {self.energy_joules:.6g} J")
-        if (power > self.max_power_watts * (1 + tolerance)).any():
-            found.append(f"a power exceeds {self.max_power_watts:.6g} W")
+        above = np.flatnonzero(power > self.max_power_watts * (1 + tolerance))
+        if above.size:
+            c = int(above[0])
+            found.append(
+                f"the power of cluster {c}, {power[c]:.6g} W, exceeds its "
+                f"{self.max_power_watts[c]:.6g} W"
+            )
         total = self.max_total_power_watts
         if total is not None and (power**self.exponent).sum() > total * (1 + tolerance):
             found.append(f"the powers' total exceeds {total:.6g}")
@@ -383,18 +401,11 @@ def _check_values(problem: Problem) -> None:
     if problem.size == 0:
         raise InputError(f"{source}: clusters must be a list with at least one cluster")
     _read_power_law(problem.power_law, source)
-    for name, (zero, negative) in _SIGNS.items():
+    for name in _SIGNS:
         value = getattr(problem, name)
-        if value is None:
-            continue
-        array = np.atleast_1d(np.asarray(value, dtype=np.float64))
-        size = np.abs(array)
-        good = np.isfinite(array) & (size <= LARGEST) & ((size >= SMALLEST) | zero)
-        good &= negative | (array >= 0)
-        if not good.all():
-            index = int(np.argmin(good))
-            place = f"clusters[{index}].{name}" if name in _CLUSTER_KEYS else name
-            raise InputError(f"{source}: {place} is {array[index]:g}; {_accepted(name)}")
+        if value is not None:
+            place = f"clusters[{{}}].{name}" if name in _CLUSTER_KEYS else name
+            _check_numbers(value, name, place, source)
     extra = problem.max_extra_updates
     if ((extra < 0) | (extra > MAX_EXTRA)).any():
         index = int(np.argmax((extra < 0) | (extra > MAX_EXTRA)))
@@ -403,6 +414,18 @@ def _check_values(problem: Problem) -> None:
     if not problem.weight.any():
         raise InputError(f"{source}: every clusters[].weight is 0; at least one must be positive")
     _check_scale(problem)
+
+
+def _check_numbers(value: ArrayLike, name: str, place: str, source: str) -> None:
+    """Refuse numbers out of range; ``place`` names the key, with {} for the cluster."""
+    zero, negative = _SIGNS[name]
+    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    size = np.abs(array)
+    good = np.isfinite(array) & (size <= LARGEST) & ((size >= SMALLEST) | zero)
+    good &= negative | (array >= 0)
+    if not good.all():
+        index = int(np.argmin(good))
+        raise InputError(f"{source}: {place.format(index)} is {array[index]:g}; {_accepted(name)}")
 
 
 def _check_scale(problem: Problem) -> None:
@@ -425,6 +448,19 @@ def _accepted(name: str) -> str:
     zero, negative = _SIGNS[name]
     kind = "number" if negative else "number that is not negative" if zero else "positive number"
     return f"it must be a finite {kind} of at most {LARGEST:g}"
+
+
+def _common_cap(top: Mapping[str, Any], place: str, source: str) -> float:
+    """The cap at the top of the document, for a cluster without its own."""
+    if "max_power_watts" not in top:
+        raise InputError(
+            f"{source}: {place}.max_power_watts is missing, and so is max_power_watts for all "
+            f"clusters; {_accepted('max_power_watts')}"
+        )
+    name = "max_power_watts"
+    cap = float(_read_value(top[name], name, name, source))
+    _check_numbers(cap, name, name, source)
+    return cap
 
 
 def _check_keys(

@@ -87,7 +87,7 @@ class Transmit:
     log_weight: Floats
     base_joules: Floats
     log_base: Floats
-    log_cap: Floats  # u_c at max_power_watts
+    log_cap: Floats  # u_c at the leader's max_power_watts
     log_scale: Floats  # ln(p^a) - a u
     log_total: float  # ln(max_total_power_watts); inf when there is none
 
@@ -105,7 +105,7 @@ class Transmit:
             log_weight=2 * np.log(floored) + (a - 1) * log_snr,
             base_joules=problem.base_joules,
             log_base=np.log(problem.base_joules),
-            log_cap=math.log(problem.max_power_watts) + log_snr,
+            log_cap=np.array([math.log(cap) for cap in problem.max_power_watts]) + log_snr,
             log_scale=-a * log_snr,
             log_total=math.inf if total is None else math.log(total),
         )

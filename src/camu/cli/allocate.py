@@ -95,12 +95,13 @@ def show_allocation(problem: Problem, answer: Allocation, console: Console) -> N
     transmit = problem.transmit_joules(answer.power_watts)
     update = problem.update_joules(answer.extra_updates)
     table = Table(box=None, header_style="bold")
-    for name in ("cluster", "power W", "updates", "compute J", "transmit J", "J"):
+    for name in ("cluster", "power W", "cap W", "updates", "compute J", "transmit J", "J"):
         table.add_column(name, justify="right")
     for c in range(min(problem.size, _MOST_ROWS)):
         table.add_row(
             str(c),
             f"{answer.power_watts[c]:.4g}",
+            f"{problem.max_power_watts[c]:.4g}",
             str(1 + int(answer.extra_updates[c])),
             f"{update[c]:.4g}",
             f"{transmit[c]:.4g}",

@@ -104,7 +104,7 @@ def problem_of(
         noise_watts=share.noise_watts,
         payload_bits=bits,
         energy_joules=energy_joules,
-        max_power_watts=float(world.devices.max_power_watts[leaders].min()),
+        max_power_watts=world.devices.max_power_watts[leaders],
         max_total_power_watts=config.allocation.max_total_power_watts,
         power_law=config.allocation.power_law,
         first_update_free=config.allocation.updates_charged == "literal",
