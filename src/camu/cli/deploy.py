@@ -62,7 +62,7 @@ def _check_extra() -> None:
     """Say what to install before anything fails to import."""
     if importlib.util.find_spec("flwr") is None:
         raise InputError("camu deploy: install the extra with pip install 'camu-fl[flower]'")
-    from camu.flower.processes import QUIET
+    from camu.deploy.host.processes import QUIET
 
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
@@ -92,8 +92,8 @@ def local(
     Gives the weights that `camu run` gives with the same configuration and seed. Nodes that die are
     started again; Ctrl-C ends everything, and --resume goes on from the last round.
     """
-    from camu.flower.local import run_local
-    from camu.flower.settings import Settings as Deployment
+    from camu.deploy.deployment import Settings as Deployment
+    from camu.deploy.host.local import run_local
 
     config = _config(out, resume, file, preset, settings, seed, scheme)
     folder = out or default_directory(config, resume)
@@ -122,7 +122,7 @@ def keys(
     ] = None,
 ) -> None:
     """Make a certificate authority, a server certificate and a key for every node."""
-    from camu.flower.keys import make_keys
+    from camu.deploy.host.keys import make_keys
 
     made = make_keys(folder, nodes, hosts or [])
     print(f"{made.authority}: every machine gets a copy")
@@ -151,8 +151,8 @@ def superlink(
     Other machines reach the nodes' interface only; nodes are registered and runs are started from
     the machine itself.
     """
-    from camu.flower.commands import ServerKeys, superlink_command
-    from camu.flower.keys import KeyDirectory
+    from camu.deploy.host.commands import ServerKeys, superlink_command
+    from camu.deploy.host.keys import KeyDirectory
 
     own = None
     if not insecure:
@@ -170,7 +170,7 @@ def register(
     authority: Authority = None,
 ) -> None:
     """Let nodes take part: tell the SuperLink on this machine their public keys."""
-    from camu.flower.control import Control
+    from camu.deploy.host.control import Control
 
     if authority is None:
         raise InputError("--ca: give the certificate of the authority")
@@ -205,7 +205,7 @@ def node(
     insecure: Insecure = False,
 ) -> None:
     """Start a node: it trains on its own data, and sends only weights and label counts."""
-    from camu.flower.commands import NodeKeys, supernode_command
+    from camu.deploy.host.commands import NodeKeys, supernode_command
 
     table = _node_table(devices, data, snr_db, partition)
     own = None
@@ -255,8 +255,8 @@ def run(
     Ctrl-C leaves the run going; the same command with --resume starts it again from its last round
     if it has ended.
     """
-    from camu.flower.remote import run_remote
-    from camu.flower.settings import Settings as Deployment
+    from camu.deploy.deployment import Settings as Deployment
+    from camu.deploy.host.remote import run_remote
 
     config = _config(out, resume, file, preset, settings, seed, scheme)
     if authority is None and not insecure:
@@ -300,9 +300,9 @@ def write_flower_app(
     The simulator (flwr run, which needs ray) gives the weights of `camu run` with the same
     configuration and seed.
     """
-    from camu.flower.bundle import write_app
-    from camu.flower.local import check_trial
-    from camu.flower.settings import Settings as Deployment
+    from camu.deploy.deployment import Settings as Deployment
+    from camu.deploy.host.bundle import write_app
+    from camu.deploy.host.local import check_trial
 
     if folder.exists():
         raise InputError(f"{folder}: it exists already; give a new directory")
@@ -353,7 +353,7 @@ def _node_table(
 
 def _become(command: list[str], insecure: bool) -> None:
     """Let another program take the place of this one, so that a supervisor sees one process."""
-    from camu.flower.processes import quiet_environment
+    from camu.deploy.host.processes import quiet_environment
 
     if insecure:
         Console(stderr=True).print(

@@ -12,14 +12,14 @@ from flwr.serverapp import Grid, ServerApp
 
 from camu.config import Config
 from camu.data import CATALOG, load
+from camu.deploy.deployment import Settings
+from camu.deploy.node.own_data import read_own
+from camu.deploy.server.assignment import assign
+from camu.deploy.server.fleet import device_ids, load_reports, reported_world, save_reports
+from camu.deploy.server.registry import Roster
+from camu.deploy.server.trainer import Nodes
+from camu.deploy.wire.mailbox import Post
 from camu.errors import CamuError, InputError
-from camu.flower.fleet import device_ids, load_reports, reported_world, save_reports
-from camu.flower.mapping import assign
-from camu.flower.nodes import Nodes
-from camu.flower.own_data import read_own
-from camu.flower.post import Post
-from camu.flower.roster import Roster
-from camu.flower.settings import Settings
 from camu.learning.building import Samples, make_engine
 from camu.learning.engine import Engine
 from camu.schemes import Scheme, make_scheme
@@ -28,7 +28,7 @@ from camu.simulation.history import History
 from camu.simulation.loop import Callback, Run, conduct
 from camu.world import World
 
-log = logging.getLogger("camu.flower")
+log = logging.getLogger("camu.deploy")
 
 app = ServerApp()
 

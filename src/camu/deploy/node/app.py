@@ -5,9 +5,9 @@ from __future__ import annotations
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from camu.flower.messages import read_task, write_report, write_result
-from camu.flower.settings import Settings
-from camu.flower.site import Site
+from camu.deploy.deployment import Settings
+from camu.deploy.node.site import Site
+from camu.deploy.wire.messages import read_task, write_report, write_result
 from camu.learning.building import model_layout
 
 app = ClientApp()

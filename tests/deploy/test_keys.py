@@ -20,15 +20,15 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from camu.errors import InputError
-from camu.flower.commands import (
+from camu.deploy.host.commands import (
     NodeKeys,
     ServerKeys,
     node_config,
     superlink_command,
     supernode_command,
 )
-from camu.flower.keys import KeyDirectory, check_secret, make_keys
+from camu.deploy.host.keys import KeyDirectory, check_secret, make_keys
+from camu.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from camu.deploy.server.assignment import missing_devices
+from camu.deploy.wire.mailbox import POLL_SECONDS, QUERY, Answer, Post
+from camu.deploy.wire.messages import read_head, write_report
+from camu.deploy.wire.reports import Refusal, Report, read_report
 from camu.errors import CamuError
-from camu.flower.mapping import missing_devices
-from camu.flower.messages import read_head, write_report
-from camu.flower.post import POLL_SECONDS, QUERY, Answer, Post
-from camu.flower.reports import Refusal, Report, read_report
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from camu.flower import client_app
-from camu.flower.messages import read_head
+from camu.deploy.node import app as client_app
+from camu.deploy.wire.messages import read_head
 
 app = ClientApp()
 

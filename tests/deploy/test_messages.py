@@ -15,8 +15,8 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from camu.errors import InputError
-from camu.flower.messages import (
+from camu.deploy.deployment import Settings
+from camu.deploy.wire.messages import (
     Task,
     Work,
     read_head,
@@ -26,8 +26,8 @@ from camu.flower.messages import (
     write_result,
     write_task,
 )
-from camu.flower.reports import Refusal, Report, read_report
-from camu.flower.settings import Settings
+from camu.deploy.wire.reports import Refusal, Report, read_report
+from camu.errors import InputError
 from camu.layers import load_config
 from camu.learning.weights import Entry, Layout, Weights
 

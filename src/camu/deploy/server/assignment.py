@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from camu.deploy.deployment import Granularity
+from camu.deploy.wire.reports import Report
 from camu.errors import CamuError, InputError
-from camu.flower.reports import Report
-from camu.flower.settings import Granularity
 from camu.schemes import Plan
 
 

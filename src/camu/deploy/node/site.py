@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from camu.config import Config
 from camu.data import CATALOG, Federation, federate
+from camu.deploy.node.own_data import read_own
+from camu.deploy.wire.messages import Task
+from camu.deploy.wire.reports import DeviceReport, Report
 from camu.errors import InputError
-from camu.flower.messages import Task
-from camu.flower.own_data import read_own
-from camu.flower.reports import DeviceReport, Report
 from camu.learning.building import Samples, make_engine
 from camu.learning.engine import Engine, Job
 from camu.learning.weights import Weights

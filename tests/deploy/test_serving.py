@@ -17,15 +17,15 @@ from safetensors.numpy import load_file, save_file
 
 from camu.config import Config
 from camu.data import load
+from camu.deploy.deployment import Settings
+from camu.deploy.node.site import Site
+from camu.deploy.server.app import serve
+from camu.deploy.server.assignment import assign, check_complete
+from camu.deploy.server.fleet import reported_world
+from camu.deploy.wire import mailbox
+from camu.deploy.wire.messages import read_head, read_task, write_report, write_result
+from camu.deploy.wire.reports import DeviceReport, Report
 from camu.errors import CamuError, InputError
-from camu.flower import post
-from camu.flower.fleet import reported_world
-from camu.flower.mapping import assign, check_complete
-from camu.flower.messages import read_head, read_task, write_report, write_result
-from camu.flower.reports import DeviceReport, Report
-from camu.flower.server_app import serve
-from camu.flower.settings import Settings
-from camu.flower.site import Site
 from camu.learning.building import model_layout
 from camu.schemes import make_scheme
 from camu.simulation.directory import RunDirectory, run_in_directory
@@ -36,7 +36,7 @@ Settle = Callable[..., Config]
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(post, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(mailbox, "POLL_SECONDS", 0.001)
 
 
 def honest(site: Site, message: Any) -> RecordDict:

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.data import CATALOG
+from camu.deploy.node.own_data import read_own
+from camu.deploy.node.site import Site
 from camu.errors import InputError
-from camu.flower.own_data import read_own
-from camu.flower.site import Site
 from camu.layers import load_config
 
 SPEC = CATALOG["digits"]

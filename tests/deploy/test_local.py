@@ -29,12 +29,12 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from safetensors.numpy import load_file
 
 from camu.config import Config
-from camu.flower.bundle import CLIENT_APP, build_bundle
-from camu.flower.control import Control
-from camu.flower.keys import make_keys
-from camu.flower.local import Local, deployment
-from camu.flower.processes import quiet_environment
-from camu.flower.settings import Settings
+from camu.deploy.deployment import Settings
+from camu.deploy.host.bundle import CLIENT_APP, build_bundle
+from camu.deploy.host.control import Control
+from camu.deploy.host.keys import make_keys
+from camu.deploy.host.local import Local, deployment
+from camu.deploy.host.processes import quiet_environment
 from camu.layers import load_config
 from camu.layers import replace as changed
 from camu.simulation.directory import RunDirectory, run_in_directory
@@ -151,11 +151,11 @@ def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
     )
     try:
         wait_until(lambda: len(records(out)) > 1, "the first round")
-        (victim,) = alive(mark, "camu.flower.supernode", "partition-id=1")
+        (victim,) = alive(mark, "camu.deploy.host.supernode", "partition-id=1")
         os.kill(victim, signal.SIGKILL)
         silent = lambda: any(r["faults"]["silent"] for r in records(out))  # noqa: E731
         wait_until(silent, "a round without the killed node")
-        (server,) = alive(mark, "camu.flower.superlink")
+        (server,) = alive(mark, "camu.deploy.host.superlink")
         os.kill(server, signal.SIGKILL)
         _, errors = process.communicate(timeout=120)
     finally:
@@ -180,7 +180,7 @@ def test_ctrl_c_leaves_nothing_behind(mark: str, tmp_path: Path) -> None:
         text=True,
     )
     try:
-        wait_until(lambda: alive(mark, "camu.flower.superlink"), "the start of the SuperLink")
+        wait_until(lambda: alive(mark, "camu.deploy.host.superlink"), "the start of the SuperLink")
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)  # impatience changes nothing

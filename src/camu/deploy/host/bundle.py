@@ -7,11 +7,11 @@ from pathlib import Path
 import tomli_w
 
 from camu import __version__
+from camu.deploy.deployment import Settings
 from camu.files import write_text
-from camu.flower.settings import Settings
 
-SERVER_APP = "camu.flower.server_app:app"
-CLIENT_APP = "camu.flower.client_app:app"
+SERVER_APP = "camu.deploy.server.app:app"
+CLIENT_APP = "camu.deploy.node.app:app"
 
 
 def project_file(settings: Settings, client_app: str = CLIENT_APP) -> str:

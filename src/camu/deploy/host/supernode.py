@@ -1,4 +1,4 @@
-"""A SuperNode with camu's executor beside it: `python -m camu.flower.supernode ARGS`.
+"""A SuperNode with camu's executor beside it: `python -m camu.deploy.host.supernode ARGS`.
 
 The arguments are those of flower-supernode. The executor talks to the SuperNode over a loopback
 port and ends with it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from camu.flower.processes import end_with_starter, quiet_environment
+from camu.deploy.host.processes import end_with_starter, quiet_environment
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     # one thread per worker anyway, so results do not change.
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     subprocess.Popen(
-        [sys.executable, "-m", "camu.flower.executor", f"127.0.0.1:{port}"],
+        [sys.executable, "-m", "camu.deploy.host.executor", f"127.0.0.1:{port}"],
         env={**quiet_environment(), **single},
     )
     from flwr.supernode.cli import flower_supernode

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from camu.flower.reports import Refusal
+from camu.deploy.wire.reports import Refusal
 from camu.learning.weights import Floats, Layout, Weights
 
 HEAD = "camu"  # the record with the JSON

@@ -11,10 +11,10 @@ import numpy as np
 
 from camu.config import Config
 from camu.data import CATALOG
+from camu.deploy.server.assignment import check_complete
+from camu.deploy.wire.reports import DeviceReport, Refusal, Report, read_report
 from camu.errors import CamuError
 from camu.files import write_json
-from camu.flower.mapping import check_complete
-from camu.flower.reports import DeviceReport, Refusal, Report, read_report
 from camu.world import World, build_world
 from camu.world.arrays import from_decibels, read_only_floats
 from camu.world.compute import update_samples

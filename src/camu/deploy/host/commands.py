@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from camu.deploy.host.keys import check_secret
 from camu.errors import InputError
-from camu.flower.keys import check_secret
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,15 @@ def superlink_command(
     host: str, port: int, keys: ServerKeys | None, database: Path | None = None
 ) -> list[str]:
     """The SuperLink; without keys it speaks plain text and takes every node."""
-    command = [sys.executable, "-m", "camu.flower.superlink", "--host", host, "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "camu.deploy.host.superlink",
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
     command += ["--disable-runtime-dependency-installation"]
     if database is not None:
         command += ["--database", str(database)]
@@ -54,7 +62,7 @@ def supernode_command(
     superlink: str, port: int, keys: NodeKeys | None, node: Mapping[str, str | int | float]
 ) -> list[str]:
     """A SuperNode; `port` is the loopback port on which it talks to its own executor."""
-    command = [sys.executable, "-m", "camu.flower.supernode", "--superlink", superlink]
+    command = [sys.executable, "-m", "camu.deploy.host.supernode", "--superlink", superlink]
     command += ["--port", str(port), "--node-config", node_config(node)]
     if keys is None:
         return [*command, "--insecure"]

@@ -1,4 +1,4 @@
-"""A SuperLink whose control is for its own machine only: `python -m camu.flower.superlink ARGS`.
+"""A SuperLink that only its own machine controls: `python -m camu.deploy.host.superlink ARGS`.
 
 Flower serves nodes, control and runtime on one port, and its control interface asks nobody who they
 are: whoever reaches it could register a node or start a run. Here only the nodes' interface, where
@@ -13,7 +13,7 @@ import logging
 import ssl
 from typing import Any
 
-from camu.flower.processes import end_with_starter
+from camu.deploy.host.processes import end_with_starter
 
 log = logging.getLogger(__name__)
 

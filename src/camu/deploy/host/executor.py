@@ -99,7 +99,7 @@ def main() -> None:
     from flwr.supercore.superexec import run_superexec
     from flwr.supernode.runtime import run_clientapp  # noqa: F401
 
-    import camu.flower.client_app  # noqa: F401
+    import camu.deploy.node.app  # noqa: F401
 
     vars(run_superexec)["get_executor"] = lambda *_, **__: ForkExecutor()
     run_superexec.run_superexec(runtime_api_address=sys.argv[1], insecure=True)

@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from camu.deploy.deployment import Settings
+from camu.deploy.host.bundle import CLIENT_APP, build_bundle
+from camu.deploy.host.commands import NodeKeys, ServerKeys, superlink_command, supernode_command
+from camu.deploy.host.control import Control
+from camu.deploy.host.follow import Display
+from camu.deploy.host.keys import KeyDirectory, make_keys
+from camu.deploy.host.processes import Processes, free_ports, wait_for_port
+from camu.deploy.host.remote import has_ended
 from camu.errors import CamuError, InputError
-from camu.flower.bundle import CLIENT_APP, build_bundle
-from camu.flower.commands import NodeKeys, ServerKeys, superlink_command, supernode_command
-from camu.flower.control import Control
-from camu.flower.follow import Display
-from camu.flower.keys import KeyDirectory, make_keys
-from camu.flower.processes import Processes, free_ports, wait_for_port
-from camu.flower.remote import has_ended
-from camu.flower.settings import Settings
 from camu.simulation.directory import RunDirectory, check_directory
 
 log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from camu.flower.messages import Task, Work, read_result, write_task
-from camu.flower.post import TRAIN, Post
-from camu.flower.reports import Refusal
-from camu.flower.roster import Roster
-from camu.flower.settings import Granularity
+from camu.deploy.deployment import Granularity
+from camu.deploy.server.registry import Roster
+from camu.deploy.wire.mailbox import TRAIN, Post
+from camu.deploy.wire.messages import Task, Work, read_result, write_task
+from camu.deploy.wire.reports import Refusal
 from camu.learning.engine import Engine, Job
 from camu.learning.weights import Weights, weighted_mean
 from camu.simulation.loop import refuse

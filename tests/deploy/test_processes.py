@@ -16,10 +16,10 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
+from camu.deploy.host.follow import Tail
+from camu.deploy.host.processes import Processes, free_ports, last_line, marked, wait_for_port
+from camu.deploy.host.superlink import LocalControl, LoggedHandshake, allowed
 from camu.errors import CamuError
-from camu.flower.follow import Tail
-from camu.flower.processes import Processes, free_ports, last_line, marked, wait_for_port
-from camu.flower.superlink import LocalControl, LoggedHandshake, allowed
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
 
@@ -37,7 +37,7 @@ time.sleep(600)
 def test_no_descendant_outlives_the_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("camu.flower.processes.END_SECONDS", 0.5)
+    monkeypatch.setattr("camu.deploy.host.processes.END_SECONDS", 0.5)
     mark, log = uuid.uuid4().hex, tmp_path / "logs" / "stubborn.log"
     with Processes(mark) as processes:
         processes.start("stubborn", [sys.executable, "-c", STUBBORN], log, {})
@@ -50,9 +50,12 @@ def test_no_descendant_outlives_the_context(
 
 @needs_proc
 def test_a_process_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
-    child = "from camu.flower.processes import *; import time; end_with_starter(); time.sleep(600)"
+    child = (
+        "from camu.deploy.host.processes import *; import time; end_with_starter(); time.sleep(600)"
+    )
     starter = (
-        "import sys, time; from pathlib import Path; from camu.flower.processes import Processes;"
+        "import sys, time; from pathlib import Path;"
+        "from camu.deploy.host.processes import Processes;"
         f"Processes('{tmp_path.name}-mark').start("
         f"'child', [sys.executable, '-c', '{child}'], Path('{tmp_path / 'log'}'), {{}});"
         "print('ready', flush=True); time.sleep(600)"

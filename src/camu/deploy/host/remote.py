@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from camu.deploy.deployment import Settings
+from camu.deploy.host.bundle import build_bundle
+from camu.deploy.host.control import Control
+from camu.deploy.host.follow import Display
 from camu.errors import CamuError
-from camu.flower.bundle import build_bundle
-from camu.flower.control import Control
-from camu.flower.follow import Display
-from camu.flower.settings import Settings
 from camu.simulation.directory import RunDirectory, check_directory
 
 LOOK_SECONDS = 0.5
