@@ -1,7 +1,13 @@
 """`camu config` and the command line's manners."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import pytest
+import typer
+
+from camu.cli import app
 
 
 def test_show_prints_the_resolved_toml(camu: Callable[..., Any]) -> None:
@@ -35,3 +41,34 @@ def test_unknown_command_and_option_exit_2(camu: Callable[..., Any]) -> None:
 def test_help_and_version(camu: Callable[..., Any]) -> None:
     assert camu("--help").code == 0
     assert camu("--version").out.startswith("camu ")
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "command"), list(_commands(typer.main.get_command(app))))
+def test_help_shows_text_in_square_brackets(
+    camu: Callable[..., Any], path: tuple[str, ...], command: Any
+) -> None:
+    shown = " ".join(camu(*path, "--help").out.replace("│", " ").split())
+    texts = [command.help or "", *(getattr(each, "help", "") or "" for each in command.params)]
+    for text in texts:
+        for part in re.findall(r"\[[^\]]+\]", text):
+            assert " ".join(part.replace("`", "").split()) in shown
+    for option in command.params:
+        default = getattr(option, "show_default", False) and option.default
+        if isinstance(default, int | float | str) and not isinstance(default, bool):
+            assert f"[default: {default}" in shown, option.name
+
+
+def test_a_misspelt_command_is_suggested_once(camu: Callable[..., Any]) -> None:
+    done = camu("plann")
+    assert done.code == 2
+    assert done.err.count("Did you mean") == 1
+
+
+def test_shell_completion_is_offered(camu: Callable[..., Any]) -> None:
+    assert "--install-completion" in camu("--help").out

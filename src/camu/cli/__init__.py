@@ -32,7 +32,8 @@ app = typer.Typer(
     help="Plan, simulate and deploy federated learning over wireless devices.",
     epilog="Start with `camu demo`. Every command explains itself with --help.",
     no_args_is_help=True,
-    add_completion=False,
+    rich_markup_mode="markdown",  # rich markup would swallow text in square brackets
+    suggest_commands=False,  # click suggests one already
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
