@@ -74,6 +74,7 @@ def test_settings_are_typed() -> None:
     assert config.scheme.threshold == float("inf")
     assert config.scheme.parameters == {"a": 1, "b": "text"}
     assert replace(config, {"radio.noise_dbm": None}).radio.noise_dbm is None
+    assert replace(config, {"scheme.parameters.a": None}).scheme.parameters == {"b": "text"}
     assert (
         load_config(settings=["radio.noise_dbm=-90", "radio.noise_dbm=none"]).radio.noise_dbm
         is None
@@ -111,6 +112,46 @@ def test_wrong_settings_name_the_way_out(setting: str, said: list[str]) -> None:
     assert setting in str(caught.value)
     for part in said:
         assert part in str(caught.value)
+
+
+def test_a_broken_rule_names_the_layer_that_broke_it() -> None:
+    with pytest.raises(InputError) as caught:
+        load_config(
+            preset="paper", settings=["data.noniid_devices=31", "clustering.data=pmf", "run.seed=1"]
+        )
+    assert str(caught.value).startswith("--set data.noniid_devices=31: data.noniid_devices = 31")
+    with pytest.raises(InputError, match=r"^--set fleet.max_power_watts=0.1: fleet.power_watts"):
+        load_config(settings=["fleet.max_power_watts=0.1", "fleet.file=power_watts.csv"])
+
+
+def _float_keys() -> list[str]:
+    return [
+        f"{section}.{name}"
+        for section, field in Config.model_fields.items()
+        if field.annotation is not None
+        for name, each in field.annotation.model_fields.items()
+        if "float" in str(each.annotation)
+    ]
+
+
+@pytest.mark.parametrize("key", _float_keys())
+def test_no_number_may_be_nan(key: str) -> None:
+    length = {"fleet.cpu_hz": 2, "fleet.base_station": 3}.get(key)
+    text = f"[{', '.join(['nan'] * length)}]" if length else "nan"
+    name = "scheme.parameters.a" if key == "scheme.parameters" else key
+    with pytest.raises(InputError) as caught:
+        load_config(settings=[f"{name}={text}"])
+    assert name in str(caught.value)
+    assert "number" in str(caught.value)
+
+
+def test_overrides_are_values_and_go_last() -> None:
+    name = '\N{GRINNING FACE} "a\\b".csv'
+    config = load_config(settings=["fleet.file=x"], overrides={"fleet.file": name, "run.seed": 9})
+    assert config.fleet.file == name
+    assert config.run.seed == 9
+    with pytest.raises(InputError, match=r"overrides: run.rounds = 0"):
+        load_config(overrides={"run.rounds": 0})
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,17 @@ from typing import Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 
 def _field(default: Any, text: str, unit: str = "", **limits: Any) -> Any:
     """A field with its sentence, its unit ("" for names and switches) and its limits."""
     return Field(default, description=text, json_schema_extra={"unit": unit}, **limits)
+
+
+def _broken(text: str, *keys: str) -> PydanticCustomError:
+    """The error of a rule over several keys, with the names of these keys."""
+    return PydanticCustomError("rule", "{text}", {"text": text, "keys": keys})
 
 
 class _Section(BaseModel):
@@ -39,7 +45,7 @@ class Region(_Section):
         for axis in ("x", "y", "z"):
             low, high = getattr(self, axis)
             if low > high:
-                raise ValueError(f"{axis} = [{low}, {high}]: the first number must not be larger")
+                raise _broken(f"{axis} = [{low}, {high}]: the first number must not be larger")
         return self
 
 
@@ -140,14 +146,20 @@ class FleetConfig(_Section):
     def _sane(self) -> FleetConfig:
         low, high = self.cpu_hz
         if not 0 < low <= high:
-            raise ValueError(f"cpu_hz = [{low}, {high}]: two positive numbers, the smaller first")
+            raise _broken(
+                f"fleet.cpu_hz = [{low}, {high}]: two positive numbers, the smaller first",
+                "fleet.cpu_hz",
+            )
         if self.power_watts > self.max_power_watts:
-            raise ValueError(
-                f"power_watts = {self.power_watts} exceeds max_power_watts = {self.max_power_watts}"
+            raise _broken(
+                f"fleet.power_watts = {self.power_watts} exceeds fleet.max_power_watts = "
+                f"{self.max_power_watts}",
+                "fleet.power_watts",
+                "fleet.max_power_watts",
             )
         names = [region.name for region in self.regions]
         if len(set(names)) < len(names):
-            raise ValueError("regions: two regions have the same name")
+            raise _broken("fleet.regions: two regions have the same name", "fleet.regions")
         return self
 
     @property
@@ -246,11 +258,13 @@ class ClusteringConfig(_Section):
     @model_validator(mode="after")
     def _quantiles(self) -> ClusteringConfig:
         for kind, value, key in (
-            (self.preference, self.preference_value, "preference_value"),
-            (self.data_preference, self.data_preference_value, "data_preference_value"),
+            (self.preference, self.preference_value, "clustering.preference"),
+            (self.data_preference, self.data_preference_value, "clustering.data_preference"),
         ):
             if kind == "quantile" and not 0 <= value <= 1:
-                raise ValueError(f"{key} = {value}: a quantile lies between 0 and 1")
+                raise _broken(
+                    f"{key}_value = {value}: a quantile lies between 0 and 1", key, f"{key}_value"
+                )
         return self
 
 
@@ -314,12 +328,6 @@ class SchemeConfig(_Section):
     parameters: dict[str, bool | int | float | str] = _field(
         {}, "Parameters of your own scheme, by field name."
     )
-
-    @model_validator(mode="after")
-    def _no_nan(self) -> SchemeConfig:
-        if self.threshold is not None and self.threshold != self.threshold:
-            raise ValueError("threshold = nan: a number from 0 to inf")
-        return self
 
 
 class AllocationConfig(_Section):
@@ -395,8 +403,12 @@ class Config(_Section):
     def _fits(self) -> Config:
         wanted, devices = self.data.noniid_devices or 0, self.fleet.devices
         if self.fleet.file is None and self.data.partition == "mixed" and wanted > devices:
-            raise ValueError(
-                f"data.noniid_devices = {wanted}: at most the {devices} devices of fleet.regions"
+            raise _broken(
+                f"data.noniid_devices = {wanted}: at most the {devices} devices of fleet.regions",
+                "data.noniid_devices",
+                "data.partition",
+                "fleet.regions",
+                "fleet.file",
             )
         return self
 

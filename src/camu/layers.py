@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -29,10 +30,12 @@ def load_config(
     file: str | Path | None = None,
     preset: str | None = None,
     settings: Iterable[str] = (),
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> Config:
-    """Compose a TOML file, a preset and ``section.key=value`` settings, each over the one before.
+    """Compose a TOML file, a preset, settings and overrides, each over the one before.
 
-    With neither a file nor a preset, the preset ``demo`` is the ground.
+    `settings` are texts ``section.key=value``; `overrides` map ``section.key`` to a Python value.
+    With neither a file nor a preset, the preset is ``demo``.
     """
     layers: list[Layer] = []
     if file is not None:
@@ -42,6 +45,7 @@ def load_config(
     if preset is not None:
         layers.append((f"preset {preset}", read_preset(preset)))
     layers.extend((f"--set {text}", _parse_setting(text)) for text in settings)
+    layers.append(("overrides", _nested(overrides)))
     return compose(layers)
 
 
@@ -58,18 +62,19 @@ def read_preset(name: str) -> dict[str, Any]:
 def compose(layers: Iterable[Layer], base: Config | None = None) -> Config:
     """Merge the layers over `base` (or the defaults), remembering which layer set each key."""
     merged: dict[str, Any] = base.model_dump(exclude_none=True) if base else {}
-    origin: dict[tuple[str, str], str] = {}
+    origin: dict[str, str] = {}
     for source, layer in layers:
         _check_names(layer, source)
         for section, keys in layer.items():
             target = merged.setdefault(section, {})
             for key, value in keys.items():
-                origin.pop((section, key), None)  # so that the order tells who came last
-                origin[section, key] = source
+                origin.pop(f"{section}.{key}", None)  # the last layer that sets a key comes last
+                origin[f"{section}.{key}"] = source
                 if value is None:
                     target.pop(key, None)
                 elif isinstance(value, Mapping):  # scheme.parameters: set one by one
-                    target[key] = {**target.get(key, {}), **value}
+                    whole = {**target.get(key, {}), **value}
+                    target[key] = {name: each for name, each in whole.items() if each is not None}
                 else:
                     target[key] = value
     try:
@@ -94,8 +99,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _parse_setting(text: str) -> dict[str, Any]:
     """``section.key=value`` with the value read as TOML; a bare word is text, ``none`` unsets."""
     name, equals, raw = text.partition("=")
-    section, dot, key = name.strip().partition(".")
-    if not (equals and dot and section and key):
+    section, _, key = name.strip().partition(".")
+    if not (equals and section and key):
         raise InputError(f"--set {text}: write section.key=value, for example run.rounds=50")
     raw = raw.strip()
     value: Any
@@ -106,9 +111,20 @@ def _parse_setting(text: str) -> dict[str, Any]:
             value = tomllib.loads(f"value = {raw}")["value"]
         except tomllib.TOMLDecodeError:
             value = raw
-    if section == "scheme" and key.startswith("parameters."):
-        return {section: {"parameters": {key.removeprefix("parameters."): value}}}
-    return {section: {key: value}}
+    return _nested({f"{section}.{key}": value})
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections with their keys, from ``section.key`` and ``scheme.parameters.name``."""
+    layer: dict[str, Any] = {}
+    for name, value in flat.items():
+        section, _, key = name.partition(".")
+        keys = layer.setdefault(section, {})
+        if section == "scheme" and key.startswith("parameters."):
+            keys.setdefault("parameters", {})[key.removeprefix("parameters.")] = value
+        else:
+            keys[key] = value
+    return layer
 
 
 def _check_names(layer: Mapping[str, Any], source: str) -> None:
@@ -143,35 +159,33 @@ def _nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean `{prefix}{close[0]}`?" if close else ""
 
 
-def _explain(error: ValidationError, origin: Mapping[tuple[str, str], str]) -> str:
-    """One sentence per wrong value: where it was set, the key, the value, what is accepted."""
+def _explain(error: ValidationError, origin: Mapping[str, str]) -> str:
+    """One sentence per wrong value: the layer that set it, the key, the value, what is accepted."""
     lines = []
     for item in error.errors(include_url=False):
         where = [str(part) for part in item["loc"]]
         name = ".".join(where)
-        message = item["msg"].removeprefix("Value error, ")
-        source = _blame(where, message, origin)
-        if item["type"] == "value_error":
-            lines.append(f"{source}: {name + ': ' if name else ''}{message}")
+        if item["type"] == "rule":
+            keys = item["ctx"]["keys"] or [".".join(where[:2])]
+            place = "" if item["ctx"]["keys"] else f"{name}: "
+            lines.append(f"{_blame(keys, origin)}: {place}{item['msg']}")
             continue
-        field = section_fields(where[0]).get(where[1]) if len(where) > 1 else None
-        accepted = f"; accepted: {accepted_values(field)}" if field else ""
-        lines.append(f"{source}: {name} = {item['input']!r}: {message}{accepted}")
+        source = _blame([".".join(where[:2])], origin)
+        if where[:2] == ["scheme", "parameters"] and len(where) > 2:
+            name, wanted = ".".join(where[:3]), "give a finite number, text, true or false"
+        else:
+            field = section_fields(where[0]).get(where[1]) if len(where) > 1 else None
+            wanted = item["msg"] + (f"; accepted: {accepted_values(field)}" if field else "")
+        lines.append(f"{source}: {name} = {item['input']!r}: {wanted}")
     return "\n".join(dict.fromkeys(lines))
 
 
-def _blame(where: list[str], message: str, origin: Mapping[tuple[str, str], str]) -> str:
-    """The layer that set the wrong value: for a rule over several keys, the last that set one."""
-    if len(where) > 1:
-        return origin.get((where[0], where[1]), "configuration")
-    named = [source for (_, key), source in origin.items() if key in message]
+def _blame(keys: Iterable[str], origin: Mapping[str, str]) -> str:
+    """The layer that set a wrong value: for a rule over several keys, the last that set one."""
+    named = [source for key, source in origin.items() if key in keys]
     return named[-1] if named else "configuration"
 
 
 def replace(config: Config, changes: Mapping[str, Any]) -> Config:
     """A validated copy with keys replaced, for example ``replace(config, {"run.seed": 3})``."""
-    nested: dict[str, dict[str, Any]] = {}
-    for name, value in changes.items():
-        section, _, key = name.partition(".")
-        nested.setdefault(section, {})[key] = value
-    return compose([("replace", nested)], base=config)
+    return compose([("replace", _nested(changes))], base=config)

@@ -54,7 +54,7 @@ def test_literal_noise_warns_with_the_snr(camu: Camu) -> None:
 
 
 def test_fleet_file_is_planned_without_data(camu: Camu, tmp_path: Path) -> None:
-    path = tmp_path / "fleet.csv"
+    path = tmp_path / "\N{GRINNING FACE} fleet.csv"  # no name of a file may be lost on the way
     rows = [f"sensor-{k},{10 * (k % 4)},{7 * (k // 4)},{50 + k},{k % 3 * 9}" for k in range(12)]
     path.write_text("id,x,y,label_0,label_1\n" + "\n".join(rows) + "\n")
     done = camu("plan", "--fleet", path, "--json")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import typer
 
@@ -46,8 +48,9 @@ def resolve(
     settings: list[str] | None,
     seed: int | None = None,
     scheme: str | None = None,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> Config:
     """The configuration that a command line asks for."""
-    extra = [f"run.seed={seed}"] if seed is not None else []
-    extra += [f"scheme.name={scheme}"] if scheme is not None else []
-    return load_config(file, preset, [*(settings or []), *extra])
+    options = {"run.seed": seed, "scheme.name": scheme, **overrides}
+    given = {key: value for key, value in options.items() if value is not None}
+    return load_config(file, preset, settings or [], given)

@@ -52,9 +52,8 @@ def plan(
 
     if fleet is not None and file is None and preset is None:
         preset = "paper"
-    extra = [f"fleet.file={json.dumps(fleet)}"] if fleet is not None else []
-    extra += [f"fleet.snr_file={json.dumps(snr)}"] if snr is not None else []
-    config = resolve(file, preset, [*(settings or []), *extra], seed, scheme)
+    files = {"fleet.file": fleet, "fleet.snr_file": snr}
+    config = resolve(file, preset, settings, seed, scheme, files)
     stderr = Console(stderr=True)
     with stderr.status("building the world"):
         world = build_world(config)
