@@ -28,8 +28,7 @@ from sklearn.metrics import adjusted_rand_score
 from camu.clustering import Clustering, cluster_devices
 from camu.clustering.affinity import TILE_DEVICES
 from camu.clustering.similarity import link_similarity
-from camu.config import Config
-from camu.layers import load_config, replace
+from camu.config import Config, load_config, replace
 from camu.schemes import make_scheme
 from camu.seeding import derive
 from camu.world import World, build_world

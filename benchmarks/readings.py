@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from camu.layers import load_config
+from camu.config import load_config
 from camu.schemes import make_scheme
 from camu.world import build_world
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from camu.layers import load_config
+from camu.config import load_config
 from camu.world import Devices, World, build_links
 
 REGIONS = {"data.dataset": "digits", "data.samples_per_device": 40}

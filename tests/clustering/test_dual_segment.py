@@ -17,8 +17,7 @@ from small_fleets import REGIONS, make_world, random_world
 from camu.clustering import Clustering, affinity, cluster_devices
 from camu.clustering.affinity import propagate
 from camu.clustering.similarity import data_similarity, link_similarity
-from camu.config import ClusteringConfig
-from camu.layers import load_config, replace
+from camu.config import ClusteringConfig, load_config, replace
 from camu.world import World, build_world
 
 READINGS = st.builds(

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from camu.config import Config
-from camu.layers import load_config, replace
+from camu.config import Config, load_config, replace
 
 
 @pytest.fixture

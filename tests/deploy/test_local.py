@@ -28,15 +28,14 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from safetensors.numpy import load_file
 
-from camu.config import Config
+from camu.config import Config, load_config
+from camu.config import replace as changed
 from camu.deploy.deployment import Settings
 from camu.deploy.host.bundle import CLIENT_APP, build_bundle
 from camu.deploy.host.control import Control
 from camu.deploy.host.keys import make_keys
 from camu.deploy.host.local import Local, deployment
 from camu.deploy.host.processes import quiet_environment
-from camu.layers import load_config
-from camu.layers import replace as changed
 from camu.simulation.directory import RunDirectory, run_in_directory
 
 pytestmark = [

@@ -15,6 +15,7 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from camu.config import load_config
 from camu.deploy.deployment import Settings
 from camu.deploy.wire.messages import (
     Task,
@@ -28,7 +29,6 @@ from camu.deploy.wire.messages import (
 )
 from camu.deploy.wire.reports import Refusal, Report, read_report
 from camu.errors import InputError
-from camu.layers import load_config
 from camu.learning.weights import Entry, Layout, Weights
 
 LAYOUT = Layout((Entry("w", (3, 2)), Entry("b", (2,))), (Entry("mean", (2,)),))

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
+from camu.config import load_config
 from camu.data import CATALOG
 from camu.deploy.node.own_data import read_own
 from camu.deploy.node.site import Site
 from camu.errors import InputError
-from camu.layers import load_config
 
 SPEC = CATALOG["digits"]
 IMAGES = np.arange(3 * 64, dtype=np.uint8).reshape(3, 8, 8)

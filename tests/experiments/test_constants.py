@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from camu.config import load_config
 from camu.experiments.constants import estimate_constants
-from camu.layers import load_config
 from camu.schemes import make_scheme
 from camu.simulation.engines import build_engine
 from camu.world import build_world

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from camu.config import replace
 from camu.experiments import claims
 from camu.experiments.catalogue import DATASETS, EXPERIMENTS, FULL, QUICK, Scale, cells_of
 from camu.experiments.execute import execute, result_directory, result_key, study_config
 from camu.experiments.reproduce import Study, as_markdown, run_study
-from camu.layers import replace
 
 TINY = Scale("tiny", 30, 2, 1, 2, (1000,))
 

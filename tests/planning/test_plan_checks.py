@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from camu.config import load_config
 from camu.errors import InputError
-from camu.layers import load_config
 from camu.schemes import Plan, Unit, assess, make_plan, single_devices
 from camu.world import World, build_world
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from camu.layers import load_config
+from camu.config import load_config
 from camu.schemes import make_scheme
 from camu.world import build_world
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from camu.layers import load_config
+from camu.config import load_config
 from camu.report.runs import read_runs
 from camu.world import build_world
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from camu.allocation.exact import solve_exact
-from camu.config import Config
-from camu.layers import load_config, replace
+from camu.config import Config, load_config, replace
 from camu.planning.contribution import extra_updates, gate
 from camu.schemes import SCHEMES, clusters, make_scheme
 from camu.schemes.adaptive_tau import AdaptiveTau, control_value

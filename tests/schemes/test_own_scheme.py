@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from camu.config import load_config
 from camu.errors import InputError
-from camu.layers import load_config
 from camu.schemes import SCHEMES, describe, find_scheme, make_scheme
 from camu.schemes.camu import Camu
 from camu.schemes.local_sgd import LocalSgd

@@ -12,8 +12,7 @@ import pytest
 from scipy.stats import wasserstein_distance
 
 from camu.clustering import cluster_devices
-from camu.config import ClusteringConfig
-from camu.layers import load_config
+from camu.config import ClusteringConfig, load_config
 from camu.schemes import Plan, make_scheme
 from camu.world import World, build_world
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from camu.layers import load_config
+from camu.config import load_config
 from camu.schemes import make_scheme
 from camu.simulation import simulate
 from camu.world import build_world

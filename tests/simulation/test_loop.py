@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from camu.config import Config
+from camu.config import Config, load_config, replace
 from camu.errors import InputError
-from camu.layers import load_config, replace
 from camu.learning.batches import Batches
 from camu.learning.models import build_model
 from camu.planning.groups import make_plan

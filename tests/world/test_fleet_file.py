@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camu.config import Config
+from camu.config import Config, replace
 from camu.errors import InputError
-from camu.layers import replace
 from camu.world import Fleet, build_world, read_fleet
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

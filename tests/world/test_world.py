@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from camu.config import Config
-from camu.layers import load_config, replace
+from camu.config import Config, load_config, replace
 from camu.world import World, build_world
 
 DIGITS = load_config(preset="demo")

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from camu.cli.options import ConfigFile, Preset, Settings, resolve
 from camu.config import Config
+from camu.config.keys import as_markdown, describe_keys
 from camu.errors import InputError
-from camu.reference import as_markdown, describe_keys
 
 app = typer.Typer(name="config", help="Show the configuration and its keys.", no_args_is_help=True)
 

@@ -21,8 +21,8 @@ def demo(
     """
     from camu.cli.compare import show_comparison
     from camu.cli.plan import show_plan
+    from camu.config import load_config
     from camu.experiments import comparison
-    from camu.layers import load_config
     from camu.report.writing import PAGE, write_report
     from camu.schemes import SCHEMES, make_scheme
     from camu.world import build_world

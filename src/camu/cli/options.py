@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from camu.config import Config
-from camu.layers import DEFAULT_PRESET, PRESETS, load_config
+from camu.config import DEFAULT_PRESET, PRESETS, Config, load_config
 
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, the first layer.")

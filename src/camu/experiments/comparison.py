@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from camu.config import Config
+from camu.config import Config, replace
 from camu.errors import InputError
 from camu.experiments.statistics import Estimate, estimate, paired
-from camu.layers import replace
 from camu.schemes import make_scheme
 from camu.simulation.callbacks import ProgressBar
 from camu.simulation.directory import RunDirectory, run_in_directory

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from camu.config import Config
+from camu.config.compose import compose, load_config, read_preset
 from camu.errors import CamuError, InputError
 from camu.files import write_text
-from camu.layers import compose, load_config, read_preset
 from camu.simulation.checkpoint import FREE_KEYS
 from camu.simulation.directory import RunDirectory, run_in_directory
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.bound import Bound, CorrectedBound, Theorem1, bound_after, convex_constants
+from camu.config import replace
 from camu.data import Federation
 from camu.experiments.execute import study_config
-from camu.layers import replace
 from camu.schemes import make_scheme
 from camu.seeding import derive
 from camu.world import build_world

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from camu import __version__
-from camu.config import Config
+from camu.config import Config, load_config
 from camu.errors import CamuError, InputError
 from camu.files import write_json, write_text
-from camu.layers import load_config
 from camu.schemes import Scheme, make_scheme
 from camu.simulation.callbacks import (
     Checkpoint,

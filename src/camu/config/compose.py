@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from camu.config import Config
+from camu.config.keys import accepted_values, section_fields
+from camu.config.schema import Config
 from camu.errors import InputError
-from camu.reference import accepted_values, section_fields
 
 PRESETS = ("demo", "paper", "study", "literal")
 DEFAULT_PRESET = "demo"
@@ -56,7 +56,8 @@ def read_preset(name: str) -> dict[str, Any]:
             f"--preset {name}: no such preset{_nearest(name, PRESETS)}; "
             f"there are {', '.join(PRESETS)}. A file of your own goes with -c FILE."
         )
-    return tomllib.loads((resources.files("camu.presets") / f"{name}.toml").read_text("utf-8"))
+    text = (resources.files("camu.config.presets") / f"{name}.toml").read_text("utf-8")
+    return tomllib.loads(text)
 
 
 def compose(layers: Iterable[Layer], base: Config | None = None) -> Config:

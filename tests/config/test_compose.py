@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from camu.config import Config
+from camu.config import PRESETS, Config, load_config, replace
+from camu.config.keys import as_markdown, describe_keys
 from camu.errors import InputError
-from camu.layers import PRESETS, load_config, replace
-from camu.reference import as_markdown, describe_keys
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -202,7 +201,7 @@ def test_every_key_has_a_sentence_and_numbers_have_a_unit() -> None:
 
 
 def test_docs_list_the_keys_as_they_are() -> None:
-    page = Path(__file__).parents[1] / "docs" / "configuration.md"
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
     assert page.read_text().strip() == as_markdown(describe_keys()).strip(), (
         "run: camu config keys --markdown > docs/configuration.md"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from camu.config import Config, Region
+from camu.config.schema import Config, Region
 
 
 @dataclass(frozen=True)
