@@ -1,8 +1,12 @@
 """The errors a user may meet: one sentence each, with the exit code of the command line.
 
-Everything that can go wrong by a user's hand or a machine's state is raised as one of these two;
-anything else that reaches the command line is a defect of camu.
+Any other exception that reaches the command line is a defect of camu.
 """
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class CamuError(Exception):
@@ -12,6 +16,18 @@ class CamuError(Exception):
 
 
 class InputError(CamuError):
-    """Wrong use or bad input: names the file, the key and what would be right (exit code 2)."""
+    """Wrong use or bad input: names the file, the key and the fix (exit code 2)."""
 
     exit_code = 2
+
+
+class UserCodeError(CamuError):
+    """The user's own code raised: names the file, the line, the function and the error."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """The hint "; did you mean `x`?" for the known word closest to a typo; "" if none is close."""
+    names = list(known)
+    same = [name for name in names if name.casefold() == word.casefold()]
+    close = same or difflib.get_close_matches(word, names, n=1)
+    return f"; did you mean `{close[0]}`?" if close else ""

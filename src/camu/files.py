@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside, flushed to disk, renamed."""
+"""Text files: read with clear errors, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,31 +9,67 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from camu.errors import CamuError
+from camu.errors import CamuError, InputError
+
+
+def read_text(path: str | Path, what: str) -> str:
+    """The text of a UTF-8 file without its byte-order mark; `what` names the right kind of file.
+
+    Raises InputError where the file cannot be read: "PATH: cannot be read (reason); give WHAT".
+    """
+    try:
+        return Path(path).read_text("utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{path}: cannot be read ({reason}); give {what}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: cannot be read (it is not UTF-8 text, byte {error.start}); give {what}"
+        ) from None
+
+
+def read_json(path: str | Path, what: str) -> Any:
+    """The content of a JSON file; `what` names the right kind of file.
+
+    Raises InputError, with the line where possible; a key that appears twice in an object is an
+    error too.
+    """
+    text = read_text(path, what)
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        where, reason = f"{path}, line {error.lineno}", f"it is not valid JSON: {error.msg}"
+    except _RepeatedKeyError as error:
+        where, reason = str(path), f"the key {error} appears twice in an object"
+    except ValueError:  # Python refuses whole numbers of thousands of digits
+        where, reason = str(path), "it is not valid JSON: a number is too long"
+    except RecursionError:
+        where, reason = str(path), "it is not valid JSON: it is nested too deeply"
+    raise InputError(f"{where}: cannot be read ({reason}); give {what}")
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a file beside `path`, then put it in the place of `path`."""
+    """Let `write` fill a temporary file next to `path`, then rename it to `path`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         os.close(handle)
-        beside = Path(name)
+        temporary = Path(name)
         try:
-            write(beside)
-            with beside.open("rb+") as stream:
+            write(temporary)
+            with temporary.open("rb+") as stream:
                 os.fsync(stream.fileno())
-            beside.chmod(0o644)
-            os.replace(beside, path)
+            temporary.chmod(0o644)
+            os.replace(temporary, path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise CamuError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    write_whole(path, lambda beside: _fill(beside, text))
+    write_whole(path, lambda temporary: _fill(temporary, text))
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -43,3 +79,15 @@ def write_json(path: Path, document: Any) -> None:
 
 def _fill(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
+
+
+class _RepeatedKeyError(Exception):
+    pass
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKeyError(next(name for name in names if names.count(name) > 1))
+    return found

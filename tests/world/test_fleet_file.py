@@ -140,8 +140,9 @@ BAD = {
     "no data": ("id,x,y\na,0,0\n", ["label_0", "missing", "samples"]),
     "no place": ("id,samples\na,3\n", ["columns x and y", "gain_db", "distance_m"]),
     "x alone": ("id,x,samples\na,3,3\n", ["column y", "missing"]),
-    "unknown column": ("id,x,y,sampels\na,0,0,3\n", ["column sampels", "did you mean samples?"]),
+    "unknown column": ("id,x,y,sampels\na,0,0,3\n", ["column sampels", "did you mean `samples`?"]),
     "strange column": ("id,x,y,samples,!!\na,0,0,3,3\n", ["column !!", "leave it out"]),
+    "case": ("ID,x,y,samples\na,0,0,3\n", ["column ID", "did you mean `id`?"]),
     "column twice": ("id,x,y,x,samples\na,0,0,0,3\n", ["column x", "twice"]),
     "nameless column": ("id,x,y,samples,\na,0,0,3,\n", ["column 5", "no name"]),
     "semicolons": ("id;x;y;samples\na;0;0;3\n", ["line 1", "commas"]),
@@ -190,7 +191,7 @@ BAD = {
         "id,x,y,samples,battery_joules\na,0,0,1,-1\n",
         ["column battery_joules", "negative"],
     ),
-    "not UTF-8": (b"id,x,y,samples\n\xff\xfe,0,0,1\n", ["is not UTF-8", "byte 15"]),
+    "not UTF-8": (b"id,x,y,samples\n\xff\xfe,0,0,1\n", ["is not UTF-8 text, byte 15"]),
 }
 
 

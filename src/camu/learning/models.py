@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from camu.errors import InputError
 from camu.learning.conv_pool import ConvPoolStack
-from camu.own_code import import_class
+from camu.plugins import import_object
 from camu.seeding import Stream
 
 Normalisation = Literal["batch", "group", "none"]
@@ -96,7 +96,9 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
         raise InputError(
             f'training.model: {name!r} is unknown; use "cnn", "logistic" or "module:Class".'
         )
-    kind = import_class(name, "training.model")
+    kind = import_object(name, "training.model")
+    if not callable(kind):
+        raise InputError(f"training.model = {name}: this is not a class")
     try:
         model = kind(shape, classes)
     except Exception as error:
@@ -105,7 +107,7 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
             f"({shape}, {classes}): {type(error).__name__}: {error}"
         ) from error
     if not isinstance(model, nn.Module):
-        raise InputError(f"model: {name} is no torch.nn.Module.")
+        raise InputError(f"training.model = {name}: this is not a torch.nn.Module")
     return model
 
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.own_code import import_class
 from camu.planning.plan import Plan
+from camu.plugins import import_object
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
 from camu.schemes.clustered import Clustered
@@ -55,7 +55,9 @@ def find_scheme(name: str) -> type[Any]:
     if name in SCHEMES:
         return SCHEMES[name]
     if ":" in name:
-        found = import_class(name, "scheme.name")
+        found = import_object(name, "scheme.name")
+        if not isinstance(found, type):
+            raise InputError(f"scheme.name = {name}: this is not a class")
         if not callable(getattr(found, "plan", None)):
             raise InputError(f"scheme.name = {name}: the class has no method plan(self, world)")
         return found

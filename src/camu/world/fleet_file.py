@@ -6,7 +6,6 @@ column and the fix.
 
 from __future__ import annotations
 
-import difflib
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from camu.config import Config
-from camu.errors import InputError
+from camu.errors import InputError, suggest
 from camu.seeding import derive
 from camu.world.arrays import FloatArray, IntArray, from_decibels
 from camu.world.devices import Devices
@@ -66,11 +65,10 @@ def _check_columns(table: Table) -> None:
     for name in table.columns:
         if name in _KNOWN or (name.startswith(_LABEL) and len(name) > len(_LABEL)):
             continue
-        near = difflib.get_close_matches(name, (*_KNOWN, "label_0"), n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else "leave it out."
+        hint = suggest(name, (*_KNOWN, "label_0")) or "; leave it out"
         raise InputError(
-            f"{table.path}, column {name}: is not known; {hint} "
-            f"There are label_0, label_1, ... and {', '.join(_KNOWN)}"
+            f"{table.path}, column {name}: is not known{hint}; "
+            f"there are label_0, label_1, ... and {', '.join(_KNOWN)}"
         )
     if "id" not in table:
         raise InputError(

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from camu.errors import InputError
+from camu.files import read_text
 from camu.world.arrays import FloatArray
-from camu.world.table import csv_rows, read_text
+from camu.world.table import csv_rows
 
 LARGEST_DB = 300.0
 SYMMETRY_DB = 1e-6  # two directions of a link may differ by this much
@@ -20,7 +21,7 @@ def read_snr(path: Path, ids: tuple[str, ...]) -> FloatArray:
     Without a header, rows and columns are in the order of the fleet file. A header names the
     devices in any order; the rows then follow the header's order, and may begin with their id.
     """
-    rows, places = csv_rows(path, read_text(path))
+    rows, places = csv_rows(path, read_text(path, "a CSV file with the SNR between devices"))
     order = list(range(len(ids)))
     if len(rows) == len(ids) + 1:
         header = [name.strip() for name in rows[0]]

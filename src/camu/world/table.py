@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.errors import InputError
+from camu.files import read_json, read_text
 from camu.world.arrays import FloatArray
 
 _CELL_TYPES = {str, int, float, type(None)}
@@ -93,20 +94,9 @@ class Table:
 
 def read_table(path: Path) -> Table:
     """The table in a CSV file with a header, or in a JSON file that is a list of objects."""
-    content = read_text(path)
-    return _from_json(path, content) if path.suffix.lower() == ".json" else _from_csv(path, content)
-
-
-def read_text(path: Path) -> str:
-    """The text of a file, or one sentence on why it cannot be read."""
-    try:
-        return path.read_text("utf-8-sig")  # spreadsheets like to write the byte-order mark
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        ) from None
+    if path.suffix.lower() == ".json":
+        return _from_json(path)
+    return _from_csv(path, read_text(path, "a CSV or JSON file of devices"))
 
 
 def csv_rows(path: Path, content: str) -> tuple[list[list[str]], list[str]]:
@@ -153,41 +143,18 @@ def _check_header(path: Path, place: str, header: list[str]) -> None:
                 f"{path}, {place}, column {number}: has no name; name it in the header"
             )
         if name in seen:
-            raise InputError(f"{path}, {place}, column {name}: stands twice; leave one of them out")
+            raise InputError(f"{path}, {place}, column {name}: appears twice; remove one")
         seen.add(name)
 
 
-def _from_json(path: Path, content: str) -> Table:
-    wanted = 'write a list of objects, [{"id": "a", "x": 0, ...}, ...]'
-    try:
-        items = json.loads(content, object_pairs_hook=_no_repeats)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}, line {error.lineno}: is not valid JSON ({error.msg}); {wanted}"
-        ) from None
-    except ValueError:  # Python refuses whole numbers of thousands of digits
-        raise InputError(f"{path}: is not valid JSON (a number is too long); {wanted}") from None
-    except RecursionError:
-        raise InputError(f"{path}: is nested too deeply; {wanted}") from None
-    except _RepeatedKeyError as error:
-        raise InputError(f"{path}: the key {error} stands twice in an object") from None
+def _from_json(path: Path) -> Table:
+    wanted = 'a list of objects, [{"id": "a", "x": 0, ...}, ...]'
+    items = read_json(path, wanted)
     if not isinstance(items, list):
-        raise InputError(f"{path}: is not a list; {wanted}")
+        raise InputError(f"{path}: is not a list; write {wanted}")
     for number, item in enumerate(items, start=1):
         if not isinstance(item, dict):
-            raise InputError(f"{path}, item {number}: is not an object; {wanted}")
+            raise InputError(f"{path}, item {number}: is not an object; write {wanted}")
     names = dict.fromkeys(name for item in items for name in item)
     columns = {name: [item.get(name) for item in items] for name in names}
     return Table(path, columns, [f"item {number}" for number in range(1, len(items) + 1)])
-
-
-class _RepeatedKeyError(Exception):
-    pass
-
-
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _RepeatedKeyError(next(name for name in names if names.count(name) > 1))
-    return found

@@ -7,11 +7,9 @@ Images are uint8 in the shape of the configured data set, labels whole numbers f
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +18,7 @@ from safetensors.numpy import load_file
 
 from camu.data import DatasetSpec
 from camu.errors import InputError
+from camu.plugins import import_object, is_plugin
 
 Bytes = npt.NDArray[np.uint8]
 Reader = Callable[[str], tuple[Any, Any]]
@@ -32,34 +31,17 @@ def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[Bytes, Bytes]:
 
 
 def _reader(source: str) -> Reader:
-    module, colon, function = source.partition(":")
-    if colon and not Path(source).exists():
-        return _import_function(module, function, source)
+    if is_plugin(source) and not Path(source).exists():
+        reader = import_object(source, "data")
+        if not callable(reader):
+            raise InputError(f"data = {source}: this is not a function")
+        return cast(Reader, reader)
     folder = Path(source)
     if not folder.is_dir():
         raise InputError(
             f"data = {source}: no such directory; give a directory or a function module:function"
         )
     return lambda name: _from_directory(folder, name)
-
-
-def _import_function(module: str, function: str, source: str) -> Reader:
-    here = str(Path.cwd())
-    added = here not in sys.path
-    if added:
-        sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(module), function, None)
-    except Exception as error:  # whatever the user's module raises while it is imported
-        raise InputError(
-            f"data = {source}: module {module} cannot be imported ({type(error).__name__}: {error})"
-        ) from error
-    finally:
-        if added and here in sys.path:
-            sys.path.remove(here)
-    if not callable(found):
-        raise InputError(f"data = {source}: module {module} has no function {function}")
-    return found  # type: ignore[no-any-return]
 
 
 def _from_directory(folder: Path, name: str) -> tuple[Any, Any]:

@@ -1,0 +1,235 @@
+"""The user's own code: import it by name, report its errors, and digest its source.
+
+Everywhere a class or function of the user is accepted (a scheme, a model, a data set, a partition,
+a path loss, a solver), it is named as ``module:name`` or ``path/to/file.py:name``.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from camu.errors import CamuError, InputError, UserCodeError, suggest
+
+_CAMU = Path(__file__).resolve().parent
+_LIBRARIES = tuple(
+    {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
+)
+
+
+def is_plugin(name: str) -> bool:
+    """Whether a value of the configuration names the user's own code (``module:name``)."""
+    return ":" in name
+
+
+def import_object(path: str, key: str) -> Any:
+    """The object behind ``module:name``, ``./file.py:name`` or ``/abs/file.py:name``.
+
+    The current directory is searched before installed packages. `key` is the configuration key or
+    option that holds `path`; errors name it.
+    """
+    module_name, name = _split(path, key)
+    try:
+        module = _import(module_name)
+    except (Exception, SystemExit) as error:  # any error of the user's module during its import
+        raise InputError(
+            f"{key} = {path}: module {module_name} cannot be imported ({_describe(error)}); "
+            "modules are searched in the current directory and among installed packages"
+        ) from error
+    if not hasattr(module, name):
+        public = [
+            other
+            for other, thing in vars(module).items()
+            if not other.startswith("_") and getattr(thing, "__module__", None) == module.__name__
+        ]
+        raise InputError(
+            f"{key} = {path}: module {module_name} has no {name}{suggest(name, public)}; "
+            f"it has {', '.join(public) or 'no classes or functions'}"
+        )
+    return getattr(module, name)
+
+
+@contextlib.contextmanager
+def user_code(what: str, thing: object = None) -> Iterator[None]:
+    """Turn an exception of the user's own code inside the block into a `UserCodeError`.
+
+    Its message is "WHAT: mine.py, line 68, in plan: ZeroDivisionError: division by zero". CamuError
+    and KeyboardInterrupt pass unchanged, and so do all errors if `thing`, the object whose code
+    runs, is one of camu's own.
+    """
+    try:
+        yield
+    except CamuError:
+        raise
+    except (Exception, SystemExit) as error:
+        kind = thing if isinstance(thing, type) else type(thing)
+        module = str(getattr(thing, "__module__", None) or kind.__module__)
+        if thing is not None and (module == "camu" or module.startswith("camu.")):
+            raise
+        raise UserCodeError(f"{what}: {_describe(error)}") from error
+
+
+def source_digest(path: str, key: str = "source") -> str:
+    """SHA-256 (hex) of the source behind ``module:name``, with the modules next to it it imports.
+
+    Covered are the module's file and, recursively, every module that these files import from the
+    same package or, unless it is a directory of installed packages, from the same directory.
+    """
+    module_name, _ = _split(path, key)
+    import_object(path, key)
+    module = sys.modules[_registered_name(module_name)]
+    if not getattr(module, "__file__", None):
+        return hashlib.sha256(module.__name__.encode()).hexdigest()
+    total = hashlib.sha256()
+    for name, file in sorted(_sources(module).items()):
+        total.update(f"{name}\x1f{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def _split(path: str, key: str) -> tuple[str, str]:
+    module_name, colon, name = path.rpartition(":")
+    if not (colon and module_name and name):
+        raise InputError(f"{key} = {path}: name your own code as module:name or ./file.py:name")
+    return module_name, name
+
+
+def _is_file(module_name: str) -> bool:
+    return module_name.endswith(".py") or "/" in module_name
+
+
+def _registered_name(module_name: str) -> str:
+    """The name in sys.modules; a file gets one that no other module can have."""
+    if not _is_file(module_name):
+        return module_name
+    file = Path(module_name).expanduser().resolve()
+    return f"{file.stem}@{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
+
+
+def _import(module_name: str) -> ModuleType:
+    if not _is_file(module_name):
+        with _searched(Path.cwd()):
+            return importlib.import_module(module_name)
+    name = _registered_name(module_name)
+    if name in sys.modules:
+        return sys.modules[name]
+    file = Path(module_name).expanduser().resolve()
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{module_name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _searched(file.parent):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextlib.contextmanager
+def _searched(directory: Path) -> Iterator[None]:
+    """Search a directory for modules inside the block, before all others."""
+    here = str(directory)
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+        importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
+
+
+def _describe(error: BaseException) -> str:
+    """An error with the place in the user's code: "mine.py, line 3, in plan: ValueError: ..."."""
+    said = str(error)
+    text = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    place = _users_frame(error)
+    if place is None:
+        return text
+    file, shown = Path(place.filename), place.filename
+    if file.is_relative_to(Path.cwd()):
+        shown = str(file.relative_to(Path.cwd()))
+    function = "" if place.name == "<module>" else f", in {place.name}"
+    return f"{shown}, line {place.lineno}{function}: {text}"
+
+
+def _users_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost frame of the user's code: neither camu's nor a library's, if there is one."""
+    outside = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not Path(frame.filename).is_relative_to(_CAMU)
+    ]
+    own = [frame for frame in outside if not _in_library(Path(frame.filename))]
+    if own:
+        return own[-1]
+    # A user's package may be installed: it is the first one that camu called.
+    installed = [frame for frame in outside if "importlib" not in frame.filename]
+    return installed[0] if installed else None
+
+
+def _in_library(file: Path) -> bool:
+    return any(file.is_relative_to(directory) for directory in _LIBRARIES)
+
+
+def _sources(module: ModuleType) -> dict[str, Path]:
+    """The files of a module and of its neighbours that it imports, by their path in the root."""
+    file = Path(str(module.__file__)).resolve()
+    packaged = "@" not in module.__name__
+    name = module.__name__ if packaged else file.stem
+    is_package = file.name == "__init__.py"
+    depth = len(name.split(".")) - (0 if is_package else 1)
+    root = file.parents[depth]
+    top = name.split(".")[0] if root in _LIBRARIES else None
+    found: dict[str, Path] = {}
+    waiting = [name]
+    seen = set(waiting)
+    while waiting:
+        current = waiting.pop()
+        place = _locate(root, current)
+        if place is None:
+            continue
+        found[str(place.relative_to(root))] = place
+        for imported in _imported(current, place):
+            if imported not in seen and (top is None or imported.split(".")[0] == top):
+                seen.add(imported)
+                waiting.append(imported)
+    return found
+
+
+def _locate(root: Path, name: str) -> Path | None:
+    base = root.joinpath(*name.split("."))
+    for file in (base.with_name(base.name + ".py"), base / "__init__.py"):
+        if file.is_file():
+            return file
+    return None
+
+
+def _imported(name: str, file: Path) -> set[str]:
+    """The modules that a source file may import, by absolute name, with their packages."""
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    names: set[str] = {package} if package else set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            above = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+            origin = ".".join(part for part in (above, node.module or "") if part)
+            names.add(origin)
+            names.update(f"{origin}.{alias.name}" for alias in node.names)
+    parents = {".".join(n.split(".")[:i]) for n in names for i in range(1, n.count(".") + 1)}
+    return {n for n in names | parents if n}

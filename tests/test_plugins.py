@@ -1,0 +1,191 @@
+"""The user's own code: found by name or path, its errors located, its source digested."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from camu.errors import CamuError, InputError, UserCodeError
+from camu.plugins import import_object, source_digest, user_code
+from camu.schemes.fedavg import FedAvg
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith("mine_"):
+            del sys.modules[name]
+
+
+def refusal(path: str) -> str:
+    with pytest.raises(InputError) as refused:
+        import_object(path, "some.key")
+    assert str(refused.value).startswith(f"some.key = {path}: ")
+    return str(refused.value)
+
+
+def test_a_class_in_the_current_directory(directory: Path) -> None:
+    (directory / "mine_a.py").write_text("class Thing:\n    size = 3\n")
+    path = list(sys.path)
+    assert import_object("mine_a:Thing", "some.key").size == 3
+    assert sys.path == path
+
+
+def test_a_class_in_a_package_beside(directory: Path) -> None:
+    (directory / "mine_b").mkdir()
+    (directory / "mine_b" / "__init__.py").write_text("")
+    (directory / "mine_b" / "part.py").write_text("class Thing:\n    pass\n")
+    assert import_object("mine_b.part:Thing", "some.key").__module__ == "mine_b.part"
+
+
+def test_an_installed_class() -> None:
+    assert import_object("pathlib:Path", "some.key") is Path
+
+
+@pytest.mark.parametrize("path", ["", "module", ":Thing", "module:"])
+def test_a_path_that_is_none(path: str) -> None:
+    assert "module:name or ./file.py:name" in refusal(path)
+
+
+def test_a_module_that_is_not_there(directory: Path) -> None:
+    message = refusal("mine_missing:Thing")
+    assert "module mine_missing cannot be imported (ModuleNotFoundError" in message
+    assert "current directory" in message
+    assert str(directory) not in sys.path
+
+
+def test_a_module_that_fails_on_its_own(directory: Path) -> None:
+    (directory / "mine_c.py").write_text("1 / 0\n")
+    assert "(mine_c.py, line 1: ZeroDivisionError: division by zero)" in refusal("mine_c:Thing")
+    (directory / "mine_d.py").write_text("def broken(:\n")
+    assert "(SyntaxError: " in refusal("mine_d:Thing")
+    assert str(directory) not in sys.path
+
+
+def test_a_module_that_exits(directory: Path) -> None:
+    (directory / "mine_g.py").write_text("import sys\nsys.exit(3)\n")
+    assert "(mine_g.py, line 2: SystemExit: 3)" in refusal("mine_g:Thing")
+
+
+def test_a_name_that_is_not_there(directory: Path) -> None:
+    (directory / "mine_e.py").write_text(
+        "from pathlib import Path\nclass One: pass\ndef two(): pass\nthing = 3\n"
+    )
+    assert "has no Onee; did you mean `One`?; it has One, two" in refusal("mine_e:Onee")
+    (directory / "mine_f.py").write_text("thing = 3\n")
+    assert "it has no classes or functions" in refusal("mine_f:Thing")
+
+
+def test_files_by_path(directory: Path) -> None:
+    for folder, size in (("left", 1), ("right", 2)):
+        (directory / folder).mkdir()
+        (directory / folder / "mine_h.py").write_text("import mine_i\nThing = mine_i.Thing\n")
+        (directory / folder / "mine_i.py").write_text(f"class Thing:\n    size = {size}\n")
+    path = list(sys.path)
+    assert import_object("./left/mine_h.py:Thing", "some.key").size == 1
+    found = import_object(f"{directory}/left/mine_h.py:Thing", "some.key")
+    assert found is import_object("left/mine_h.py:Thing", "some.key")
+    assert sys.path == path
+    # Files of one name in two directories are two modules.
+    (directory / "right" / "mine_h.py").write_text("size = 2\n")
+    assert import_object("./right/mine_h.py:size", "some.key") == 2
+    assert "FileNotFoundError" in refusal("./left/none.py:Thing")
+
+
+def located(match: str) -> pytest.RaisesExc[UserCodeError]:
+    return pytest.raises(UserCodeError, match=match)
+
+
+BROKEN = """
+import json
+
+class Scheme:
+    def plan(self, world):
+        return self.share(world)
+
+    def share(self, world):
+        return 1 / world
+
+    def read(self):
+        return json.loads("{")
+
+    def leave(self):
+        raise SystemExit(4)
+
+    def refuse(self, error):
+        raise error
+"""
+
+
+def test_errors_of_the_users_code_name_file_line_and_function(directory: Path) -> None:
+    (directory / "mine_j.py").write_text(BROKEN)
+    scheme = import_object("mine_j:Scheme", "scheme.name")()
+    with pytest.raises(UserCodeError) as raised, user_code("scheme.name = mine_j:Scheme", scheme):
+        scheme.plan(0)
+    assert str(raised.value) == (
+        "scheme.name = mine_j:Scheme: mine_j.py, line 9, in share: "
+        "ZeroDivisionError: division by zero"
+    )
+    assert raised.value.exit_code == 1
+    # An error inside a library is blamed on the line of the user's code that called it.
+    with located(r"mine_j\.py, line 12, in read: JSONDecodeError"), user_code("x", scheme):
+        scheme.read()
+    with located(r"mine_j\.py, line 15, in leave: SystemExit: 4"), user_code("x", scheme):
+        scheme.leave()
+    with located("takes 2 positional arguments but 3 were given"), user_code("x", scheme):
+        scheme.plan(1, 2)
+
+
+def test_errors_that_are_not_the_users_pass_unchanged(directory: Path) -> None:
+    (directory / "mine_k.py").write_text(BROKEN)
+    scheme = import_object("mine_k:Scheme", "scheme.name")()
+    for error in (InputError("a"), CamuError("b"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as raised, user_code("x", scheme):
+            scheme.refuse(error)
+        assert raised.value is error
+    with pytest.raises(AttributeError), user_code("x", FedAvg()):
+        FedAvg().plan(None)  # type: ignore[arg-type]
+
+
+def test_digest_covers_the_module_and_its_neighbours(directory: Path) -> None:
+    package = directory / "mine_l"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "scheme.py").write_text("from . import part\nclass Thing:\n    part = part\n")
+    (package / "part.py").write_text("from mine_l.deep import value\n")
+    (package / "deep.py").write_text("import json, mine_m\nvalue = 1\n")
+    (package / "unused.py").write_text("")
+    (directory / "mine_m.py").write_text("import mine_l.scheme\n")  # a circle ends
+    first = source_digest("mine_l.scheme:Thing")
+    assert len(first) == 64
+    assert first == source_digest("mine_l.scheme:Thing")
+    (package / "unused.py").write_text("other = 1\n")
+    assert source_digest("mine_l.scheme:Thing") == first
+    digests = {first}
+    for file in ("scheme.py", "part.py", "deep.py", "__init__.py", "../mine_m.py"):
+        with (package / file).open("a") as stream:
+            stream.write("# changed\n")
+        digests.add(source_digest("mine_l.scheme:Thing"))
+    assert len(digests) == 6
+
+
+def test_digest_does_not_depend_on_the_directory_or_the_way_to_name_it(directory: Path) -> None:
+    for folder in ("left", "right"):
+        (directory / folder).mkdir()
+        (directory / folder / "mine_n.py").write_text("import mine_o\nThing = mine_o.Thing\n")
+        (directory / folder / "mine_o.py").write_text("class Thing: pass\n")
+    left, right = (source_digest(f"{d}/mine_n.py:Thing") for d in ("left", "right"))
+    assert left == right
+    (directory / "right" / "mine_o.py").write_text("class Thing: size = 1\n")
+    assert source_digest("right/mine_n.py:Thing") != left
+
+
+def test_digest_of_an_installed_module_leaves_other_packages_out() -> None:
+    assert source_digest("json:loads") == source_digest("json:dumps")
+    assert source_digest("math:sin") == source_digest("math:cos")  # no source file
