@@ -1,0 +1,50 @@
+"""MkDocs hooks: the site's home page is README.md, and the other root files are pages of it too."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+# Root files that README links to, and where they are on the site.
+FROM_ROOT = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "CITATION.cff": "CITATION.cff",
+    "LICENSE": "LICENSE",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the root files. Their links into docs/ become links within the site."""
+    for name, target in FROM_ROOT.items():
+        content = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, target, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """In api.md, point each `::: camu.NAME` at the module that defines NAME.
+
+    The names of `camu` are loaded lazily, so mkdocstrings cannot find them by reading the source.
+    A name that `camu` does not have yet is left out.
+    """
+    if page.file.src_uri != "api.md":
+        return markdown
+    return re.sub(r"^::: camu\.(\w+)$", lambda match: entry(match[1]), markdown, flags=re.MULTILINE)
+
+
+def entry(name: str) -> str:
+    """The mkdocstrings line of a public name, such as `::: camu.world.world.World`."""
+    value = getattr(import_module("camu"), name, None)
+    if value is None:
+        return ""
+    if hasattr(value, "__qualname__"):
+        return f"::: {value.__module__}.{value.__qualname__}"
+    return f"::: camu.{name}"
