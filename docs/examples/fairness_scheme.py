@@ -20,5 +20,5 @@ class Fairness:
         """Dual-segment clusters, weights |D_c|^exponent, updates while the slowest does one."""
         groups = clusters(world)
         voices = groups.samples**self.exponent
-        updates = 1 + extra_updates(groups.update_seconds, self.max_extra_updates)
+        updates = 1 + extra_updates(groups.step_seconds, self.max_extra_updates)
         return make_plan("fairness", groups, voices / voices.sum(), updates)

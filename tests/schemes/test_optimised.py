@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace as change
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import camu.planning.groups
+import camu.schemes.hti
+import camu.schemes.joint
 from camu.allocation.exact import solve_exact
 from camu.config import Config, load_config, replace
 from camu.planning.contribution import extra_updates, gate
@@ -36,6 +40,30 @@ def test_budget_is_petrels_round(name: str, seed: int) -> None:
     assert [unit.members for unit in plan.units] == [unit.members for unit in petrel.units]
 
 
+@pytest.mark.parametrize("name", ["camu-joint", "hti"])
+def test_clusters_are_formed_once_and_the_problem_solved_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(module: Any, function: str) -> None:
+        inner = getattr(module, function)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            calls[function] += 1
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(module, function, counted)
+
+    count(camu.planning.groups, "cluster_devices")
+    count(camu.schemes.joint, "solve_exact")
+    count(camu.schemes.hti, "solve_latency_gap")
+    config = settle()
+    make_scheme(config, name).plan(build_world(config))
+    solver = {"camu-joint": "solve_exact", "hti": "solve_latency_gap"}[name]
+    assert calls == {"cluster_devices": 1, solver: 1}
+
+
 @pytest.mark.parametrize("bound", ["theorem1", "corrected"])
 @pytest.mark.parametrize("power_law", ["power", "amplitude"])
 def test_joint_plan_is_the_certified_answer(bound: str, power_law: str) -> None:
@@ -57,7 +85,7 @@ def test_problem_energy_is_the_plans_energy() -> None:
     world = build_world(settle())
     groups = clusters(world)
     count = len(groups.members)
-    limit = extra_updates(groups.update_seconds, 4)
+    limit = extra_updates(groups.step_seconds, 4)
     problem = problem_of(groups, np.ones(count, bool), limit, 100.0)
     power = np.linspace(0.1, 1.5, count)
     from camu.schemes import make_plan
@@ -71,8 +99,8 @@ def test_joint_improves_on_petrels_own_allocation() -> None:
     world = build_world(config)
     groups = clusters(world)
     multi = gate(groups.log_contribution, None, 0.5)
-    limit = extra_updates(groups.update_seconds, 4)
-    problem = problem_of(groups, multi, limit, energy_budget(world, 4))
+    limit = extra_updates(groups.step_seconds, 4)
+    problem = problem_of(groups, multi, limit, energy_budget(groups, 4))
     flat = world.devices.power_watts[np.array(groups.leaders)]
     for extra in (np.zeros_like(limit), problem.extra_limit):
         if not problem.violations(flat, extra):
@@ -112,7 +140,7 @@ def test_hti_keeps_each_leaders_power_in_a_fleet_with_unequal_limits(tmp_path: P
 
 def test_more_energy_never_hurts() -> None:
     world = build_world(settle())
-    spent = energy_budget(world, 4)
+    spent = energy_budget(clusters(world), 4)
     objectives = [
         CamuJoint().plan(build_world(settle(allocation__energy_joules=factor * spent))).allocation
         for factor in (0.7, 1.0, 1.5)
@@ -135,7 +163,7 @@ def test_ppo_plan_is_feasible_and_close() -> None:
     plan = CamuJoint().plan(world)
     answer = plan.allocation
     exact = CamuJoint().plan(build_world(settle())).allocation
-    assert answer.energy_joules <= energy_budget(world, 4) * (1 + 1e-9)
+    assert answer.energy_joules <= energy_budget(clusters(world), 4) * (1 + 1e-9)
     assert exact.objective <= answer.objective * (1 + 1e-9)
     assert answer.objective <= 1.1 * exact.objective
     kept = plan.to_dict(world)["allocation"]

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 
 from camu.clustering import cluster_devices
@@ -120,13 +123,34 @@ def test_local_sgd_runs_h_updates() -> None:
 @pytest.mark.parametrize("most", [0, 2, 50])
 def test_petrel_fills_the_waiting_time(most: int) -> None:
     plan = plan_of("petrel", f"scheme.max_extra_updates={most}")
-    once = [unit.compute_seconds / unit.local_updates for unit in plan.units]
+    once = [unit.ready_seconds / unit.local_updates for unit in plan.units]
     for unit, seconds in zip(plan.units, once, strict=True):
         extra = unit.local_updates - 1
         assert 0 <= extra <= most
-        assert unit.compute_seconds <= max(once) * (1 + 1e-9)
+        assert unit.ready_seconds <= max(once) * (1 + 1e-9)
         if extra < most:  # one more would not fit
-            assert unit.compute_seconds + seconds > max(once) * (1 - 1e-9)
+            assert unit.ready_seconds + seconds > max(once) * (1 - 1e-9)
+
+
+@hypothesis_settings(max_examples=15)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(["petrel", "camu", "camu-joint", "camu-nova"]),
+    st.sampled_from(["thermal", "matters"]),
+    st.integers(0, 8),
+)
+def test_no_unit_is_ready_later_than_the_slowest_single_update(
+    seed: int, name: str, noise: str, most: int
+) -> None:
+    """Computing and gathering both count: extra updates fill waiting time and make none."""
+    config = load_config(
+        preset="demo",
+        settings=[f"radio.noise={noise}", f"scheme.max_extra_updates={most}", "scheme.threshold=0"],
+    )
+    world = build_world(config, seed)
+    plan, once = (make_scheme(config, which).plan(world) for which in (name, "clustered"))
+    slowest = max(unit.ready_seconds for unit in once.units)
+    assert max(unit.ready_seconds for unit in plan.units) <= slowest * (1 + 1e-8)
 
 
 def without(plan: Plan, *names: str) -> list[dict[str, object]]:

@@ -67,14 +67,14 @@ def gate(log_theta: Floats, threshold: float | None, quantile: float) -> npt.NDA
     return np.asarray(log_theta >= limit)
 
 
-def extra_updates(update_seconds: Floats, most: int) -> Ints:
-    """n_c by computing capability: how many more updates fit while the slowest does its one.
+def extra_updates(step_seconds: Floats, most: int) -> Ints:
+    """n_c by capability: how many more updates fit while the slowest cluster does its one.
 
-    The paper gives no formula; this is clip(floor(T_slow / T_c) - 1, 0, most), T_c being the
-    slowest member's time for one local update.
+    The paper gives no formula; this is clip(floor(T_slow / T_c) - 1, 0, most). T_c is the time of
+    one local update: the slowest member computes, then the members send to their leader.
     """
     # The small number forgives rounding where the ratio is whole.
-    times = np.floor(update_seconds.max() / update_seconds + 1e-9)
+    times = np.floor(step_seconds.max() / step_seconds + 1e-9)
     return np.asarray(np.clip(times - 1, 0, most), dtype=np.int64)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from camu.planning.contribution import (
     label_distance,
     log_contribution,
 )
-from camu.planning.costs import BITS_PER_PARAMETER, unit_costs
+from camu.planning.costs import BITS_PER_PARAMETER, Costs, unit_costs
 from camu.planning.plan import Plan, Unit, parameter_count
 from camu.world import World
 from camu.world.compute import update_joules, update_seconds
@@ -38,6 +39,19 @@ class Groups:
     log_contribution: Floats  # log theta_c
     update_seconds: Floats  # T_c, slowest member
     update_joules: Floats  # sum over members
+
+    @cached_property
+    def once(self) -> Costs:
+        """Seconds and joules of a round with one local update, leaders at their own power."""
+        world, leaders = self.world, np.array(self.leaders)
+        bits = BITS_PER_PARAMETER * parameter_count(world)
+        power = world.devices.power_watts[leaders]
+        return unit_costs(world, self.members, self.leaders, np.ones(len(leaders)), power, bits)
+
+    @property
+    def step_seconds(self) -> Floats:
+        """Seconds of one local update: the slowest member computes, then all send to the leader."""
+        return self.once.compute_seconds + self.once.gather_seconds
 
     @property
     def sample_weights(self) -> Floats:

@@ -25,6 +25,6 @@ class Camu:
         """N_c = 1 + S_c n_c, eqs. (17)-(19)."""
         groups = clusters(world)
         multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
-        extra = extra_updates(groups.update_seconds, self.max_extra_updates)
+        extra = extra_updates(groups.step_seconds, self.max_extra_updates)
         updates = local_updates(multi, extra)
         return make_plan("camu", groups, groups.contribution_weights, updates, multi_update=multi)

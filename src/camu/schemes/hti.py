@@ -33,7 +33,7 @@ class HeterogeneousIntensity:
             groups,
             np.ones(count, dtype=bool),
             np.full(count, self.max_extra_updates),
-            energy_budget(world, self.max_extra_updates),
+            energy_budget(groups, self.max_extra_updates),
         )
         power = world.devices.power_watts[np.array(groups.leaders)]
         answer = solve_latency_gap(problem, power)

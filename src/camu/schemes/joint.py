@@ -11,7 +11,7 @@ from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Allocation, Problem
 from camu.bound import Bound, CorrectedBound, Theorem1
 from camu.planning.contribution import extra_updates, gate
-from camu.planning.costs import BITS_PER_PARAMETER, unit_costs
+from camu.planning.costs import BITS_PER_PARAMETER
 from camu.planning.groups import Groups, clusters, make_plan
 from camu.planning.plan import Plan, parameter_count
 from camu.schemes.petrel import Petrel
@@ -35,8 +35,8 @@ class CamuJoint:
         """Solve P1 for the clusters that may update repeatedly; the plan keeps the answer."""
         groups = clusters(world)
         multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
-        extra = extra_updates(groups.update_seconds, self.max_extra_updates)
-        problem = problem_of(groups, multi, extra, energy_budget(world, self.max_extra_updates))
+        extra = extra_updates(groups.step_seconds, self.max_extra_updates)
+        problem = problem_of(groups, multi, extra, energy_budget(groups, self.max_extra_updates))
         answer = solve(problem, world)
         plan = make_plan(
             "camu-joint",
@@ -60,10 +60,10 @@ def solve(problem: Problem, world: World) -> Allocation:
     return solve_ppo(problem, world.seed, settings)
 
 
-def energy_budget(world: World, max_extra_updates: int) -> float:
-    """Joules of a round: as configured, or what `petrel` spends with everyone's own power."""
-    fixed = world.config.allocation.energy_joules
-    return Petrel(max_extra_updates).plan(world).round_joules if fixed is None else fixed
+def energy_budget(groups: Groups, max_extra_updates: int) -> float:
+    """Joules of a round: as configured, or what `petrel` spends with these clusters."""
+    fixed = groups.world.config.allocation.energy_joules
+    return Petrel(max_extra_updates).plan_of(groups).round_joules if fixed is None else fixed
 
 
 def problem_of(
@@ -80,15 +80,6 @@ def problem_of(
     world, config = groups.world, groups.world.config
     count, leaders = len(groups.members), np.array(groups.leaders)
     parameters = parameter_count(world)
-    bits = BITS_PER_PARAMETER * parameters
-    once = unit_costs(
-        world,
-        groups.members,
-        groups.leaders,
-        np.ones(count),
-        world.devices.power_watts[leaders],
-        bits,
-    )
     bound = bound_of(groups, parameters)
     descent, penalty = bound.p1_coefficients()
     share = world.links.share(count)
@@ -97,18 +88,18 @@ def problem_of(
         gain=world.links.uplink_gain[leaders],
         descent=descent,
         penalty=penalty,
-        compute_joules=once.compute_joules + once.gather_joules,
+        compute_joules=groups.once.compute_joules + groups.once.gather_joules,
         bandwidth_hz=np.full(count, share.bandwidth_hz),
         multi_update=multi_update,
         max_extra_updates=max_extra_updates,
         noise_watts=share.noise_watts,
-        payload_bits=bits,
+        payload_bits=BITS_PER_PARAMETER * parameters,
         energy_joules=energy_joules,
         max_power_watts=world.devices.max_power_watts[leaders],
         max_total_power_watts=config.allocation.max_total_power_watts,
         power_law=config.allocation.power_law,
         first_update_free=config.allocation.updates_charged == "literal",
-        compute_seconds=groups.update_seconds + once.gather_seconds,
+        compute_seconds=groups.step_seconds,
         source="the plan's problem P1",
     )
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from camu.planning.contribution import extra_updates
-from camu.planning.groups import clusters, make_plan
+from camu.planning.groups import Groups, clusters, make_plan
 from camu.planning.plan import Plan
 from camu.world import World
 
@@ -13,8 +13,9 @@ from camu.world import World
 class Petrel:
     """Benchmark 2: clusters update as often as fits while the slowest updates once.
 
-    Petrel's communities are replaced by the clusters of this paper, and its adaptive search by the
-    rule that fills the waiting time, as the paper describes its benchmark.
+    This is the CAMU paper's benchmark, not the whole of Petrel: clusters replace communities of
+    workers alike in speed, a fixed rule that fills the waiting time replaces the learned search,
+    and rounds are synchronous. The paper prints no weights for it; those of `camu` are used.
     """
 
     max_extra_updates: int = 4
@@ -22,8 +23,11 @@ class Petrel:
 
     def plan(self, world: World) -> Plan:
         """N_c from the clusters' speed alone."""
-        groups = clusters(world)
-        extra = extra_updates(groups.update_seconds, self.max_extra_updates)
+        return self.plan_of(clusters(world))
+
+    def plan_of(self, groups: Groups) -> Plan:
+        """The plan of clusters that are formed already."""
+        extra = extra_updates(groups.step_seconds, self.max_extra_updates)
         return make_plan(
             "petrel", groups, groups.contribution_weights, 1 + extra, multi_update=True
         )
