@@ -28,7 +28,7 @@ from sklearn.metrics import adjusted_rand_score
 from camu.clustering import Clustering, cluster_devices
 from camu.clustering.affinity import TILE_DEVICES
 from camu.clustering.similarity import link_similarity
-from camu.config import Config, load_config, replace
+from camu.config import Config, load_config
 from camu.schemes import make_scheme
 from camu.seeding import derive
 from camu.world import World, build_world
@@ -122,7 +122,7 @@ def readings(seeds: int = 5) -> Iterator[Reading]:
         for preference in ("uplink", "quantile"):
             for data in ("xi", "pmf", "literal"):
                 changes = {"communication": communication, "preference": preference, "data": data}
-                reading = replace(config, {f"clustering.{k}": v for k, v in changes.items()})
+                reading = config.replace({f"clustering.{k}": v for k, v in changes.items()})
                 rows = [_figures(w, cluster_devices(w, reading.clustering)) for w in worlds]
                 yield Reading(communication, preference, data, *map(float, np.mean(rows, axis=0)))
 
@@ -152,11 +152,11 @@ def agreement(
     for layout in layouts:
         for devices in sizes:
             config, world = _world(devices, layout, data, settings)
-            one, one_seconds = _timed(world, replace(config, {"clustering.two_level_above": 10**9}))
-            two, two_seconds = _timed(world, replace(config, {"clustering.two_level_above": 2}))
+            one, one_seconds = _timed(world, config.replace({"clustering.two_level_above": 10**9}))
+            two, two_seconds = _timed(world, config.replace({"clustering.two_level_above": 2}))
             again, _ = _timed(
                 world,
-                replace(config, {"clustering.two_level_above": 10**9, "clustering.damping": 0.85}),
+                config.replace({"clustering.two_level_above": 10**9, "clustering.damping": 0.85}),
             )
             yield Agreement(
                 layout,

@@ -17,7 +17,7 @@ from small_fleets import REGIONS, make_world, random_world
 from camu.clustering import Clustering, affinity, cluster_devices
 from camu.clustering.affinity import propagate
 from camu.clustering.similarity import data_similarity, link_similarity
-from camu.config import ClusteringConfig, load_config, replace
+from camu.config import ClusteringConfig, load_config
 from camu.world import World, build_world
 
 READINGS = st.builds(
@@ -160,7 +160,7 @@ def test_an_exemplar_is_the_member_that_the_others_are_most_like() -> None:
 
 @lru_cache
 def two_regions(seed: int) -> World:
-    return build_world(replace(load_config(preset="paper"), REGIONS), seed)
+    return build_world(load_config(preset="paper").replace(REGIONS), seed)
 
 
 def mixed(world: World, groups: Sequence[Sequence[int]]) -> int:

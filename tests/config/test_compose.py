@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from camu.config import PRESETS, Config, load_config, replace
+from camu.config import PRESETS, Config, load_config
 from camu.config.keys import as_markdown, describe_keys
 from camu.errors import InputError
 
@@ -18,6 +18,21 @@ def test_resolved_toml_loads_to_an_equal_config(preset: str, tmp_path: Path) -> 
     path = tmp_path / "resolved.toml"
     path.write_text(config.to_toml())
     assert load_config(file=path) == config
+
+
+def test_a_text_loads_like_a_file() -> None:
+    assert Config.from_toml("[run]\nseed = 4\n") == Config().replace({"run.seed": 4})
+    for text in ("[run]\nseed = -1\n", "[run]\nsed = 1\n", "[run"):
+        with pytest.raises(InputError, match=r"^letter: "):
+            Config.from_toml(text, "letter")
+
+
+def test_flat_holds_every_key_and_makes_the_same_config() -> None:
+    config = load_config(preset="demo", settings=["scheme.parameters.a=1"])
+    flat = config.flat()
+    assert set(flat) == {f"{key.section}.{key.name}" for key in describe_keys(Config)}
+    assert flat["run.seed"] == config.run.seed
+    assert Config().replace(flat) == config
 
 
 @given(
@@ -38,7 +53,7 @@ def test_any_config_survives_the_round_trip(
     parameters: dict[str, bool | int | str],
 ) -> None:
     changes = {"radio.noise_dbm": noise, "fleet.power_watts": power, "scheme.threshold": threshold}
-    config = replace(Config(), {**changes, "run.seed": seed, "scheme.parameters": parameters})
+    config = Config().replace({**changes, "run.seed": seed, "scheme.parameters": parameters})
     path = tmp_path_factory.mktemp("round") / "trip.toml"
     path.write_text(config.to_toml(), encoding="utf-8")
     assert load_config(file=path) == config
@@ -72,8 +87,8 @@ def test_settings_are_typed() -> None:
     assert config.fleet.cpu_hz == (1e9, 2e9)
     assert config.scheme.threshold == float("inf")
     assert config.scheme.parameters == {"a": 1, "b": "text"}
-    assert replace(config, {"radio.noise_dbm": None}).radio.noise_dbm is None
-    assert replace(config, {"scheme.parameters.a": None}).scheme.parameters == {"b": "text"}
+    assert config.replace({"radio.noise_dbm": None}).radio.noise_dbm is None
+    assert config.replace({"scheme.parameters.a": None}).scheme.parameters == {"b": "text"}
     assert (
         load_config(settings=["radio.noise_dbm=-90", "radio.noise_dbm=none"]).radio.noise_dbm
         is None
@@ -189,7 +204,7 @@ def test_config_is_frozen() -> None:
 
 
 def test_every_key_has_a_sentence_and_numbers_have_a_unit() -> None:
-    for key in describe_keys():
+    for key in describe_keys(Config):
         assert key.meaning.endswith("."), key
         assert key.accepts, key
     for section in Config.model_fields.values():
@@ -202,7 +217,7 @@ def test_every_key_has_a_sentence_and_numbers_have_a_unit() -> None:
 
 def test_docs_list_the_keys_as_they_are() -> None:
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
-    assert page.read_text().strip() == as_markdown(describe_keys()).strip(), (
+    assert page.read_text().strip() == as_markdown(Config, describe_keys(Config)).strip(), (
         "run: camu config keys --markdown > docs/configuration.md"
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from camu.config import Config, load_config, replace
+from camu.config import Config, load_config
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def settle() -> Callable[..., Config]:
     def make(**changes: Any) -> Config:
         base = {"run.rounds": 2, "run.eval_every": 1, "run.workers": 1}
         dotted = {key.replace("__", "."): value for key, value in changes.items()}
-        return replace(load_config(preset="demo"), {**base, **dotted})
+        return load_config(preset="demo").replace({**base, **dotted})
 
     return make
 

@@ -29,7 +29,6 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from safetensors.numpy import load_file
 
 from camu.config import Config, load_config
-from camu.config import replace as changed
 from camu.deploy.deployment import Settings
 from camu.deploy.host.bundle import CLIENT_APP, build_bundle
 from camu.deploy.host.control import Control
@@ -102,7 +101,7 @@ def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 def demo(**changes: Any) -> Config:
     base = {"run.rounds": 2, "run.eval_every": 1, "run.workers": 1}
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return changed(load_config(preset="demo"), {**base, **dotted})
+    return load_config(preset="demo").replace({**base, **dotted})
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

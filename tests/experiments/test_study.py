@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from camu.config import replace
 from camu.experiments import claims
 from camu.experiments.catalogue import DATASETS, EXPERIMENTS, FULL, QUICK, Scale, cells_of
 from camu.experiments.execute import execute, result_directory, result_key, study_config
@@ -126,10 +125,10 @@ def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
 
 def test_key_tells_what_decides_a_result() -> None:
     config = tiny_config(0)
-    assert result_key(config) == result_key(replace(config, {"run.workers": 2}))
+    assert result_key(config) == result_key(config.replace({"run.workers": 2}))
     assert result_key(config) != result_key(tiny_config(1))
-    assert result_key(config) != result_key(replace(config, {"run.rounds": 3}))
-    assert result_key(config) != result_key(replace(config, {"scheme.w_min": 0.1}))
+    assert result_key(config) != result_key(config.replace({"run.rounds": 3}))
+    assert result_key(config) != result_key(config.replace({"scheme.w_min": 0.1}))
 
 
 @pytest.mark.parametrize("scale", [QUICK, FULL])

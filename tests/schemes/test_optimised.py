@@ -14,7 +14,7 @@ import camu.planning.groups
 import camu.schemes.hti
 import camu.schemes.joint
 from camu.allocation.exact import solve_exact
-from camu.config import Config, load_config, replace
+from camu.config import Config, load_config
 from camu.planning.contribution import extra_updates, gate
 from camu.schemes import SCHEMES, clusters, make_scheme
 from camu.schemes.adaptive_tau import AdaptiveTau, control_value
@@ -26,7 +26,7 @@ from camu.world import build_world
 def settle(**changes: Any) -> Config:
     base = {"radio.noise": "matters", "run.rounds": 4, "run.eval_every": 2, "run.workers": 1}
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return replace(load_config(preset="demo"), {**base, **dotted})
+    return load_config(preset="demo").replace({**base, **dotted})
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -232,7 +232,7 @@ def test_adaptive_tau_adapts_reproducibly_and_within_limits() -> None:
     first = simulate(world, Spy())
     assert len(seen) == 5
     assert all(1 <= tau <= 5 for tau in seen)
-    again = simulate(build_world(replace(config, {"run.workers": 2})), Spy())
+    again = simulate(build_world(config.replace({"run.workers": 2})), Spy())
     assert again.weights_sha256 == first.weights_sha256
 
 

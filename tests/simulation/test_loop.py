@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from camu.config import Config, load_config, replace
+from camu.config import Config, load_config
 from camu.errors import InputError
 from camu.learning.batches import Batches
 from camu.learning.models import build_model
@@ -35,7 +35,7 @@ def settle(**changes: Any) -> Config:
         "data.samples_per_device": 30,
     }
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return replace(load_config(preset="demo"), {**base, **dotted})
+    return load_config(preset="demo").replace({**base, **dotted})
 
 
 def play(config: Config, callbacks: tuple[Callback, ...] = ()) -> History:

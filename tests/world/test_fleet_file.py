@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camu.config import Config, replace
+from camu.config import Config
 from camu.errors import InputError
 from camu.world import Fleet, build_world, read_fleet
 
@@ -285,13 +285,12 @@ def test_any_text_is_read_or_refused(tmp_path_factory: Any, content: str) -> Non
 
 
 def test_the_documented_examples_make_worlds() -> None:
-    config = replace(CONFIG, {"fleet.file": str(EXAMPLES / "fleet.csv")})
+    config = CONFIG.replace({"fleet.file": str(EXAMPLES / "fleet.csv")})
     world = build_world(config, 0)
     assert world.devices.count == 10
     assert world.federation is None
     assert world.warnings() == []
-    config = replace(
-        CONFIG,
+    config = CONFIG.replace(
         {
             "fleet.file": str(EXAMPLES / "fleet.json"),
             "fleet.snr_file": str(EXAMPLES / "snr.csv"),

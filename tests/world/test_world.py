@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from camu.config import Config, load_config, replace
+from camu.config import Config, load_config
 from camu.world import World, build_world
 
 DIGITS = load_config(preset="demo")
@@ -55,7 +55,7 @@ def test_the_seed_decides_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> N
     assert (one.links.gamma() == same.links.gamma()).all()
     assert (one.devices.positions != other.devices.positions)[:, :2].all()
     assert (one.devices.cpu_hz != other.devices.cpu_hz).all()
-    quiet = replace(config, {"radio.noise": "harsh"})
+    quiet = config.replace({"radio.noise": "harsh"})
     assert (without_data(monkeypatch, quiet, 4).devices.cpu_hz == one.devices.cpu_hz).all()
 
 
@@ -81,19 +81,18 @@ def test_the_printed_noise_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch
 
 
 def test_warnings_follow_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    far = replace(DIGITS, {"fleet.base_station": (-5000.0, 0.0, 10.0), "radio.uplink": "digital"})
+    far = DIGITS.replace({"fleet.base_station": (-5000.0, 0.0, 10.0), "radio.uplink": "digital"})
     (warning,) = without_data(monkeypatch, far).warnings()
     assert "nearer base station" in warning
     assert "deviation" not in warning
-    outage = replace(DIGITS, {"radio.outage_snr_db": 26.0})
+    outage = DIGITS.replace({"radio.outage_snr_db": 26.0})
     (warning,) = without_data(monkeypatch, outage).warnings()
     assert warning.startswith("10 of 20 devices")
 
 
 def test_a_large_world_needs_no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     region = {"name": "town", "devices": 50_000, "x": [0.0, 5e3], "y": [0.0, 5e3]}
-    config = replace(
-        DIGITS,
+    config = DIGITS.replace(
         {
             "fleet.regions": [region],
             "radio.path_loss": "umi",

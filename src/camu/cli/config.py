@@ -30,9 +30,9 @@ def keys(
     """List every key with its default, what it accepts, and what it means."""
     if section is not None and section not in Config.model_fields:
         raise InputError(f"{section}: no such section; there are {', '.join(Config.model_fields)}")
-    rows = [key for key in describe_keys() if section in (None, key.section)]
+    rows = [key for key in describe_keys(Config) if section in (None, key.section)]
     if markdown:
-        print(as_markdown(rows))
+        print(as_markdown(Config, rows))
         return
     table = Table(box=None, header_style="bold")
     for title in ("key", "default", "accepts", "meaning"):

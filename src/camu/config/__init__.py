@@ -1,9 +1,8 @@
 """The configuration: every key a user may set, presets, and the layers that make up a run's."""
 
-from camu.config.compose import DEFAULT_PRESET, PRESETS, load_config, replace
-from camu.config.schema import (
+from camu.config.schema import DEFAULT_PRESET, PRESETS, Config, load_config
+from camu.config.sections import (
     ClusteringConfig,
-    Config,
     DataConfig,
     FleetConfig,
     RadioConfig,
@@ -22,5 +21,4 @@ __all__ = [
     "Region",
     "TrainingConfig",
     "load_config",
-    "replace",
 ]

@@ -1,7 +1,7 @@
-"""Compose a configuration from layers: a TOML file, a preset and single settings.
+"""Merge layers of sections and keys into one validated value.
 
 Each layer goes over the one before. Wrong names and values are refused with the layer that set
-them, the key, and what would be right.
+them, the key, and the values that are accepted.
 """
 
 from __future__ import annotations
@@ -9,63 +9,28 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
-from importlib import resources
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from camu.config.keys import accepted_values, section_fields
-from camu.config.schema import Config
 from camu.errors import InputError
 
-PRESETS = ("demo", "paper", "study", "literal")
-DEFAULT_PRESET = "demo"
-
-Layer = tuple[str, Mapping[str, Any]]
+Layer = tuple[str, Mapping[str, Any]]  # what set it, and its sections
+Model = TypeVar("Model", bound=BaseModel)
 
 
-def load_config(
-    file: str | Path | None = None,
-    preset: str | None = None,
-    settings: Iterable[str] = (),
-    overrides: Mapping[str, Any] = MappingProxyType({}),
-) -> Config:
-    """Compose a TOML file, a preset, settings and overrides, each over the one before.
+def compose(
+    model: type[Model], layers: Iterable[Layer], base: Mapping[str, Any] | None = None
+) -> Model:
+    """The layers merged over `base`, as a validated `model`.
 
-    `settings` are texts ``section.key=value``; `overrides` map ``section.key`` to a Python value.
-    With neither a file nor a preset, the preset is ``demo``.
+    A value of None unsets a key. Tables (``scheme.parameters``) are merged key by key.
     """
-    layers: list[Layer] = []
-    if file is not None:
-        layers.append((str(file), _read_toml(Path(file))))
-    if preset is None and file is None:
-        preset = DEFAULT_PRESET
-    if preset is not None:
-        layers.append((f"preset {preset}", read_preset(preset)))
-    layers.extend((f"--set {text}", _parse_setting(text)) for text in settings)
-    layers.append(("overrides", _nested(overrides)))
-    return compose(layers)
-
-
-def read_preset(name: str) -> dict[str, Any]:
-    """The keys that a preset sets."""
-    if name not in PRESETS:
-        raise InputError(
-            f"--preset {name}: no such preset{_nearest(name, PRESETS)}; "
-            f"there are {', '.join(PRESETS)}. A file of your own goes with -c FILE."
-        )
-    text = (resources.files("camu.config.presets") / f"{name}.toml").read_text("utf-8")
-    return tomllib.loads(text)
-
-
-def compose(layers: Iterable[Layer], base: Config | None = None) -> Config:
-    """Merge the layers over `base` (or the defaults), remembering which layer set each key."""
-    merged: dict[str, Any] = base.model_dump(exclude_none=True) if base else {}
+    merged = {section: dict(keys) for section, keys in (base or {}).items()}
     origin: dict[str, str] = {}
     for source, layer in layers:
-        _check_names(layer, source)
+        _check_names(model, layer, source)
         for section, keys in layer.items():
             target = merged.setdefault(section, {})
             for key, value in keys.items():
@@ -73,31 +38,28 @@ def compose(layers: Iterable[Layer], base: Config | None = None) -> Config:
                 origin[f"{section}.{key}"] = source
                 if value is None:
                     target.pop(key, None)
-                elif isinstance(value, Mapping):  # scheme.parameters: set one by one
+                elif isinstance(value, Mapping):
                     whole = {**target.get(key, {}), **value}
                     target[key] = {name: each for name, each in whole.items() if each is not None}
                 else:
                     target[key] = value
     try:
-        return Config.model_validate(merged)
+        return model.model_validate(merged)
     except ValidationError as error:
-        raise InputError(_explain(error, origin)) from None
+        raise InputError(_explain(model, error, origin)) from None
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The document of a TOML text; `source` names it in the error."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give a TOML file") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; give a TOML file") from None
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(
-            f"{path}: is not valid TOML: {error}; `camu config show` prints a valid one"
+            f"{source}: is not valid TOML: {error}; `camu config show` prints a valid one"
         ) from None
 
 
-def _parse_setting(text: str) -> dict[str, Any]:
+def parse_setting(text: str) -> dict[str, Any]:
     """``section.key=value`` with the value read as TOML; a bare word is text, ``none`` unsets."""
     name, equals, raw = text.partition("=")
     section, _, key = name.strip().partition(".")
@@ -112,10 +74,10 @@ def _parse_setting(text: str) -> dict[str, Any]:
             value = tomllib.loads(f"value = {raw}")["value"]
         except tomllib.TOMLDecodeError:
             value = raw
-    return _nested({f"{section}.{key}": value})
+    return nested({f"{section}.{key}": value})
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Sections with their keys, from ``section.key`` and ``scheme.parameters.name``."""
     layer: dict[str, Any] = {}
     for name, value in flat.items():
@@ -128,26 +90,33 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return layer
 
 
-def _check_names(layer: Mapping[str, Any], source: str) -> None:
-    """Refuse unknown sections and keys, and say which known one is nearest."""
+def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """The end of a sentence that suggests a known word, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean `{prefix}{close[0]}`?" if close else ""
+
+
+def _check_names(model: type[BaseModel], layer: Mapping[str, Any], source: str) -> None:
+    """Refuse unknown sections and keys, and suggest a known one."""
+    sections = model.model_fields
     for section, keys in layer.items():
-        if section not in Config.model_fields:
+        if section not in sections:
             raise InputError(
-                f"{source}: unknown section `{section}`{_nearest(section, Config.model_fields)}; "
-                f"sections are {', '.join(Config.model_fields)}"
+                f"{source}: unknown section `{section}`{nearest(section, sections)}; "
+                f"sections are {', '.join(sections)}"
             )
         if not isinstance(keys, Mapping):
             raise InputError(
                 f"{source}: `{section}` is a section; write [{section}] with keys below it"
             )
-        known = section_fields(section)
+        known = section_fields(model, section)
         for key in keys:
             if key not in known:
-                elsewhere = [s for s in Config.model_fields if key in section_fields(s)]
+                elsewhere = [s for s in sections if key in section_fields(model, s)]
                 hint = (
                     f"; did you mean `{elsewhere[0]}.{key}`?"
                     if elsewhere
-                    else _nearest(key, known, prefix=f"{section}.")
+                    else nearest(key, known, prefix=f"{section}.")
                 )
                 raise InputError(
                     f"{source}: unknown key `{section}.{key}`{hint}"
@@ -155,12 +124,7 @@ def _check_names(layer: Mapping[str, Any], source: str) -> None:
                 )
 
 
-def _nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean `{prefix}{close[0]}`?" if close else ""
-
-
-def _explain(error: ValidationError, origin: Mapping[str, str]) -> str:
+def _explain(model: type[BaseModel], error: ValidationError, origin: Mapping[str, str]) -> str:
     """One sentence per wrong value: the layer that set it, the key, the value, what is accepted."""
     lines = []
     for item in error.errors(include_url=False):
@@ -175,7 +139,7 @@ def _explain(error: ValidationError, origin: Mapping[str, str]) -> str:
         if where[:2] == ["scheme", "parameters"] and len(where) > 2:
             name, wanted = ".".join(where[:3]), "give a finite number, text, true or false"
         else:
-            field = section_fields(where[0]).get(where[1]) if len(where) > 1 else None
+            field = section_fields(model, where[0]).get(where[1]) if len(where) > 1 else None
             wanted = item["msg"] + (f"; accepted: {accepted_values(field)}" if field else "")
         lines.append(f"{source}: {name} = {item['input']!r}: {wanted}")
     return "\n".join(dict.fromkeys(lines))
@@ -185,8 +149,3 @@ def _blame(keys: Iterable[str], origin: Mapping[str, str]) -> str:
     """The layer that set a wrong value: for a rule over several keys, the last that set one."""
     named = [source for key, source in origin.items() if key in keys]
     return named[-1] if named else "configuration"
-
-
-def replace(config: Config, changes: Mapping[str, Any]) -> Config:
-    """A validated copy with keys replaced, for example ``replace(config, {"run.seed": 3})``."""
-    return compose([("replace", _nested(changes))], base=config)

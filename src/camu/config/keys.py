@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from camu.config.schema import Config, Region
+from camu.config.sections import Region
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key: where it stands, its default, what it accepts, and what it means."""
+    """One key: section, name, default, accepted values and meaning."""
 
     section: str
     name: str
@@ -21,16 +21,16 @@ class Key:
     meaning: str
 
 
-def describe_keys() -> list[Key]:
-    """All keys, section by section."""
+def describe_keys(model: type[BaseModel]) -> list[Key]:
+    """All keys of a configuration model, section by section."""
     return [
         Key(section, name, _default(field), accepted_values(field), field.description or "")
-        for section in Config.model_fields
-        for name, field in section_fields(section).items()
+        for section in model.model_fields
+        for name, field in section_fields(model, section).items()
     ]
 
 
-def as_markdown(keys: list[Key]) -> str:
+def as_markdown(model: type[BaseModel], keys: list[Key]) -> str:
     """The keys as a Markdown page, a table per section."""
     lines = [
         "# Configuration",
@@ -38,7 +38,7 @@ def as_markdown(keys: list[Key]) -> str:
         "Every key of a configuration file, printed by `camu config keys --markdown`. "
         "Set a key in a TOML file under its section, or with `--set section.key=value`.",
     ]
-    for section, field in Config.model_fields.items():
+    for section, field in model.model_fields.items():
         rows = [key for key in keys if key.section == section]
         if not rows:
             continue
@@ -63,12 +63,12 @@ def _default(field: FieldInfo) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def section_fields(section: str) -> dict[str, FieldInfo]:
+def section_fields(model: type[BaseModel], section: str) -> dict[str, FieldInfo]:
     """The fields of a section by name."""
-    model = Config.model_fields[section].annotation
-    assert isinstance(model, type)
-    assert issubclass(model, BaseModel)
-    return model.model_fields
+    kind = model.model_fields[section].annotation
+    assert isinstance(kind, type)
+    assert issubclass(kind, BaseModel)
+    return kind.model_fields
 
 
 def accepted_values(field: FieldInfo) -> str:

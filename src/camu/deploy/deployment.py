@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
-
-from pydantic import ValidationError
 
 from camu.config import Config
 from camu.errors import InputError
@@ -48,8 +45,8 @@ class Settings:
         """The deployment that a run config describes."""
         known = {key: table[key] for key in cls.__dataclass_fields__ if key in table}
         try:
-            config = Config.model_validate(tomllib.loads(str(known.pop("config"))))
-        except (KeyError, ValidationError, tomllib.TOMLDecodeError) as error:
+            config = Config.from_toml(str(known.pop("config")))
+        except (KeyError, InputError) as error:
             raise InputError(
                 f"the run config holds no valid configuration ({error}); start the run with the "
                 "same version of camu as the nodes have"

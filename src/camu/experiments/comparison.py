@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from camu.config import Config, replace
+from camu.config import Config
 from camu.errors import InputError
 from camu.experiments.statistics import Estimate, estimate, paired
 from camu.schemes import make_scheme
@@ -64,14 +64,14 @@ def run_all(
     """
     if len(set(schemes)) < len(schemes) or not schemes:
         raise InputError("--schemes: name at least one scheme, each once")
-    configs = {name: replace(config, {"scheme.name": name}) for name in schemes}
+    configs = {name: config.replace({"scheme.name": name}) for name in schemes}
     for each in configs.values():
         make_scheme(each)  # wrong names are refused before work starts
     histories: Histories = {name: [] for name in schemes}
     for seed in seeds:
         world = None
         for name in schemes:
-            own = replace(configs[name], {"run.seed": seed})
+            own = configs[name].replace({"run.seed": seed})
             directory = RunDirectory(out / name.replace(":", ".") / f"seed-{seed}")
             if world is None:
                 world = build_world(own)

@@ -13,14 +13,12 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from camu.config import Config
-from camu.config.compose import compose, load_config, read_preset
+from camu.config import Config, load_config
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.simulation.checkpoint import FREE_KEYS
@@ -32,11 +30,7 @@ Told = Callable[[int, int], None]  # runs done, runs in all
 
 def study_config(changes: dict[str, Any]) -> Config:
     """Preset `study` with these keys changed."""
-    nested: dict[str, dict[str, Any]] = {}
-    for name, value in changes.items():
-        section, _, key = name.partition(".")
-        nested.setdefault(section, {})[key] = value
-    return compose([("preset study", read_preset("study")), ("study", nested)])
+    return load_config(preset="study", overrides=changes)
 
 
 def result_key(config: Config) -> str:
@@ -121,24 +115,16 @@ def _die_with_parent(parent: int) -> None:
 
 def _run_here(config_toml: str, directory: str) -> str:
     """Run one configuration in its directory; returns why it stopped."""
-    with _config_of(config_toml) as config:
-        return run_in_directory(config, RunDirectory(Path(directory)), resume=True).stopped
+    config = Config.from_toml(config_toml)
+    return run_in_directory(config, RunDirectory(Path(directory)), resume=True).stopped
 
 
 def run_elsewhere(config_toml: str) -> dict[str, str]:
     """Run one configuration on whatever machine this is; returns its files."""
-    with tempfile.TemporaryDirectory(prefix="camu-") as name, _config_of(config_toml) as config:
-        directory = Path(name) / "run"
-        run_in_directory(config, RunDirectory(directory))
-        return {file: (directory / file).read_text(encoding="utf-8") for file in FILES}
-
-
-@contextmanager
-def _config_of(text: str) -> Iterator[Config]:
     with tempfile.TemporaryDirectory(prefix="camu-") as name:
-        path = Path(name) / "config.toml"
-        path.write_text(text, encoding="utf-8")
-        yield load_config(file=path)
+        directory = Path(name) / "run"
+        run_in_directory(Config.from_toml(config_toml), RunDirectory(directory))
+        return {file: (directory / file).read_text(encoding="utf-8") for file in FILES}
 
 
 def _run_on_ray(

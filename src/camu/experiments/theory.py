@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.bound import Bound, CorrectedBound, Theorem1, bound_after, convex_constants
-from camu.config import replace
 from camu.data import Federation
 from camu.experiments.execute import study_config
 from camu.schemes import make_scheme
@@ -99,7 +98,7 @@ class LogisticFederation:
 def federation_of(dataset: str, seed: int) -> LogisticFederation:
     """The paper's devices and clusters (Benchmark 2's updates) on a data set."""
     changes = {"data.dataset": dataset, "data.samples_per_device": 200, "run.seed": seed}
-    config = replace(study_config(changes), {"scheme.name": "petrel"})
+    config = study_config({**changes, "scheme.name": "petrel"})
     world = build_world(config)
     data = world.federation
     assert isinstance(data, Federation)  # only a fleet file comes without

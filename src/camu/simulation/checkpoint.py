@@ -7,7 +7,6 @@ JSON, with the configuration it belongs to. One file, renamed into place, is com
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ def checkpoint_round(path: Path) -> int:
 
 def check_same(saved: str, config: Config, path: Path) -> None:
     """Refuse a checkpoint of another configuration, with the keys that differ."""
-    before, now = _flat(Config.model_validate(tomllib.loads(saved))), _flat(config)
+    before, now = Config.from_toml(saved, str(path)).flat(), config.flat()
     differing = [
         f"{key} (was {_say(before.get(key))}, now {_say(now.get(key))})"
         for key in sorted(before.keys() | now.keys())
@@ -127,14 +126,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise CamuError(
             f"{path} is not a whole checkpoint ({error}); delete it to start anew"
         ) from None
-
-
-def _flat(config: Config) -> dict[str, Any]:
-    return {
-        f"{section}.{key}": value
-        for section, keys in config.model_dump().items()
-        for key, value in keys.items()
-    }
 
 
 def _say(value: Any) -> str:

@@ -1,0 +1,387 @@
+"""The sections of a configuration: frozen values, each field with a sentence, a unit and limits.
+
+The defaults are the paper's section V under the sensible reading of each ambiguity; optional keys
+default to unset, so that leaving a key out of a file and unsetting it mean the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+
+def field(default: Any, text: str, unit: str = "", **limits: Any) -> Any:
+    """A field with its sentence, its unit ("" for names and switches) and its limits."""
+    return Field(default, description=text, json_schema_extra={"unit": unit}, **limits)
+
+
+def broken(text: str, *keys: str) -> PydanticCustomError:
+    """The error of a rule over several keys, with the names of these keys."""
+    return PydanticCustomError("rule", "{text}", {"text": text, "keys": keys})
+
+
+class Section(BaseModel):
+    """Base of all sections."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Interval = tuple[float, float]
+
+
+class Region(Section):
+    """A box in which some of the devices are placed at random."""
+
+    name: str = field(..., "Name of the region, shown in plans and maps.", min_length=1)
+    devices: int = field(..., "Devices placed in this region.", "devices", ge=1)
+    x: Interval = field(..., "Lowest and highest x coordinate.", "m", strict=False)
+    y: Interval = field(..., "Lowest and highest y coordinate.", "m", strict=False)
+    z: Interval = field((0.0, 0.0), "Lowest and highest z coordinate.", "m", strict=False)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Region:
+        for axis in ("x", "y", "z"):
+            low, high = getattr(self, axis)
+            if low > high:
+                raise broken(f"{axis} = [{low}, {high}]: the first number must not be larger")
+        return self
+
+
+class DataConfig(Section):
+    """Which data set, and how it is dealt to the devices."""
+
+    dataset: Literal["mnist", "fashion-mnist", "digits"] = field("mnist", "The data set.")
+    directory: str | None = field(
+        None, "Directory that holds the data set's IDX files, looked at before the cache."
+    )
+    partition: Literal["mixed", "dirichlet", "shards", "iid"] = field(
+        "mixed", "Rule that deals samples to devices."
+    )
+    noniid_devices: int | None = field(
+        None, "Non-IID devices under `mixed`, the others are IID; unset: all.", "devices", ge=0
+    )
+    labels_per_device: int = field(
+        2, "Labels that a Non-IID device holds under `mixed`, in equal parts.", "labels", ge=1
+    )
+    samples_per_device: int | None = field(
+        None,
+        "Mean number of samples per device; unset: as many as the data allow.",
+        "samples",
+        ge=1,
+    )
+    alpha: float = field(
+        0.5, "Concentration of the Dirichlet partition; smaller is more skewed.", "1", gt=0
+    )
+    shards_per_device: int = field(2, "Shards per device under `shards`.", "shards", ge=1)
+    sizes: Literal["equal", "power-law"] = field("equal", "How the devices' sizes differ.")
+    size_exponent: float = field(
+        1.0, "Exponent of power-law sizes: the r-th largest device holds r^-exponent.", "1", ge=0
+    )
+    with_replacement: bool = field(
+        False, "Let several devices hold the same sample where the data set is too small."
+    )
+
+
+class FleetConfig(Section):
+    """The devices and the base station."""
+
+    file: str | None = field(None, "Fleet file (CSV or JSON) that replaces the regions.")
+    snr_file: str | None = field(None, "Measured device-to-device SNR matrix in dB (CSV).")
+    regions: tuple[Region, ...] = field(
+        (
+            Region(name="Region I", devices=15, x=(-10.0, 0.0), y=(-5.0, 5.0)),
+            Region(name="Region II", devices=15, x=(10.0, 20.0), y=(-5.0, 5.0)),
+        ),
+        "Where devices are placed, and how many.",
+        strict=False,
+        min_length=1,
+    )
+    base_station: tuple[float, float, float] = field(
+        (-50.0, 0.0, 10.0), "Position of the base station.", "m", strict=False
+    )
+    power_watts: float = field(
+        0.5, "Transmit power of a device where no optimiser sets it.", "W", gt=0
+    )
+    max_power_watts: float = field(2.0, "Largest transmit power of a device.", "W", gt=0)
+    cpu_hz: Interval = field(
+        (0.2e9, 2.0e9),
+        "Lowest and highest CPU frequency; devices draw uniformly.",
+        "Hz",
+        strict=False,
+    )
+    cycles_per_sample: float = field(
+        2.0e6, "CPU cycles to process one training sample once.", "cycles", gt=0
+    )
+    capacitance: float = field(
+        1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", gt=0
+    )
+    compute_model: Literal["cycles", "literal"] = field(
+        "cycles",
+        "`cycles`: energy kappa*cycles*f^2 of the samples used; "
+        "`literal`: l_k q / f_k * p_cmp as printed in P1.",
+    )
+    compute_watts: float = field(
+        0.5, "Computing power p_cmp, used by compute_model `literal` only.", "W", gt=0
+    )
+    dropout_probability: float = field(
+        0.0, "Probability that a device is absent in a round.", "1", ge=0, lt=1
+    )
+    dropout_trace: str | None = field(
+        None, "CSV file of `round,device` rows: these devices are absent in these rounds."
+    )
+    leader_failure_probability: float = field(
+        0.0,
+        "Probability that a leader fails in a round; another member then leads.",
+        "1",
+        ge=0,
+        lt=1,
+    )
+    corrupt_probability: float = field(
+        0.0, "Probability that a unit sends nan or a huge update in a round.", "1", ge=0, lt=1
+    )
+
+    @model_validator(mode="after")
+    def _sane(self) -> FleetConfig:
+        low, high = self.cpu_hz
+        if not 0 < low <= high:
+            raise broken(
+                f"fleet.cpu_hz = [{low}, {high}]: two positive numbers, the smaller first",
+                "fleet.cpu_hz",
+            )
+        if self.power_watts > self.max_power_watts:
+            raise broken(
+                f"fleet.power_watts = {self.power_watts} exceeds fleet.max_power_watts = "
+                f"{self.max_power_watts}",
+                "fleet.power_watts",
+                "fleet.max_power_watts",
+            )
+        names = [region.name for region in self.regions]
+        if len(set(names)) < len(names):
+            raise broken("fleet.regions: two regions have the same name", "fleet.regions")
+        return self
+
+    @property
+    def devices(self) -> int:
+        """Number of devices in all regions (not counting a fleet file)."""
+        return sum(region.devices for region in self.regions)
+
+
+class RadioConfig(Section):
+    """Carrier, antennas, path loss, fading, noise and access."""
+
+    carrier_hz: float = field(915e6, "Carrier frequency.", "Hz", gt=0)
+    bandwidth_hz: float = field(1e6, "Bandwidth of the uplink.", "Hz", gt=0)
+    antennas: int = field(15, "Receive antennas of the base station.", "antennas", ge=1)
+    bs_gain_dbi: float = field(5.0, "Antenna gain of the base station.", "dBi", ge=-100, le=100)
+    device_gain_dbi: float = field(0.0, "Antenna gain of a device.", "dBi", ge=-100, le=100)
+    path_loss: Literal["paper", "log-distance", "umi", "uma"] = field(
+        "paper",
+        "`paper`: (c / 4 pi f d)^exponent; `log-distance`: free space up to the reference "
+        "distance; `umi`, `uma`: 3GPP TR 38.901 with LOS probability.",
+    )
+    exponent: float = field(3.76, "Path-loss exponent of `paper` and `log-distance`.", "1", gt=0)
+    reference_m: float = field(1.0, "Reference distance of `log-distance`.", "m", gt=0)
+    shadowing_db: float = field(
+        0.0, "Standard deviation of log-normal shadowing per link.", "dB", ge=0, le=100
+    )
+    fading: Literal["none", "rayleigh", "rician"] = field("none", "Small-scale block fading.")
+    rician_k_db: float = field(6.0, "Rician K factor.", "dB")
+    fading_correlation: float = field(
+        0.0, "AR(1) correlation of the fading from one round to the next.", "1", ge=0, lt=1
+    )
+    noise: Literal["thermal", "matters", "harsh", "literal"] = field(
+        "thermal",
+        "Noise power: `thermal` from bandwidth and noise figure, `matters` -90 dBm, "
+        "`harsh` -80 dBm, `literal` 1e-4 W as printed.",
+    )
+    noise_dbm: float | None = field(
+        None, "Noise power as a number; where set it replaces `noise`.", "dBm", ge=-300, le=300
+    )
+    noise_figure_db: float = field(7.0, "Noise figure of the receivers.", "dB", ge=0, le=100)
+    access: Literal["tdma", "ofdma"] = field(
+        "tdma", "Uplinks in turn over the whole band, or at once on equal shares of it."
+    )
+    uplink: Literal["update", "weights", "digital"] = field(
+        "update",
+        "What the noise does: `update`: on the normalised model update, 1/sqrt(SNR); `weights`: "
+        "on raw weights, as printed; `digital`: none, the channel costs time and energy only.",
+    )
+    outage_snr_db: float | None = field(
+        None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB"
+    )
+
+
+class ClusteringConfig(Section):
+    """Dual-segment affinity propagation."""
+
+    communication: Literal["snr-db", "uplink", "literal"] = field(
+        "snr-db",
+        "Similarity of links: `snr-db` device-to-device SNR in dB; `uplink` minus the squared "
+        "difference of base-station SNR in dB; `literal` -gamma^2 as printed.",
+    )
+    data: Literal["xi", "pmf", "literal"] = field(
+        "xi",
+        "Similarity of data: `xi` minus the squared distance of information rows; `pmf` the same "
+        "on label distributions; `literal` the printed positive fourth power: unlike together.",
+    )
+    preference: Literal["uplink", "quantile", "value"] = field(
+        "uplink",
+        "Preference of the first segment: `uplink` around the median similarity, higher the better "
+        "a device's link to the base station; `quantile` or `value` use preference_value.",
+    )
+    preference_value: float = field(
+        0.5, "Quantile of the similarities in [0, 1], or the preference itself.", "1 or dB"
+    )
+    data_preference: Literal["quantile", "value"] = field(
+        "quantile", "Preference of the second segment, from data_preference_value."
+    )
+    data_preference_value: float = field(
+        0.5, "Quantile of the similarities in [0, 1], or the preference itself.", "1"
+    )
+    damping: float = field(0.7, "Damping of the messages.", "1", ge=0.5, lt=1)
+    convergence_iter: int = field(
+        15, "Iterations without change that count as converged (T_cl).", "iterations", ge=1
+    )
+    max_iter: int = field(400, "Most iterations of one attempt.", "iterations", ge=1)
+    leader: Literal["exemplar", "best-uplink"] = field(
+        "exemplar", "Who leads a cluster: its exemplar, or the member with the best uplink."
+    )
+    two_level_above: int = field(
+        3000,
+        "Above this many devices, clusters are formed in tiles and then merged.",
+        "devices",
+        ge=2,
+    )
+
+    @model_validator(mode="after")
+    def _quantiles(self) -> ClusteringConfig:
+        for kind, value, key in (
+            (self.preference, self.preference_value, "clustering.preference"),
+            (self.data_preference, self.data_preference_value, "clustering.data_preference"),
+        ):
+            if kind == "quantile" and not 0 <= value <= 1:
+                raise broken(
+                    f"{key}_value = {value}: a quantile lies between 0 and 1", key, f"{key}_value"
+                )
+        return self
+
+
+class TrainingConfig(Section):
+    """Model and local training."""
+
+    model: str = field(
+        "cnn", "`cnn` (the paper's), `logistic`, or your own torch module as `module:Class`."
+    )
+    normalisation: Literal["batch", "group", "none"] = field(
+        "batch", "Normalisation layer of the CNN."
+    )
+    learning_rate: float = field(0.5e-3, "Learning rate lambda of plain SGD.", "1", gt=0)
+    batch: float = field(
+        0.2,
+        "Mini-batch: at most 1 is a fraction of the device's data, above 1 a number of samples.",
+        "1 or samples",
+        gt=0,
+    )
+    local_update: Literal["step", "epoch"] = field(
+        "step",
+        "One local update: `step` one mini-batch per member, averaged at the leader; "
+        "`epoch` all mini-batches of each member, then averaged.",
+    )
+    l2: float = field(0.0, "Weight of the l2 penalty (l2/2)*||w||^2.", "1", ge=0)
+    max_update_norm: float = field(
+        1e3,
+        "Updates with a larger norm are refused as faulty; inf refuses only nan and inf.",
+        "1",
+        gt=0,
+        allow_inf_nan=True,
+    )
+
+
+class SchemeConfig(Section):
+    """Which scheme, and its parameters."""
+
+    name: str = field("camu", "Scheme by name (`camu schemes`), or your own as `module:Class`.")
+    threshold: float | None = field(
+        None,
+        "Contribution threshold theta_th as a number; where set it replaces threshold_quantile.",
+        "samples",
+        ge=0,
+        allow_inf_nan=True,
+    )
+    threshold_quantile: float = field(
+        0.5, "Threshold as a quantile of the clusters' contributions.", "1", ge=0, le=1
+    )
+    distance: Literal["wasserstein", "tv"] = field(
+        "wasserstein", "Distance of label distributions: on label indices, or total variation."
+    )
+    w_min: float = field(
+        0.5, "Smallest distance W_c used in e^(1/W_c); 0 is the printed formula.", "1", ge=0
+    )
+    max_extra_updates: int = field(
+        4, "Most extra local updates n_max of a unit per round.", "updates", ge=0
+    )
+    local_updates: int = field(
+        2, "Local updates H per round of every unit under `local-sgd`.", "updates", ge=1
+    )
+    parameters: dict[str, bool | int | float | str] = field(
+        {}, "Parameters of your own scheme, by field name."
+    )
+
+
+class AllocationConfig(Section):
+    """The joint optimisation of powers and update counts (problem P1)."""
+
+    solver: Literal["exact", "ppo"] = field("exact", "Solver of P1.")
+    bound: Literal["theorem1", "corrected"] = field(
+        "corrected", "Convergence bound that P1 minimises: as printed, or corrected."
+    )
+    power_law: Literal["power", "amplitude"] = field(
+        "power", "p in watts (noise term 1/p), or the printed amplitude (1/p^2)."
+    )
+    energy_joules: float | None = field(
+        None, "Energy budget per round; unset: what `petrel` spends at 0.5 W per leader.", "J", gt=0
+    )
+    max_total_power_watts: float | None = field(
+        None, "Cap on the sum of the leaders' powers; unset: none.", "W", gt=0
+    )
+    updates_charged: Literal["all", "literal"] = field(
+        "all", "Energy counts all N_c updates, or the printed n_c, so that the first is free."
+    )
+    ppo_reward: Literal["current", "literal"] = field(
+        "current", "Reward of the current action, or of the last round's as printed."
+    )
+    ppo_steps: int = field(100_000, "Environment steps of PPO training.", "steps", ge=1)
+    convexity: float = field(
+        0.01, "Strong convexity mu assumed where it is not measured.", "1", gt=0
+    )
+    smoothness: float = field(1.0, "Smoothness L assumed where it is not measured.", "1", gt=0)
+    dissimilarity: float = field(
+        1.0, "Gradient dissimilarity delta assumed where it is not measured.", "1", ge=1
+    )
+
+
+class RunConfig(Section):
+    """Length, stopping, seed and machinery of a run."""
+
+    seed: int = field(0, "Seed of everything random.", ge=0)
+    rounds: int = field(200, "Global rounds.", "rounds", ge=1)
+    eval_every: int = field(5, "Rounds between evaluations.", "rounds", ge=1)
+    target_accuracy: float | None = field(
+        None, "Stop at this test accuracy; unset: do not.", "1", gt=0, le=1
+    )
+    max_virtual_seconds: float | None = field(
+        None, "Stop when the virtual clock passes this; unset: do not.", "s", gt=0
+    )
+    max_joules: float | None = field(
+        None, "Stop when the fleet has spent this; unset: do not.", "J", gt=0
+    )
+    patience: int | None = field(
+        None, "Stop after this many evaluations without a better accuracy; unset: do not.", ge=1
+    )
+    checkpoint_every: int = field(5, "Rounds between checkpoints.", "rounds", ge=1)
+    workers: int = field(0, "Training workers; 0 is one per core.", "workers", ge=0)
+    device: Literal["auto", "cpu", "cuda"] = field("auto", "Where gradients are computed.")
+    tensorboard: bool = field(False, "Write TensorBoard events (extra `tracking`).")
+    mlflow: bool = field(False, "Log to MLflow (extra `tracking`).")
