@@ -3,23 +3,38 @@ import itertools
 import numpy as np
 import pytest
 from allocation_instances import random_problem
+from hypothesis import given
+from hypothesis import strategies as st
 
-from camu.allocation.latency_gap import minimise_latency_gap, solve_latency_gap
+from camu.allocation.latency_gap import (
+    minimise_arrival_spread,
+    minimise_latency_gap,
+    solve_latency_gap,
+)
 from camu.allocation.problem import Problem
 from camu.errors import CamuError, InputError
+from camu.planning.timing import send_in_turn
 from camu.seeding import derive
 
 
-def brute_force(seconds, transmit, limit, joules, budget):
+def own_bands(ready, transmit):
+    return ready + transmit
+
+
+WAYS = [(minimise_latency_gap, own_bands), (minimise_arrival_spread, send_in_turn)]
+
+
+def brute_force(seconds, transmit, limit, joules, budget, arrive):
     best = np.inf
     for extra in itertools.product(*(range(n + 1) for n in limit)):
         if (joules * np.array(extra)).sum() <= budget:
-            finish = seconds * (1 + np.array(extra)) + transmit
+            finish = arrive(seconds * (1 + np.array(extra)), transmit)
             best = min(best, finish.max() - finish.min())
     return best
 
 
-def test_the_gap_equals_brute_force():
+@pytest.mark.parametrize(("minimise", "arrive"), WAYS)
+def test_the_gap_equals_brute_force(minimise, arrive):
     for index in range(300):
         rng = derive(1, "latency", index).numpy()
         size = int(rng.integers(1, 6))
@@ -29,14 +44,49 @@ def test_the_gap_equals_brute_force():
         limit = rng.integers(0, 5, size)
         joules = rng.uniform(0.1, 1.0, size)
         budget = float(rng.choice([0.0, 0.5, 2.0, 100.0]))
-        extra, gap = minimise_latency_gap(seconds, transmit, limit, joules, budget)
-        finish = seconds * (1 + extra) + transmit
+        extra, gap = minimise(seconds, transmit, limit, joules, budget)
+        finish = arrive(seconds * (1 + extra), transmit)
         assert gap == pytest.approx(finish.max() - finish.min(), abs=1e-12)
         assert gap == pytest.approx(
-            brute_force(seconds, transmit, limit, joules, budget), abs=1e-12
+            brute_force(seconds, transmit, limit, joules, budget, arrive), abs=1e-12
         )
         assert (joules * extra).sum() <= budget
         assert ((extra >= 0) & (extra <= limit)).all()
+
+
+TIMES = st.lists(
+    st.tuples(st.floats(0.01, 5.0), st.floats(0.0, 1.0), st.integers(0, 3)), min_size=1, max_size=4
+)
+
+
+@pytest.mark.parametrize(("minimise", "arrive"), WAYS)
+@given(times=TIMES, budget=st.floats(0.0, 6.0))
+def test_no_count_within_the_budget_is_better_for_any_times(minimise, arrive, times, budget):
+    seconds, transmit, limit = (np.array(column) for column in zip(*times, strict=True))
+    joules = np.linspace(0.3, 1.2, len(times))
+    _, gap = minimise(seconds, transmit, limit, joules, budget)
+    expected = brute_force(seconds, transmit, limit, joules, budget, arrive)
+    assert gap == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("minimise", "arrive"), WAYS)
+@given(times=TIMES, exponent=st.integers(-20, 20))
+def test_the_unit_of_time_changes_nothing(minimise, arrive, times, exponent):
+    seconds, transmit, limit = (np.array(column) for column in zip(*times, strict=True))
+    joules, scale = np.ones(len(times)), 2.0**exponent
+    extra, gap = minimise(seconds, transmit, limit, joules, 4.0)
+    again, scaled = minimise(scale * seconds, scale * transmit, limit, joules, 4.0)
+    assert extra.tolist() == again.tolist()
+    assert scaled == scale * gap
+
+
+@pytest.mark.parametrize(("minimise", "arrive"), WAYS)
+def test_clusters_that_are_alike_get_equal_counts_and_one_alone_has_no_gap(minimise, arrive):
+    alike = np.full(6, 0.7)
+    extra, gap = minimise(alike, 0.2 * alike, np.full(6, 4), alike, 100.0)
+    assert len(set(extra.tolist())) == 1
+    assert gap == pytest.approx(0.0 if arrive is own_bands else 5 * 0.2 * 0.7)
+    assert minimise([0.7], [0.2], [4], [1.0], 100.0)[1] == 0
 
 
 def test_fast_clusters_fill_the_wait_for_the_slow_one():

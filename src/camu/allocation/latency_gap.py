@@ -1,16 +1,18 @@
-"""Benchmark 3: update counts that make the clusters finish together, at fixed power.
+"""Benchmark 3: update counts that make the clusters' updates arrive together, at fixed power.
 
 Zeng et al., "Heterogeneous training intensity for federated learning: a deep reinforcement
 learning approach" (IEEE Transactions on Network Science and Engineering, 2022), give fast
-participants more local iterations so that nobody waits. Here, as in the paper's comparison, the
-participants are clusters, and the static case is solved exactly instead of learned: with
-T_c = N_c * seconds_per_update_c + transmit_seconds_c,
+participants more local iterations so that nobody waits: an exact algorithm for static conditions
+and a learned policy for changing ones. This is the static case, with clusters as participants, as
+in the CAMU paper's comparison. With T_c the time at which a cluster's update arrives,
 
     minimise   max_c T_c - min_c T_c
     subject to sum_c [ compute_c N_c + transmit_joules_c ] <= energy,  N_c = 1 ... 1 + n_max,c
 
-For a target time that every cluster must reach, the fewest updates that reach it are the cheapest
-and end soonest, so trying each reachable target, from the earliest on, meets the optimum.
+A cluster is ready after N_c * seconds_per_update_c. If every cluster has a band of its own, its
+update arrives transmit_seconds_c later. If they share one channel, they queue: first ready, first
+served. For a target time that every cluster must reach, the fewest updates that reach it are the
+cheapest and end soonest, so trying each reachable target, from the earliest on, meets the optimum.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ def minimise_latency_gap(
     compute_joules: ArrayLike,
     budget_joules: float,
 ) -> tuple[Integers, float]:
-    """The extra updates n_c with the smallest gap between the clusters' times, and that gap.
+    """The extra updates n_c with the smallest gap between the clusters' arrivals, and that gap.
 
     ``budget_joules`` is what extra updates may cost together. Among equal gaps the cheapest wins.
     """
@@ -71,16 +73,71 @@ def minimise_latency_gap(
     return chosen, best
 
 
+def minimise_arrival_spread(
+    seconds_per_update: ArrayLike,
+    transmit_seconds: ArrayLike,
+    max_extra_updates: ArrayLike,
+    compute_joules: ArrayLike,
+    budget_joules: float,
+) -> tuple[Integers, float]:
+    """The same on one shared channel: the smallest spread of the arrivals, first come first served.
+
+    The first cluster to be ready arrives first, and the last arrival is the end of the queue. Once
+    it is decided who is first and when, the queue ends soonest if all others are ready as early as
+    they may be, so every such decision is tried. Clusters ready together send in their order.
+    """
+    per_update = np.asarray(seconds_per_update, dtype=np.float64)
+    transmit = np.asarray(transmit_seconds, dtype=np.float64)
+    limit = np.asarray(max_extra_updates, dtype=np.int64)
+    joules = np.asarray(compute_joules, dtype=np.float64)
+    everyone, total = np.arange(per_update.size), float(transmit.sum())
+    last = float((per_update * (1 + limit)).min())  # nobody can wait for longer than this
+    starts = [
+        (float(ready), c)
+        for c in everyone.tolist()
+        for ready in per_update[c] * np.arange(1, limit[c] + 2)
+        if ready <= last
+    ]
+    best, best_extra = np.inf, np.zeros(per_update.size, dtype=np.int64)
+    for target, first in sorted(starts):
+        if total - transmit[first] >= best:  # the channel is never idle: no better spread exists
+            continue
+        updates = _fewest(per_update, target)
+        if float((joules * (updates - 1)).sum()) > budget_joules:
+            break
+        updates += (everyone < first) & (per_update * updates == target)  # else it would be first
+        if (updates > 1 + limit).any() or (joules * (updates - 1)).sum() > budget_joules:
+            continue
+        spread = _queue_end(per_update * updates, transmit) - (target + float(transmit[first]))
+        if spread < best - 1e-12 * (target + total):  # rounding decides no tie
+            best, best_extra = spread, updates - 1
+    return best_extra, float(best)
+
+
+def _fewest(per_update: Floats, target: float) -> Integers:
+    """The fewest updates that keep each cluster busy until ``target``, at least one."""
+    updates = np.maximum(1.0, np.ceil(target / per_update))
+    # The quotient may be off by rounding; the products decide.
+    updates = np.where((updates > 1) & ((updates - 1) * per_update >= target), updates - 1, updates)
+    return np.where(updates * per_update < target, updates + 1, updates).astype(np.int64)
+
+
+def _queue_end(ready: Floats, transmit: Floats) -> float:
+    """When the last transmission ends: someone's readiness plus all that is sent from then on."""
+    order = np.argsort(ready, kind="stable")
+    return float((ready[order] + np.cumsum(transmit[order][::-1])[::-1]).max())
+
+
 def solve_latency_gap(
-    problem: Problem, power_watts: ArrayLike | None = None, compute_seconds: ArrayLike | None = None
+    problem: Problem, power_watts: ArrayLike | None = None, shared_channel: bool = False
 ) -> Allocation:
     """Benchmark 3 on a problem: powers stay as given (by default at the cap, or the total's share).
 
-    ``compute_seconds`` is the time of one local update of each cluster (its slowest member's); by
-    default the problem's own. The objective and its gap are P1's, so that answers can be compared.
+    With ``shared_channel`` the clusters' uplinks queue on one channel; otherwise each has a band of
+    its own. The objective and its gap are P1's, so that answers can be compared.
     """
     began = time.perf_counter()
-    seconds = problem.compute_seconds if compute_seconds is None else compute_seconds
+    seconds = problem.compute_seconds
     if seconds is None:
         raise InputError(
             f"{problem.source}: the latency solver needs clusters[].compute_seconds, "
@@ -93,7 +150,8 @@ def solve_latency_gap(
             f"{problem.source}: a budget of {problem.energy_joules:.10g} J is too small at this "
             f"power: the smallest that would do is {round_up(fixed)} J (energy_joules)"
         )
-    extra, spread = minimise_latency_gap(
+    minimise = minimise_arrival_spread if shared_channel else minimise_latency_gap
+    extra, spread = minimise(
         seconds,
         problem.transmit_seconds(power),
         problem.extra_limit,
