@@ -22,7 +22,7 @@ class Federation:
 
     @classmethod
     def random(cls, index: int) -> Federation:
-        rng = derive(11, "federation", index).numpy()
+        rng = derive(11, "own-federation", index).numpy()
         clusters, size = int(rng.integers(2, 6)), int(rng.integers(2, 9))
         centre, skew = rng.normal(0, 0.5, size), rng.uniform(0, 0.5)
         data, member_weight = [], []
@@ -111,9 +111,9 @@ class Measured:
     start_delta_c: np.ndarray
 
 
-def measure(fed: Federation, updates, rate, variance, rounds=25, copies=64, index=0) -> Measured:
-    rng = derive(11, "noise", index).numpy()
-    w = np.tile(derive(11, "start", index).numpy().normal(0, 2, fed.parameters), (copies, 1))
+def measure(fed: Federation, updates, rate, variance, rounds=25, copies=512, index=0) -> Measured:
+    rng = derive(11, "own-noise", index).numpy()
+    w = np.tile(derive(11, "own-start", index).numpy().normal(0, 2, fed.parameters), (copies, 1))
     best = fed.loss(fed.optimum()[None])[0]
     gaps, indices = [fed.loss(w).mean() - best], []
     for _ in range(rounds):
@@ -144,7 +144,7 @@ def dissimilarities(fed: Federation, w: np.ndarray) -> tuple[float, np.ndarray]:
 def draw(index: int):
     """A federation, its updates, rate and noise; the rate is one that the corrected bound takes."""
     fed = Federation.random(index)
-    rng = derive(11, "draw", index).numpy()
+    rng = derive(11, "own-draw", index).numpy()
     size = len(fed.data)
     updates = rng.integers(1, 4, size) if index % 2 else np.full(size, 1 + index % 3)
     limit = fed.corrected(1.0).learning_rate_limit(updates)
@@ -274,7 +274,7 @@ def corrected(rng, clusters=4, offset=0.0):
 
 def test_p1_gets_a_denominator_that_never_promises_too_much():
     for index in range(50):
-        rng = derive(2, "corrected", index).numpy()
+        rng = derive(2, "own-corrected", index).numpy()
         bound = corrected(rng)
         descent, penalty = bound.p1_coefficients()
         for updates in (np.ones(4), np.full(4, 2.0), rng.integers(1, 6, 4)):
@@ -292,7 +292,7 @@ def test_p1_gets_a_denominator_that_never_promises_too_much():
 
 def test_heterogeneity_slows_the_corrected_bound_and_speeds_the_printed_one_up():
     for index in range(20):
-        rng = derive(3, "hetero", index).numpy()
+        rng = derive(3, "own-hetero", index).numpy()
         bound, updates = corrected(rng, offset=0.01), rng.integers(1, 5, 4)
         worse = theory.CorrectedBound(
             **{
@@ -310,7 +310,7 @@ def test_heterogeneity_slows_the_corrected_bound_and_speeds_the_printed_one_up()
 
 def test_the_corrected_learning_rate_limit_is_where_contraction_ends():
     for index in range(20):
-        rng = derive(4, "limit", index).numpy()
+        rng = derive(4, "own-limit", index).numpy()
         bound, updates = corrected(rng), rng.integers(1, 4, 4)
         limit = bound.learning_rate_limit(updates)
         for factor, contracts in ((0.999, True), (1.001, False)):
@@ -337,7 +337,7 @@ def test_noise_follows_the_power_law():
 
 
 def test_power_iteration_finds_both_ends_of_the_spectrum():
-    rng = derive(5, "spectrum").numpy()
+    rng = derive(5, "own-spectrum").numpy()
     base = rng.normal(size=(12, 12))
     matrix = base @ base.T / 12 + 0.3 * np.eye(12)
     ends = np.linalg.eigvalsh(matrix)

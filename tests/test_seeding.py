@@ -1,19 +1,23 @@
 """Randomness: same key same stream everywhere, different key different stream, no global state."""
 
+import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import camu
-from camu.seeding import derive
+from camu.seeding import OWN_PURPOSE, PURPOSES, derive
 
 KEYS = st.tuples(
-    st.integers(0, 2**40), st.text(max_size=8), st.lists(st.integers(0, 10**6), max_size=3)
+    st.integers(0, 2**40),
+    st.text(max_size=8).map(OWN_PURPOSE.__add__),
+    st.lists(st.integers(0, 10**6), max_size=3),
 )
 
 
@@ -24,7 +28,7 @@ def test_known_value_pins_the_rule() -> None:
 
 
 def test_same_in_another_process_with_another_hash_seed() -> None:
-    code = "from camu.seeding import derive; print(derive(7, 'x', 3).numpy().integers(2**60))"
+    code = "from camu.seeding import derive; print(derive(7, 'own-x', 3).numpy().integers(2**60))"
     outs = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -35,7 +39,7 @@ def test_same_in_another_process_with_another_hash_seed() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert outs == {f"{derive(7, 'x', 3).numpy().integers(2**60)}\n"}
+    assert outs == {f"{derive(7, 'own-x', 3).numpy().integers(2**60)}\n"}
 
 
 @given(KEYS, KEYS)
@@ -48,8 +52,44 @@ def test_equal_streams_exactly_for_equal_keys(a: tuple, b: tuple) -> None:
 
 
 def test_separators_in_the_purpose_do_not_collide() -> None:
-    assert derive(1, "a\x1f2") != derive(1, "a", 2)
-    assert derive(11, "a") != derive(1, "1a")
+    assert derive(1, "own-a\x1f2") != derive(1, "own-a", 2)
+    assert derive(11, "own-a") != derive(1, "own-1a")
+
+
+def test_unknown_purposes_and_wrong_indices_are_refused() -> None:
+    with pytest.raises(ValueError, match="'droput' is not in PURPOSES"):
+        derive(0, "droput", 1)
+    for indices in [(), (1,), (1, 2, 3, 4)]:
+        with pytest.raises(
+            ValueError, match=r"'batch' takes indices \('round', 'device', 'pass\?'\)"
+        ):
+            derive(0, "batch", *indices)
+    assert derive(0, "own-anything", *range(9)) != derive(0, "own-anything")
+
+
+def test_every_purpose_in_the_package_is_in_the_table_with_its_indices() -> None:
+    used: dict[tuple[str, int], set[str]] = {}
+    for path in sorted(Path(camu.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = getattr(getattr(node, "func", None), "id", "")
+            if name not in ("derive", "link_uniform", "link_normal"):
+                continue
+            where = f"{path.name}:{node.lineno}"
+            if not isinstance(node.args[1], ast.Constant):
+                assert path.name == "draws.py", where  # passes its caller's purpose on
+                continue
+            purpose, indices = node.args[1].value, PURPOSES[node.args[1].value]
+            given = node.args[2:] if name == "derive" else []
+            used.setdefault((purpose, len(given)), set()).add(path.name)
+            least = sum(not index.endswith("?") for index in indices)
+            starred = sum(isinstance(index, ast.Starred) for index in given)
+            assert least <= len(given) - starred, where
+            assert len(given) <= len(indices), where
+    assert {purpose for purpose, _ in used} == set(PURPOSES)
+    # One key, one use: the same purpose with as many indices in two rooms is one stream for two
+    # things. CPU frequencies are drawn for regions and for fleet files, never for both.
+    twice = {key for key, rooms in used.items() if len(rooms) > 1}
+    assert twice <= {("cpu", 0)}
 
 
 def test_no_global_random_state_in_the_package() -> None:

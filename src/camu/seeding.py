@@ -17,6 +17,39 @@ if TYPE_CHECKING:
     import torch
 
 
+# Every purpose with its indices, so that no two uses share a stream. A question mark: the index may
+# be left out. Code outside camu names its purposes own-..., with any indices.
+PURPOSES: dict[str, tuple[str, ...]] = {
+    "positions": (),  # places of devices in their regions
+    "cpu": (),  # CPU frequencies that no fleet file gives
+    "sight": (),  # line of sight between two devices
+    "sight-uplink": (),  # line of sight to the base station
+    "shadowing": (),  # shadowing between two devices
+    "shadowing-uplink": (),  # shadowing to the base station
+    "fading": ("round",),  # block fading of all uplinks
+    "partition": (),  # samples dealt to devices
+    "digits-split": (),  # training and test samples of the data set digits
+    "tiles": ("devices", "level"),  # borders of tiles in two-level clustering
+    "model": (),  # initial weights
+    "count": (),  # weights of a model that is built to be measured
+    "batch": ("round", "device", "pass?"),  # order of a device's samples
+    "dropout": ("round", "device?", "step?"),  # absent devices; with device and step: layers
+    "full-pass-dropout": ("device",),  # dropout layers in a pass over all data
+    "leader-failure": ("round",),
+    "corrupt": ("round",),
+    "noise": ("round", "leader"),  # noise on an uplink
+    "ppo": (),
+    "probe": (),  # the engine's trial of a user's model
+    "smoothness": (),  # measured constants of the bound
+    "convexity": (),
+    "theory-noise": (),
+    "theory-start": (),
+    "bench-model": (),
+    "bench-data": ("devices", "samples"),
+}
+OWN_PURPOSE = "own-"
+
+
 @dataclass(frozen=True)
 class Stream:
     """A derived source of randomness; ask it for a numpy or a torch generator at its start."""
@@ -36,10 +69,25 @@ class Stream:
 
 
 def derive(seed: int, purpose: str, *indices: int) -> Stream:
-    """The stream for one purpose, for example ``derive(seed, "batch", round, device)``."""
+    """The stream for one purpose, for example ``derive(seed, "batch", round, device)``.
+
+    The purpose and the number of its indices must be those of `PURPOSES`; your own code uses
+    purposes that begin with ``own-``.
+    """
+    if not purpose.startswith(OWN_PURPOSE):
+        _check(purpose, len(indices))
     # Indices may be numpy integers; int() gives them one spelling. The unit separator cannot
     # occur in a number, and the purpose is length-prefixed, so no two keys share a text.
     text = "\x1f".join(
         [str(int(seed)), f"{len(purpose)}:{purpose}", *(str(int(i)) for i in indices)]
     )
     return Stream(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"))
+
+
+def _check(purpose: str, count: int) -> None:
+    names = PURPOSES.get(purpose)
+    if names is None:
+        raise ValueError(f"purpose {purpose!r} is not in PURPOSES; begin yours with own-")
+    required = sum(not name.endswith("?") for name in names)
+    if not required <= count <= len(names):
+        raise ValueError(f"purpose {purpose!r} takes indices {names}, not {count} of them")

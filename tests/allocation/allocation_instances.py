@@ -25,7 +25,7 @@ def random_problem(
     own_caps: bool = False,
 ) -> Problem:
     """A problem with the paper's orders of magnitude; the index decides everything."""
-    rng = derive(7, "allocation-instance", index).numpy()
+    rng = derive(7, "own-allocation-instance", index).numpy()
     size = clusters or int(rng.integers(1, 5))
     weight = rng.dirichlet(np.full(size, 3.0))
     descent = 0.01 * weight * rng.uniform(0.5, 1.5, size)
@@ -49,7 +49,7 @@ def random_problem(
     if total_cap:
         values["max_total_power_watts"] = float(rng.uniform(0.1, 0.8) * size)
     if own_caps:
-        caps = derive(7, "allocation-caps", index).numpy()
+        caps = derive(7, "own-allocation-caps", index).numpy()
         values["max_power_watts"] = 10 ** caps.uniform(-2.5, 0.5, size)
     probe = Problem(**values, energy_joules=1e6)
     small = probe.smallest_budget_joules

@@ -36,7 +36,7 @@ def brute_force(seconds, transmit, limit, joules, budget, arrive):
 @pytest.mark.parametrize(("minimise", "arrive"), WAYS)
 def test_the_gap_equals_brute_force(minimise, arrive):
     for index in range(300):
-        rng = derive(1, "latency", index).numpy()
+        rng = derive(1, "own-latency", index).numpy()
         size = int(rng.integers(1, 6))
         # Times on a grid make ties and gaps of exactly zero common.
         seconds = rng.integers(1, 9, size) / 4

@@ -24,7 +24,7 @@ def test_the_literal_reward_is_the_last_rounds_and_pays_for_saving():
     settings = PpoSettings(reward="literal", energy_penalty=2.0)
     environment = AllocationEnv(problem, settings)
     environment.reset(seed=1)
-    actions = derive(3, "actions").numpy().uniform(-1, 1, (2, 6)).astype(np.float32)
+    actions = derive(3, "own-actions").numpy().uniform(-1, 1, (2, 6)).astype(np.float32)
     environment.step(actions[0])
     power, extra = environment.players.power[0], environment.players.extra[0]
     expected = -problem.objective(power, extra) - 2.0 * (
@@ -48,7 +48,7 @@ def test_only_overspending_is_punished():
 def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap, own_caps):
     for index in range(20):
         problem = random_problem(index, clusters=4, total_cap=total_cap, own_caps=own_caps)
-        rng = derive(5, "rows", index).numpy()
+        rng = derive(5, "own-rows", index).numpy()
         power = 10 ** rng.uniform(-3, 0, (50, 4))
         extra = rng.integers(0, problem.extra_limit + 1, (50, 4))
         power, extra = spend_budget(problem, power, extra)

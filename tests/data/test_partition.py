@@ -17,7 +17,7 @@ from camu.seeding import derive
 def label_arrays(draw: st.DrawFn) -> NDArray[np.uint8]:
     classes = draw(st.integers(1, 10))
     count = draw(st.integers(classes, 400))
-    labels = derive(draw(st.integers(0, 99)), "test").numpy().integers(classes, size=count)
+    labels = derive(draw(st.integers(0, 99)), "own-test").numpy().integers(classes, size=count)
     labels[:classes] = np.arange(classes)  # every label occurs
     return labels.astype(np.uint8)
 
@@ -48,7 +48,7 @@ def test_every_split_is_whole_or_refused(
     labels: NDArray[np.uint8], partition: Partition, devices: int
 ) -> None:
     try:
-        parts = partition.split(labels, devices, derive(1, "split").numpy())
+        parts = partition.split(labels, devices, derive(1, "own-split").numpy())
     except InputError:
         return
     assert len(parts) == devices
@@ -58,7 +58,7 @@ def test_every_split_is_whole_or_refused(
     assert joined.max() < len(labels)
     if not partition.with_replacement:
         assert len(np.unique(joined)) == len(joined)
-    again = partition.split(labels, devices, derive(1, "split").numpy())
+    again = partition.split(labels, devices, derive(1, "own-split").numpy())
     assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
 
 
@@ -69,7 +69,7 @@ LABELS = np.repeat(np.arange(10), 600).astype(np.uint8)
 @pytest.mark.parametrize("per_device", [1, 2, 3])
 def test_mixed_is_what_it_says(noniid: int | None, per_device: int) -> None:
     sizes = Sizes(120)
-    parts = Mixed(noniid, per_device, sizes).split(LABELS, 30, derive(0, "x").numpy())
+    parts = Mixed(noniid, per_device, sizes).split(LABELS, 30, derive(0, "own-x").numpy())
     counts = np.stack([np.bincount(LABELS[part], minlength=10) for part in parts])
     held = (counts > 0).sum(axis=1)
     assert (held == per_device).sum() == (30 if noniid is None else noniid)
@@ -80,21 +80,21 @@ def test_mixed_is_what_it_says(noniid: int | None, per_device: int) -> None:
 
 
 def test_mixed_uses_all_labels_alike() -> None:
-    parts = Mixed(30, 2, Sizes(100)).split(LABELS, 30, derive(3, "x").numpy())
+    parts = Mixed(30, 2, Sizes(100)).split(LABELS, 30, derive(3, "own-x").numpy())
     users = sum((np.bincount(LABELS[part], minlength=10) > 0).astype(int) for part in parts)
     assert (users == 6).all()
 
 
 def test_mixed_takes_as_much_as_the_scarcest_label_allows() -> None:
     labels = np.concatenate([LABELS, np.zeros(5000)]).astype(np.uint8)
-    parts = Mixed(None, 2).split(labels, 30, derive(0, "x").numpy())
+    parts = Mixed(None, 2).split(labels, 30, derive(0, "own-x").numpy())
     # Six devices share each label's 600 samples, half of each device's data.
     assert 190 <= len(parts[0]) <= 200
     assert len({len(part) for part in parts}) == 1
 
 
 def test_power_law_sizes() -> None:
-    parts = Iid(Sizes(100, "power-law", 1.0)).split(LABELS, 30, derive(0, "x").numpy())
+    parts = Iid(Sizes(100, "power-law", 1.0)).split(LABELS, 30, derive(0, "own-x").numpy())
     sizes = np.sort([len(part) for part in parts])[::-1]
     assert sizes.sum() == 3000
     expected = 1 + (3000 - 30) * np.arange(1, 31) ** -1.0 / (np.arange(1, 31) ** -1.0).sum()
@@ -103,7 +103,7 @@ def test_power_law_sizes() -> None:
 
 def test_dirichlet_skew_falls_with_alpha() -> None:
     def spread(alpha: float) -> float:
-        parts = Dirichlet(alpha, Sizes(100)).split(LABELS, 30, derive(0, "x").numpy())
+        parts = Dirichlet(alpha, Sizes(100)).split(LABELS, 30, derive(0, "own-x").numpy())
         return float(np.mean([np.bincount(LABELS[p], minlength=10).max() / len(p) for p in parts]))
 
     assert spread(0.05) > 0.6 > spread(1.0) > spread(100.0)
@@ -111,7 +111,7 @@ def test_dirichlet_skew_falls_with_alpha() -> None:
 
 
 def test_shards_hold_few_labels() -> None:
-    parts = Shards(2).split(LABELS, 30, derive(0, "x").numpy())
+    parts = Shards(2).split(LABELS, 30, derive(0, "own-x").numpy())
     assert max(len(np.unique(LABELS[part])) for part in parts) <= 4
     assert sorted(np.concatenate(parts)) == list(range(6000))
 
@@ -131,11 +131,11 @@ def test_shards_hold_few_labels() -> None:
 )
 def test_impossible_requests_say_why(partition: Partition, devices: int, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        partition.split(LABELS, devices, derive(0, "x").numpy())
+        partition.split(LABELS, devices, derive(0, "own-x").numpy())
 
 
 def test_replacement_shares_only_between_devices() -> None:
     parts = Mixed(30, 2, Sizes(300), with_replacement=True).split(
-        LABELS, 30, derive(0, "x").numpy()
+        LABELS, 30, derive(0, "own-x").numpy()
     )
     assert all(len(part) == 300 == len(np.unique(part)) for part in parts)

@@ -30,7 +30,7 @@ class Toy:
 
 
 def make_toy(side: int, sizes: tuple[int, ...]) -> Toy:
-    generator = derive(1, "toy", side).numpy()
+    generator = derive(1, "own-toy", side).numpy()
     count = sum(sizes)
     labels = generator.integers(0, 10, count)
     images = generator.integers(0, 256, (count, side, side))

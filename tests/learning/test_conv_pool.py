@@ -14,7 +14,7 @@ from camu.seeding import derive
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=derive(seed, "test").torch())
+    return torch.randn(*shape, generator=derive(seed, "own-test").torch())
 
 
 def plain(stack: ConvPoolStack, images: torch.Tensor) -> torch.Tensor:

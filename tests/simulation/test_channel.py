@@ -6,12 +6,12 @@ import pytest
 from camu.seeding import derive
 from camu.simulation.channel import in_outage, receive
 
-UPDATE = (1e-3 * derive(0, "update").numpy().standard_normal(200_000)).astype(np.float32)
+UPDATE = (1e-3 * derive(0, "own-update").numpy().standard_normal(200_000)).astype(np.float32)
 
 
 @pytest.mark.parametrize("snr", [0.01, 1.0, 100.0])
 def test_normalised_update_has_relative_noise(snr: float) -> None:
-    noise = receive(UPDATE, snr, "update", derive(0, "noise")) - UPDATE
+    noise = receive(UPDATE, snr, "update", derive(0, "own-noise")) - UPDATE
     relative = np.linalg.norm(noise) / np.linalg.norm(UPDATE)
     assert relative == pytest.approx(snr**-0.5, rel=0.01)
     assert abs(noise.mean()) < 5 * noise.std() / len(noise) ** 0.5
@@ -19,16 +19,16 @@ def test_normalised_update_has_relative_noise(snr: float) -> None:
 
 @pytest.mark.parametrize("snr", [1e-7, 1.0])
 def test_raw_weights_have_absolute_noise(snr: float) -> None:
-    noise = receive(UPDATE, snr, "weights", derive(0, "noise")) - UPDATE
+    noise = receive(UPDATE, snr, "weights", derive(0, "own-noise")) - UPDATE
     assert noise.std() == pytest.approx(snr**-0.5, rel=0.01)
 
 
 def test_digital_is_error_free() -> None:
-    assert np.array_equal(receive(UPDATE, 1e-9, "digital", derive(0, "noise")), UPDATE)
+    assert np.array_equal(receive(UPDATE, 1e-9, "digital", derive(0, "own-noise")), UPDATE)
 
 
 def test_nothing_to_send_stays_nothing() -> None:
-    assert not receive(np.zeros(5, np.float32), 1.0, "update", derive(0, "noise")).any()
+    assert not receive(np.zeros(5, np.float32), 1.0, "update", derive(0, "own-noise")).any()
 
 
 def test_outage_is_below_the_threshold() -> None:

@@ -8,7 +8,7 @@ from scipy import stats
 from camu.world.draws import link_normal, link_uniform
 
 
-def matrix(count: int, seed: int = 0, purpose: str = "test") -> np.ndarray:
+def matrix(count: int, seed: int = 0, purpose: str = "own-test") -> np.ndarray:
     index = np.arange(count)
     return link_uniform(seed, purpose, index[:, None], index[None, :])
 
@@ -18,7 +18,7 @@ def test_symmetric_and_the_same_in_any_block() -> None:
     assert (whole == whole.T).all()
     rows, cols = np.array([7, 190, 3]), np.array([100, 7])
     assert (
-        link_uniform(0, "test", rows[:, None], cols[None, :]) == whole[np.ix_(rows, cols)]
+        link_uniform(0, "own-test", rows[:, None], cols[None, :]) == whole[np.ix_(rows, cols)]
     ).all()
 
 
@@ -34,11 +34,11 @@ def test_uniform_and_uncorrelated() -> None:
 
 def test_normal_law() -> None:
     index = np.arange(50_000)
-    values = link_normal(3, "test", index, index)
+    values = link_normal(3, "own-test", index, index)
     assert stats.kstest(values, "norm").pvalue > 1e-3
 
 
 def test_seeds_and_purposes_are_independent() -> None:
     one = matrix(100).ravel()
-    for other in (matrix(100, seed=1), matrix(100, purpose="else")):
+    for other in (matrix(100, seed=1), matrix(100, purpose="own-else")):
         assert abs(np.corrcoef(one, other.ravel())[0, 1]) < 0.05

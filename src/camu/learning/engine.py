@@ -246,7 +246,7 @@ class Engine:
         self, replica: Replica, weights: Weights, group: Sequence[Part], backward: bool
     ) -> tuple[Floats, float]:
         replica.load(weights)
-        stream = derive(self.seed, "dropout", group[0].device)
+        stream = derive(self.seed, "full-pass-dropout", group[0].device)
         loss = replica.full_pass(self.train_data, group, stream, backward)
         return replica.gradient.cpu().numpy().copy(), loss
 
