@@ -59,13 +59,37 @@ def cluster_devices(world: World, config: ClusteringConfig | None = None) -> Clu
     links = link_similarity(world.links, config)
     data = data_similarity(world.devices.label_counts, config)
     clusters = []
-    by_links = _segment(links, everyone, config, two_level, "links", int(uplink.argmax()))
+    by_links = _within_reach(
+        world, config, _segment(links, everyone, config, two_level, "links", int(uplink.argmax()))
+    )
     for primary, (head, members) in enumerate(by_links):
-        for leader, own in _segment(data, members, config, two_level, "data", head):
-            if config.leader == "best-uplink":
-                leader = int(own[uplink[own].argmax()])
+        parts = _segment(data, members, config, two_level, "data", head)
+        if config.leader == "best-uplink":
+            parts = [(int(own[uplink[own].argmax()]), own) for _, own in parts]
+        for leader, own in _within_reach(world, config, parts):
             clusters.append(Cluster(tuple(own.tolist()), leader, primary))
     return Clustering(tuple(sorted(clusters, key=lambda cluster: cluster.members[0])))
+
+
+def _within_reach(
+    world: World, config: ClusteringConfig, groups: list[tuple[int, Ints]]
+) -> list[tuple[int, Ints]]:
+    """Groups whose members all have a usable link to their leader, ordered by first device.
+
+    Members that their leader cannot reach form further groups, led by the best uplink among them;
+    a device that reaches nobody is a group of its own.
+    """
+    uplink = world.links.uplink_snr()
+    found = []
+    for leader, own in groups:
+        while len(own):
+            snr_db = world.links.device_snr_db(own, [leader])[:, 0]
+            near = (snr_db >= config.min_link_snr_db) | (own == leader)
+            found.append((leader, own[near]))
+            own = own[~near]
+            if len(own):
+                leader = int(own[uplink[own].argmax()])
+    return sorted(found, key=lambda group: int(group[1][0]))
 
 
 def _segment(
@@ -83,7 +107,7 @@ def _segment(
     """
     exemplars = propagate(similarity, devices, config, two_level)
     if exemplars is None:
-        log.warning("%d devices stay together: nobody stands out by %s", len(devices), what)
+        log.warning("no exemplar among %d devices by %s; kept as one cluster", len(devices), what)
         return [(fallback, devices)]
     heads, sizes = np.unique(exemplars, return_counts=True)
     grouped = devices[np.argsort(exemplars, kind="stable")]

@@ -248,6 +248,13 @@ class ClusteringConfig(Section):
     leader: Literal["exemplar", "best-uplink"] = field(
         "exemplar", "Who leads a cluster: its exemplar, or the member with the best uplink."
     )
+    min_link_snr_db: float = field(
+        -10.0,
+        "Weakest link between a member and its leader; devices without such a link are apart.",
+        "dB",
+        ge=-300,
+        le=300,
+    )
     two_level_above: int = field(
         3000,
         "Above this many devices, clusters are formed in tiles and then merged.",

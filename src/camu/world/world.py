@@ -13,6 +13,7 @@ from camu.world.devices import Devices
 from camu.world.fleet_file import read_fleet
 from camu.world.links import Links, build_links
 
+DOMINATING_UPLINK = 1000.0  # times the median upload: a warning names such a device
 PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN; warnings speak of this model unless told another
 _BITS_PER_PARAMETER = 32
 
@@ -41,7 +42,24 @@ class World:
                 f"{lost} of {self.devices.count} devices have a mean SNR at the base station below "
                 f"radio.outage_snr_db = {outage_db:g} dB: most of their uploads will fail"
             )
-        return found
+        return found + self._dominating_uplinks(parameters)
+
+    def _dominating_uplinks(self, parameters: int) -> list[str]:
+        """A sentence that names the devices whose uploads take far longer than the median one."""
+        seconds = self.links.transmit_seconds(
+            _BITS_PER_PARAMETER * parameters, self.devices.power_watts, self.links.uplink_gain
+        )
+        ratio = seconds / np.median(seconds)
+        slow = np.argsort(-ratio, kind="stable")[: int((ratio > DOMINATING_UPLINK).sum())]
+        if not slow.size:
+            return []
+        shown = [f"{self.devices.ids[k]} ({_duration(float(seconds[k]))})" for k in slow[:5]]
+        more = f" and {slow.size - len(shown)} more" if slow.size > len(shown) else ""
+        return [
+            f"device {', '.join(shown)}{more}: an upload takes more than {DOMINATING_UPLINK:g} "
+            "times as long as the median one, so it dominates every round in which it sends; "
+            "check the position or gain_db, or leave the device out"
+        ]
 
     def _weak_uplinks(self, snr: FloatArray, parameters: int) -> str:
         """One sentence on what the median SNR does to time and noise."""

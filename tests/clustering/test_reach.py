@@ -1,0 +1,115 @@
+"""No cluster over a link that cannot carry anything: members reach their leader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_fleets import random_world
+
+from camu.clustering import Clustering, cluster_devices
+from camu.config import load_config, replace
+from camu.planning.costs import unit_costs
+from camu.world import World, build_world
+
+NO_LINK_DB = -200.0
+
+
+def nine(tmp_path: Path, *settings: str) -> World:
+    """g0-g2 and g3-g5 hear each other at 25 dB; g6, g7 and g8 hear nobody."""
+    names = [f"g{k}" for k in range(9)]
+    rows = [f"{name},{-80 - k},100" for k, name in enumerate(names)]
+    (tmp_path / "f.csv").write_text("\n".join(["id,gain_db,samples", *rows]))
+    snr = np.full((9, 9), NO_LINK_DB)
+    snr[:3, :3] = snr[3:6, 3:6] = 25.0
+    np.savetxt(tmp_path / "snr.csv", snr, delimiter=",")
+    files = {"fleet.file": str(tmp_path / "f.csv"), "fleet.snr_file": str(tmp_path / "snr.csv")}
+    return build_world(replace(load_config(preset="paper", settings=settings), files))
+
+
+def weakest_db(world: World, found: Clustering) -> float:
+    links = [
+        world.links.device_snr_db([member], [cluster.leader])[0, 0]
+        for cluster in found.clusters
+        for member in cluster.members
+        if member != cluster.leader
+    ]
+    return float(min(links, default=np.inf))
+
+
+def groups(found: Clustering) -> list[tuple[int, ...]]:
+    return [cluster.members for cluster in found.clusters]
+
+
+@pytest.mark.parametrize("leader", ["exemplar", "best-uplink"])
+@pytest.mark.parametrize("two_level_above", [2, 3000])
+def test_devices_that_hear_nobody_are_alone(
+    tmp_path: Path, leader: str, two_level_above: int
+) -> None:
+    world = nine(
+        tmp_path,
+        f"clustering.leader={leader}",
+        f"clustering.two_level_above={two_level_above}",
+    )
+    found = cluster_devices(world)
+    assert weakest_db(world, found) >= -10.0
+    assert groups(found)[-3:] == [(6,), (7,), (8,)]
+    assert set(groups(found)[:-3]) == {(0, 1, 2), (3, 4, 5)}
+    leaders = [cluster.leader for cluster in found.clusters]
+    costs = unit_costs(world, groups(found), leaders, np.ones(5), np.full(5, 0.5), 700_160)
+    assert costs.gather_seconds.max() < 10.0  # 1.5e20 when g6, g7 and g8 were members of g0
+
+
+def test_without_a_floor_they_were_members(tmp_path: Path) -> None:
+    found = cluster_devices(nine(tmp_path, "clustering.min_link_snr_db=-300"))
+    assert max(len(members) for members in groups(found)) > 3
+
+
+def test_sixty_devices_that_hear_nobody_are_sixty_clusters(tmp_path: Path) -> None:
+    rows = [f"d{k},{-80 - 0.1 * k},100" for k in range(60)]
+    (tmp_path / "f.csv").write_text("\n".join(["id,gain_db,samples", *rows]))
+    np.savetxt(tmp_path / "snr.csv", np.full((60, 60), NO_LINK_DB), delimiter=",")
+    files = {"fleet.file": str(tmp_path / "f.csv"), "fleet.snr_file": str(tmp_path / "snr.csv")}
+    world = build_world(replace(load_config(preset="paper"), files))
+    assert groups(cluster_devices(world)) == [(k,) for k in range(60)]
+
+
+def test_one_typo_in_a_position_is_one_cluster_and_named(tmp_path: Path) -> None:
+    draw = np.random.default_rng(4)
+    places = draw.uniform(-10, 10, (60, 2)).round(2)
+    rows = [f"gw-{k:03},{x},{y},100" for k, (x, y) in enumerate(places)]
+    rows.insert(30, "typo,9000,9000,100")
+    (tmp_path / "f.csv").write_text("\n".join(["id,x,y,samples", *rows]))
+    world = build_world(
+        replace(load_config(preset="paper"), {"fleet.file": str(tmp_path / "f.csv")})
+    )
+    found = cluster_devices(world)
+    assert (30,) in groups(found)
+    assert weakest_db(world, found) >= -10.0
+    (warning,) = world.warnings()
+    assert warning.startswith("device typo (")
+    assert "1000 times as long as the median" in warning
+    assert "gw-" not in warning
+
+
+@pytest.mark.parametrize("reading", ["snr-db", "uplink", "literal"])
+@pytest.mark.parametrize("two_level_above", [2, 3000])
+@pytest.mark.parametrize("floor_db", [-10.0, 40.0, 45.0, 300.0])
+def test_every_member_reaches_its_leader(
+    reading: str, two_level_above: int, floor_db: float
+) -> None:
+    world = random_world(
+        40,
+        7,
+        (
+            f"clustering.communication={reading}",
+            f"clustering.min_link_snr_db={floor_db}",
+            f"clustering.two_level_above={two_level_above}",
+        ),
+    )
+    found = cluster_devices(world)
+    assert sorted(device for members in groups(found) for device in members) == list(range(40))
+    assert weakest_db(world, found) >= floor_db
+    if floor_db == 300.0:
+        assert len(found.clusters) == 40
