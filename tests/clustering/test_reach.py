@@ -9,7 +9,7 @@ import pytest
 from small_fleets import random_world
 
 from camu.clustering import Clustering, cluster_devices
-from camu.config import load_config, replace
+from camu.config import load_config
 from camu.planning.costs import unit_costs
 from camu.world import World, build_world
 
@@ -25,7 +25,7 @@ def nine(tmp_path: Path, *settings: str) -> World:
     snr[:3, :3] = snr[3:6, 3:6] = 25.0
     np.savetxt(tmp_path / "snr.csv", snr, delimiter=",")
     files = {"fleet.file": str(tmp_path / "f.csv"), "fleet.snr_file": str(tmp_path / "snr.csv")}
-    return build_world(replace(load_config(preset="paper", settings=settings), files))
+    return build_world(load_config(preset="paper", settings=settings).replace(files))
 
 
 def weakest_db(world: World, found: Clustering) -> float:
@@ -71,7 +71,7 @@ def test_sixty_devices_that_hear_nobody_are_sixty_clusters(tmp_path: Path) -> No
     (tmp_path / "f.csv").write_text("\n".join(["id,gain_db,samples", *rows]))
     np.savetxt(tmp_path / "snr.csv", np.full((60, 60), NO_LINK_DB), delimiter=",")
     files = {"fleet.file": str(tmp_path / "f.csv"), "fleet.snr_file": str(tmp_path / "snr.csv")}
-    world = build_world(replace(load_config(preset="paper"), files))
+    world = build_world(load_config(preset="paper", overrides=files))
     assert groups(cluster_devices(world)) == [(k,) for k in range(60)]
 
 
