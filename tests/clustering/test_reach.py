@@ -81,9 +81,8 @@ def test_one_typo_in_a_position_is_one_cluster_and_named(tmp_path: Path) -> None
     rows = [f"gw-{k:03},{x},{y},100" for k, (x, y) in enumerate(places)]
     rows.insert(30, "typo,9000,9000,100")
     (tmp_path / "f.csv").write_text("\n".join(["id,x,y,samples", *rows]))
-    world = build_world(
-        replace(load_config(preset="paper"), {"fleet.file": str(tmp_path / "f.csv")})
-    )
+    files = {"fleet.file": str(tmp_path / "f.csv")}
+    world = build_world(load_config(preset="paper", overrides=files))
     found = cluster_devices(world)
     assert (30,) in groups(found)
     assert weakest_db(world, found) >= -10.0
