@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from camu.config import PRESETS, Config, load_config
+from camu.config.compose import compose
 from camu.config.keys import as_markdown, describe_keys
+from camu.config.schema import preset_layers
 from camu.errors import InputError
 
 
@@ -63,10 +65,49 @@ def test_later_layers_win(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[run]\nrounds = 7\nseed = 5\n[training]\nlearning_rate = 0.25\n")
     assert load_config(file=path).run.rounds == 7
+    assert load_config(file=path).run.eval_every == Config().run.eval_every
     both = load_config(file=path, preset="paper")
-    assert both.training.learning_rate == 0.5e-3  # the preset lies over the file
-    assert both.run.seed == 5  # what the preset leaves alone stays
+    assert both.training.learning_rate == 0.25  # a preset never overrides the user's file
+    assert both.run.eval_every == 20  # the file leaves the preset's other keys alone
     assert load_config(path, "paper", ["training.learning_rate=1", "run.seed=6"]).run.seed == 6
+
+
+def test_a_file_names_its_preset(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = "study"\n[run]\nrounds = 7\n')
+    config = load_config(file=path)
+    assert config == load_config(preset="study").replace({"run.rounds": 7})
+    assert config == load_config(file=path, preset="study") == Config.from_toml(path.read_text())
+    assert "extends" not in config.to_toml()
+    with pytest.raises(InputError, match="extends the preset `study`, but --preset is `demo`"):
+        load_config(file=path, preset="demo")
+    for wrong in ('extends = "papper"', "extends = 3", 'extends = ["paper"]', 'preset = "paper"'):
+        path.write_text(wrong)
+        with pytest.raises(InputError, match=r"mine.toml: .*extends"):
+            load_config(file=path)
+
+
+def test_a_wrong_value_names_the_preset_that_set_it() -> None:
+    with pytest.raises(InputError, match=r"^--set fleet.regions.*\n?.*30: at most the 1 dev"):
+        load_config(
+            preset="study",
+            settings=['fleet.regions=[{name="a", devices=1, x=[0,1], y=[0,1]}]'],
+        )
+    layers = preset_layers("study", "--preset")
+    assert [source for source, _ in layers] == ["preset paper", "preset study"]
+    regions = [{"name": "a", "devices": 1, "x": [0, 1], "y": [0, 1]}]
+    few = ("mine", {"fleet": {"regions": regions}})
+    with pytest.raises(InputError, match=r"^preset paper: data.noniid_devices = 30: at most the 1"):
+        compose(Config, [few, *layers])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_preset_repeats_a_value(preset: str) -> None:
+    layers = preset_layers(preset, "--preset")
+    below = compose(Config, layers[:-1]).flat()
+    for section, keys in layers[-1][1].items():
+        for key, value in keys.items():
+            assert below[f"{section}.{key}"] != value, f"{section}.{key}"
 
 
 def test_settings_are_typed() -> None:

@@ -12,15 +12,15 @@ import typer
 from camu.config import DEFAULT_PRESET, PRESETS, Config, load_config
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, the first layer.")
+    Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, over the preset.")
 ]
 Preset = Annotated[
     str | None,
     typer.Option(
         "--preset",
         metavar="NAME",
-        help=f"Preset, laid over the file: {', '.join(PRESETS)} "
-        f"[default: {DEFAULT_PRESET} when no file is given].",
+        help=f"Preset below the file: {', '.join(PRESETS)} "
+        f"[default: the one that the file extends; without a file, {DEFAULT_PRESET}].",
     ),
 ]
 Settings = Annotated[
@@ -28,7 +28,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="SECTION.KEY=VALUE",
-        help="Set one key, over file and preset; repeatable. VALUE is TOML; `none` unsets.",
+        help="Set one key, over preset and file; repeatable. VALUE is TOML; `none` unsets.",
     ),
 ]
 Seed = Annotated[

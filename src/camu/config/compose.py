@@ -103,7 +103,8 @@ def _check_names(model: type[BaseModel], layer: Mapping[str, Any], source: str) 
         if section not in sections:
             raise InputError(
                 f"{source}: unknown section `{section}`{nearest(section, sections)}; "
-                f"sections are {', '.join(sections)}"
+                f"sections are {', '.join(sections)}. "
+                'A file names its preset with extends = "NAME".'
             )
         if not isinstance(keys, Mapping):
             raise InputError(

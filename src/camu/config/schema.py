@@ -71,7 +71,7 @@ class Config(Section):
     @classmethod
     def from_toml(cls, text: str, source: str = "configuration") -> Config:
         """The configuration of a TOML text; `source` names the text in errors."""
-        return compose(cls, [(source, parse_toml(text, source))])
+        return compose(cls, document_layers(source, parse_toml(text, source)))
 
     def replace(self, changes: Mapping[str, Any]) -> Config:
         """A validated copy with keys replaced: ``config.replace({"run.seed": 3})``.
@@ -96,32 +96,49 @@ def load_config(
     settings: Iterable[str] = (),
     overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> Config:
-    """Compose a TOML file, a preset, settings and overrides, each over the one before.
+    """Compose a preset, a TOML file, settings and overrides, each over the one before.
 
-    `settings` are texts ``section.key=value``; `overrides` map ``section.key`` to a Python value.
-    With neither a file nor a preset, the preset is ``demo``.
+    A file names its preset with ``extends = "paper"``; without one it starts from the defaults.
+    With neither a file nor a preset, the preset is ``demo``. `settings` are texts
+    ``section.key=value``; `overrides` map ``section.key`` to a Python value.
     """
-    layers: list[Layer] = []
-    if file is not None:
-        layers.append((str(file), parse_toml(_read(Path(file)), str(file))))
-    if preset is None and file is None:
-        preset = DEFAULT_PRESET
-    if preset is not None:
-        layers.append((f"preset {preset}", read_preset(preset)))
+    if file is None:
+        layers = preset_layers(preset or DEFAULT_PRESET, "--preset")
+    else:
+        layers = document_layers(str(file), parse_toml(_read(Path(file)), str(file)), preset)
     layers.extend((f"--set {text}", parse_setting(text)) for text in settings)
     layers.append(("overrides", nested(overrides)))
     return compose(Config, layers)
 
 
-def read_preset(name: str) -> dict[str, Any]:
-    """The keys that a preset sets."""
+def document_layers(
+    source: str, document: Mapping[str, Any], preset: str | None = None
+) -> list[Layer]:
+    """The layers of the preset that a document extends, or of `preset`, and then its own."""
+    own = dict(document)
+    extends = own.pop("extends", None)
+    if preset is not None and extends not in (None, preset):
+        raise InputError(
+            f"{source} extends the preset `{extends}`, but --preset is `{preset}`; "
+            "leave one of them out"
+        )
+    below: list[Layer] = []
+    if extends is not None:
+        below = preset_layers(extends, f"{source}: extends")
+    elif preset is not None:
+        below = preset_layers(preset, "--preset")
+    return [*below, (source, own)]
+
+
+def preset_layers(name: Any, source: str) -> list[Layer]:
+    """The layers of a preset: those that it extends, and then its own."""
     if name not in PRESETS:
         raise InputError(
-            f"--preset {name}: no such preset{nearest(name, PRESETS)}; "
+            f"{source} {name}: no such preset{nearest(str(name), PRESETS)}; "
             f"there are {', '.join(PRESETS)}. A file of your own goes with -c FILE."
         )
     text = (resources.files("camu.config.presets") / f"{name}.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return document_layers(f"preset {name}", tomllib.loads(text))
 
 
 def _read(path: Path) -> str:
