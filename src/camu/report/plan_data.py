@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from camu.arrays import decibels, read_only_floats
 from camu.config import Config
 from camu.errors import CamuError
 from camu.planning.contribution import contribution, log_contribution
@@ -18,7 +19,6 @@ from camu.planning.timing import send_in_turn
 from camu.report.style import PALETTE, PHASES
 from camu.schemes import SCHEMES, describe
 from camu.world import Links, build_links, build_world
-from camu.world.arrays import decibels, read_only_floats
 from camu.world.world import place_devices
 
 LARGEST_BARS = 40

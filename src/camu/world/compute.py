@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from camu.arrays import FloatArray, IntArray
 from camu.config import FleetConfig, TrainingConfig
 from camu.data.batch import batch_samples
-from camu.world.arrays import FloatArray, IntArray
 from camu.world.devices import Devices
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from camu.world.arrays import FloatArray, IntArray, read_only_floats, read_only_ints
+from camu.arrays import FloatArray, IntArray, read_only_floats, read_only_ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from camu.arrays import FloatArray
 from camu.seeding import derive
-from camu.world.arrays import FloatArray
 
 _Bits = npt.NDArray[np.uint64]
 _MASK = (1 << 64) - 1

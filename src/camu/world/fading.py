@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from camu.arrays import FloatArray
 from camu.config import RadioConfig
 from camu.seeding import derive
-from camu.world.arrays import FloatArray
 
 _State = npt.NDArray[np.complex128]
 

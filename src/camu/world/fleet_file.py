@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from camu.arrays import FloatArray, IntArray, from_decibels
 from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.seeding import derive
-from camu.world.arrays import FloatArray, IntArray, from_decibels
 from camu.world.devices import Devices
 from camu.world.snr_file import read_snr
 from camu.world.table import Table, read_table

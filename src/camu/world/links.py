@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from camu.config import RadioConfig
-from camu.errors import CamuError
-from camu.world import shannon
-from camu.world.arrays import (
+from camu.arrays import (
     FloatArray,
     IntArray,
     decibels,
     from_decibels,
     read_only_floats,
 )
+from camu.config import RadioConfig
+from camu.errors import CamuError
+from camu.world import shannon
 from camu.world.devices import Devices
 from camu.world.draws import link_normal, link_uniform
 from camu.world.fading import BlockFading

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
+from camu.arrays import FloatArray, from_decibels
 from camu.config import RadioConfig
-from camu.world.arrays import FloatArray, from_decibels
 
 LIGHT_M_PER_S = 299_792_458.0
 SMALLEST_DISTANCE_M = 1.0  # nearer ends count as this far apart: no model holds in the near field

@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from camu.world.arrays import FloatArray
+from camu.arrays import FloatArray
 
 
 def rate_bps(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from camu.arrays import FloatArray
 from camu.errors import InputError
 from camu.files import read_text
-from camu.world.arrays import FloatArray
 from camu.world.table import csv_rows
 
 LARGEST_DB = 300.0

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from camu.arrays import FloatArray
 from camu.errors import InputError
 from camu.files import read_json, read_text
-from camu.world.arrays import FloatArray
 
 _CELL_TYPES = {str, int, float, type(None)}
 Cell = Any  # text of a CSV file, or a value of a JSON file; None and "" are empty

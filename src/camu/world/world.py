@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from camu.arrays import FloatArray, IntArray, decibels, read_only_floats
 from camu.config import Config
 from camu.seeding import derive
-from camu.world.arrays import FloatArray, IntArray, decibels, read_only_floats
 from camu.world.devices import Devices
 from camu.world.fleet_file import read_fleet
 from camu.world.links import Links, build_links

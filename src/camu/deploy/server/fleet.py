@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from camu.arrays import from_decibels, read_only_floats
 from camu.config import Config
 from camu.data import CATALOG
 from camu.deploy.server.assignment import check_complete
@@ -16,7 +17,6 @@ from camu.deploy.wire.reports import DeviceReport, Refusal, Report, read_report
 from camu.errors import CamuError
 from camu.files import write_json
 from camu.world import World, build_world
-from camu.world.arrays import from_decibels, read_only_floats
 from camu.world.compute import update_samples
 from camu.world.links import build_links
 from camu.world.world import place_devices
