@@ -15,7 +15,7 @@ import numpy as np
 
 from camu.experiments.catalogue import HETEROGENEITY, THRESHOLDS, VARIATIONS
 from camu.experiments.statistics import Estimate, estimate
-from camu.simulation.history import History
+from camu.simulation.history import History, measure
 
 # Final accuracy of (cell, seed) for one data set.
 Accuracy = Callable[[str, int], float]
@@ -167,11 +167,13 @@ def resources(
         {cell for name, cell, _ in histories if name == dataset and cell.startswith("noisy/")}
         - {"noisy/camu-joint-exact", "noisy/camu-joint-ppo"}
     )
+    exact = "noisy/camu-joint-exact"
     for key, what in (("joules", "energy"), ("seconds", "virtual time")):
         rows = {
             other: [
-                100 * _ahead(histories, dataset, "noisy/camu-joint-exact", other, seed, key)
-                for seed in seeds
+                100
+                * accuracy_ahead(histories[dataset, exact, s], histories[dataset, other, s], key)
+                for s in seeds
             ]
             for other in others
         }
@@ -199,12 +201,10 @@ def sensitivity(dataset: str, accuracy: Accuracy, seeds: range) -> Iterator[Verd
             yield judge(f"{claim}, {variation}", dataset, text, values, sign, None)
 
 
-def _ahead(histories: Histories, dataset: str, mine: str, other: str, seed: int, key: str) -> float:
-    """Accuracy difference at what the cheaper of the two runs spent in all."""
-    a, b = histories[dataset, mine, seed], histories[dataset, other, seed]
-    measured = "total_joules" if key == "joules" else "virtual_seconds"
-    budget = min(getattr(a.final, measured), getattr(b.final, measured))
-    first, second = a.accuracy_within(key, budget), b.accuracy_within(key, budget)
-    assert first is not None
+def accuracy_ahead(mine: History, other: History, key: str) -> float:
+    """Accuracy difference at the joules or seconds that the cheaper of the two runs spent."""
+    budget = min(measure(mine.final, key), measure(other.final, key))
+    first, second = mine.accuracy_within(key, budget), other.accuracy_within(key, budget)
+    assert first is not None  # a history starts with an evaluation at no cost
     assert second is not None
     return first - second

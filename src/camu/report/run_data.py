@@ -13,7 +13,7 @@ from camu.experiments.statistics import CONFIDENCE
 from camu.report.groups import Group
 from camu.report.plan_data import Rows, short
 from camu.report.runs import Run
-from camu.simulation.history import measure
+from camu.simulation.history import accuracy_at, measure
 
 _POINTS = 60
 
@@ -23,16 +23,15 @@ Floats = npt.NDArray[np.float64]
 def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
     """Mean accuracy of each group with its 95 % band, at points along rounds, joules or seconds.
 
-    Between evaluations accuracy is taken to change evenly. A curve ends where its shortest run
-    does, so that every point speaks of all seeds.
+    Accuracy is linear between evaluations. A curve ends where its shortest run ends, so every
+    point averages all seeds.
     """
     rows: Rows = []
     for group in groups:
         runs = group.counted
         places = [np.array([measure(record, axis) for record in run.records]) for run in runs]
-        values = [np.array([record.accuracy for record in run.records]) for run in runs]
         grid = _grid(places)
-        known = np.array([np.interp(grid, x, y) for x, y in zip(places, values, strict=True)])
+        known = np.array([accuracy_at(run.records, axis, grid) for run in runs])
         for x, mean, low, high in zip(grid, *band(known), strict=True):
             rows.append(
                 {"scheme": group.label, "x": short(x), "mean": short(mean), "n": len(runs)}

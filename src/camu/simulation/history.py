@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from camu.errors import InputError
 
@@ -73,16 +77,31 @@ class History:
         return max(record.accuracy for record in self.evaluated if record.accuracy is not None)
 
     def accuracy_within(self, key: str, budget: float) -> float | None:
-        """Accuracy of the last evaluation within a budget of `joules`, `seconds` or `rounds`."""
-        inside = [record for record in self.evaluated if measure(record, key) <= budget]
-        return inside[-1].accuracy if inside else None
+        """Accuracy after a budget of `joules`, `seconds` or `rounds`, as a fraction.
+
+        Interpolated between evaluations. A run that spent less has its final accuracy. None where
+        the first evaluation cost more than the budget.
+        """
+        evaluated = self.evaluated
+        if not evaluated or measure(evaluated[0], key) > budget:
+            return None
+        return float(accuracy_at(evaluated, key, np.array([budget]))[0])
 
     def needed_for(self, key: str, accuracy: float) -> float | None:
-        """What the first evaluation at this accuracy or better had cost; None if there is none."""
+        """Cost until the first evaluation at this accuracy or better; None if there is none."""
         for record in self.evaluated:
             if record.accuracy is not None and record.accuracy >= accuracy:
                 return measure(record, key)
         return None
+
+
+def accuracy_at(
+    evaluated: Sequence[Record], key: str, places: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Accuracies at these joules, seconds or rounds, linear between evaluations."""
+    known = [(measure(r, key), r.accuracy) for r in evaluated if r.accuracy is not None]
+    x, y = np.array(known, dtype=float).T
+    return np.asarray(np.interp(places, x, y))
 
 
 def measure(record: Record, key: str) -> float:

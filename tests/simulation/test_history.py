@@ -1,0 +1,75 @@
+"""What a history says about budgets, against an interpolation done by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from camu.experiments.claims import accuracy_ahead
+from camu.experiments.comparison import compare
+from camu.report.groups import Group
+from camu.report.run_data import curve_rows
+from camu.simulation.history import History, Record
+
+
+def history(joules: float, accuracies: list[float | None], seconds: float = 1.0) -> History:
+    """A run whose every round costs the same."""
+    records = [
+        Record(
+            number,
+            accuracy,
+            None,
+            number * seconds,
+            {"compute": number * joules / 4, "transmit": number * 3 * joules / 4},
+        )
+        for number, accuracy in enumerate(accuracies)
+    ]
+    return History(tuple(records), "sha", "rounds")
+
+
+CHEAP = history(2.0, [0.1, None, 0.3, None, 0.5])  # 8 J in all
+DEAR = history(3.0, [0.1, None, 0.6, None, 0.7], 0.5)  # evaluated at 0, 6 and 12 J
+
+
+def test_a_budget_between_two_evaluations_is_interpolated() -> None:
+    by_hand = 0.6 + (8 - 6) / (12 - 6) * (0.7 - 0.6)
+    assert DEAR.accuracy_within("joules", 8.0) == pytest.approx(by_hand)
+    assert by_hand == pytest.approx(np.interp(8, [0, 6, 12], [0.1, 0.6, 0.7]))
+    assert DEAR.accuracy_within("seconds", 0.75) == pytest.approx(
+        np.interp(0.75, [0, 1, 2], [0.1, 0.6, 0.7])
+    )
+    assert DEAR.accuracy_within("rounds", 3) == pytest.approx(0.65)
+
+
+def test_the_ends_of_a_history() -> None:
+    assert CHEAP.accuracy_within("joules", 8.0) == 0.5
+    assert CHEAP.accuracy_within("joules", 100.0) == 0.5  # it spent no more
+    assert CHEAP.accuracy_within("joules", 0.0) == 0.1
+    late = History(DEAR.records[1:], "sha", "rounds")
+    assert late.accuracy_within("joules", 5.9) is None
+    assert late.accuracy_within("joules", 6.0) == pytest.approx(0.6)
+
+
+def test_the_cost_of_an_accuracy_is_that_of_an_evaluation() -> None:
+    assert DEAR.needed_for("joules", 0.6) == 6.0
+    assert DEAR.needed_for("joules", 0.61) == 12.0
+    assert DEAR.needed_for("joules", 0.8) is None
+
+
+def test_comparison_claims_and_page_agree_at_equal_joules() -> None:
+    expected = np.interp(8, [0, 6, 12], [0.1, 0.6, 0.7])
+    table = compare({"cheap": [CHEAP], "dear": [DEAR]}, [0])
+    assert table.equal_joules == 8.0
+    found = table.rows[1].at_equal_joules
+    assert found is not None
+    assert found.mean == pytest.approx(expected)
+    assert accuracy_ahead(DEAR, CHEAP, "joules") == pytest.approx(expected - 0.5)
+    # The page draws two runs that end at 8 J and at 12 J on one grid up to 8 J.
+    runs = [SimpleNamespace(records=h.evaluated) for h in (DEAR, CHEAP)]
+    group = cast(Group, SimpleNamespace(label="both", counted=runs))
+    last = curve_rows([group], "joules")[-1]
+    assert last["x"] == 8.0
+    assert last["mean"] == pytest.approx((expected + 0.5) / 2, rel=1e-4)
