@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from camu.errors import InputError
-from camu.learning import bench
+from camu.bench import training as bench
 from camu.learning.weights import weighted_mean
 
 FIGURES = {
