@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from camu.experiments import claims
-from camu.experiments.catalogue import DATASETS, EXPERIMENTS, FULL, QUICK, Scale, cells_of
+from camu.experiments.design import DATASETS, EXPERIMENTS, FULL, QUICK, Scale, cells_of
 from camu.experiments.execute import execute, result_directory, result_key, study_config
 from camu.experiments.reproduce import Study, as_markdown, run_study
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from camu.experiments.catalogue import HETEROGENEITY, THRESHOLDS, VARIATIONS
+from camu.experiments.design import HETEROGENEITY, THRESHOLDS, VARIATIONS
 from camu.experiments.statistics import Estimate, estimate
 from camu.simulation.history import History, measure
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from camu.config import Config
 from camu.errors import InputError
 from camu.experiments import claims
-from camu.experiments.catalogue import DATASETS, FULL, QUICK, Scale, cells_of, sweep_cells
+from camu.experiments.design import DATASETS, FULL, QUICK, Scale, cells_of, sweep_cells
 from camu.experiments.claims import Verdict
 from camu.experiments.execute import execute, result_directory, study_config
 from camu.experiments.statistics import Estimate
