@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from camu.errors import InputError
 from camu.bench import training as bench
+from camu.errors import InputError
 from camu.learning.weights import weighted_mean
 
 FIGURES = {

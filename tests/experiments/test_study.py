@@ -11,10 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from camu.experiments import claims
-from camu.experiments.design import DATASETS, EXPERIMENTS, FULL, QUICK, Scale, cells_of
-from camu.experiments.execute import execute, result_directory, result_key, study_config
-from camu.experiments.reproduce import Study, as_markdown, run_study
+from camu.experiments import claims, reproduce
+from camu.experiments.design import (
+    DATASETS,
+    EXPERIMENTS,
+    FULL,
+    QUICK,
+    SENSITIVITY,
+    Cell,
+    Scale,
+    noisy_cell,
+)
+from camu.experiments.execute import execute, result_directory, study_config
+from camu.experiments.reproduce import Results, Study, as_markdown, run_study
+from camu.files import write_json
+from camu.simulation.directory import RunDirectory
 
 TINY = Scale("tiny", 30, 2, 1, 2, (1000,))
 
@@ -39,7 +50,7 @@ def quiet(*_: object) -> None:
 def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     study = Study(("aggregation",), ("digits",), TINY)
     first = run_study(study, tmp_path, quiet)
-    assert first.runs_done == 4 + 15 * 2
+    assert (first.trained, first.reused) == (4 + 15 * 2, 0)
     rows = json.loads((tmp_path / "verdicts.json").read_text())
     assert {row["claim"] for row in rows} >= {"A1", "A2", "A2b", "A1-trend", "A1@h=30"}
     for row in rows:
@@ -50,13 +61,16 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     assert str(sweep["chosen"]) in sweep["accuracy"]
     assert sweep["accuracy"][str(sweep["chosen"])] == max(sweep["accuracy"].values())
     again = run_study(study, tmp_path, quiet)
-    assert again.runs_done == 0
+    assert (again.trained, again.reused) == (0, 4 + 15 * 2)
     assert again.verdicts == first.verdicts
+    # People can find a run by its name.
+    (found,) = (tmp_path / "runs").glob("digits-h30-clustered-seed1-*")
+    assert (found / "summary.json").exists()
 
 
 def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
     """The command is killed, the workers with it; a second call ends with the same numbers."""
-    configs = [tiny_config(seed, **{"run.rounds": 12}) for seed in range(4)]
+    configs = {f"s{seed}": tiny_config(seed, **{"run.rounds": 12}) for seed in range(4)}
     execute(configs, tmp_path / "whole", quiet)
     script = tmp_path / "study.py"
     script.write_text(
@@ -65,7 +79,7 @@ def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
         "from tests.experiments.test_study import tiny_config, quiet\n"
         "from camu.experiments.execute import execute\n"
         "if __name__ == '__main__':\n"
-        "    configs = [tiny_config(seed, **{'run.rounds': 12}) for seed in range(4)]\n"
+        "    configs = {f's{seed}': tiny_config(seed, **{'run.rounds': 12}) for seed in range(4)}\n"
         "    execute(configs, Path(sys.argv[1]), quiet)\n"
     )
     out, home = tmp_path / "killed", str(Path(__file__).parents[2])
@@ -86,26 +100,26 @@ def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
         time.sleep(0.1)
     time.sleep(2)
     execute(configs, out, quiet)
-    for config in configs:
-        one, other = (result_directory(tmp_path / name, config) for name in ("whole", "killed"))
+    for name, config in configs.items():
+        one, other = (result_directory(tmp_path / way, name, config) for way in ("whole", "killed"))
         assert one.read_summary()["weights_sha256"] == other.read_summary()["weights_sha256"]
 
 
 def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    configs = [tiny_config(seed) for seed in range(2)]
+    configs = {f"s{seed}": tiny_config(seed) for seed in range(2)}
     code = (
         "import sys; from pathlib import Path\n"
         "from camu.experiments.execute import execute, study_config\n"
         "import json\n"
-        "configs = [study_config(c) for c in json.loads(sys.argv[2])]\n"
+        "configs = {name: study_config(c) for name, c in json.loads(sys.argv[2]).items()}\n"
         "print(execute(configs, Path(sys.argv[1]), lambda *_: None, engine='ray'))\n"
     )
     base = {
         "data.dataset": "digits", "data.samples_per_device": 30, "run.rounds": 2,
         "run.eval_every": 1, "run.workers": 1, "scheme.name": "clustered",
     }  # fmt: skip
-    changes = json.dumps([{**base, "run.seed": seed} for seed in range(2)])
+    changes = json.dumps({f"s{seed}": {**base, "run.seed": seed} for seed in range(2)})
     # In a process of its own: Ray leaves threads and warnings behind that are not ours to judge.
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "ray"), changes],
@@ -116,19 +130,11 @@ def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip().endswith("2")
     execute(configs, tmp_path / "local", quiet)
-    for config in configs:
-        one, other = (result_directory(tmp_path / name, config) for name in ("local", "ray"))
+    for name, config in configs.items():
+        one, other = (result_directory(tmp_path / way, name, config) for way in ("local", "ray"))
         mine, theirs = one.read_summary(), other.read_summary()
         assert {**mine, "wall_seconds": 0} == {**theirs, "wall_seconds": 0}
         assert one.rounds.read_text() == other.rounds.read_text()
-
-
-def test_key_tells_what_decides_a_result() -> None:
-    config = tiny_config(0)
-    assert result_key(config) == result_key(config.replace({"run.workers": 2}))
-    assert result_key(config) != result_key(tiny_config(1))
-    assert result_key(config) != result_key(config.replace({"run.rounds": 3}))
-    assert result_key(config) != result_key(config.replace({"scheme.w_min": 0.1}))
 
 
 @pytest.mark.parametrize("scale", [QUICK, FULL])
@@ -136,7 +142,7 @@ def test_cells_share_everything_but_the_scheme(scale: Scale) -> None:
     """All schemes of one data set, h and channel differ in nothing that draws the world."""
     for dataset in DATASETS:
         for experiment in EXPERIMENTS:
-            cells = cells_of(experiment, dataset, scale)
+            cells = EXPERIMENTS[experiment](dataset)
             assert len({cell.name for cell in cells}) == len(cells)
             if experiment not in ("aggregation", "updates", "resources"):
                 continue
@@ -160,19 +166,65 @@ def test_wrong_data_set_is_refused(camu) -> None:
     assert "mnist or fashion-mnist" in done.err
 
 
+@pytest.mark.parametrize(("scale", "rate"), [(QUICK, 0.3), (FULL, 0.3), (FULL, 0.03)])
+def test_variations_follow_scale_and_rate(scale: Scale, rate: float) -> None:
+    """A third is a third of what the study uses, not of what the quick study happens to use."""
+    epoch = Cell("mnist", 30, "camu", variation="local update is an epoch")
+    assert epoch.changes(scale, rate, 0)["run.rounds"] == scale.rounds // 3
+    slow = Cell("mnist", 30, "camu", variation="a third of the learning rate")
+    assert slow.changes(scale, rate, 0)["training.learning_rate"] == pytest.approx(rate / 3)
+
+
 def test_every_variation_is_judged_by_the_direction_of_its_claim() -> None:
     """Made-up accuracies: each scheme is a clear step above the one before it."""
     order = ["fedavg", "wasserstein", "clustered", "camu", "petrel"]
 
-    def accuracy(cell: str, seed: int) -> float:
-        return 0.5 + 0.1 * order.index(cell.partition("/")[2]) + 1e-4 * seed * len(cell)
+    def accuracy(cell: Cell, seed: int) -> float:
+        return 0.5 + 0.1 * order.index(cell.scheme) + 1e-4 * seed * len(cell.name)
 
     rows = list(claims.sensitivity("mnist", accuracy, range(3)))
     verdicts = {row.claim: row.verdict for row in rows}
-    names = [cell.name for cell in cells_of("sensitivity", "mnist", QUICK)]
-    for variation in {name.partition("/")[0] for name in names}:
+    for variation in ("as is", *SENSITIVITY):
         found = [verdicts[f"{claim}, {variation}"] for claim in ("A1", "A2", "U1", "U2", "U3")]
         expected = ["reproduced", "reproduced", "contradicted", "reproduced", "contradicted"]
         assert found == expected, variation
     lines = as_markdown(rows).splitlines()
     assert {line.count("|") for line in lines} == {8}
+
+
+def test_the_allocations_of_resources_come_from_the_plans(tmp_path: Path) -> None:
+    """Nothing is solved again to judge B1: plan.json holds objective and gap."""
+    cells = {solver: noisy_cell("mnist", "camu-joint", solver) for solver in ("exact", "ppo")}
+    objective = {"exact": (1.0, 2.0), "ppo": (1.1, 2.1)}
+    directories = {}
+    for solver, cell in cells.items():
+        for seed in range(2):
+            place = RunDirectory(tmp_path / f"{cell.name}-seed{seed}")
+            answer = {"objective": objective[solver][seed], "gap": 1e-9 * (seed + 1)}
+            write_json(place.plan, {"allocation": answer})
+            directories[cell, seed] = place
+    results = Results(directories)
+    found = {(s, seed): results.allocation(cells[s], seed) for s in cells for seed in range(2)}
+    verdict = claims.exact_against_ppo("mnist", found, range(2))
+    assert verdict.mean == pytest.approx((10.0 + 5.0) / 2)
+    assert "2.0e-09" in verdict.statement
+
+
+def test_theory_says_what_it_did(camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def margins(dataset: str, seed: int) -> dict[str, float]:
+        asked.append(seed)
+        return {"theorem1": -1.0 - seed, "corrected": 1.0 + seed}
+
+    monkeypatch.setattr(reproduce, "margins", margins)
+    done = camu("reproduce", "theory", "--dataset", "mnist", "--seeds", 3, "--out", tmp_path)
+    assert done.code == 0, done.err
+    assert asked == [0, 1, 2]
+    assert "computed 3 convex federations" in done.err
+    assert "trained" not in done.err
+    rows = json.loads((tmp_path / "verdicts.json").read_text())
+    assert [row["n"] for row in rows] == [3, 3]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "T1-corrected" in page
+    assert str(tmp_path / "report.html") in done.out

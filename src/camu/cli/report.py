@@ -34,10 +34,10 @@ def report(
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("writing figures", visible=False)
 
-        def told(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, visible=True)
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total, visible=True)
 
-        page = write_report(directories, out, figures, told=told)
+        page = write_report(directories, out, figures, progress=show)
     if figures is not None:
         print(f"figures: {figures}")
     print(f"report: {page}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,6 +17,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from camu.experiments.claims import Verdict
+    from camu.experiments.reproduce import Outcome
 
 
 class Experiment(StrEnum):
@@ -42,7 +48,13 @@ def reproduce(
         str | None, typer.Option("--dataset", metavar="D", help="Only mnist or fashion-mnist.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", metavar="N", min=2, help="Seeds [default: 3 or 10].")
+        int | None,
+        typer.Option(
+            "--seeds",
+            metavar="N",
+            min=2,
+            help="Seeds [default: 10, 3 with --quick, 20 for theory].",
+        ),
     ] = None,
     quick: Annotated[
         bool,
@@ -60,10 +72,11 @@ def reproduce(
 ) -> None:
     """Run the paper's experiments and judge every claim with seeds and intervals.
 
-    Finished runs are skipped, so a second call does no work and a killed one is simply called
+    Finished runs are skipped, so a second call trains nothing and a killed one is simply called
     again. Writes verdicts.json, verdicts.md and report.html.
     """
     from camu.experiments.reproduce import Study, run_study
+    from camu.report.writing import PAGE, write_report
 
     stderr = Console(stderr=True)
     apart = (Experiment.all, Experiment.sensitivity)  # sensitivity explains, it is no claim
@@ -73,26 +86,41 @@ def reproduce(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=stderr) as bar:
         task = bar.add_task("runs", total=None)
-        try:
-            outcome = run_study(
-                study,
-                out,
-                lambda what, done, total: bar.update(
-                    task, description=what, completed=done, total=total
-                ),
-                engine.value,
-                address,
-            )
-        except KeyboardInterrupt:
-            stderr.print("stopped; the same command goes on from here")
-            raise typer.Exit(130) from None
-    if outcome.runs_done == 0:
-        stderr.print("every run was already done; nothing was run again")
-    Console().print(outcome.table())
-    print(f"verdicts: {outcome.verdicts_path}")
-    if study.trains:
-        from camu.report.writing import write_report
 
-        with stderr.status("writing the page"):
-            page = write_report([out], out / "report.html")
-        print(f"page: {page}")
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        try:
+            outcome = run_study(study, out, show, engine.value, address)
+        except KeyboardInterrupt:
+            stderr.print("stopped; the same command continues from here")
+            raise typer.Exit(130) from None
+    stderr.print(_work_done(outcome), soft_wrap=True)
+    Console().print(verdict_table(outcome.verdicts))
+    print(f"verdicts: {outcome.verdicts_path}")
+    with stderr.status("writing the page"):
+        page = write_report([out], out / PAGE)
+    print(f"page: {page}")
+
+
+def _work_done(outcome: Outcome) -> str:
+    """What this call did: runs trained and reused, federations computed for theory."""
+    parts = []
+    if outcome.trained or outcome.reused:
+        parts.append(f"trained {outcome.trained} runs, reused {outcome.reused} finished ones")
+    if outcome.federations:
+        parts.append(f"computed {outcome.federations} convex federations (these are not kept)")
+    return "; ".join(parts)
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+    """The verdicts for the terminal."""
+    table = Table(box=None, header_style="bold")
+    for name in ("claim", "data set", "verdict", "measured", "n", "paper", "statement"):
+        table.add_column(name, overflow="fold")
+    for row in verdicts:
+        paper = "" if row.paper is None else str(row.paper)
+        table.add_row(
+            row.claim, row.dataset, row.verdict, row.measured, str(row.n), paper, row.statement
+        )
+    return table

@@ -7,20 +7,21 @@ keys that the cells do not change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from camu.schemes import SCHEMES
 
 DATASETS = ("mnist", "fashion-mnist")
-EXPERIMENTS = ("aggregation", "updates", "resources", "theory", "sensitivity")
 HETEROGENEITY = (6, 12, 18, 24, 30)
 # The printed thresholds belong to 60 000 samples on 30 devices; a smaller federation has smaller
 # contributions, so they are scaled with the samples per device.
 THRESHOLDS = (0.5e4, 1.0e4, 1.5e4)
 PRINTED_SAMPLES_PER_DEVICE = 2000
 LEARNING_RATES = (0.03, 0.1, 0.3, 1.0)
+NOISY = "noisy channel"
 
 
 @dataclass(frozen=True)
@@ -42,115 +43,133 @@ class Scale:
 QUICK = Scale("quick", 600, 30, 5, 3, (1000,))
 FULL = Scale("full", 1500, 150, 5, 10, (1000, 1001, 1002))
 
+# Keys that a variation sets, at this scale and with this learning rate.
+Variation = Callable[[Scale, float], dict[str, Any]]
+
+
+def _always(key: str, value: Any) -> Variation:
+    return lambda scale, rate: {key: value}
+
+
+# Readings and settings on which a claim may depend, each changed alone. None of them was chosen by
+# its effect on one scheme against another.
+SENSITIVITY: dict[str, Variation] = {
+    # A third of the rounds: an epoch is five steps.
+    "local update is an epoch": lambda scale, rate: {
+        "training.local_update": "epoch",
+        "run.rounds": max(1, scale.rounds // 3),
+    },
+    "one label per device": _always("data.labels_per_device", 1),
+    "a third of the learning rate": lambda scale, rate: {
+        "training.learning_rate": float(f"{rate / 3:.3g}")
+    },
+    "w_min 0.1": _always("scheme.w_min", 0.1),
+    "label distributions as data similarity": _always("clustering.data", "pmf"),
+    "printed data similarity": _always("clustering.data", "literal"),
+}
+VARIATIONS: dict[str, Variation] = {NOISY: _always("radio.noise", "matters"), **SENSITIVITY}
+
 
 @dataclass(frozen=True)
 class Cell:
     """One configuration of a study, without its seed."""
 
-    name: str  # how claims refer to it, for example "h30/camu@10000"
     dataset: str
-    settings: tuple[tuple[str, Any], ...]
+    h: int  # Non-IID devices
+    scheme: str
+    threshold: float | None = None  # as printed; None: the median contribution
+    solver: str | None = None
+    variation: str | None = None  # one of VARIATIONS; None: the study's settings
+
+    @property
+    def name(self) -> str:
+        """A short name, fit for a file: mnist-h30-camu-threshold10000."""
+        parts = [
+            self.dataset,
+            f"h{self.h}",
+            self.scheme,
+            None if self.threshold is None else f"threshold{self.threshold:g}",
+            self.solver,
+            self.variation,
+        ]
+        return re.sub(r"[^\w.-]+", "-", "-".join(part for part in parts if part))
 
     def changes(self, scale: Scale, rate: float, seed: int) -> dict[str, Any]:
         """All keys that this cell sets over the preset `study`."""
-        return {
+        keys: dict[str, Any] = {
             "data.dataset": self.dataset,
+            "data.noniid_devices": self.h,
             "data.samples_per_device": scale.samples_per_device,
+            "scheme.name": self.scheme,
             "training.learning_rate": rate,
             "run.rounds": scale.rounds,
             "run.eval_every": scale.eval_every,
             "run.checkpoint_every": 10,
             "run.workers": 1,
             "run.seed": seed,
-            **dict(self.settings),
         }
+        if self.threshold is not None:
+            keys["scheme.threshold"] = scale.threshold(self.threshold)
+        if self.solver is not None:
+            keys["allocation.solver"] = self.solver
+        if self.variation is not None:
+            keys |= VARIATIONS[self.variation](scale, rate)
+        return keys
 
 
-def _cell(dataset: str, name: str, h: int, scheme: str, **settings: Any) -> Cell:
-    keys: dict[str, Any] = {"data.noniid_devices": h, "scheme.name": scheme}
-    keys |= {key.replace("__", "."): value for key, value in settings.items()}
-    return Cell(name, dataset, tuple(sorted(keys.items())))
+def sweep_cell(dataset: str) -> Cell:
+    """Benchmark 1 in the middle of the heterogeneity range; it chooses the learning rate."""
+    return Cell(dataset, 18, "fedavg")
 
 
-def sweep_cells(dataset: str) -> dict[float, Cell]:
-    """Benchmark 1 in the middle of the heterogeneity range, at every candidate rate."""
-    return {
-        rate: _cell(dataset, f"sweep@{rate:g}", 18, "fedavg", training__learning_rate=rate)
-        for rate in LEARNING_RATES
-    }
-
-
-def aggregation_cells(dataset: str, scale: Scale) -> list[Cell]:
+def aggregation_cells(dataset: str) -> list[Cell]:
     """Benchmark 1, Configurations 2 and 1, from nearly IID to wholly Non-IID."""
     schemes = ("fedavg", "wasserstein", "clustered")
-    return [_cell(dataset, f"h{h}/{name}", h, name) for h in HETEROGENEITY for name in schemes]
+    return [Cell(dataset, h, name) for h in HETEROGENEITY for name in schemes]
 
 
-def updates_cells(dataset: str, scale: Scale) -> list[Cell]:
+def updates_cells(dataset: str) -> list[Cell]:
     """Configurations 3 (three thresholds) and 4, Benchmark 2, and normalised CAMU."""
     cells = []
     for h in (30, 12):
-        cells += [_cell(dataset, f"h{h}/{name}", h, name) for name in ("clustered", "petrel")]
+        cells += [Cell(dataset, h, name) for name in ("clustered", "petrel")]
         for printed in THRESHOLDS if h == 30 else (THRESHOLDS[1],):
-            cut = scale.threshold(printed)
-            name = f"h{h}/camu@{printed:g}"
-            cells.append(_cell(dataset, name, h, "camu", scheme__threshold=cut))
-    middle = scale.threshold(THRESHOLDS[1])
-    cells.append(_cell(dataset, "h30/camu-nova", 30, "camu-nova", scheme__threshold=middle))
-    return cells
+            cells.append(Cell(dataset, h, "camu", printed))
+    return [*cells, Cell(dataset, 30, "camu-nova", THRESHOLDS[1])]
 
 
-def resources_cells(dataset: str, scale: Scale) -> list[Cell]:
+def noisy_cell(dataset: str, scheme: str, solver: str | None = None) -> Cell:
+    """A scheme over the noisy channel, all devices Non-IID."""
+    gated = scheme in ("camu", "camu-joint", "camu-nova")
+    threshold = THRESHOLDS[1] if gated else None
+    return Cell(dataset, 30, scheme, threshold, solver, NOISY)
+
+
+def resources_cells(dataset: str) -> list[Cell]:
     """Every scheme over the noisy channel, Configuration 5 with both solvers."""
-    noisy: Mapping[str, Any] = {
-        "radio__noise": "matters",
-        "scheme__threshold": scale.threshold(THRESHOLDS[1]),
-    }
-    cells = [
-        _cell(dataset, f"noisy/{name}", 30, name, **noisy)
-        for name in SCHEMES
-        if name != "camu-joint"
-    ]
-    for solver in ("exact", "ppo"):
-        name = f"noisy/camu-joint-{solver}"
-        cells.append(_cell(dataset, name, 30, "camu-joint", allocation__solver=solver, **noisy))
-    return cells
+    plain = [noisy_cell(dataset, name) for name in SCHEMES if name != "camu-joint"]
+    return plain + [noisy_cell(dataset, "camu-joint", solver) for solver in ("exact", "ppo")]
 
 
-# Readings and settings on which a claim may hang, each changed alone. None of them was chosen by
-# looking at what it does to one scheme against another.
-VARIATIONS: dict[str, dict[str, Any]] = {
-    "as is": {},
-    # A third of the rounds: an epoch is five steps.
-    "local update is an epoch": {"training__local_update": "epoch", "run__rounds": 10},
-    "one label per device": {"data__labels_per_device": 1},
-    "a third of the learning rate": {"training__learning_rate": 0.1},
-    "w_min 0.1": {"scheme__w_min": 0.1},
-    "label distributions as data similarity": {"clustering__data": "pmf"},
-    "printed data similarity": {"clustering__data": "literal"},
-}
-
-
-def sensitivity_cells(dataset: str, scale: Scale) -> list[Cell]:
-    """The schemes behind A1, A2 and U1 to U3 at h = 30, under every variation.
+def sensitivity_cells(dataset: str) -> list[Cell]:
+    """The schemes behind A1, A2 and U1 to U3 at h = 30, as is and under every variation.
 
     CAMU's threshold is the median contribution here: the printed numbers mean something else once
     sizes, distances or clusters change.
     """
     schemes = ("fedavg", "wasserstein", "clustered", "petrel", "camu")
     return [
-        _cell(dataset, f"{variation}/{name}", 30, name, **changes)
-        for variation, changes in VARIATIONS.items()
+        Cell(dataset, 30, name, variation=variation)
+        for variation in (None, *SENSITIVITY)
         for name in schemes
     ]
 
 
-def cells_of(experiment: str, dataset: str, scale: Scale) -> list[Cell]:
-    """The cells of an experiment; `theory` has none, it trains nothing."""
-    makers = {
-        "aggregation": aggregation_cells,
-        "updates": updates_cells,
-        "resources": resources_cells,
-        "sensitivity": sensitivity_cells,
-    }
-    return makers[experiment](dataset, scale) if experiment in makers else []
+# `theory` has no cells: it trains nothing.
+EXPERIMENTS: dict[str, Callable[[str], list[Cell]]] = {
+    "aggregation": aggregation_cells,
+    "updates": updates_cells,
+    "resources": resources_cells,
+    "theory": lambda dataset: [],
+    "sensitivity": sensitivity_cells,
+}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from camu.files import write_text
+from camu.progress import Progress, silent
 from camu.report.groups import group_runs, looks
 from camu.report.page import render
 from camu.report.panels import PLAN_PANELS, WORLD_PANELS, Panel
@@ -21,7 +22,6 @@ PAGE = "report.html"
 _WIDTH = 520
 
 Look = dict[str, tuple[str, list[int]]]
-Told = Callable[[int, int], None]  # figures written, figures in all
 
 
 def write_report(
@@ -29,7 +29,7 @@ def write_report(
     out: Path | None = None,
     figures: Path | None = None,
     title: str | None = None,
-    told: Told = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Path:
     """Write the page about the runs in these directories and return where it is.
 
@@ -43,11 +43,11 @@ def write_report(
     names = dict.fromkeys(path.resolve().name for path in paths)
     write_text(page, render(title or f"camu report: {', '.join(names)}", findings, groups, scenes))
     if figures is not None:
-        _write_figures(scenes, looks(groups), figures, told)
+        _write_figures(scenes, looks(groups), figures, progress)
     return page
 
 
-def _write_figures(scenes: list[Scene], look: Look, folder: Path, told: Told) -> None:
+def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Progress) -> None:
     """Every chart that has something to show, in a directory per world and scheme."""
     todo: list[tuple[Path, Panel, dict[str, Rows], int]] = []
     for scene in scenes:
@@ -67,7 +67,7 @@ def _write_figures(scenes: list[Scene], look: Look, folder: Path, told: Told) ->
     for done, (path, panel, tables, rows) in enumerate(todo, start=1):
         spec = {**specs[panel.key], "height": panel.height(rows)}
         save_spec(_finished(spec, tables, look), path, ("svg", "pdf"))
-        told(done, len(todo))
+        progress("figures", done, len(todo))
 
 
 def _finished(spec: dict[str, Any], tables: dict[str, Rows], look: Look) -> dict[str, Any]:

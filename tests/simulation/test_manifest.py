@@ -1,0 +1,75 @@
+"""A manifest covers everything that decides a result, and says what changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from camu.config import load_config
+from camu.simulation import manifest as manifest_module
+from camu.simulation.manifest import Manifest
+
+
+def key(**changes: object) -> str:
+    settings = {name.replace("__", "."): value for name, value in changes.items()}
+    return Manifest.of(load_config(preset="demo").replace(settings)).key
+
+
+def test_every_key_counts_that_decides_bits_or_the_end() -> None:
+    assert key() == key()
+    assert key() == key(run__workers=2) == key(run__checkpoint_every=3)
+    for change in (
+        {"run__seed": 1},
+        {"run__rounds": 3},
+        {"run__target_accuracy": 0.5},
+        {"run__max_virtual_seconds": 10.0},
+        {"run__max_joules": 10.0},
+        {"run__patience": 2},
+        {"run__eval_every": 3},
+        {"scheme__w_min": 0.1},
+    ):
+        assert key(**change) != key(), change
+
+
+def test_defaults_and_version_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later camu with another default or another formula must not reuse results."""
+    config = load_config(preset="demo")
+    before = Manifest.of(config)
+    dump = config.model_dump()
+    unset = {"run.checkpoint_every", "run.workers", "run.tensorboard", "run.mlflow"}
+    assert before.config.keys() == {f"{s}.{k}" for s in dump for k in dump[s]} - unset
+    monkeypatch.setattr(manifest_module, "__version__", "99")
+    after = Manifest.of(config)
+    assert after.key != before.key
+    (said,) = after.changes_since(before)
+    assert "version" in said
+    assert "99" in said
+
+
+def test_own_code_and_own_files_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace, scheme = tmp_path / "trace.csv", tmp_path / "edited_scheme_of_mine.py"
+    trace.write_text("round,device\n1,0\n")
+    scheme.write_text("class Mine:\n    def plan(self, world): ...\n")
+    config = load_config(preset="demo").replace(
+        {"scheme.name": "edited_scheme_of_mine:Mine", "fleet.dropout_trace": "trace.csv"},
+    )
+    first = Manifest.of(config)
+    scheme.write_text(scheme.read_text() + "# edited\n")
+    second = Manifest.of(config)
+    assert second.changes_since(first) == ["the source of scheme.name = edited_scheme_of_mine:Mine"]
+    trace.write_text("round,device\n2,0\n")
+    third = Manifest.of(config)
+    assert third.changes_since(second) == ["the source of fleet.dropout_trace = trace.csv"]
+    assert len({first.key, second.key, third.key}) == 3
+
+
+def test_a_saved_manifest_is_the_same(tmp_path: Path) -> None:
+    made = Manifest.of(load_config(preset="demo"))
+    made.write(tmp_path)
+    read = Manifest.read(tmp_path)
+    assert read == made
+    assert read is not None
+    assert read.key == made.key
+    assert Manifest.read(tmp_path / "nowhere") is None
