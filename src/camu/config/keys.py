@@ -38,7 +38,8 @@ def as_markdown(model: type[BaseModel], keys: list[Key]) -> str:
         "Every key of a configuration file, printed by `camu config keys --markdown`. "
         "Set a key in a TOML file under its section, or with `--set section.key=value`.",
         "",
-        "A preset comes first, then the file (`-c FILE`), then `--set`; each goes over the one before. "
+        "A preset comes first, then the file (`-c FILE`), then `--set`; "
+        "each goes over the one before. "
         'A file names its preset in its first line, `extends = "paper"`, or `--preset` does. '
         "A file without a preset starts from the defaults below; with neither a file nor a preset, "
         "the preset is `demo`. `camu config show` prints the result.",
