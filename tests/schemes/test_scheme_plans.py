@@ -6,6 +6,7 @@ import dataclasses
 import math
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from scipy.stats import wasserstein_distance
 
 from camu.clustering import cluster_devices
 from camu.config import ClusteringConfig, load_config
+from camu.errors import InputError
 from camu.schemes import Plan, make_scheme
+from camu.schemes.dsc import Dsc
 from camu.world import World, build_world
 
 CORE = ("fedavg", "wasserstein", "clustered", "petrel", "camu", "dsc", "local-sgd")
@@ -51,7 +54,8 @@ def test_every_device_trains_in_one_unit(name: str) -> None:
     for unit in plan.units:
         held = [int(samples[device]) for device in unit.members]
         assert unit.samples == sum(held)
-        assert unit.member_weights == pytest.approx([one / sum(held) for one in held])
+        if name != "dsc":
+            assert unit.member_weights == pytest.approx([one / sum(held) for one in held])
         assert unit.leader in unit.members
 
 
@@ -68,12 +72,70 @@ def test_clusters_are_the_dual_segment_ones(name: str) -> None:
 
 
 def test_dsc_groups_unlike_devices_whatever_the_data_reading() -> None:
-    unlike = cluster_devices(world_of(), ClusteringConfig(data="literal")).clusters
+    reading = ClusteringConfig(data="literal", data_preference_value=0.25)
+    unlike = cluster_devices(world_of(), reading).clusters
     assert [unit.members for unit in plan_of("dsc").units] == [one.members for one in unlike]
     assert [unit.members for unit in plan_of("dsc").units] != [
         unit.members for unit in plan_of("clustered").units
     ]
     assert plan_of("dsc", "clustering.data=pmf").units == plan_of("dsc").units
+
+
+def test_dsc_leaves_few_devices_alone_and_clusters_look_more_like_everyone() -> None:
+    """At the median of repelling similarities a third of the clusters has one device."""
+
+    def measure(quantile: float) -> tuple[int, int, float]:
+        found = [Dsc(preference_quantile=quantile).plan(world).units for world in worlds]
+        alone = sum(len(unit.members) == 1 for units in found for unit in units)
+        distance = sum(unit.wasserstein * unit.samples for units in found for unit in units)
+        return alone, sum(map(len, found)), distance
+
+    config = load_config(preset="demo", settings=["data.noniid_devices=20"])
+    worlds = [build_world(config, seed) for seed in range(5)]
+    alone, count, distance = measure(0.25)
+    median_alone, median_count, median_distance = measure(0.5)
+    assert median_alone > median_count / 4
+    assert alone <= 0.05 * count
+    assert distance < median_distance
+
+
+def test_dsc_pairs_complementary_devices_and_weighs_by_distance(tmp_path: Path) -> None:
+    """Two devices in one place hold either half of the labels; together they look like everyone."""
+    fleet = tmp_path / "fleet.csv"
+    rows = ["id,x,y,label_0,label_1,label_2,label_3"]
+    for place in range(3):
+        rows += [f"a{place},{400 * place},0,30,0,0,10", f"b{place},{400 * place + 1},0,0,0,0,20"]
+    fleet.write_text("\n".join(rows) + "\n")
+    config = load_config(preset="paper", settings=[f"fleet.file={fleet}"])
+    world = build_world(config)
+    inside, between = Dsc().plan(world), Dsc("between").plan(world)
+    pairs = [(0, 1), (2, 3), (4, 5)]
+    for plan in (inside, between):
+        assert [unit.members for unit in plan.units] == pairs
+        assert math.fsum(unit.weight for unit in plan.units) == pytest.approx(1)
+    # Everyone: half and half. A quarter and a half of the samples must move by three labels.
+    theta = [40 * math.exp(1 / 0.75), 20 * math.exp(1 / 1.5)]
+    for unit in inside.units:
+        assert unit.weight == pytest.approx(1 / 3)
+        assert unit.member_weights == pytest.approx([one / sum(theta) for one in theta])
+    for unit in between.units:
+        assert unit.member_weights == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_dsc_with_equal_labels_everywhere_has_the_clusters_of_clustered(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.csv"
+    rows = ["id,x,y,label_0,label_1"]
+    rows += [f"d{k},{400 * (k // 3) + 7 * (k % 3)},{k},20,20" for k in range(9)]
+    fleet.write_text("\n".join(rows) + "\n")
+    world = build_world(load_config(preset="paper", settings=[f"fleet.file={fleet}"]))
+    plans = [make_scheme(world.config, name).plan(world) for name in ("dsc", "clustered")]
+    assert [u.members for u in plans[0].units] == [u.members for u in plans[1].units]
+
+
+@pytest.mark.parametrize("parameters", [{"weights": "both"}, {"preference_quantile": 1.5}])
+def test_dsc_refuses_parameters_without_meaning(parameters: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(parameters))):
+        Dsc(**parameters)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "local-sgd"])
@@ -89,7 +151,8 @@ def test_weights_by_data_size(name: str) -> None:
 @pytest.mark.parametrize("w_min", [0.0, 0.5, 2.0])
 def test_weights_by_contribution(name: str, w_min: float) -> None:
     settings = (f"scheme.w_min={w_min}",)
-    plan, world = plan_of(name, *settings), world_of(*settings)
+    world = world_of(*settings)
+    plan = Dsc("between").plan(world) if name == "dsc" else plan_of(name, *settings)
     counts, labels = world.devices.label_counts, np.arange(10)
     theta = []
     for unit in plan.units:

@@ -111,11 +111,14 @@ def make_plan(
     local_updates: npt.ArrayLike = 1,
     power_watts: npt.ArrayLike | None = None,
     multi_update: npt.ArrayLike | None = None,
+    *,
+    member_weights: Sequence[Sequence[float]] | None = None,
 ) -> Plan:
     """The plan of these groups; what is one number holds for all of them.
 
-    Inside a group, devices count in proportion to their data. Without powers given, leaders send at
-    their own; `multi_update` defaults to where there is more than one update.
+    Inside a group, devices count in proportion to their data unless `member_weights` are given.
+    Without powers given, leaders send at their own; `multi_update` defaults to where there is more
+    than one update.
     """
     world, count = groups.world, len(groups.members)
     devices, leaders = world.devices, np.array(groups.leaders)
@@ -131,14 +134,17 @@ def make_plan(
             f"{devices.max_power_watts[leaders[over[0]]]:g} W that its leader can send with"
         )
     costs = unit_costs(world, groups.members, groups.leaders, updates, power, bits)
-    samples = devices.samples
+    shares = member_weights or [
+        (devices.samples[list(own)] / groups.samples[c]).tolist()
+        for c, own in enumerate(groups.members)
+    ]
     theta = contribution(groups.log_contribution)
     units = tuple(
         Unit(
             members=own,
             leader=groups.leaders[c],
             weight=float(weights[c]),
-            member_weights=tuple((samples[list(own)] / groups.samples[c]).tolist()),
+            member_weights=tuple(float(share) for share in shares[c]),
             local_updates=int(updates[c]),
             power_watts=float(power[c]),
             samples=int(groups.samples[c]),

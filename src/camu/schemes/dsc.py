@@ -1,9 +1,11 @@
 """The authors' earlier scheme: unlike devices together, so that clusters look like everyone."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from camu.planning.groups import clusters, make_plan
+from camu.errors import InputError
+from camu.planning.contribution import aggregation_weights
+from camu.planning.groups import clusters, make_plan, single_devices
 from camu.planning.plan import Plan
 from camu.world import World
 
@@ -12,13 +14,41 @@ from camu.world import World
 class Dsc:
     """Dual-segment clustering that groups devices with unlike labels; one update per round.
 
-    Weights are those of `clustered`, so that the two differ in the grouping alone.
+    Links are compared by `clustering.communication`, as for `clustered`, not as in the letter. Two
+    parameters are guesses, because the letter was not at hand. `weights`: distance-based weights
+    act "inside" clusters, where devices differ, and data size counts between them; or "between"
+    clusters, with data size inside, as in `clustered`. The CAMU paper's wording suggests "inside".
+    `preference_quantile` sets the preference of the second segment among the similarities: the
+    median, which suits similarities that attract, leaves a third of the clusters with one device.
     """
 
-    citation: ClassVar[str] = "Sun et al., dual-segment clustering, 2025"
+    weights: Literal["inside", "between"] = "inside"
+    preference_quantile: float = 0.25
+    citation: ClassVar[str] = "Sun et al., dual-segment clustering, IEEE WCL 2025"
+
+    def __post_init__(self) -> None:
+        """Refuse parameters that have no meaning."""
+        if self.weights not in ("inside", "between"):
+            raise InputError(f'dsc: weights = {self.weights!r} must be "inside" or "between"')
+        if not 0 <= self.preference_quantile <= 1:
+            raise InputError(
+                f"dsc: preference_quantile = {self.preference_quantile} must be between 0 and 1"
+            )
 
     def plan(self, world: World) -> Plan:
         """One cluster of unlike devices per unit."""
-        unlike = world.config.clustering.model_copy(update={"data": "literal"})
+        unlike = world.config.clustering.model_copy(
+            update={
+                "data": "literal",
+                "data_preference": "quantile",
+                "data_preference_value": self.preference_quantile,
+            }
+        )
         groups = clusters(world, unlike)
-        return make_plan("dsc", groups, groups.contribution_weights, multi_update=False)
+        if self.weights == "between":
+            return make_plan("dsc", groups, groups.contribution_weights, multi_update=False)
+        log_theta = single_devices(world).log_contribution
+        inside = [aggregation_weights(log_theta[list(own)]).tolist() for own in groups.members]
+        return make_plan(
+            "dsc", groups, groups.sample_weights, multi_update=False, member_weights=inside
+        )
