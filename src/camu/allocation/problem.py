@@ -9,7 +9,8 @@ The problem of section IV of the paper, with every reading as a field:
 
 with a = 1 (``power``: p is a power in watts everywhere) or a = 2 (``amplitude``: as printed). The
 denominator is 1 - A: with no penalty it is Theorem 1's, with a penalty the corrected bound's (see
-``camu.bound``). A `Problem` can be printed, saved and solved alone; an `Allocation` is its answer.
+``camu.allocation.bound``). A `Problem` can be printed, saved and solved alone; an `Allocation` is
+its answer.
 """
 
 from __future__ import annotations

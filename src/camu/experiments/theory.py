@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from camu.bound import Bound, CorrectedBound, Theorem1, bound_after, convex_constants
+from camu.allocation.bound import Bound, CorrectedBound, Theorem1, bound_after, convex_constants
 from camu.data import Federation
 from camu.experiments.execute import study_config
 from camu.schemes import make_scheme

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from camu import bound as theory
+from camu.allocation import bound as theory
 from camu.seeding import derive
 
 
