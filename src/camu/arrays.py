@@ -1,4 +1,4 @@
-"""Array types of the world, and the one way to make an array that nobody can change."""
+"""Array types, read-only arrays and decibels."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+UInt8 = npt.NDArray[np.uint8]
 
 
-def read_only_floats(values: npt.ArrayLike) -> FloatArray:
+def read_only_floats(values: npt.ArrayLike) -> Float64:
     """A read-only float64 copy."""
     return _locked(np.array(values, dtype=np.float64))
 
 
-def read_only_ints(values: npt.ArrayLike) -> IntArray:
+def read_only_ints(values: npt.ArrayLike) -> Int64:
     """A read-only int64 copy."""
     return _locked(np.array(values, dtype=np.int64))
 
@@ -26,11 +28,11 @@ def _locked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def decibels(linear: npt.ArrayLike) -> FloatArray:
+def decibels(linear: npt.ArrayLike) -> Float64:
     """10 log10 of a positive ratio."""
     return np.asarray(10.0 * np.log10(linear), dtype=np.float64)
 
 
-def from_decibels(decibel: npt.ArrayLike) -> FloatArray:
+def from_decibels(decibel: npt.ArrayLike) -> Float64:
     """The ratio that a number of decibels stands for."""
     return np.asarray(np.power(10.0, np.asarray(decibel) / 10.0), dtype=np.float64)

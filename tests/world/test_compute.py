@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camu.config import FleetConfig, TrainingConfig
-from camu.data.batch import batch_samples
+from camu.data.batches import batch_samples
 from camu.world import (
     Devices,
     cluster_joules,

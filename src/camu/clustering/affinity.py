@@ -16,7 +16,8 @@ from scipy.sparse import csr_array
 from sklearn.cluster import AffinityPropagation
 from sklearn.exceptions import ConvergenceWarning
 
-from camu.clustering.similarity import Floats, Ints, Similarity
+from camu.arrays import Float64, Int64
+from camu.clustering.similarity import Similarity
 from camu.config import ClusteringConfig
 from camu.seeding import derive
 
@@ -30,8 +31,8 @@ _BLOCK_ENTRIES = 4_000_000
 
 
 def propagate(
-    similarity: Similarity, devices: Ints, config: ClusteringConfig, two_level: bool
-) -> Ints | None:
+    similarity: Similarity, devices: Int64, config: ClusteringConfig, two_level: bool
+) -> Int64 | None:
     """The exemplar of each of these devices, or None where the messages single out none.
 
     Twins are taken as one device that counts several times: the same aim without ties, which
@@ -66,8 +67,8 @@ def propagate(
 
 
 def _join(
-    similarity: Similarity, heads: Ints, devices: Ints, group: Ints, config: ClusteringConfig
-) -> Ints | None:
+    similarity: Similarity, heads: Int64, devices: Int64, group: Int64, config: ClusteringConfig
+) -> Int64 | None:
     """The head that each device joins, as a position in heads; `group` is who it stands behind."""
     if len(heads) == 1:
         return group
@@ -87,11 +88,11 @@ def _join(
 
 def _sums(
     similarity: Similarity,
-    heads: Ints,
-    devices: Ints,
-    group: Ints,
+    heads: Int64,
+    devices: Int64,
+    group: Int64,
     itself: npt.NDArray[np.bool_],
-) -> Floats:
+) -> Float64:
     """How similar the devices behind each head (rows) are to each head, added up.
 
     What a head is to itself is its preference, and is left out.
@@ -116,7 +117,7 @@ def _parts(rows: int, columns: int) -> list[slice]:
     return [slice(start, start + step) for start in range(0, rows, step)]
 
 
-def _cut(similarity: Similarity, devices: Ints, limit: int, level: int) -> list[Ints]:
+def _cut(similarity: Similarity, devices: Int64, limit: int, level: int) -> list[Int64]:
     """Tiles of at most `limit` devices that are alike, as positions.
 
     A set that is too large is cut between any of its devices and the one least like it, at the
@@ -139,7 +140,7 @@ def _cut(similarity: Similarity, devices: Ints, limit: int, level: int) -> list[
     return tiles
 
 
-def _settle(matrix: Floats, preference: Floats, config: ClusteringConfig) -> Ints | None:
+def _settle(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
     """The exemplar of each row, or None; also where no pair stands out."""
     alike = _common_value(matrix)
     if alike is not None and preference.min() == preference.max():
@@ -150,7 +151,7 @@ def _settle(matrix: Floats, preference: Floats, config: ClusteringConfig) -> Int
     return _run(matrix, preference, config)
 
 
-def _common_value(matrix: Floats) -> float | None:
+def _common_value(matrix: Float64) -> float | None:
     """The one value of all off-diagonal entries, or None when they differ."""
     first = float(matrix[0, 1])
     same = matrix == first
@@ -158,9 +159,9 @@ def _common_value(matrix: Floats) -> float | None:
     return first if same.all() else None
 
 
-def _run(matrix: Floats, preference: Floats, config: ClusteringConfig) -> Ints | None:
+def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
     """Pass messages; where they do not settle, raise the damping and try again."""
-    exemplars: Ints | None = None
+    exemplars: Int64 | None = None
     for damping in (config.damping, *(d for d in (0.85, 0.95) if d > config.damping)):
         model = AffinityPropagation(
             affinity="precomputed",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from camu.arrays import Int64
 from camu.clustering.affinity import propagate
 from camu.clustering.similarity import (
-    Ints,
     Similarity,
     data_similarity,
     link_similarity,
@@ -35,15 +35,15 @@ class Clustering:
 
     clusters: tuple[Cluster, ...]
 
-    def labels(self) -> Ints:
+    def labels(self) -> Int64:
         """The cluster of each device."""
         return self._per_device(list(range(len(self.clusters))))
 
-    def primaries(self) -> Ints:
+    def primaries(self) -> Int64:
         """The primary cluster of each device."""
         return self._per_device([cluster.primary for cluster in self.clusters])
 
-    def _per_device(self, values: list[int]) -> Ints:
+    def _per_device(self, values: list[int]) -> Int64:
         out = np.empty(sum(len(cluster.members) for cluster in self.clusters), np.int64)
         for cluster, value in zip(self.clusters, values, strict=True):
             out[list(cluster.members)] = value
@@ -72,8 +72,8 @@ def cluster_devices(world: World, config: ClusteringConfig | None = None) -> Clu
 
 
 def _within_reach(
-    world: World, config: ClusteringConfig, groups: list[tuple[int, Ints]]
-) -> list[tuple[int, Ints]]:
+    world: World, config: ClusteringConfig, groups: list[tuple[int, Int64]]
+) -> list[tuple[int, Int64]]:
     """Groups whose members all have a usable link to their leader, ordered by first device.
 
     Members that their leader cannot reach form further groups, led by the best uplink among them;
@@ -94,12 +94,12 @@ def _within_reach(
 
 def _segment(
     similarity: Similarity,
-    devices: Ints,
+    devices: Int64,
     config: ClusteringConfig,
     two_level: bool,
     what: str,
     fallback: int,
-) -> list[tuple[int, Ints]]:
+) -> list[tuple[int, Int64]]:
     """Exemplars and their devices, ordered by first device.
 
     Where the messages single out no exemplar, the devices are left ungrouped; they then join the

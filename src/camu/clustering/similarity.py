@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import rankdata
 
+from camu.arrays import Float64, Int64
 from camu.config import ClusteringConfig
 from camu.world import Links
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Pairs looked at when the quantile of all similarities is wanted: all of them up to this many
 # devices, a fixed sample of rows and columns above.
@@ -27,15 +24,15 @@ class Similarity(Protocol):
     """Similarities between devices (larger is more alike), and each device's preference to lead."""
 
     @property
-    def preference(self) -> Floats:
+    def preference(self) -> Float64:
         """How willingly each device leads (the diagonal of the similarity matrix)."""
         ...
 
-    def block(self, rows: Ints, cols: Ints) -> Floats:
+    def block(self, rows: Int64, cols: Int64) -> Float64:
         """Similarities of some devices (rows) to others (columns)."""
         ...
 
-    def twins(self, devices: Ints) -> tuple[Ints, Ints]:
+    def twins(self, devices: Int64) -> tuple[Int64, Int64]:
         """Devices that may be taken as one: the first of each kind, and each device's kind."""
         ...
 
@@ -46,13 +43,13 @@ class LinkSimilarity:
 
     links: Links
     reading: str
-    preference: Floats
+    preference: Float64
 
-    def block(self, rows: Ints, cols: Ints) -> Floats:
+    def block(self, rows: Int64, cols: Int64) -> Float64:
         """Similarities of some devices (rows) to others (columns)."""
         return _link_block(self.links, self.reading, rows, cols)
 
-    def twins(self, devices: Ints) -> tuple[Ints, Ints]:
+    def twins(self, devices: Int64) -> tuple[Int64, Int64]:
         """Every device has links of its own."""
         return np.arange(len(devices)), np.arange(len(devices))
 
@@ -61,15 +58,15 @@ class LinkSimilarity:
 class DataSimilarity:
     """S_d, eq. (12): from rows of features, minus their squared distance or the printed power."""
 
-    features: Floats
+    features: Float64
     literal: bool
-    preference: Floats
+    preference: Float64
 
-    def block(self, rows: Ints, cols: Ints) -> Floats:
+    def block(self, rows: Int64, cols: Int64) -> Float64:
         """Similarities of some devices (rows) to others (columns)."""
         return _data_block(self.features, self.literal, rows, cols)
 
-    def twins(self, devices: Ints) -> tuple[Ints, Ints]:
+    def twins(self, devices: Int64) -> tuple[Int64, Int64]:
         """Devices with the same data are one, unless it is better for them to be apart."""
         if self.literal or self.preference.max() > 0.0:
             return np.arange(len(devices)), np.arange(len(devices))
@@ -105,7 +102,7 @@ def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
     return LinkSimilarity(links, reading, preference)
 
 
-def data_similarity(label_counts: Ints, config: ClusteringConfig) -> DataSimilarity:
+def data_similarity(label_counts: Int64, config: ClusteringConfig) -> DataSimilarity:
     """The second segment: similarity of data, with one preference P_d for all devices.
 
     P_d is taken over all pairs of devices, not inside a primary cluster: it is one number in the
@@ -122,7 +119,7 @@ def data_similarity(label_counts: Ints, config: ClusteringConfig) -> DataSimilar
     return DataSimilarity(features, literal, np.full(len(features), value))
 
 
-def information(label_counts: Ints) -> Floats:
+def information(label_counts: Int64) -> Float64:
     """The matrix Xi, eq. (11): (C_k^l / D) log(D C_k^l / (D_k C^l)), with 0 log 0 = 0."""
     counts = label_counts.astype(float)
     total = counts.sum()
@@ -131,7 +128,7 @@ def information(label_counts: Ints) -> Floats:
     return np.asarray(counts / total * np.log(ratio))
 
 
-def _link_block(links: Links, reading: str, rows: Ints, cols: Ints) -> Floats:
+def _link_block(links: Links, reading: str, rows: Int64, cols: Int64) -> Float64:
     if reading == "uplink":
         uplink_db = 10 * np.log10(links.uplink_snr())
         return np.asarray(-((uplink_db[rows][:, None] - uplink_db[cols][None, :]) ** 2))
@@ -139,7 +136,7 @@ def _link_block(links: Links, reading: str, rows: Ints, cols: Ints) -> Floats:
     return snr_db if reading == "snr-db" else -(10.0 ** (snr_db / 5.0))
 
 
-def _data_block(features: Floats, literal: bool, rows: Ints, cols: Ints) -> Floats:
+def _data_block(features: Float64, literal: bool, rows: Int64, cols: Int64) -> Float64:
     left, right = features[rows], features[cols]
     squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :]
     distance = np.maximum(squares - 2 * left @ right.T, 0.0)
@@ -148,7 +145,7 @@ def _data_block(features: Floats, literal: bool, rows: Ints, cols: Ints) -> Floa
     return np.asarray(distance**2 if literal else -distance)
 
 
-def _off_diagonal(block: _Block, count: int) -> Floats:
+def _off_diagonal(block: _Block, count: int) -> Float64:
     """The similarities of all pairs, or of a fixed sample of devices in a large fleet."""
     if count < 2:
         return np.empty(0)
@@ -158,4 +155,4 @@ def _off_diagonal(block: _Block, count: int) -> Floats:
 
 
 class _Block(Protocol):
-    def __call__(self, rows: Ints, cols: Ints, /) -> Floats: ...
+    def __call__(self, rows: Int64, cols: Int64, /) -> Float64: ...

@@ -7,8 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from camu.arrays import Int64
 from camu.config import DataConfig
-from camu.data.partition import Dirichlet, Iid, Ints, Mixed, Partition, Shards, Sizes
+from camu.data.partition import Dirichlet, Iid, Mixed, Partition, Shards, Sizes
 from camu.data.store import Dataset, load
 from camu.seeding import derive
 
@@ -18,10 +19,10 @@ class Federation:
     """A data set and, for each device, the indices of its training samples."""
 
     dataset: Dataset
-    indices: tuple[Ints, ...]
+    indices: tuple[Int64, ...]
 
     @cached_property
-    def label_counts(self) -> Ints:
+    def label_counts(self) -> Int64:
         """Samples of each label on each device, (devices, classes)."""
         classes = self.dataset.spec.classes
         labels = self.dataset.train_labels

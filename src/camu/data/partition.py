@@ -11,20 +11,15 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from camu.arrays import Float64, Int64, UInt8
 from camu.errors import InputError
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 class Partition(Protocol):
     """Anything that deals samples to devices."""
 
-    def split(
-        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
-    ) -> list[Ints]:
+    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         ...
 
@@ -37,14 +32,14 @@ class Sizes:
     law: Literal["equal", "power-law"] = "equal"
     exponent: float = 1.0
 
-    def shares(self, devices: int, generator: np.random.Generator) -> Floats:
+    def shares(self, devices: int, generator: np.random.Generator) -> Float64:
         """Each device's size relative to the mean size."""
         if self.law == "equal":
             return np.ones(devices)
         shares = np.arange(1.0, devices + 1) ** -self.exponent
         return generator.permutation(shares * (devices / shares.sum()))
 
-    def draw(self, devices: int, available: int, generator: np.random.Generator) -> Ints:
+    def draw(self, devices: int, available: int, generator: np.random.Generator) -> Int64:
         """Whole sizes of at least 1 with the wanted mean; `available` samples where unset."""
         _at_least_one_each(devices, available)
         mean = self.mean if self.mean is not None else available // devices
@@ -58,9 +53,7 @@ class Iid:
     sizes: Sizes = field(default_factory=Sizes)
     with_replacement: bool = False
 
-    def split(
-        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
-    ) -> list[Ints]:
+    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         sizes = self.sizes.draw(devices, len(labels), generator)
         _check_total(int(sizes.sum()), len(labels), self.with_replacement)
@@ -83,9 +76,7 @@ class Mixed:
     sizes: Sizes = field(default_factory=Sizes)
     with_replacement: bool = False
 
-    def split(
-        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
-    ) -> list[Ints]:
+    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         supply = np.bincount(labels)
         if (self.noniid_devices or 0) > devices:
@@ -108,7 +99,7 @@ class Mixed:
         )
         return _deal(labels, demand, generator, self.with_replacement)
 
-    def _label_shares(self, devices: int, classes: int, generator: np.random.Generator) -> Floats:
+    def _label_shares(self, devices: int, classes: int, generator: np.random.Generator) -> Float64:
         """Row k: which part of device k's data has each label."""
         shares = np.full((devices, classes), 1.0 / classes)
         used = np.zeros(classes)
@@ -121,7 +112,7 @@ class Mixed:
         return shares
 
     @staticmethod
-    def _largest_mean(wanted: Floats, shares: Floats, supply: Ints) -> int:
+    def _largest_mean(wanted: Float64, shares: Float64, supply: Int64) -> int:
         """The largest mean size for which no label runs out, with room for rounding up."""
         per_sample = (wanted * shares[:, None]).sum(axis=0)
         rounding = (wanted > 0).sum(axis=0)
@@ -139,9 +130,7 @@ class Dirichlet:
     sizes: Sizes = field(default_factory=Sizes)
     with_replacement: bool = False
 
-    def split(
-        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
-    ) -> list[Ints]:
+    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         supply = np.bincount(labels)
         sizes = self.sizes.draw(devices, len(labels), generator)
@@ -168,9 +157,7 @@ class Shards:
     sizes: Sizes = field(default_factory=Sizes)
     with_replacement: bool = False
 
-    def split(
-        self, labels: NDArray[np.uint8], devices: int, generator: np.random.Generator
-    ) -> list[Ints]:
+    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         if self.sizes.law != "equal":
             raise InputError(
@@ -195,9 +182,7 @@ class Shards:
         return [np.unique(np.concatenate([pieces[i] for i in row])) for row in order]
 
 
-def _deal(
-    labels: NDArray[np.uint8], demand: Ints, generator: np.random.Generator, share: bool
-) -> list[Ints]:
+def _deal(labels: UInt8, demand: Int64, generator: np.random.Generator, share: bool) -> list[Int64]:
     """Give device k `demand[k, label]` samples of each label; shared where a label runs out."""
     supply = np.bincount(labels, minlength=demand.shape[1])
     short = np.flatnonzero(demand.sum(axis=0) > supply)
@@ -208,7 +193,7 @@ def _deal(
             f"set has {supply[label]}; lower data.samples_per_device, or set "
             "data.with_replacement=true"
         )
-    parts: list[list[Ints]] = [[] for _ in demand]
+    parts: list[list[Int64]] = [[] for _ in demand]
     for label in range(demand.shape[1]):
         pool = generator.permutation(np.flatnonzero(labels == label))
         if demand[:, label].sum() <= supply[label]:
@@ -220,13 +205,13 @@ def _deal(
     return [generator.permutation(np.concatenate(part)) for part in parts]
 
 
-def _sample(pool: Ints, count: int, generator: np.random.Generator) -> Ints:
+def _sample(pool: Int64, count: int, generator: np.random.Generator) -> Int64:
     """Draw from a shared pool; a device holds a sample twice only if it asks for more than all."""
     repeats, rest = divmod(count, len(pool)) if len(pool) else (0, 0)
     return np.concatenate([np.tile(pool, repeats), generator.permutation(pool)[:rest]])
 
 
-def _draw_mix(mix: Floats, size: int, limit: Ints, generator: np.random.Generator) -> Ints:
+def _draw_mix(mix: Float64, size: int, limit: Int64, generator: np.random.Generator) -> Int64:
     """Draw `size` labels from a mix, moving on to other labels where one runs out."""
     taken = np.zeros(len(limit), np.int64)
     while (missing := size - int(taken.sum())) > 0:
@@ -236,24 +221,24 @@ def _draw_mix(mix: Floats, size: int, limit: Ints, generator: np.random.Generato
             weights = np.where(open_labels, limit - taken, 0).astype(float)
         if weights.sum() <= 0:
             return taken + _whole_part(mix, missing, generator)  # shared pool: beyond all samples
-        drawn: Ints = generator.multinomial(missing, weights / weights.sum())
+        drawn: Int64 = generator.multinomial(missing, weights / weights.sum())
         taken = np.minimum(taken + drawn, limit).astype(np.int64)
     return taken
 
 
-def _whole(shares: Floats, total: int) -> Ints:
+def _whole(shares: Float64, total: int) -> Int64:
     """Whole numbers of at least 1 in proportion to the shares that add up to the total."""
     _at_least_one_each(len(shares), total)
     exact = 1 + (shares / shares.sum()) * (total - len(shares))
-    whole: Ints = np.floor(exact).astype(np.int64)
+    whole: Int64 = np.floor(exact).astype(np.int64)
     order = np.argsort(-(exact - whole), kind="stable")
     whole[order[: total - int(whole.sum())]] += 1
     return whole
 
 
-def _whole_part(shares: Floats, total: int, generator: np.random.Generator) -> Ints:
+def _whole_part(shares: Float64, total: int, generator: np.random.Generator) -> Int64:
     """Whole numbers in proportion to the shares; what rounding leaves goes to random members."""
-    whole: Ints = np.floor(shares * total).astype(np.int64)
+    whole: Int64 = np.floor(shares * total).astype(np.int64)
     rest = total - int(whole.sum())
     if rest > 0:
         whole[

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 from filelock import FileLock
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from camu.arrays import UInt8
 from camu.data.catalog import CATALOG, DatasetSpec, IdxFile
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError
@@ -30,18 +30,16 @@ from camu.seeding import derive
 
 log = logging.getLogger(__name__)
 
-Bytes = NDArray[np.uint8]
-
 
 @dataclass(frozen=True)
 class Dataset:
     """Images (N, height, width) and labels (N,), all uint8; split as the data set comes."""
 
     spec: DatasetSpec
-    train_images: Bytes
-    train_labels: Bytes
-    test_images: Bytes
-    test_labels: Bytes
+    train_images: UInt8
+    train_labels: UInt8
+    test_images: UInt8
+    test_labels: UInt8
 
 
 def load(name: str, directory: str | Path | None = None) -> Dataset:
@@ -149,8 +147,8 @@ def _progress_bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def _from_user(spec: DatasetSpec, directory: Path) -> list[Bytes] | None:
-    def read(file: IdxFile) -> Bytes | None:
+def _from_user(spec: DatasetSpec, directory: Path) -> list[UInt8] | None:
+    def read(file: IdxFile) -> UInt8 | None:
         content = read_plain_or_gzip(directory, file.name, file.total_bytes)
         # A copy, because an array over bytes is read-only and torch warns about those.
         return None if content is None else np.frombuffer(content, np.uint8).copy()
@@ -163,10 +161,10 @@ def _from_user(spec: DatasetSpec, directory: Path) -> list[Bytes] | None:
     return arrays
 
 
-def _from_cache(spec: DatasetSpec) -> list[Bytes] | None:
+def _from_cache(spec: DatasetSpec) -> list[UInt8] | None:
     folder = cache_directory(spec)
 
-    def read(file: IdxFile) -> Bytes | None:
+    def read(file: IdxFile) -> UInt8 | None:
         path = folder / file.name
         return np.fromfile(path, np.uint8) if path.is_file() else None
 
@@ -175,10 +173,10 @@ def _from_cache(spec: DatasetSpec) -> list[Bytes] | None:
 
 def _read_all(
     spec: DatasetSpec,
-    read: Callable[[IdxFile], Bytes | None],
+    read: Callable[[IdxFile], UInt8 | None],
     directory: Path,
     on_wrong: Callable[[Path], None],
-) -> list[Bytes] | None:
+) -> list[UInt8] | None:
     """All arrays in catalogue order, or None when a file is missing or wrong (and then logged)."""
     arrays = []
     for file in spec.files:
@@ -196,7 +194,7 @@ def _read_all(
     return arrays
 
 
-def _verified(content: Bytes, file: IdxFile, origin: str) -> Bytes:
+def _verified(content: UInt8, file: IdxFile, origin: str) -> UInt8:
     """The array of an IDX file, after its digest has been checked."""
     found = hashlib.sha256(content.data).hexdigest()
     if found != file.sha256:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from camu.data.batches import Batches
 from camu.errors import InputError
-from camu.learning.batches import Batches
 from camu.learning.pool import Pool, Result, Task, available_cores
 from camu.learning.replica import Data, Part, Replica, micro_batches
 from camu.learning.weights import Floats, Weights, weighted_mean

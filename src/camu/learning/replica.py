@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from camu.arrays import Int64
 from camu.errors import CamuError, InputError
-from camu.learning.batches import Indices
 from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.weights import Layout, Weights
 from camu.seeding import Stream, derive
@@ -33,7 +33,7 @@ class Part:
     """One device's samples in a step, and the weight of their mean in the step's gradient."""
 
     device: int
-    indices: Indices
+    indices: Int64
     weight: float
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import FloatArray, IntArray
+from camu.arrays import Float64, Int64
 from camu.config import FleetConfig, TrainingConfig
-from camu.data.batch import batch_samples
+from camu.data.batches import batch_samples
 from camu.world.devices import Devices
 
 
-def update_samples(devices: Devices, training: TrainingConfig) -> IntArray:
+def update_samples(devices: Devices, training: TrainingConfig) -> Int64:
     """Samples that each device processes in one local update: a batch, or all once (`epoch`)."""
     if training.local_update == "epoch":
         return devices.samples
     return batch_samples(training.batch, devices.samples)
 
 
-def update_seconds(devices: Devices, training: TrainingConfig) -> FloatArray:
+def update_seconds(devices: Devices, training: TrainingConfig) -> Float64:
     """Time of one local update of each device: cycles * samples / f (K,)."""
     work = devices.cycles_per_sample * update_samples(devices, training)
     return np.asarray(work / devices.cpu_hz, dtype=np.float64)
@@ -26,7 +26,7 @@ def update_seconds(devices: Devices, training: TrainingConfig) -> FloatArray:
 
 def update_joules(
     devices: Devices, fleet: FleetConfig, training: TrainingConfig, parameters: int
-) -> FloatArray:
+) -> Float64:
     """Energy of one local update of each device (K,).
 
     `cycles`: kappa * cycles * samples * f^2. `literal`: l_k q / f_k * p_cmp as printed in P1, with
@@ -39,11 +39,11 @@ def update_joules(
     return np.asarray(devices.capacitance * work * devices.cpu_hz**2, dtype=np.float64)
 
 
-def cluster_seconds(seconds: FloatArray, members: npt.ArrayLike) -> float:
+def cluster_seconds(seconds: Float64, members: npt.ArrayLike) -> float:
     """Time of one local update of a cluster: its slowest member's."""
     return float(seconds[np.asarray(members, dtype=np.int64)].max())
 
 
-def cluster_joules(joules: FloatArray, members: npt.ArrayLike) -> float:
+def cluster_joules(joules: Float64, members: npt.ArrayLike) -> float:
     """Energy of one local update of a cluster: the sum over its members."""
     return float(joules[np.asarray(members, dtype=np.int64)].sum())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import FloatArray, IntArray, read_only_floats, read_only_ints
+from camu.arrays import Float64, Int64, read_only_floats, read_only_ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,15 +16,15 @@ class Devices:
     """K devices, one array per property; row k of every array is device k. Arrays are read-only."""
 
     ids: tuple[str, ...]
-    positions: FloatArray  # (K, 3) metres, nan where unknown
+    positions: Float64  # (K, 3) metres, nan where unknown
     regions: tuple[str, ...]
-    label_counts: IntArray  # (K, L) samples per label
-    cpu_hz: FloatArray  # f_k
-    cycles_per_sample: FloatArray  # l_k
-    capacitance: FloatArray  # kappa
-    power_watts: FloatArray  # p_k where no optimiser sets it
-    max_power_watts: FloatArray
-    battery_joules: FloatArray  # nan where unknown
+    label_counts: Int64  # (K, L) samples per label
+    cpu_hz: Float64  # f_k
+    cycles_per_sample: Float64  # l_k
+    capacitance: Float64  # kappa
+    power_watts: Float64  # p_k where no optimiser sets it
+    max_power_watts: Float64
+    battery_joules: Float64  # nan where unknown
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -47,7 +47,7 @@ class Devices:
         return len(self.ids)
 
     @property
-    def samples(self) -> IntArray:
+    def samples(self) -> Int64:
         """|D_k|, the number of samples of each device."""
         return np.asarray(self.label_counts.sum(axis=1), dtype=np.int64)
 

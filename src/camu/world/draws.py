@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from camu.arrays import FloatArray
+from camu.arrays import Float64
 from camu.seeding import derive
 
 _Bits = npt.NDArray[np.uint64]
@@ -22,7 +22,7 @@ _MASK = (1 << 64) - 1
 
 def link_uniform(
     seed: int, purpose: str, first: npt.NDArray[Any], second: npt.NDArray[Any]
-) -> FloatArray:
+) -> Float64:
     """A number in (0, 1) for each pair of ends; the arrays of indices broadcast."""
     first, second = np.atleast_1d(first), np.atleast_1d(second)
     low = np.minimum(first, second).astype(np.uint64)
@@ -38,7 +38,7 @@ def link_uniform(
 
 def link_normal(
     seed: int, purpose: str, first: npt.NDArray[Any], second: npt.NDArray[Any]
-) -> FloatArray:
+) -> Float64:
     """A standard normal number for each pair of ends."""
     return np.asarray(ndtri(link_uniform(seed, purpose, first, second)), dtype=np.float64)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from camu.arrays import FloatArray
+from camu.arrays import Float64
 from camu.config import RadioConfig
 from camu.seeding import derive
 
@@ -39,7 +39,7 @@ class BlockFading:
         self._line = float(expit(decibel)) if radio.fading == "rician" else 0.0
         self._last: tuple[int, _State] | None = None
 
-    def factors(self, round_: int) -> FloatArray:
+    def factors(self, round_: int) -> Float64:
         """The factor on each uplink's mean gain in this round (K,)."""
         if round_ < 0:
             raise ValueError(f"round = {round_}: rounds count from 0")

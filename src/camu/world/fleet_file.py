@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from camu.arrays import FloatArray, IntArray, from_decibels
+from camu.arrays import Float64, Int64, from_decibels
 from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.seeding import derive
@@ -34,9 +34,9 @@ class Fleet(NamedTuple):
     """A fleet as its files tell it; what was not measured is nan, or None if nothing was."""
 
     devices: Devices
-    gains: FloatArray | None  # (K,) measured ||h_k||^2, antennas included
-    snr_db: FloatArray | None  # (K, K) measured between devices, symmetric
-    distances_m: FloatArray | None  # (K,) to the base station, where no position is known
+    gains: Float64 | None  # (K,) measured ||h_k||^2, antennas included
+    snr_db: Float64 | None  # (K, K) measured between devices, symmetric
+    distances_m: Float64 | None  # (K,) to the base station, where no position is known
 
 
 def read_fleet(
@@ -109,7 +109,7 @@ def _ids(table: Table) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _positions(table: Table) -> FloatArray:
+def _positions(table: Table) -> Float64:
     positions = np.full((len(table), 3), np.nan)
     if "x" not in table:
         return positions
@@ -129,7 +129,7 @@ def _positions(table: Table) -> FloatArray:
     return positions
 
 
-def _distances(table: Table, positions: FloatArray) -> FloatArray | None:
+def _distances(table: Table, positions: Float64) -> Float64 | None:
     if "distance_m" not in table:
         return None
     values = table.numbers("distance_m")
@@ -143,7 +143,7 @@ def _distances(table: Table, positions: FloatArray) -> FloatArray | None:
     return values
 
 
-def _gains(table: Table) -> FloatArray | None:
+def _gains(table: Table) -> Float64 | None:
     if "gain_db" not in table:
         return None
     values = table.numbers("gain_db")
@@ -159,7 +159,7 @@ def _gains(table: Table) -> FloatArray | None:
 
 
 def _check_placed(
-    table: Table, positions: FloatArray, distances: FloatArray | None, gains: FloatArray | None
+    table: Table, positions: Float64, distances: Float64 | None, gains: Float64 | None
 ) -> None:
     """Every device needs a way to know its link to the base station."""
     placed = ~np.isnan(positions[:, 0])
@@ -173,8 +173,8 @@ def _check_placed(
 
 
 def _snr(
-    table: Table, positions: FloatArray, ids: tuple[str, ...], snr_path: str | Path | None
-) -> FloatArray | None:
+    table: Table, positions: Float64, ids: tuple[str, ...], snr_path: str | Path | None
+) -> Float64 | None:
     """The measured SNR between devices; None where their positions tell the links."""
     if snr_path is not None:
         return read_snr(Path(snr_path), ids)
@@ -209,7 +209,7 @@ def _label_columns(table: Table) -> list[str]:
     return names
 
 
-def _counts(table: Table, name: str) -> IntArray:
+def _counts(table: Table, name: str) -> Int64:
     values = table.numbers(name)
     table.check(name, values, np.isnan(values), "write a whole number, 0 if there are none")
     wrong = (values < 0) | (values != np.floor(values)) | (values > LARGEST_COUNT)
@@ -217,7 +217,7 @@ def _counts(table: Table, name: str) -> IntArray:
     return values.astype(np.int64)
 
 
-def _label_counts(table: Table) -> IntArray:
+def _label_counts(table: Table) -> Int64:
     """Samples per label; with `samples` alone, all samples count as one label."""
     names = _label_columns(table)
     samples = _counts(table, "samples") if "samples" in table else None
@@ -243,7 +243,7 @@ def _label_counts(table: Table) -> IntArray:
     return counts
 
 
-def _positive(table: Table, name: str, default: FloatArray) -> FloatArray:
+def _positive(table: Table, name: str, default: Float64) -> Float64:
     """An optional column of positive numbers, with the default where a cell is empty."""
     if name not in table:
         return default
@@ -253,7 +253,7 @@ def _positive(table: Table, name: str, default: FloatArray) -> FloatArray:
 
 
 def _devices(
-    table: Table, ids: tuple[str, ...], positions: FloatArray, config: Config, seed: int
+    table: Table, ids: tuple[str, ...], positions: Float64, config: Config, seed: int
 ) -> Devices:
     fleet = config.fleet
     count = len(ids)
@@ -278,7 +278,7 @@ def _devices(
     )
 
 
-def _power(table: Table, power: FloatArray, largest: FloatArray) -> FloatArray:
+def _power(table: Table, power: Float64, largest: Float64) -> Float64:
     """The power within its limit: a default bows to it, a number in the file must keep it."""
     if "power_watts" in table:
         given = ~np.isnan(table.numbers("power_watts"))

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import (
-    FloatArray,
-    IntArray,
+    Float64,
+    Int64,
     decibels,
     from_decibels,
     read_only_floats,
@@ -65,10 +65,10 @@ class Links:
 
     radio: RadioConfig
     seed: int
-    positions: FloatArray  # (K, 3), nan where unknown
-    power_watts: FloatArray  # (K,) of the devices where no optimiser sets it
-    uplink_gain: FloatArray  # (K,) mean ||h_k||^2 after maximum-ratio combining
-    measured_snr_db: FloatArray | None = None  # (K, K) between devices
+    positions: Float64  # (K, 3), nan where unknown
+    power_watts: Float64  # (K,) of the devices where no optimiser sets it
+    uplink_gain: Float64  # (K,) mean ||h_k||^2 after maximum-ratio combining
+    measured_snr_db: Float64 | None = None  # (K, K) between devices
 
     @property
     def count(self) -> int:
@@ -98,14 +98,14 @@ class Links:
     def _fading(self) -> BlockFading:
         return BlockFading(self.radio, self.count, self.seed)
 
-    def device_gain(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> FloatArray:
+    def device_gain(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> Float64:
         """Mean gain |h_jk|^2 between devices, a block (len(rows), len(cols)); symmetric.
 
         Entries of a device with itself mean nothing: they hold the value at the smallest distance.
         """
         return _by_rows(self._gain_block, rows, cols)
 
-    def device_snr_db(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> FloatArray:
+    def device_snr_db(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> Float64:
         """SNR gamma_jk between devices in dB, a block (len(rows), len(cols)); symmetric.
 
         Where two powers differ, a link counts with the mean in dB of its two directions, which is
@@ -113,7 +113,7 @@ class Links:
         """
         return _by_rows(self._snr_db_block, rows, cols)
 
-    def _gain_block(self, first: IntArray, second: IntArray) -> FloatArray:
+    def _gain_block(self, first: Int64, second: Int64) -> Float64:
         if self.measured_snr_db is not None:
             powers = np.sqrt(self.power_watts[first][:, None] * self.power_watts[second])
             snr = from_decibels(self.measured_snr_db[np.ix_(first, second)])
@@ -134,19 +134,19 @@ class Links:
             return _limited(gain, antenna_db + self.radio.shadowing_db * shadow)
         return _limited(gain, antenna_db)
 
-    def _snr_db_block(self, first: IntArray, second: IntArray) -> FloatArray:
+    def _snr_db_block(self, first: Int64, second: Int64) -> Float64:
         if self.measured_snr_db is not None:
             return np.asarray(self.measured_snr_db[np.ix_(first, second)], dtype=np.float64)
         half = 0.5 * decibels(self.power_watts[first])[:, None]
         powers_db = half + 0.5 * decibels(self.power_watts[second])[None, :]
         return decibels(self._gain_block(first, second)) + (powers_db - decibels(self.noise_watts))
 
-    def uplink_snr(self, power_watts: npt.ArrayLike | None = None) -> FloatArray:
+    def uplink_snr(self, power_watts: npt.ArrayLike | None = None) -> Float64:
         """SNR gamma_k at the base station (K,), linear, over the whole band and without fading."""
         power = self.power_watts if power_watts is None else np.asarray(power_watts)
         return np.asarray(power * self.uplink_gain / self.noise_watts, dtype=np.float64)
 
-    def gamma(self) -> FloatArray:
+    def gamma(self) -> Float64:
         """The SNR matrix Gamma of section III-A, linear; the diagonal is to the base station."""
         if self.count > LARGEST_MATRIX_DEVICES:
             raise CamuError(
@@ -159,11 +159,11 @@ class Links:
         np.fill_diagonal(matrix, self.uplink_snr())
         return matrix
 
-    def fading(self, round_: int) -> FloatArray:
+    def fading(self, round_: int) -> Float64:
         """Factor on each uplink's mean gain in this round (K,); rounds count from 0."""
         return self._fading.factors(round_)
 
-    def fading_rounds(self, first: int, last: int) -> FloatArray:
+    def fading_rounds(self, first: int, last: int) -> Float64:
         """The factors of the rounds first ... last - 1, a row per round (R, K)."""
         rows = [self.fading(round_) for round_ in range(first, last)]
         return np.array(rows, dtype=np.float64).reshape(len(rows), self.count)
@@ -182,7 +182,7 @@ class Links:
         power_watts: npt.ArrayLike,
         gain: npt.ArrayLike,
         bandwidth_hz: npt.ArrayLike | None = None,
-    ) -> FloatArray:
+    ) -> Float64:
         """Shannon rate; the bandwidth defaults to the whole band, the noise is that within it."""
         band, noise = self._band(bandwidth_hz)
         return shannon.rate_bps(power_watts, gain, band, noise)
@@ -193,7 +193,7 @@ class Links:
         power_watts: npt.ArrayLike,
         gain: npt.ArrayLike,
         bandwidth_hz: npt.ArrayLike | None = None,
-    ) -> FloatArray:
+    ) -> Float64:
         """Time to send these bits at the Shannon rate."""
         band, noise = self._band(bandwidth_hz)
         return shannon.transmit_seconds(bits, power_watts, gain, band, noise)
@@ -204,12 +204,12 @@ class Links:
         power_watts: npt.ArrayLike,
         gain: npt.ArrayLike,
         bandwidth_hz: npt.ArrayLike | None = None,
-    ) -> FloatArray:
+    ) -> Float64:
         """Energy to send these bits at the Shannon rate."""
         band, noise = self._band(bandwidth_hz)
         return shannon.transmit_joules(bits, power_watts, gain, band, noise)
 
-    def _band(self, bandwidth_hz: npt.ArrayLike | None) -> tuple[FloatArray, FloatArray]:
+    def _band(self, bandwidth_hz: npt.ArrayLike | None) -> tuple[Float64, Float64]:
         whole = self.bandwidth_hz
         band = np.asarray(whole if bandwidth_hz is None else bandwidth_hz, dtype=np.float64)
         return band, np.asarray(self.noise_watts * (band / whole), dtype=np.float64)
@@ -218,12 +218,12 @@ class Links:
 def build_links(
     radio: RadioConfig,
     devices: Devices,
-    base_station: FloatArray,
+    base_station: Float64,
     seed: int,
     *,
-    gains: FloatArray | None = None,
-    distances_m: FloatArray | None = None,
-    snr_db: FloatArray | None = None,
+    gains: Float64 | None = None,
+    distances_m: Float64 | None = None,
+    snr_db: Float64 | None = None,
 ) -> Links:
     """The links of these devices.
 
@@ -246,11 +246,11 @@ def build_links(
 
 def _uplink_gain(
     radio: RadioConfig,
-    positions: FloatArray,
-    base_station: FloatArray,
+    positions: Float64,
+    base_station: Float64,
     seed: int,
-    distances_m: FloatArray | None,
-) -> FloatArray:
+    distances_m: Float64 | None,
+) -> Float64:
     """N_a times the mean gain of one antenna (K,); nan where the place is not known."""
     offset = positions - base_station
     ground = np.hypot(offset[:, 0], offset[:, 1])
@@ -275,14 +275,14 @@ def _uplink_gain(
     return radio.antennas * _limited(gain, radio.bs_gain_dbi + radio.device_gain_dbi + shadow_db)
 
 
-def _limited(gain: FloatArray, extra_db: npt.ArrayLike) -> FloatArray:
+def _limited(gain: Float64, extra_db: npt.ArrayLike) -> Float64:
     """The gain times a factor in decibels, within the limits of a gain."""
     return np.clip(gain * from_decibels(extra_db), SMALLEST_GAIN, LARGEST_GAIN)
 
 
 def _by_rows(
-    block: Callable[[IntArray, IntArray], FloatArray], rows: npt.ArrayLike, cols: npt.ArrayLike
-) -> FloatArray:
+    block: Callable[[Int64, Int64], Float64], rows: npt.ArrayLike, cols: npt.ArrayLike
+) -> Float64:
     """A block of the K x K matrix, computed a few rows at a time.
 
     The intermediate arrays then stay in the processor's cache, and a large block needs little more

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from camu.arrays import FloatArray, from_decibels
+from camu.arrays import Float64, from_decibels
 from camu.config import RadioConfig
 
 LIGHT_M_PER_S = 299_792_458.0
@@ -22,15 +22,13 @@ DEVICE_HEIGHT_M = 1.5  # lowest height of an antenna in 3GPP TR 38.901
 _GROUND_HEIGHT_M = 1.0  # effective environment height h_E; exact for devices below 13 m
 
 # Draws one uniform number per link. A function, so that models without line of sight never pay.
-Sight = Callable[[], FloatArray]
+Sight = Callable[[], Float64]
 
 
 class PathLoss(Protocol):
     """What a path-loss model must offer."""
 
-    def gain(
-        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
-    ) -> FloatArray:
+    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
         """Linear power gain from the distance on the ground and the heights of both ends.
 
         `upper_m` is the higher end (the base station, or the higher of two devices). The arrays
@@ -59,9 +57,7 @@ class PaperPathLoss:
     carrier_hz: float
     exponent: float
 
-    def gain(
-        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
-    ) -> FloatArray:
+    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
         """The printed formula without the antenna gains."""
         ratio = _wave_ratio(self.carrier_hz, _distance(ground_m, upper_m - lower_m))
         return np.asarray(ratio**self.exponent, dtype=np.float64)
@@ -75,9 +71,7 @@ class LogDistance:
     exponent: float
     reference_m: float
 
-    def gain(
-        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
-    ) -> FloatArray:
+    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
         """Friis' free-space gain at min(d, d0), times (d0 / d)^P beyond d0."""
         distance = _distance(ground_m, upper_m - lower_m)
         free_space = _wave_ratio(self.carrier_hz, np.minimum(distance, self.reference_m)) ** 2
@@ -91,9 +85,7 @@ class UrbanMicro:
 
     carrier_hz: float
 
-    def gain(
-        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
-    ) -> FloatArray:
+    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
         """The LOS or the NLOS gain of each link, as its draw decides."""
         upper, lower = _antenna_heights(upper_m, lower_m)
         distance = _distance(ground_m, upper - lower)
@@ -114,9 +106,7 @@ class UrbanMacro:
 
     carrier_hz: float
 
-    def gain(
-        self, ground_m: FloatArray, upper_m: FloatArray, lower_m: FloatArray, sight: Sight
-    ) -> FloatArray:
+    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
         """The LOS or the NLOS gain of each link, as its draw decides."""
         upper, lower = _antenna_heights(upper_m, lower_m)
         distance = _distance(ground_m, upper - lower)
@@ -129,28 +119,28 @@ class UrbanMacro:
         return _drawn_gain(los_db, around_db, _los_probability(ground_m, 63.0) * lift, sight)
 
 
-def _distance(ground_m: FloatArray, height_m: FloatArray) -> FloatArray:
+def _distance(ground_m: Float64, height_m: Float64) -> Float64:
     return np.maximum(np.sqrt(ground_m**2 + height_m**2), SMALLEST_DISTANCE_M)
 
 
-def _wave_ratio(carrier_hz: float, distance_m: FloatArray) -> FloatArray:
+def _wave_ratio(carrier_hz: float, distance_m: Float64) -> Float64:
     """c / (4 pi f d), at most 1 so that no path amplifies."""
     return np.minimum(1.0, LIGHT_M_PER_S / (4.0 * math.pi * carrier_hz * distance_m))
 
 
-def _antenna_heights(upper_m: FloatArray, lower_m: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _antenna_heights(upper_m: Float64, lower_m: Float64) -> tuple[Float64, Float64]:
     """Both heights, at least those of a hand-held device: the formulas end there."""
     return np.maximum(upper_m, DEVICE_HEIGHT_M), np.maximum(lower_m, DEVICE_HEIGHT_M)
 
 
 def _two_slopes_db(
     carrier_hz: float,
-    ground_m: FloatArray,
-    upper_m: FloatArray,
-    lower_m: FloatArray,
+    ground_m: Float64,
+    upper_m: Float64,
+    lower_m: Float64,
     slope: float,
     bend: float,
-) -> FloatArray:
+) -> Float64:
     """Distance part of the LOS path loss: `slope` up to the breakpoint distance, 40 beyond."""
     height = upper_m - lower_m
     log_distance = np.log10(_distance(ground_m, height))
@@ -161,15 +151,13 @@ def _two_slopes_db(
     return np.where(ground_m <= breakpoint_m, near, far)
 
 
-def _los_probability(ground_m: FloatArray, decay_m: float) -> FloatArray:
+def _los_probability(ground_m: Float64, decay_m: float) -> Float64:
     """18/d + e^(-d/decay) (1 - 18/d), and 1 up to 18 m."""
     share = 18.0 / np.maximum(ground_m, 18.0)
     return share + np.exp(-ground_m / decay_m) * (1.0 - share)
 
 
-def _drawn_gain(
-    los_db: FloatArray, around_db: FloatArray, probability: FloatArray, sight: Sight
-) -> FloatArray:
+def _drawn_gain(los_db: Float64, around_db: Float64, probability: Float64, sight: Sight) -> Float64:
     """Gain of links in sight (draw below the probability) and of the others (never better)."""
     loss_db = np.where(sight() < probability, los_db, np.maximum(los_db, around_db))
     return from_decibels(-loss_db)

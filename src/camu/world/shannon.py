@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import FloatArray
+from camu.arrays import Float64
 
 
 def rate_bps(
@@ -19,7 +19,7 @@ def rate_bps(
     gain: npt.ArrayLike,
     bandwidth_hz: npt.ArrayLike,
     noise_watts: npt.ArrayLike,
-) -> FloatArray:
+) -> Float64:
     """B log2(1 + p gain / noise), the rate in the denominator of P1's transmission energy."""
     snr = np.multiply(power_watts, gain) / np.asarray(noise_watts, dtype=np.float64)
     return np.asarray(np.multiply(bandwidth_hz, np.log1p(snr)) / math.log(2.0), dtype=np.float64)
@@ -31,7 +31,7 @@ def transmit_seconds(
     gain: npt.ArrayLike,
     bandwidth_hz: npt.ArrayLike,
     noise_watts: npt.ArrayLike,
-) -> FloatArray:
+) -> Float64:
     """Time to send these bits at the Shannon rate; infinite at zero power."""
     rate = rate_bps(power_watts, gain, bandwidth_hz, noise_watts)
     with np.errstate(divide="ignore"):
@@ -44,7 +44,7 @@ def transmit_joules(
     gain: npt.ArrayLike,
     bandwidth_hz: npt.ArrayLike,
     noise_watts: npt.ArrayLike,
-) -> FloatArray:
+) -> Float64:
     """Energy p * bits / rate, P1's transmission energy; its limit at zero power is finite."""
     share = np.asarray(noise_watts, dtype=np.float64) / np.asarray(gain, dtype=np.float64)
     snr = np.asarray(power_watts, dtype=np.float64) / share

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from camu.arrays import FloatArray
+from camu.arrays import Float64
 from camu.errors import InputError
 from camu.files import read_text
 from camu.world.table import csv_rows
@@ -15,7 +15,7 @@ LARGEST_DB = 300.0
 SYMMETRY_DB = 1e-6  # two directions of a link may differ by this much
 
 
-def read_snr(path: Path, ids: tuple[str, ...]) -> FloatArray:
+def read_snr(path: Path, ids: tuple[str, ...]) -> Float64:
     """The symmetric matrix in the order of `ids`; what stands on its diagonal is ignored.
 
     Without a header, rows and columns are in the order of the fleet file. A header names the
@@ -82,7 +82,7 @@ def _check_size(path: Path, rows: list[list[str]], places: list[str], count: int
             raise InputError(f"{path}, {place}: {len(row)} cells for {count} devices; {wanted}")
 
 
-def _numbers(path: Path, row: list[str], place: str, names: list[str]) -> FloatArray:
+def _numbers(path: Path, row: list[str], place: str, names: list[str]) -> Float64:
     """The numbers of a row, or an error that names the cell."""
     try:
         values = np.array(list(map(float, row)))
@@ -104,7 +104,7 @@ def _numbers(path: Path, row: list[str], place: str, names: list[str]) -> FloatA
     raise AssertionError("some cell was no SNR")
 
 
-def _check_symmetric(path: Path, matrix: FloatArray, ids: tuple[str, ...]) -> None:
+def _check_symmetric(path: Path, matrix: Float64, ids: tuple[str, ...]) -> None:
     wrong = np.abs(matrix - matrix.T) > SYMMETRY_DB
     if wrong.any():
         one, other = divmod(int(np.argmax(wrong)), len(ids))

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import FloatArray
+from camu.arrays import Float64
 from camu.errors import InputError
 from camu.files import read_json, read_text
 
@@ -49,7 +49,7 @@ class Table:
         self._check_types(name, "text")
         return ["" if cell is None else str(cell).strip() for cell in self.columns[name]]
 
-    def numbers(self, name: str) -> FloatArray:
+    def numbers(self, name: str) -> Float64:
         """A column of finite numbers; nan where a cell is empty."""
         cells = self.columns[name]
         self._check_types(name, "a number")
@@ -68,7 +68,7 @@ class Table:
             )
         return values
 
-    def check(self, name: str, values: FloatArray, wrong: npt.NDArray[np.bool_], rule: str) -> None:
+    def check(self, name: str, values: Float64, wrong: npt.NDArray[np.bool_], rule: str) -> None:
         """Refuse the first row of a column where `wrong` holds, with the rule that it breaks."""
         if wrong.any():
             row = int(np.argmax(wrong))

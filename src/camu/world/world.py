@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from camu.arrays import FloatArray, IntArray, decibels, read_only_floats
+from camu.arrays import Float64, Int64, decibels, read_only_floats
 from camu.config import Config
 from camu.seeding import derive
 from camu.world.devices import Devices
@@ -26,7 +26,7 @@ class World:
     seed: int
     devices: Devices
     links: Links
-    base_station: FloatArray  # (3,) metres
+    base_station: Float64  # (3,) metres
     federation: object | None  # the devices' training data; None for a fleet file
 
     def warnings(self, parameters: int = PAPER_MODEL_PARAMETERS) -> list[str]:
@@ -61,7 +61,7 @@ class World:
             "check the position or gain_db, or leave the device out"
         ]
 
-    def _weak_uplinks(self, snr: FloatArray, parameters: int) -> str:
+    def _weak_uplinks(self, snr: Float64, parameters: int) -> str:
         """One sentence on what the median SNR does to time and noise."""
         middle = int(np.argsort(snr, kind="stable")[len(snr) // 2])
         seconds = self.links.transmit_seconds(
@@ -112,7 +112,7 @@ def build_world(config: Config, seed: int | None = None) -> World:
     return World(config, seed, devices, links, base_station, federation)
 
 
-def place_devices(config: Config, label_counts: IntArray, seed: int) -> Devices:
+def place_devices(config: Config, label_counts: Int64, seed: int) -> Devices:
     """Devices at random places of the configured regions, with CPUs drawn from the interval."""
     fleet = config.fleet
     count = fleet.devices

@@ -16,15 +16,15 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from camu.arrays import UInt8
 from camu.data import DatasetSpec
 from camu.errors import InputError
 from camu.plugins import import_object, is_plugin
 
-Bytes = npt.NDArray[np.uint8]
 Reader = Callable[[str], tuple[Any, Any]]
 
 
-def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[Bytes, Bytes]:
+def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[UInt8, UInt8]:
     """Images and labels of one device (or of the test set), checked."""
     images, labels = _reader(source)(name)
     return _checked(np.asarray(images), np.asarray(labels), f"data of {name} from {source}", spec)
@@ -65,7 +65,7 @@ def _from_directory(folder: Path, name: str) -> tuple[Any, Any]:
 
 def _checked(
     images: npt.NDArray[Any], labels: npt.NDArray[Any], where: str, spec: DatasetSpec
-) -> tuple[Bytes, Bytes]:
+) -> tuple[UInt8, UInt8]:
     if images.dtype != np.uint8 or images.shape[1:] != spec.image_shape or not len(images):
         raise InputError(
             f"{where}: images are {images.dtype} of shape {images.shape}; data.dataset = "

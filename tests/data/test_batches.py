@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from camu.data.batches import Batches, batch_samples
 from camu.errors import InputError
-from camu.learning.batches import Batches, batch_size
 
 
 @given(st.integers(1, 300), st.floats(0.01, 400), st.integers(0, 3))
@@ -51,10 +51,10 @@ def test_passes_rounds_devices_and_seeds_differ():
     ],
 )
 def test_the_batch_is_a_fraction_or_a_number(samples, batch, size):
-    assert batch_size(samples, batch) == size
+    assert batch_samples(batch, samples) == size
 
 
 @pytest.mark.parametrize("batch", [0, -1, float("nan"), float("inf")])
 def test_what_is_no_batch_size_is_refused(batch):
     with pytest.raises(InputError, match="batch"):
-        batch_size(10, batch)
+        batch_samples(batch, 10)
