@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from camu.config import PRESETS, Config, load_config
+from camu.config import PRESETS, Config, keys_that_decide, load_config
 from camu.config.compose import compose
 from camu.config.keys import as_markdown, describe_keys
 from camu.config.schema import preset_layers
@@ -237,6 +237,16 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
 def test_unknown_preset_suggests() -> None:
     with pytest.raises(InputError, match="did you mean `paper`"):
         load_config(preset="papper")
+
+
+def test_every_key_says_what_it_decides() -> None:
+    end, nothing = keys_that_decide("end"), keys_that_decide("nothing")
+    limits = {"rounds", "target_accuracy", "max_virtual_seconds", "max_joules", "patience"}
+    assert end == {f"run.{name}" for name in limits}
+    machinery = {"checkpoint_every", "workers", "tensorboard", "mlflow"}
+    assert nothing == {f"run.{name}" for name in machinery}
+    assert keys_that_decide("bits") == Config().flat().keys() - end - nothing
+    assert "run.device" in keys_that_decide("bits")  # cuda rounds differently
 
 
 def test_config_is_frozen() -> None:

@@ -1,6 +1,6 @@
 """The configuration: every key a user may set, presets, and the layers that make up a run's."""
 
-from camu.config.schema import DEFAULT_PRESET, PRESETS, Config, load_config
+from camu.config.schema import DEFAULT_PRESET, PRESETS, Config, keys_that_decide, load_config
 from camu.config.sections import (
     ClusteringConfig,
     DataConfig,
@@ -20,5 +20,6 @@ __all__ = [
     "RadioConfig",
     "Region",
     "TrainingConfig",
+    "keys_that_decide",
     "load_config",
 ]

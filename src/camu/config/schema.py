@@ -14,10 +14,12 @@ import tomli_w
 from pydantic import model_validator
 
 from camu.config.compose import Layer, compose, nearest, nested, parse_setting, parse_toml
+from camu.config.keys import section_fields
 from camu.config.sections import (
     AllocationConfig,
     ClusteringConfig,
     DataConfig,
+    Decides,
     FleetConfig,
     RadioConfig,
     RunConfig,
@@ -88,6 +90,16 @@ class Config(Section):
             for section, keys in self.model_dump().items()
             for key, value in keys.items()
         }
+
+
+def keys_that_decide(*what: Decides) -> frozenset[str]:
+    """The keys, as ``section.key``, that decide one of these: "bits", "end" or "nothing"."""
+    return frozenset(
+        f"{section}.{name}"
+        for section in Config.model_fields
+        for name, each in section_fields(Config, section).items()
+        if isinstance(each.json_schema_extra, dict) and each.json_schema_extra["decides"] in what
+    )
 
 
 def load_config(

@@ -11,10 +11,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+# "bits": the key decides what a run computes; "end": only when it ends, so that a resumed run may
+# change it; "nothing": only how the work is done.
+Decides = Literal["bits", "end", "nothing"]
 
-def field(default: Any, text: str, unit: str = "", **limits: Any) -> Any:
+
+def field(default: Any, text: str, unit: str = "", decides: Decides = "bits", **limits: Any) -> Any:
     """A field with its sentence, its unit ("" for names and switches) and its limits."""
-    return Field(default, description=text, json_schema_extra={"unit": unit}, **limits)
+    extra: dict[str, Any] = {"unit": unit, "decides": decides}
+    return Field(default, description=text, json_schema_extra=extra, **limits)
 
 
 def broken(text: str, *keys: str) -> PydanticCustomError:
@@ -373,22 +378,31 @@ class RunConfig(Section):
     """Length, stopping, seed and machinery of a run."""
 
     seed: int = field(0, "Seed of everything random.", ge=0)
-    rounds: int = field(200, "Global rounds.", "rounds", ge=1)
+    rounds: int = field(200, "Global rounds.", "rounds", decides="end", ge=1)
     eval_every: int = field(5, "Rounds between evaluations.", "rounds", ge=1)
     target_accuracy: float | None = field(
-        None, "Stop at this test accuracy; unset: do not.", "1", gt=0, le=1
+        None, "Stop at this test accuracy; unset: do not.", "1", decides="end", gt=0, le=1
     )
     max_virtual_seconds: float | None = field(
-        None, "Stop when the virtual clock passes this; unset: do not.", "s", gt=0
+        None, "Stop when the virtual clock passes this; unset: do not.", "s", decides="end", gt=0
     )
     max_joules: float | None = field(
-        None, "Stop when the fleet has spent this; unset: do not.", "J", gt=0
+        None, "Stop when the fleet has spent this; unset: do not.", "J", decides="end", gt=0
     )
     patience: int | None = field(
-        None, "Stop after this many evaluations without a better accuracy; unset: do not.", ge=1
+        None,
+        "Stop after this many evaluations without a better accuracy; unset: do not.",
+        decides="end",
+        ge=1,
     )
-    checkpoint_every: int = field(5, "Rounds between checkpoints.", "rounds", ge=1)
-    workers: int = field(0, "Training workers; 0 is one per core.", "workers", ge=0)
+    checkpoint_every: int = field(
+        5, "Rounds between checkpoints.", "rounds", decides="nothing", ge=1
+    )
+    workers: int = field(
+        0, "Training workers; 0 is one per core.", "workers", decides="nothing", ge=0
+    )
     device: Literal["auto", "cpu", "cuda"] = field("auto", "Where gradients are computed.")
-    tensorboard: bool = field(False, "Write TensorBoard events (extra `tracking`).")
-    mlflow: bool = field(False, "Log to MLflow (extra `tracking`).")
+    tensorboard: bool = field(
+        False, "Write TensorBoard events (extra `tracking`).", decides="nothing"
+    )
+    mlflow: bool = field(False, "Log to MLflow (extra `tracking`).", decides="nothing")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from camu.report.runs import Run, replace_free
+from camu.report.runs import Run
 from camu.report.style import PALETTE
 from camu.schemes import SCHEMES
 
@@ -36,7 +36,7 @@ def group_runs(runs: Iterable[Run]) -> list[Group]:
     alike: dict[str, list[Run]] = {}
     keys: dict[str, Keys] = {}
     for run in runs:
-        own = _flat(run)
+        own = run.keys
         name = repr([(key, value) for key, value in own.items() if key != "run.seed"])
         alike.setdefault(name, []).append(run)
         keys.setdefault(name, own)
@@ -65,11 +65,6 @@ def looks(groups: Iterable[Group]) -> dict[str, tuple[str, list[int]]]:
         label: (PALETTE[index % len(PALETTE)], list(_DASHES[index // len(PALETTE) % len(_DASHES)]))
         for index, label in enumerate(labels)
     }
-
-
-def _flat(run: Run) -> Keys:
-    sections = replace_free(run.config).model_dump()
-    return {f"{name}.{key}": value for name, own in sections.items() for key, value in own.items()}
 
 
 def _told_apart(rows: Mapping[str, Keys], within: tuple[str, ...], scheme: bool) -> dict[str, str]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from camu.config import Config
+from camu.config import Config, keys_that_decide
 from camu.errors import InputError
 from camu.simulation.directory import RunDirectory
 from camu.simulation.history import Record
@@ -36,6 +36,12 @@ class Run:
     def seed(self) -> int:
         """The run's seed."""
         return self.config.run.seed
+
+    @cached_property
+    def keys(self) -> dict[str, Any]:
+        """The keys of the configuration that decide the run's result, with their values."""
+        decide = keys_that_decide("bits", "end")
+        return {key: value for key, value in self.config.flat().items() if key in decide}
 
     @cached_property
     def plan(self) -> dict[str, Any]:
@@ -125,17 +131,10 @@ def _one_per_seed(runs: Any) -> list[Run]:
     """Of runs with the same configuration and seed the longest: a copy is no second sample."""
     longest: dict[str, Run] = {}
     for run in runs:
-        key = replace_free(run.config).to_toml()
+        key = repr(run.keys)
         if key not in longest or run.last.round > longest[key].last.round:
             longest[key] = run
     return list(longest.values())
-
-
-def replace_free(config: Config) -> Config:
-    """The configuration without what only says how to work."""
-    free = {"workers": 0, "device": "auto", "checkpoint_every": 1}
-    own = config.run.model_copy(update={**free, "tensorboard": False, "mlflow": False})
-    return config.model_copy(update={"run": own})
 
 
 def _read_verdicts(path: Path) -> list[dict[str, Any]]:

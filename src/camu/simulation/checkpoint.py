@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from camu.config import Config
+from camu.config import Config, keys_that_decide
 from camu.errors import CamuError, InputError
 from camu.files import write_whole
 from camu.learning.weights import Weights
@@ -24,18 +24,6 @@ from camu.simulation.history import Record
 from camu.simulation.loop import Flight, Run
 from camu.world import World
 
-# These say when to stop and how to work, not what is computed: a resumed run may change them.
-FREE_KEYS = {
-    "run.rounds",
-    "run.target_accuracy",
-    "run.max_virtual_seconds",
-    "run.max_joules",
-    "run.patience",
-    "run.checkpoint_every",
-    "run.workers",
-    "run.tensorboard",
-    "run.mlflow",
-}
 _FLIGHT_NUMBERS = (
     "unit",
     "round",
@@ -105,9 +93,9 @@ def check_same(saved: str, config: Config, path: Path) -> None:
     """Refuse a checkpoint of another configuration, with the keys that differ."""
     before, now = Config.from_toml(saved, str(path)).flat(), config.flat()
     differing = [
-        f"{key} (was {_say(before.get(key))}, now {_say(now.get(key))})"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and key not in FREE_KEYS
+        f"{key} (was {_say(before[key])}, now {_say(now[key])})"
+        for key in sorted(keys_that_decide("bits"))
+        if before[key] != now[key]
     ]
     if differing:
         raise InputError(

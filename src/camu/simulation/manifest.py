@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from camu import __version__
-from camu.config import Config
+from camu.config import Config, keys_that_decide
 from camu.errors import InputError
 from camu.files import write_json
 from camu.plugins import is_plugin, source_digest
 
 FILE = "manifest.json"
 KERNEL = "torch"
-# These say how to work; all other keys decide what is computed or when a run ends.
-_HOW_TO_WORK = {"run.checkpoint_every", "run.workers", "run.tensorboard", "run.mlflow"}
 _FILES = ("fleet.file", "fleet.snr_file", "fleet.dropout_trace")
 
 
@@ -34,12 +32,13 @@ class Manifest:
     @classmethod
     def of(cls, config: Config) -> Manifest:
         """The manifest of a run that starts now."""
-        keys = {
+        wanted = keys_that_decide("bits", "end")
+        decide = {
             f"{section}.{key}": value
             for section, values in config.model_dump(mode="json").items()
             for key, value in values.items()
+            if f"{section}.{key}" in wanted
         }
-        decide = {name: value for name, value in keys.items() if name not in _HOW_TO_WORK}
         return cls(decide, dict(_sources(decide)), __version__, KERNEL)
 
     @classmethod
