@@ -9,8 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -20,6 +18,7 @@ from camu.config import Config, load_config
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.learning.pool import available_cores
+from camu.processes import end_with_parent
 from camu.progress import Progress
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.manifest import Manifest
@@ -73,7 +72,7 @@ def _run_locally(
     workers = processes or available_cores()
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        workers, context, initializer=_die_with_parent, initargs=(os.getpid(),)
+        workers, context, initializer=end_with_parent, initargs=(os.getpid(),)
     )
     try:
         pending: set[Future[str]] = {
@@ -89,17 +88,6 @@ def _run_locally(
             advance(count)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _die_with_parent(parent: int) -> None:
-    """End this worker when the study is killed, so that a second call finds no one at work."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _run_here(config: Config, directory: Path) -> str:
