@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from camu.deploy.node import app as client_app
-from camu.deploy.wire.messages import read_head
+from camu.deploy.wire.messages import head_text
 
 app = ClientApp()
 
@@ -22,7 +22,7 @@ def query(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     content = client_app.train_content(message.content, context)
-    head = read_head(content)
+    head = json.loads(head_text(content))
     if context.node_config["partition-id"] == 0:
         for name, record in list(content.items()):
             if isinstance(record, ArrayRecord) and head["round"] in (0, 1):

@@ -20,14 +20,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from camu.deploy.host.commands import (
-    NodeKeys,
-    ServerKeys,
-    node_config,
-    superlink_command,
-    supernode_command,
-)
-from camu.deploy.host.keys import KeyDirectory, check_secret, make_keys
+from camu.deploy.host.keys import KeyDirectory, NodeKeys, ServerKeys, check_secret, make_keys
+from camu.deploy.host.superlink import superlink_command
+from camu.deploy.host.supernode import node_config, supernode_command
 from camu.errors import InputError
 
 

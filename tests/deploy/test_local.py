@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
@@ -29,11 +30,11 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from safetensors.numpy import load_file
 
 from camu.config import Config, load_config
-from camu.deploy.deployment import Settings
-from camu.deploy.host.bundle import CLIENT_APP, build_bundle
+from camu.deploy.deployment import NODE_APP, Deployment, project_file
+from camu.deploy.flower_compat import build_bundle
 from camu.deploy.host.control import Control
 from camu.deploy.host.keys import make_keys
-from camu.deploy.host.local import Local, deployment
+from camu.deploy.host.local import LocalDeployment, open_local
 from camu.deploy.host.processes import quiet_environment
 from camu.simulation.directory import RunDirectory, run_in_directory
 
@@ -41,7 +42,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     # Flower's bundle builder uses a name that pathspec has deprecated.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),
-    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc"),
 ]
 
 MARK = "CAMU_TEST_MARK"
@@ -50,16 +50,12 @@ ENOUGH_SECONDS = 400.0  # a machine may be busy; alone it needs a tenth of this
 
 def alive(mark: str, *words: str) -> list[int]:
     """The living processes that carry a mark, and these words in their command line."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (entry / "environ").read_bytes().split(b"\0")
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if f"{MARK}={mark}".encode() in environment and all(word in command for word in words):
-            found.append(int(entry.name))
-    return found
+    return [
+        process.pid
+        for process in psutil.process_iter(["environ", "cmdline"])
+        if (process.info["environ"] or {}).get(MARK) == mark
+        and all(word in " ".join(process.info["cmdline"] or ()) for word in words)
+    ]
 
 
 def wait_until(what: Callable[[], Any], why: str, seconds: float = ENOUGH_SECONDS) -> Any:
@@ -235,17 +231,17 @@ def test_flowers_own_simulator_gives_the_weights_of_camu_run(
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Local, Control]]:
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalDeployment, Control]]:
     name = uuid.uuid4().hex
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, name)
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        settings = Settings(demo(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
-        with deployment(settings) as local:
+        deployment = Deployment(demo(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
+        with open_local(deployment) as local:
             local.start_superlink()
             assert local.keys is not None
             with local.control() as control:
-                for number in range(settings.nodes):
+                for number in range(deployment.nodes):
                     control.register(local.keys.node_public_key(number), f"node-{number}")
                     local.start_node(number)
                 yield local, control
@@ -255,20 +251,20 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Local, Con
             socket.create_connection(("127.0.0.1", port), 1.0)
 
 
-def carry_out(control: Control, settings: Settings, client_app: str = CLIENT_APP) -> None:
-    run = control.start(build_bundle(settings, client_app))
+def carry_out(control: Control, deployment: Deployment, node_app: str = NODE_APP) -> None:
+    run = control.start(build_bundle(project_file(deployment, node_app)))
     wait_until(lambda: control.state(run).status == "finished", "the end of the run")
-    log = (Path(settings.out) / "server.log").read_text()
+    log = (Path(deployment.out) / "server.log").read_text()
     assert control.state(run).sub_status == "completed", log
 
 
 def test_devices_on_two_nodes_give_the_weights_of_camu_run(
-    fleet: tuple[Local, Control], tmp_path: Path
+    fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:
     local, control = fleet
     config = demo(training__normalisation="none", scheme__max_extra_updates=1, run__rounds=1)
     out = tmp_path / "run"
-    carry_out(control, replace(local.settings, config=config, granularity="device", out=str(out)))
+    carry_out(control, replace(local.deployment, config=config, granularity="device", out=str(out)))
     assert_same_as_run(config, out, tmp_path / "here")
     assert (
         max(unit["local_updates"] for unit in json.loads((out / "plan.json").read_text())["units"])
@@ -276,7 +272,7 @@ def test_devices_on_two_nodes_give_the_weights_of_camu_run(
     )
 
 
-def intruders(local: Local, folder: Path) -> dict[str, list[str]]:
+def intruders(local: LocalDeployment, folder: Path) -> dict[str, list[str]]:
     """SuperNodes that must not get in."""
     assert local.keys is not None
     strange = make_keys(folder / "strange", 1)
@@ -297,7 +293,7 @@ def intruders(local: Local, folder: Path) -> dict[str, list[str]]:
 
 
 def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
-    fleet: tuple[Local, Control], tmp_path: Path
+    fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:
     local, control = fleet
     config = demo(run__rounds=4, training__model="logistic")
@@ -313,7 +309,7 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
             )
     try:
         carry_out(
-            control, replace(local.settings, config=config, out=str(out)), "faulty_client:app"
+            control, replace(local.deployment, config=config, out=str(out)), "faulty_client:app"
         )
         for name, process in outside.items():
             text = (tmp_path / f"{name}.log").read_text()

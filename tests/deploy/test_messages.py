@@ -16,23 +16,30 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from camu.config import load_config
-from camu.deploy.deployment import Settings
+from camu.deploy.deployment import Deployment
 from camu.deploy.wire.messages import (
     Task,
-    Work,
-    read_head,
+    head_text,
+    read_report,
     read_result,
     read_task,
     write_report,
     write_result,
     write_task,
 )
-from camu.deploy.wire.reports import Refusal, Report, read_report
+from camu.deploy.wire.reports import Refusal, Report
 from camu.errors import InputError
+from camu.learning.engine import Job
 from camu.learning.weights import Entry, Layout, Weights
 
 LAYOUT = Layout((Entry("w", (3, 2)), Entry("b", (2,))), (Entry("mean", (2,)),))
-TASK = Task(4, 1, 7, {2: "pump", 5: "fan"}, (Work((2, 5), (0.25, 0.75), 3), Work((5,), (1.0,), 1)))
+TASK = Task(
+    4,
+    7,
+    {2: "pump", 5: "fan"},
+    (Job((2, 5), (0.25, 0.75), 3, first=1), Job((5,), (1.0,), 1, first=1)),
+    (0, 0),
+)
 
 
 def state(seed: int = 0) -> Weights:
@@ -58,16 +65,16 @@ def test_a_result_arrives_as_it_was_sent() -> None:
 @pytest.mark.parametrize(("key", "value"), [("round", 3), ("round", None), ("first", 0)])
 def test_a_result_for_another_round_is_refused(key: str, value: Any) -> None:
     content = write_result(TASK, [state(), state()])
-    head = read_head(content)
+    head = json.loads(head_text(content))
     head[key] = value
     content["camu"] = ConfigRecord({"json": json.dumps(head)})
-    with pytest.raises(Refusal, match="it is for"):
+    with pytest.raises(Refusal, match=f"it is for|its result: {key}"):
         read_result(content, TASK, LAYOUT)
 
 
 def spoilt(array: Array, name: str = "parameters") -> RecordDict:
     content = write_result(TASK, [state(), state()])
-    record = content["work-0"]
+    record = content["job-0"]
     assert isinstance(record, ArrayRecord)
     record[name] = array
     return content
@@ -117,7 +124,34 @@ def test_missing_arrays_and_heads_are_refused() -> None:
         with pytest.raises(Refusal):
             read_result(content, TASK, LAYOUT)
     with pytest.raises(Refusal):
-        read_head(RecordDict())
+        head_text(RecordDict())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("round", -1), ("devices", "7"), ("ids", {"x": "pump"}), ("jobs", [{"members": [1]}])],
+)
+def test_a_wrong_task_is_refused_by_the_key_that_is_wrong(key: str, value: Any) -> None:
+    content = write_task(TASK, [state()])
+    head = json.loads(head_text(content))
+    with pytest.raises(Refusal, match=f"the task: {key}"):
+        read_task(sent({**head, key: value}), LAYOUT)
+
+
+@given(st.lists(st.floats(0, 1e9, exclude_min=True), min_size=1))
+def test_shares_of_devices_arrive_bit_by_bit(shares: list[float]) -> None:
+    job = Job(tuple(range(len(shares))), tuple(shares))
+    task = Task(0, len(shares), {}, (job,), (0,))
+    assert read_task(write_task(task, [state()]), LAYOUT)[0] == task
+
+
+def test_a_head_that_is_too_long_or_too_deep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = RecordDict({"camu": ConfigRecord({"json": "[" * 100_000})})
+    with pytest.raises(Refusal, match="recursion"):
+        read_report(deep, 2)
+    monkeypatch.setattr("camu.deploy.wire.messages.LARGEST_HEAD", 10)
+    with pytest.raises(Refusal, match="no readable head"):
+        read_report(sent({"devices": []}), 2)
 
 
 @given(st.binary(max_size=300))
@@ -127,11 +161,15 @@ def test_no_bytes_get_past_the_door_unless_they_are_an_array(data: bytes) -> Non
     assert isinstance(first, Refusal) or first.parameters.shape == (8,)
 
 
+def sent(data: Any) -> RecordDict:
+    """Any JSON as the head of a message."""
+    return RecordDict({"camu": ConfigRecord({"json": json.dumps(data)})})
+
+
 def test_a_report_arrives_as_it_was_sent() -> None:
     device = {"id": "a", "label_counts": [3, 0], "update_seconds": 0.1, "snr_db": 12}
-    report = read_report({"devices": [device]}, 2)
-    again = read_report(read_head(write_report(report.to_dict())), 2)
-    assert again == report
+    report = read_report(sent({"devices": [device]}), 2)
+    assert read_report(write_report(report), 2) == report
     assert report.name == "a"
     assert Report((), 1).name == "partition 1"
 
@@ -154,22 +192,22 @@ def test_a_report_arrives_as_it_was_sent() -> None:
 )
 def test_a_wrong_report_is_refused(changed: dict[str, Any]) -> None:
     device = {"id": "a", "label_counts": [3, 0], "update_seconds": 0.1, "snr_db": None, **changed}
-    with pytest.raises(Refusal):
-        read_report({"devices": [device]}, 2)
+    with pytest.raises(Refusal, match="|".join(changed)):
+        read_report(sent({"devices": [device]}), 2)
 
 
 @pytest.mark.parametrize("data", [None, {}, {"devices": []}, {"devices": [], "partition": -1}])
 def test_a_report_about_nothing_is_refused(data: Any) -> None:
     with pytest.raises(Refusal):
-        read_report(data, 2)
+        read_report(sent(data), 2)
 
 
-def test_settings_travel_in_flowers_run_config() -> None:
-    settings = Settings(load_config(preset="demo"), "/runs/a", "device", 3, 20.0, resume=True)
-    table = settings.to_run_config()
+def test_a_deployment_travels_in_flowers_run_config() -> None:
+    deployment = Deployment(load_config(preset="demo"), "/runs/a", "device", 3, 20.0, resume=True)
+    table = deployment.to_run_config()
     assert all(isinstance(value, str | int | float | bool) for value in table.values())
-    assert Settings.from_run_config({**table, "other": 1}) == settings
+    assert Deployment.from_run_config({**table, "other": 1}) == deployment
     with pytest.raises(InputError, match="no valid configuration"):
-        Settings.from_run_config({**table, "config": "[data"})
-    with pytest.raises(InputError, match="deadline_seconds"):
-        Settings(settings.config, "/runs/a", deadline_seconds=0)
+        Deployment.from_run_config({**table, "config": "[data"})
+    with pytest.raises(InputError, match="--deadline 0"):
+        Deployment(deployment.config, "/runs/a", deadline_seconds=0)

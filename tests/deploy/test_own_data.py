@@ -12,8 +12,8 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import load_config
 from camu.data import CATALOG
+from camu.deploy.node.app import Node
 from camu.deploy.node.own_data import read_own
-from camu.deploy.node.site import Site
 from camu.errors import InputError
 
 SPEC = CATALOG["digits"]
@@ -90,4 +90,4 @@ def test_an_id_is_no_way_out_of_the_directory(tmp_path: Path) -> None:
 )
 def test_a_wrong_node_configuration_is_refused(node: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="node config"):
-        Site.of(load_config(preset="demo"), node)
+        Node.of(load_config(preset="demo"), node)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import subprocess
 import sys
@@ -16,12 +15,10 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from camu.deploy.host.follow import Tail
 from camu.deploy.host.processes import Processes, free_ports, last_line, marked, wait_for_port
+from camu.deploy.host.runs import Tail
 from camu.deploy.host.superlink import LocalControl, LoggedHandshake, allowed
 from camu.errors import CamuError
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
 
 # A process that hides its child in another session and does not listen to SIGTERM.
 STUBBORN = """
@@ -33,7 +30,6 @@ time.sleep(600)
 """
 
 
-@needs_proc
 def test_no_descendant_outlives_the_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,35 +44,45 @@ def test_no_descendant_outlives_the_context(
     assert marked(mark) == []
 
 
-@needs_proc
-def test_a_process_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
-    child = (
-        "from camu.deploy.host.processes import *; import time; end_with_starter(); time.sleep(600)"
-    )
+CHILDREN = {
+    "on its own": "from camu.processes import end_with_parent; end_with_parent()",
+    "asked": "from camu.deploy.host.processes import end_with_starter; end_with_starter()",
+    # It does not listen to SIGTERM, so its grace must end.
+    "forced": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "from camu.processes import end_with_parent; end_with_parent(grace_seconds=0.5)",
+}
+
+
+@pytest.mark.parametrize("how", CHILDREN)
+def test_a_process_ends_when_its_starter_is_killed(tmp_path: Path, how: str) -> None:
+    mark, log = uuid.uuid4().hex, tmp_path / "log"
+    child = f"{CHILDREN[how]}; import time; print('watching', flush=True); time.sleep(600)"
     starter = (
         "import sys, time; from pathlib import Path;"
         "from camu.deploy.host.processes import Processes;"
-        f"Processes('{tmp_path.name}-mark').start("
-        f"'child', [sys.executable, '-c', '{child}'], Path('{tmp_path / 'log'}'), {{}});"
-        "print('ready', flush=True); time.sleep(600)"
+        f"Processes({mark!r}).start("
+        f"'child', [sys.executable, '-c', {child!r}], Path({str(log)!r}), {{}});"
+        "time.sleep(600)"
     )
-    process = subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", starter])
     try:
-        assert process.stdout is not None
-        process.stdout.readline()
-        (pid,) = marked(f"{tmp_path.name}-mark")
-        # Long enough for the child to begin watching, also on a busy machine.
         deadline = time.monotonic() + 60
-        while len(os.listdir(f"/proc/{pid}/task")) < 2:
+        while last_line(log) != "watching":
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        assert len(marked(mark)) == 1
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
     deadline = time.monotonic() + 60
-    while marked(f"{tmp_path.name}-mark"):
+    while marked(mark):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_a_process_whose_starter_is_already_gone_ends() -> None:
+    code = "import time; from camu.processes import end_with_parent; end_with_parent(-1);"
+    assert subprocess.run([sys.executable, "-c", code + "time.sleep(600)"], timeout=60).returncode
 
 
 def test_a_superlink_that_ends_at_once_is_reported_with_its_words(tmp_path: Path) -> None:

@@ -17,13 +17,12 @@ from safetensors.numpy import load_file, save_file
 
 from camu.config import Config
 from camu.data import load
-from camu.deploy.deployment import Settings
-from camu.deploy.node.site import Site
+from camu.deploy.deployment import Deployment
+from camu.deploy.node.app import Node
 from camu.deploy.server.app import serve
-from camu.deploy.server.assignment import assign, check_complete
-from camu.deploy.server.fleet import reported_world
+from camu.deploy.server.fleet import assign, check_complete, reported_world
 from camu.deploy.wire import mailbox
-from camu.deploy.wire.messages import read_head, read_task, write_report, write_result
+from camu.deploy.wire.messages import head_text, read_task, write_report, write_result
 from camu.deploy.wire.reports import DeviceReport, Report
 from camu.errors import CamuError, InputError
 from camu.learning.building import model_layout
@@ -39,18 +38,18 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox, "POLL_SECONDS", 0.001)
 
 
-def honest(site: Site, message: Any) -> RecordDict:
+def honest(node: Node, message: Any) -> RecordDict:
     """What a node without faults answers."""
     if message.metadata.message_type == "query":
-        return write_report(site.report().to_dict())
-    task, states = read_task(message.content, model_layout(site.config))
-    return write_result(task, site.train(task, states))
+        return write_report(node.report())
+    task, states = read_task(message.content, model_layout(node.config))
+    return write_result(task, node.train(task, states))
 
 
-def partition_nodes(config: Config, count: int) -> dict[int, Site]:
+def partition_nodes(config: Config, count: int) -> dict[int, Node]:
     """Nodes of a trial under Flower's kind of ids."""
     return {
-        10_000 - 7 * number: Site.of(config, {"partition-id": number, "num-partitions": count})
+        10_000 - 7 * number: Node.of(config, {"partition-id": number, "num-partitions": count})
         for number in range(count)
     }
 
@@ -74,9 +73,9 @@ def planned_units(folder: Path) -> int:
 
 def test_leaders_give_the_simulations_bits(settle: Settle, fake_grid: Any, tmp_path: Path) -> None:
     config = settle(radio__fading="rayleigh", fleet__dropout_probability=0.1)
-    sites = partition_nodes(config, 3)
-    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
-    history = serve(grid, Settings(config, str(tmp_path / "nodes"), nodes=3))
+    nodes = partition_nodes(config, 3)
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
+    history = serve(grid, Deployment(config, str(tmp_path / "nodes"), nodes=3))
     simulated = run_in_directory(config, RunDirectory(tmp_path / "here"))
     assert history.weights_sha256 == simulated.weights_sha256
     for one, other in zip(history.records, simulated.records, strict=True):
@@ -96,16 +95,16 @@ def test_devices_give_the_simulations_weights(
     settle: Settle, fake_grid: Any, tmp_path: Path, local_update: str
 ) -> None:
     config = settle(training__normalisation="none", training__local_update=local_update)
-    sites = partition_nodes(config, 2)
-    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
-    serve(grid, Settings(config, str(tmp_path / "nodes"), "device", nodes=2))
+    nodes = partition_nodes(config, 2)
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
+    serve(grid, Deployment(config, str(tmp_path / "nodes"), "device", nodes=2))
     run_in_directory(config, RunDirectory(tmp_path / "here"))
     assert_same_weights(tmp_path / "nodes", tmp_path / "here")
 
 
 def spoil(content: RecordDict, how: str) -> Any:
     """A faulty node's version of an honest answer."""
-    head = read_head(content)
+    head = json.loads(head_text(content))
     if how == "silent":
         return None
     if how == "error":
@@ -135,20 +134,20 @@ def test_a_faulty_node_is_left_out_counted_logged_and_asked_again(
     config = settle(
         training__model="logistic", scheme__max_extra_updates=1, data__samples_per_device=20
     )
-    sites = partition_nodes(config, 2)
-    faulty = max(sites)
+    nodes = partition_nodes(config, 2)
+    faulty = max(nodes)
     trained = []
 
     def answer(node: int, message: Any) -> Any:
-        content = honest(sites[node], message)
+        content = honest(nodes[node], message)
         if message.metadata.message_type == "query":
             return content
-        trained.append((node, read_head(message.content)["round"]))
-        first = read_head(message.content)["round"] == 0
-        return spoil(content, how) if node == faulty and first else content
+        number = json.loads(head_text(message.content))["round"]
+        trained.append((node, number))
+        return spoil(content, how) if node == faulty and number == 0 else content
 
-    settings = Settings(config, str(tmp_path), granularity, nodes=2, deadline_seconds=0.5)
-    history = serve(fake_grid(sites, answer), settings)
+    deployment = Deployment(config, str(tmp_path), granularity, nodes=2, deadline_seconds=0.5)
+    history = serve(fake_grid(nodes, answer), deployment)
     kind = "silent" if how in ("silent", "error") else "refused"
     faults = [record.faults for record in history.records]
     assert faults[1][kind] > 0
@@ -167,9 +166,9 @@ def test_a_late_answer_is_noted_and_never_used(
     settle: Settle, fake_grid: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = settle(training__model="logistic", data__samples_per_device=20)
-    sites = partition_nodes(config, 2)
-    slow = max(sites)
-    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    nodes = partition_nodes(config, 2)
+    slow = max(nodes)
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     pull, held = grid.pull_messages, []
 
     def pull_but_hold(message_ids: Any) -> list[Any]:
@@ -184,7 +183,7 @@ def test_a_late_answer_is_noted_and_never_used(
         return found
 
     grid.pull_messages = pull_but_hold
-    history = serve(grid, Settings(config, str(tmp_path), nodes=2, deadline_seconds=0.5))
+    history = serve(grid, Deployment(config, str(tmp_path), nodes=2, deadline_seconds=0.5))
     assert history.records[1].faults["silent"] > 0
     assert history.records[2].faults["silent"] == 0
     assert any("comes late and is not used" in message for message in caplog.messages)
@@ -194,7 +193,7 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint(
     settle: Settle, fake_grid: Any, tmp_path: Path
 ) -> None:
     config = settle(run__rounds=3, run__checkpoint_every=3)
-    sites = partition_nodes(config, 2)
+    nodes = partition_nodes(config, 2)
 
     class Killed(BaseException):
         pass
@@ -202,38 +201,38 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint(
     def dies(node: int, message: Any) -> Any:
         if message.metadata.group_id == "round 3":
             raise Killed
-        return honest(sites[node], message)
+        return honest(nodes[node], message)
 
     with pytest.raises(Killed):
-        serve(fake_grid(sites, dies), Settings(config, str(tmp_path / "nodes"), nodes=2))
-    settings = Settings(config, str(tmp_path / "nodes"), nodes=2, resume=True)
+        serve(fake_grid(nodes, dies), Deployment(config, str(tmp_path / "nodes"), nodes=2))
+    deployment = Deployment(config, str(tmp_path / "nodes"), nodes=2, resume=True)
     # The nodes come back under other ids.
-    moved = {node + 1: site for node, site in sites.items()}
+    moved = {number + 1: node for number, node in nodes.items()}
     grid = fake_grid(moved, lambda node, message: honest(moved[node], message))
-    history = serve(grid, settings)
+    history = serve(grid, deployment)
     assert [record.round for record in history.records] == [0, 1, 2, 3]
     assert [record["round"] for record in records(tmp_path / "nodes")] == [0, 1, 2, 3]
     assert [record.faults["restarts"] for record in history.records] == [0, 0, 0, 1]
     here = run_in_directory(config, RunDirectory(tmp_path / "here"))
     assert history.weights_sha256 == here.weights_sha256
     with pytest.raises(InputError, match="already here"):
-        serve(grid, Settings(config, str(tmp_path / "nodes"), nodes=2))
+        serve(grid, Deployment(config, str(tmp_path / "nodes"), nodes=2))
 
 
 def test_a_strange_node_is_not_used(
     settle: Settle, fake_grid: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = settle(run__rounds=1, training__model="logistic", data__samples_per_device=20)
-    sites = partition_nodes(config, 2)
+    nodes = partition_nodes(config, 2)
     asked = []
 
     def answer(node: int, message: Any) -> Any:
-        if node in sites:
-            return honest(sites[node], message)
+        if node in nodes:
+            return honest(nodes[node], message)
         asked.append(message.metadata.message_type)
-        return write_report({"devices": "all of them"})
+        return RecordDict({"camu": ConfigRecord({"json": '{"devices": "all of them"}'})})
 
-    history = serve(fake_grid([*sites, 1], answer), Settings(config, str(tmp_path), nodes=2))
+    history = serve(fake_grid([*nodes, 1], answer), Deployment(config, str(tmp_path), nodes=2))
     assert history.final.faults["refused"] == 0
     assert set(asked) == {"query"}
     assert any("node 1 is not used" in message for message in caplog.messages)
@@ -243,24 +242,24 @@ def test_nodes_that_do_not_come_are_missed_by_name(
     settle: Settle, fake_grid: Any, tmp_path: Path
 ) -> None:
     config = settle()
-    sites = partition_nodes(config, 2)
-    del sites[max(sites)]
-    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    nodes = partition_nodes(config, 2)
+    del nodes[max(nodes)]
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     with pytest.raises(CamuError, match="10 of 20 devices were not reported"):
-        serve(grid, Settings(config, str(tmp_path), nodes=2, wait_seconds=0.5))
+        serve(grid, Deployment(config, str(tmp_path), nodes=2, wait_seconds=0.5))
 
 
 def test_a_scheme_that_needs_all_gradients_is_refused(
     settle: Settle, fake_grid: Any, tmp_path: Path
 ) -> None:
     config = settle(scheme__name="adaptive-tau")
-    sites = partition_nodes(config, 1)
-    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    nodes = partition_nodes(config, 1)
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     with pytest.raises(InputError, match="choose another scheme"):
-        serve(grid, Settings(config, str(tmp_path), nodes=1))
+        serve(grid, Deployment(config, str(tmp_path), nodes=1))
 
 
-def own_fleet(config: Config, folder: Path) -> dict[int, Site]:
+def own_fleet(config: Config, folder: Path) -> dict[int, Node]:
     """Three nodes with their own files: one gateway of ten devices, two of five."""
     dataset, federation = load("digits"), build_world(config).federation
     assert federation is not None
@@ -273,7 +272,7 @@ def own_fleet(config: Config, folder: Path) -> dict[int, Site]:
             np.save(folder / f"{device}-images.npy", images)
             np.save(folder / f"{device}-labels.npy", labels)
     return {
-        node: Site.of(
+        node: Node.of(
             config,
             {"devices": ",".join(map(str, own)), "data": str(folder), "snr-db": 20.0 + node},
         )
@@ -285,16 +284,16 @@ def test_nodes_with_their_own_data_are_planned_without_seeing_it(
     settle: Settle, fake_grid: Any, tmp_path: Path
 ) -> None:
     config = settle(training__normalisation="none", run__rounds=1)
-    sites = own_fleet(config, tmp_path)
-    grid = fake_grid(sites, lambda node, message: honest(sites[node], message))
+    nodes = own_fleet(config, tmp_path)
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     out = tmp_path / "run"
-    history = serve(grid, Settings(config, str(out), "device", measured=True))
+    history = serve(grid, Deployment(config, str(out), "device", measured=True))
     assert history.final.units == planned_units(out)
     plan = json.loads((out / "plan.json").read_text())
     counts = build_world(config).devices.label_counts
     assert [device["label_counts"] for device in plan["devices"]] == counts.tolist()
     with pytest.raises(InputError, match="on different nodes"):
-        serve(grid, Settings(config, str(tmp_path / "other"), "leader", measured=True))
+        serve(grid, Deployment(config, str(tmp_path / "other"), "leader", measured=True))
 
 
 def test_measured_speed_and_known_snr_replace_the_configured_ones(settle: Settle) -> None:

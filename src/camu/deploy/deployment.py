@@ -1,27 +1,36 @@
-"""What a deployment is told beside its configuration, and how it travels in Flower's run config."""
+"""A deployment: its configuration, how nodes are asked, and the Flower app that carries both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
+import tomli_w
+
+from camu import __version__
 from camu.config import Config
 from camu.errors import InputError
+from camu.files import write_text
 
 Granularity = Literal["leader", "device"]
 
+SERVER_APP = "camu.deploy.server.app:app"
+NODE_APP = "camu.deploy.node.app:app"
+LONGEST_SECONDS = 86_400
+
 
 @dataclass(frozen=True)
-class Settings:
+class Deployment:
     """A deployment: the run's configuration, and how nodes are asked."""
 
     config: Config
     out: str  # run directory, on the machine of the SuperLink
     granularity: Granularity = "leader"
     nodes: int = 0  # nodes of a trial; 0: as many as hold the fleet's devices
-    deadline_seconds: float = 60.0  # longest wait for an answer
-    wait_seconds: float = 300.0  # longest wait for nodes to come
+    deadline_seconds: float = 60.0  # longest wait for a reply
+    wait_seconds: float = 300.0  # longest wait for nodes to connect
     measured: bool = False  # plan with the nodes' measured compute times
     test_data: str = ""  # own test data; empty: that of the configured data set
     resume: bool = False
@@ -31,17 +40,19 @@ class Settings:
             raise InputError(
                 f"--granularity {self.granularity}: choose {' or '.join(get_args(Granularity))}"
             )
-        for name in ("deadline_seconds", "wait_seconds"):
-            if not 0 < getattr(self, name) <= 86_400:
-                raise InputError(f"{name} = {getattr(self, name)}: seconds, up to a day")
+        for option, seconds in (("deadline", self.deadline_seconds), ("wait", self.wait_seconds)):
+            if not 0 < seconds <= LONGEST_SECONDS:
+                raise InputError(
+                    f"--{option} {seconds:g}: give seconds above 0, up to {LONGEST_SECONDS}"
+                )
 
     def to_run_config(self) -> dict[str, str | int | float | bool]:
-        """As Flower carries it: one flat table of plain values."""
+        """The deployment as Flower carries it: one flat table of plain values."""
         table = {key: value for key, value in vars(self).items() if key != "config"}
         return {"config": self.config.to_toml(), **table}
 
     @classmethod
-    def from_run_config(cls, table: Mapping[str, Any]) -> Settings:
+    def from_run_config(cls, table: Mapping[str, Any]) -> Deployment:
         """The deployment that a run config describes."""
         known = {key: table[key] for key in cls.__dataclass_fields__ if key in table}
         try:
@@ -52,3 +63,32 @@ class Settings:
                 "same version of camu as the nodes have"
             ) from None
         return cls(config=config, **known)
+
+
+def project_file(deployment: Deployment, node_app: str = NODE_APP) -> str:
+    """The pyproject.toml of the Flower app; camu itself is installed on every machine before."""
+    return tomli_w.dumps(
+        {
+            "project": {
+                "name": "camu-deployment",
+                "version": __version__,
+                "description": "A plan of camu on Flower nodes.",
+                "license": "Apache-2.0",
+                "dependencies": [],
+            },
+            "tool": {
+                "flwr": {
+                    "app": {
+                        "publisher": "camu",
+                        "components": {"serverapp": SERVER_APP, "clientapp": node_app},
+                        "config": deployment.to_run_config(),
+                    }
+                }
+            },
+        }
+    )
+
+
+def write_app(folder: Path, deployment: Deployment) -> None:
+    """Write the Flower app as a directory for `flwr run`."""
+    write_text(folder / "pyproject.toml", project_file(deployment))

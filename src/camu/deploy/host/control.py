@@ -1,32 +1,24 @@
-"""The SuperLink's control interface: register nodes, start a run, ask how it is doing."""
+"""Control of a SuperLink: register nodes, start a run, ask for its state."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from flwr.common.serde import fab_to_proto
-from flwr.proto.control_pb2 import (
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-)
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.fab import Fab
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
+from camu.deploy.flower_compat import ControlClient
 from camu.errors import CamuError, InputError
 
 
 @dataclass(frozen=True)
 class RunState:
-    """How a run stands: `pending`, `starting`, `running` or `finished`, and then how."""
+    """The state of a run: `pending`, `starting`, `running` or `finished`, and then how."""
 
     status: str
     sub_status: str
@@ -43,12 +35,7 @@ class Control:
             certificate = authority.read_bytes() if authority is not None else None
         except OSError as error:
             raise InputError(f"{authority}: cannot be read ({error.strerror})") from None
-        self._client = ControlHttpClient.from_server_address(
-            server_address=address,
-            insecure=authority is None,
-            root_certificates=certificate,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-        )
+        self._client = ControlClient(address, certificate)
 
     def __enter__(self) -> Control:
         return self
@@ -60,59 +47,45 @@ class Control:
 
     def register(self, public_key: Path, name: str) -> int:
         """Let the owner of a key take part; returns Flower's id of the node."""
-        try:
-            key = load_ssh_public_key(public_key.read_bytes())
-            pem = public_key_to_bytes(key)  # type: ignore[arg-type]
-        except OSError as error:
-            raise InputError(f"{public_key}: cannot be read ({error.strerror})") from None
-        except (ValueError, AttributeError):
-            raise InputError(
-                f"{public_key}: is no public key of a node; `camu deploy keys DIR` makes them"
-            ) from None
+        key = _read_public_key(public_key)
         with self._explained(f"{public_key}: cannot be registered"):
-            return int(
-                self._client.RegisterNode(RegisterNodeRequest(public_key=pem, name=name)).node_id
-            )
+            return self._client.register_node(key, name)
 
     def start(self, bundle: bytes) -> int:
         """Start a run; returns Flower's id of it."""
-        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         with self._explained("the run cannot be started"):
-            return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
+            return self._client.start_run(bundle)
 
     def state(self, run: int) -> RunState:
-        """How a run stands."""
+        """The state of a run."""
         with self._explained("the run's state cannot be read"):
-            found = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
-            return RunState(found.status, found.sub_status, found.details)
+            return RunState(*self._client.run_status(run))
 
-    def stop(self, run: int) -> None:
-        """End a run."""
-        with self._explained("the run cannot be stopped"):
-            self._client.StopRun(StopRunRequest(run_id=run))
-
-    def _explained(self, what: str) -> _Explained:
-        return _Explained(f"{self.address}: {what}")
+    def _explained(self, what: str) -> AbstractContextManager[None]:
+        return _explained(f"{self.address}: {what}")
 
 
-@dataclass(frozen=True)
-class _Explained:
-    """Turns errors of the connection into one sentence."""
-
-    what: str
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
-    ) -> None:
-        if isinstance(value, httpx.HTTPStatusError):
-            raise CamuError(f"{self.what} ({value.response.status_code}: {_detail(value)})")
-        if isinstance(value, httpx.HTTPError):
-            raise CamuError(f"{self.what} ({value or type(value).__name__})")
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn errors of the connection into one sentence."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        detail = error.response.text.strip()[:300] or error.response.reason_phrase
+        raise CamuError(f"{what} ({error.response.status_code}: {detail})") from None
+    except httpx.HTTPError as error:
+        raise CamuError(f"{what} ({str(error) or type(error).__name__})") from None
 
 
-def _detail(error: httpx.HTTPStatusError) -> str:
-    text = error.response.text.strip()
-    return text[:300] or error.response.reason_phrase
+def _read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise InputError(
+            f"{path}: is not a public key of a node; `camu deploy keys DIR` makes them"
+        )
+    return key

@@ -67,6 +67,34 @@ class KeyDirectory:
         return self.path / f"node-{number}.pub"
 
 
+@dataclass(frozen=True)
+class ServerKeys:
+    """The files with which nodes can trust a SuperLink."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    def check(self) -> None:
+        """Refuse files that cannot be read, and a key that others can read."""
+        for path in (self.authority, self.certificate):
+            _check_readable(path)
+        check_secret(self.key)
+
+
+@dataclass(frozen=True)
+class NodeKeys:
+    """The files with which a node trusts its SuperLink and proves who it is."""
+
+    authority: Path
+    key: Path
+
+    def check(self) -> None:
+        """Refuse files that cannot be read, and a key that others can read."""
+        _check_readable(self.authority)
+        check_secret(self.key)
+
+
 def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory:
     """Make an authority, a server certificate for these names and addresses, and node keys."""
     if nodes < 1:
@@ -76,7 +104,9 @@ def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(path.iterdir()):
-            raise InputError(f"{path}: is not empty; keys are never overwritten: give a new one")
+            raise InputError(
+                f"{path}: is not empty; keys are never overwritten: give a new directory"
+            )
         path.chmod(0o700)
         authority_key = ec.generate_private_key(CURVE)
         authority = _authority(authority_key)
@@ -108,6 +138,15 @@ def check_secret(path: Path) -> None:
         raise InputError(
             f"{path}: others than its owner can read it; set its mode with chmod 600 {path}"
         )
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); `camu deploy keys DIR` makes certificates"
+        ) from None
 
 
 def _subject_names(hosts: Sequence[str]) -> list[x509.GeneralName]:

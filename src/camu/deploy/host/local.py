@@ -1,7 +1,7 @@
 """A whole deployment on this machine: SuperLink, nodes and a run, over loopback with TLS and keys.
 
-Whatever ends it, nothing stays behind but the run directory: processes are ended, and keys and
-Flower's own files lie in a temporary directory that is removed.
+However it ends, only the run directory is left: all processes are ended, and the temporary
+directory with the keys and Flower's own files is removed.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from camu.deploy.deployment import Settings
-from camu.deploy.host.bundle import CLIENT_APP, build_bundle
-from camu.deploy.host.commands import NodeKeys, ServerKeys, superlink_command, supernode_command
+from camu.deploy.deployment import NODE_APP, Deployment, project_file
+from camu.deploy.flower_compat import build_bundle
 from camu.deploy.host.control import Control
-from camu.deploy.host.follow import Display
-from camu.deploy.host.keys import KeyDirectory, make_keys
+from camu.deploy.host.keys import KeyDirectory, NodeKeys, ServerKeys, make_keys
 from camu.deploy.host.processes import Processes, free_ports, wait_for_port
-from camu.deploy.host.remote import has_ended
+from camu.deploy.host.runs import INSECURE, Display, Follower
+from camu.deploy.host.superlink import superlink_command
+from camu.deploy.host.supernode import supernode_command
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory, check_directory
 
 log = logging.getLogger(__name__)
 
 START_SECONDS = 300.0
-LOOK_SECONDS = 0.3
+UPDATE_SECONDS = 0.3
 RESTART_SECONDS = 5.0
 STATE_SECONDS = 1.0
 SUPERLINK = "superlink"
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalDeployment:
     """The pieces of a running local deployment."""
 
-    settings: Settings
+    deployment: Deployment
     processes: Processes
     port: int
     folder: Path  # temporary: keys and Flower's own files
@@ -50,7 +50,7 @@ class Local:
 
     @property
     def address(self) -> str:
-        """Where the SuperLink listens."""
+        """The address on which the SuperLink listens."""
         return f"127.0.0.1:{self.port}"
 
     def start_superlink(self) -> None:
@@ -70,7 +70,7 @@ class Local:
         """Start (again) one node of the trial."""
         keys = self.keys
         own = NodeKeys(keys.authority, keys.node_key(number)) if keys else None
-        node = {"partition-id": number, "num-partitions": self.settings.nodes}
+        node = {"partition-id": number, "num-partitions": self.deployment.nodes}
         name = f"node-{number}"
         command = supernode_command(self.address, free_ports(1)[0], own, node)
         log_file = self.logs / f"{name}.log"
@@ -88,78 +88,79 @@ class Local:
 
 
 def run_local(
-    settings: Settings, insecure: bool = False, client_app: str = CLIENT_APP
+    deployment: Deployment, display: Display, insecure: bool = False, node_app: str = NODE_APP
 ) -> RunDirectory:
-    """Run a deployment on this machine until it is done."""
-    directory = check_trial(settings)
-    settings = replace(settings, out=str(directory.path))
-    bundle = build_bundle(settings, client_app)
-    title = settings.config.scheme.name
-    with (
-        _interruptible(),
-        Display(title, settings.config.run.rounds, directory.path) as display,
-    ):
+    """Run a deployment on this machine until it has ended."""
+    directory = check_trial(deployment)
+    deployment = replace(deployment, out=str(directory.path))
+    bundle = build_bundle(project_file(deployment, node_app))
+    follower = Follower(directory.path, display)
+    with _interruptible():
         if insecure:
-            display.warn("--insecure: plain text, and nodes are not asked for keys")
-        with deployment(settings, insecure) as local:
-            _carry_out(local, bundle, display)
+            display.warn(INSECURE)
+        try:
+            with open_local(deployment, insecure) as local:
+                _carry_out(local, bundle, follower)
+        finally:
+            follower.update()
     if not directory.summary.exists():
         raise CamuError(f"the run ended without a summary; see {directory.path / 'server.log'}")
     return directory
 
 
-def check_trial(settings: Settings) -> RunDirectory:
-    """Refuse what no trial can carry out; returns the run's directory."""
-    if settings.nodes < 1:
-        raise InputError(f"--nodes {settings.nodes}: start at least one node")
-    if settings.config.fleet.file is not None:
+def check_trial(deployment: Deployment) -> RunDirectory:
+    """Refuse a deployment that cannot be tried on one machine; returns the run's directory."""
+    if deployment.nodes < 1:
+        raise InputError(f"--nodes {deployment.nodes}: start at least one node")
+    if deployment.config.fleet.file is not None:
         raise InputError("fleet.file: a trial deals camu's data sets, so it needs fleet.regions")
-    directory = RunDirectory(Path(settings.out).absolute())
-    check_directory(settings.config, directory, settings.resume)
+    directory = RunDirectory(Path(deployment.out).absolute())
+    check_directory(deployment.config, directory, deployment.resume)
     return directory
 
 
 @contextlib.contextmanager
-def deployment(settings: Settings, insecure: bool = False) -> Iterator[Local]:
-    """The frame of a local deployment: temporary files and processes that end with it."""
+def open_local(deployment: Deployment, insecure: bool = False) -> Iterator[LocalDeployment]:
+    """A local deployment before anything runs; its files and processes end with the context."""
     with tempfile.TemporaryDirectory(prefix="camu-deploy-") as name:
         folder = Path(name)  # made with mode 0700
-        keys = None if insecure else make_keys(folder / "keys", settings.nodes)
+        keys = None if insecure else make_keys(folder / "keys", deployment.nodes)
         with Processes(uuid.uuid4().hex) as processes:
-            logs = Path(settings.out).absolute() / "logs"
-            yield Local(settings, processes, free_ports(1)[0], folder, logs, keys)
+            logs = Path(deployment.out).absolute() / "logs"
+            yield LocalDeployment(deployment, processes, free_ports(1)[0], folder, logs, keys)
 
 
-def _carry_out(local: Local, bundle: bytes, display: Display) -> None:
+def _carry_out(local: LocalDeployment, bundle: bytes, follower: Follower) -> None:
+    display = follower.display
     display.say("starting the SuperLink")
     local.start_superlink()
     with local.control() as control:
         display.say("starting the nodes")
-        for number in range(local.settings.nodes):
+        for number in range(local.deployment.nodes):
             if local.keys is not None:
                 control.register(local.keys.node_public_key(number), f"node-{number}")
             local.start_node(number)
         run = control.start(bundle)
         display.say("waiting for the nodes' reports")
-        _follow(local, control, run, display)
+        _follow(local, control, run, follower)
 
 
-def _follow(local: Local, control: Control, run: int, display: Display) -> None:
-    """Show the run until it has ended; nodes that die are started again, as systemd would."""
+def _follow(local: LocalDeployment, control: Control, run: int, follower: Follower) -> None:
+    """Show the run until it has ended; nodes that die are started again, as by systemd."""
     asked = time.monotonic()
     again: dict[str, float] = {}  # when nodes that died are started again
     while True:
-        time.sleep(LOOK_SECONDS)
-        display.update()
+        time.sleep(UPDATE_SECONDS)
+        follower.update()
         for name in local.processes.dead():
             code = local.processes.running[name].returncode
             if name == SUPERLINK:
                 raise CamuError(
-                    f"the SuperLink has ended (code {code}); go on with: camu deploy local "
-                    f"--resume --nodes {local.settings.nodes} --out {local.settings.out}"
+                    f"the SuperLink has ended (code {code}); continue with: camu deploy local "
+                    f"--resume --nodes {local.deployment.nodes} --out {local.deployment.out}"
                 )
             if name not in again:
-                display.warn(f"{name} has ended (code {code}) and will be started again")
+                follower.display.warn(f"{name} has ended (code {code}) and will be started again")
                 again[name] = time.monotonic() + RESTART_SECONDS
             elif time.monotonic() > again[name]:
                 del again[name]
@@ -167,17 +168,17 @@ def _follow(local: Local, control: Control, run: int, display: Display) -> None:
         if time.monotonic() - asked < STATE_SECONDS:
             continue
         asked = time.monotonic()
-        if has_ended(control, run, display):
+        if follower.has_ended(control, run):
             return
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Clean up after SIGTERM as after Ctrl-C, once and undisturbed.
+    """Clean up after SIGTERM as after Ctrl-C, once and without interruption.
 
-    The handler is our own, because a shell lets what it starts in the background ignore Ctrl-C.
-    Once interrupted, the program is about to end, and further signals are ignored until it has:
-    they must not cut short the cleaning or what is said at the end.
+    The handler is set here, because a shell makes background programs ignore Ctrl-C. After the
+    first signal, further ones are ignored until the program has ended: they must not cut short the
+    cleaning or the last message.
     """
     signals = (signal.SIGINT, signal.SIGTERM)
     interrupted = False

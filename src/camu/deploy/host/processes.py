@@ -1,7 +1,7 @@
 """Processes that a deployment starts: logged, marked, and all ended with it.
 
-Every process carries a mark in its environment that its descendants inherit, so that whatever they
-start, in whatever session, can be found and ended.
+Every process carries a mark in its environment. Its descendants inherit the mark, so all of them
+can be found and ended, in any session.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 from camu.errors import CamuError
+from camu.processes import end_with_parent
 
 MARK = "CAMU_DEPLOYMENT"
 STARTER = "CAMU_STARTER_PID"
@@ -53,8 +55,13 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                env={**quiet_environment(), **environment, MARK: self.mark, STARTER: _own_pid()},
-                start_new_session=True,  # Ctrl-C is for us, who then end them in order
+                env={
+                    **quiet_environment(),
+                    **environment,
+                    MARK: self.mark,
+                    STARTER: str(os.getpid()),
+                },
+                start_new_session=True,  # Ctrl-C reaches camu only, which then ends them in order
             )
         self.running[name] = process
         return process
@@ -64,18 +71,18 @@ class Processes:
         return [name for name, process in self.running.items() if process.poll() is not None]
 
     def end(self) -> None:
-        """Ask all to end, and after a while make them."""
+        """Ask all to end; kill those that have not ended after a while."""
         for process in self.running.values():
             _signal_group(process.pid, signal.SIGTERM)
         deadline = time.monotonic() + END_SECONDS
-        while time.monotonic() < deadline and (set(marked(self.mark)) or not self._all_ended()):
+        while time.monotonic() < deadline and (marked(self.mark) or not self._all_ended()):
             time.sleep(0.1)
         for process in self.running.values():
             if process.poll() is None:
                 _signal_group(process.pid, signal.SIGKILL)
-        for pid in marked(self.mark):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        for left in marked(self.mark):
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                left.kill()
         for process in self.running.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=END_SECONDS)
@@ -86,17 +93,14 @@ class Processes:
         return all(process.poll() is not None for process in self.running.values())
 
 
-def marked(mark: str) -> list[int]:
-    """The living processes that carry a mark (where the system has /proc; elsewhere none)."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:  # it ended meanwhile, or belongs to someone else
-            continue
-    return [pid for pid in found if pid != os.getpid()]
+def marked(mark: str) -> list[psutil.Process]:
+    """The living processes that carry a mark, without this one."""
+    return [
+        process
+        for process in psutil.process_iter(["environ"])
+        # The environment is None where it is another user's, or the process has ended.
+        if (process.info["environ"] or {}).get(MARK) == mark and process.pid != os.getpid()
+    ]
 
 
 def quiet_environment() -> dict[str, str]:
@@ -129,7 +133,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, second
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something."""
+    """The last line of a log that is not empty."""
     try:
         lines = log.read_text("utf-8", errors="replace").splitlines()
     except OSError:
@@ -138,25 +142,12 @@ def last_line(log: Path) -> str:
 
 
 def end_with_starter() -> None:
-    """In a started process: end when the one that started it is gone, however that happened."""
+    """In a process of `Processes`: end when the process that started it is gone."""
     starter = os.environ.get(STARTER)
-    if not starter:
-        return
-
-    def watch() -> None:
-        while os.getppid() == int(starter):
-            time.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(END_SECONDS)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    if starter:
+        end_with_parent(int(starter), END_SECONDS)
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-
-
-def _own_pid() -> str:
-    return str(os.getpid())

@@ -1,9 +1,9 @@
 """A SuperLink that only its own machine controls: `python -m camu.deploy.host.superlink ARGS`.
 
-Flower serves nodes, control and runtime on one port, and its control interface asks nobody who they
-are: whoever reaches it could register a node or start a run. Here only the nodes' interface, where
-every call is signed, is open to other machines. Connections that are no TLS are logged, which
-Flower does not do. The arguments are those of flower-superlink.
+Flower serves nodes, control and runtime on one port, and its control interface does not ask callers
+who they are: anyone who reaches it could register a node or start a run. Here only the nodes'
+interface, where every call is signed, is open to other machines. Connections without TLS are
+logged, which Flower does not do. The arguments are those of flower-superlink.
 """
 
 from __future__ import annotations
@@ -11,13 +11,37 @@ from __future__ import annotations
 import ipaddress
 import logging
 import ssl
+import sys
+from pathlib import Path
 from typing import Any
 
+from camu.deploy.flower_compat import run_superlink
+from camu.deploy.host.keys import ServerKeys
 from camu.deploy.host.processes import end_with_starter
 
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/v1/fleet/",)
+
+
+def superlink_command(
+    host: str, port: int, keys: ServerKeys | None, database: Path | None = None
+) -> list[str]:
+    """The command line of a SuperLink; without keys it uses plain text and takes every node."""
+    command = [sys.executable, "-m", "camu.deploy.host.superlink"]
+    command += ["--host", host, "--port", str(port), "--disable-runtime-dependency-installation"]
+    if database is not None:
+        command += ["--database", str(database)]
+    if keys is None:
+        return [*command, "--insecure"]
+    keys.check()
+    return [
+        *command,
+        *("--ssl-ca-certfile", str(keys.authority)),
+        *("--ssl-certfile", str(keys.certificate)),
+        *("--ssl-keyfile", str(keys.key)),
+        "--enable-supernode-auth",
+    ]
 
 
 class LocalControl:
@@ -51,10 +75,10 @@ def allowed(scope: Any) -> bool:
 
 
 class LoggedHandshake(ssl.SSLObject):
-    """A TLS connection that says so when its handshake fails, as a plain-text client's does."""
+    """A TLS connection that logs a failed handshake, such as that of a plain-text client."""
 
     def do_handshake(self) -> None:
-        """Shake hands; what is no TLS is refused by an error, and logged here."""
+        """Shake hands; a connection without TLS is logged and refused by an error."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -67,19 +91,7 @@ class LoggedHandshake(ssl.SSLObject):
 def main() -> None:
     """Run Flower's SuperLink with the middleware around it."""
     end_with_starter()
-    ssl.SSLContext.sslobject_class = LoggedHandshake
-    from flwr.superlink import main as service
-    from flwr.superlink.cli import flower_superlink
-
-    create_app = service.create_app
-
-    def guarded(*args: Any, **options: Any) -> Any:
-        app = create_app(*args, **options)
-        app.add_middleware(LocalControl)
-        return app
-
-    service.create_app = guarded
-    flower_superlink()
+    run_superlink(LocalControl, LoggedHandshake)
 
 
 if __name__ == "__main__":

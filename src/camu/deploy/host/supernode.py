@@ -1,6 +1,6 @@
-"""A SuperNode with camu's executor beside it: `python -m camu.deploy.host.supernode ARGS`.
+"""A SuperNode with camu's executor: `python -m camu.deploy.host.supernode ARGS`.
 
-The arguments are those of flower-supernode. The executor talks to the SuperNode over a loopback
+The arguments are those of flower-supernode. The executor connects to the SuperNode over a loopback
 port and ends with it.
 """
 
@@ -8,8 +8,41 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 
+from camu.deploy.flower_compat import run_supernode
+from camu.deploy.host.keys import NodeKeys
 from camu.deploy.host.processes import end_with_starter, quiet_environment
+from camu.errors import InputError
+
+
+def supernode_command(
+    superlink: str, port: int, keys: NodeKeys | None, node: Mapping[str, str | int | float]
+) -> list[str]:
+    """The command line of a SuperNode; `port` is the loopback port for its own executor."""
+    command = [sys.executable, "-m", "camu.deploy.host.supernode", "--superlink", superlink]
+    command += ["--port", str(port), "--node-config", node_config(node)]
+    if keys is None:
+        return [*command, "--insecure"]
+    keys.check()
+    return [
+        *command,
+        *("--root-certificates", str(keys.authority)),
+        *("--auth-supernode-private-key", str(keys.key)),
+    ]
+
+
+def node_config(node: Mapping[str, str | int | float]) -> str:
+    """A node's configuration as Flower writes it: key=value, with texts in quotes."""
+    words = []
+    for key, value in node.items():
+        if isinstance(value, str):
+            if any(mark in value for mark in "\"'\\\n"):
+                raise InputError(f"{key} = {value}: quotes and backslashes cannot be passed on")
+            words.append(f'{key}="{value}"')
+        else:
+            words.append(f"{key}={value}")
+    return " ".join(words)
 
 
 def main() -> None:
@@ -24,10 +57,7 @@ def main() -> None:
         [sys.executable, "-m", "camu.deploy.host.executor", f"127.0.0.1:{port}"],
         env={**quiet_environment(), **single},
     )
-    from flwr.supernode.cli import flower_supernode
-
-    sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
-    flower_supernode()
+    run_supernode(arguments)
 
 
 if __name__ == "__main__":

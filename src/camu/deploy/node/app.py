@@ -1,14 +1,27 @@
-"""The Flower ClientApp: a node reports on itself, and trains what it is asked to train."""
+"""The Flower ClientApp: a node reports on its devices, and trains them when asked."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from camu.deploy.deployment import Settings
-from camu.deploy.node.site import Site
-from camu.deploy.wire.messages import read_task, write_report, write_result
-from camu.learning.building import model_layout
+from camu.config import Config
+from camu.data import CATALOG, Federation, federate
+from camu.deploy.deployment import Deployment
+from camu.deploy.node.own_data import read_own
+from camu.deploy.wire.messages import Task, read_task, write_report, write_result
+from camu.deploy.wire.reports import DeviceReport, Report
+from camu.errors import InputError
+from camu.learning.building import Samples, make_engine, model_layout
+from camu.learning.engine import Engine, Job
+from camu.learning.weights import Weights
 
 app = ClientApp()
 
@@ -16,22 +29,148 @@ app = ClientApp()
 @app.query()
 def query(message: Message, context: Context) -> Message:
     """Label histograms and measured compute time of the node's devices."""
-    return Message(write_report(_site(context).report().to_dict()), reply_to=message)
+    return Message(write_report(_node(context).report()), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Local updates from the states that came, on the node's own data."""
+    """Local updates from the received states, on the node's own data."""
     return Message(train_content(message.content, context), reply_to=message)
 
 
 def train_content(content: RecordDict, context: Context) -> RecordDict:
-    """The answer to a task."""
-    site = _site(context)
-    task, states = read_task(content, model_layout(site.config))
-    return write_result(task, site.train(task, states))
+    """The result of a task."""
+    node = _node(context)
+    task, states = read_task(content, model_layout(node.config))
+    return write_result(task, node.train(task, states))
 
 
-def _site(context: Context) -> Site:
-    settings = Settings.from_run_config(context.run_config)
-    return Site.of(settings.config, context.node_config)
+def _node(context: Context) -> Node:
+    deployment = Deployment.from_run_config(context.run_config)
+    return Node.of(deployment.config, context.node_config)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: it holds a part of a trial's data set, or devices with their own data."""
+
+    config: Config
+    partition: int | None = None
+    partitions: int = 1
+    devices: tuple[str, ...] = ()
+    data: str = ""
+    snr_db: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config, node: Mapping[str, Any]) -> Node:
+        """The node that a node configuration describes."""
+        if "data" in node:
+            names = tuple(n.strip() for n in str(node.get("devices", "")).split(",") if n.strip())
+            if not names or len(set(names)) < len(names):
+                raise InputError(
+                    'node config: name the node\'s devices, each once: devices="a,b" data="DIR"'
+                )
+            snr = _numbers(str(node["snr-db"]), names) if "snr-db" in node else {}
+            return cls(config, devices=names, data=str(node["data"]), snr_db=snr)
+        if "partition-id" not in node or "num-partitions" not in node:
+            raise InputError(
+                "node config: give devices and data, or for a trial partition-id and num-partitions"
+            )
+        number, count = int(node["partition-id"]), int(node["num-partitions"])
+        if not 0 <= number < count:
+            raise InputError(f"node config: partition-id = {number} is not within {count} parts")
+        return cls(config, number, count)
+
+    def report(self) -> Report:
+        """Label histograms and measured compute time of the node's own devices."""
+        if self.partition is None:
+            names, numbers = self.devices, list(range(len(self.devices)))
+            train, indices = self._own(dict(enumerate(names)), len(names))
+        else:
+            federation = self._federation()
+            numbers = list(range(self.partition, len(federation.indices), self.partitions))
+            names = tuple(str(number) for number in numbers)
+            train, indices = _training(federation)
+        labels = np.asarray(train[1], dtype=np.int64)
+        classes = CATALOG[self.config.data.dataset].classes
+        seconds = self._measure(train, indices, numbers)
+        return Report(
+            tuple(
+                DeviceReport(
+                    name,
+                    tuple(np.bincount(labels[indices[k]], minlength=classes).tolist()),
+                    seconds[k],
+                    self.snr_db.get(name),
+                )
+                for name, k in zip(names, numbers, strict=True)
+            ),
+            self.partition,
+        )
+
+    def train(self, task: Task, states: Sequence[Weights]) -> list[Weights]:
+        """The trained state of every job of a task."""
+        if self.partition is None:
+            mine = {k: name for k, name in task.ids.items() if name in self.devices}
+            train, indices = self._own(mine, task.devices)
+        else:
+            train, indices = _training(self._federation())
+        with self._engine(train, indices) as engine:
+            starts = [states[number] for number in task.starts]
+            return list(engine.iterate(starts, task.jobs, task.round))
+
+    def _engine(self, train: Samples, indices: Sequence[npt.NDArray[np.int64]]) -> Engine:
+        few = (train[0][:8], np.asarray(train[1])[:8])  # an engine wants test samples too
+        return make_engine(self.config, self.config.run.seed, train, indices, few)
+
+    def _measure(
+        self, train: Samples, indices: Sequence[npt.NDArray[np.int64]], numbers: Sequence[int]
+    ) -> dict[int, float]:
+        """Seconds that one local update of each device takes on this machine."""
+        seconds = {}
+        with self._engine(train, indices) as engine:
+            # The first update is done twice: it also sets things up for the later ones.
+            for number in [*numbers[:1], *numbers]:
+                began = time.perf_counter()
+                engine.train(engine.initial, [Job((number,), (1.0,))], 0)
+                seconds[number] = max(time.perf_counter() - began, 1e-9)
+        return seconds
+
+    def _federation(self) -> Federation:
+        config = self.config
+        return federate(config.data, devices=config.fleet.devices, seed=config.run.seed)
+
+    def _own(
+        self, names: Mapping[int, str], count: int
+    ) -> tuple[Samples, list[npt.NDArray[np.int64]]]:
+        """The samples of the node's devices one after the other, and the indices of each device."""
+        spec = CATALOG[self.config.data.dataset]
+        indices = [np.zeros(0, dtype=np.int64)] * count
+        images, labels, start = [], [], 0
+        for number, name in sorted(names.items()):
+            pictures, numbers = read_own(self.data, name, spec)
+            indices[number] = np.arange(start, start + len(pictures), dtype=np.int64)
+            images.append(pictures)
+            labels.append(numbers)
+            start += len(pictures)
+        if not images:
+            raise InputError(f"the task is for devices that are not here ({self.devices[0]}, ...)")
+        return (np.concatenate(images), np.concatenate(labels)), indices
+
+
+def _training(federation: Federation) -> tuple[Samples, list[npt.NDArray[np.int64]]]:
+    data = federation.dataset
+    return (data.train_images, data.train_labels), [np.asarray(own) for own in federation.indices]
+
+
+def _numbers(text: str, names: Sequence[str]) -> dict[str, float]:
+    """One number for all devices, or one for each."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, len(names)):
+        raise InputError(
+            f"node config: snr-db = {text}: give one number, or one for each of the "
+            f"{len(names)} devices"
+        )
+    return dict(zip(names, values * (len(names) // len(values)), strict=True))

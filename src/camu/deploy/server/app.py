@@ -1,4 +1,4 @@
-"""The Flower ServerApp: asks the nodes who they are, plans, and lets the one loop run on them."""
+"""The Flower ServerApp: asks the nodes who they are, plans, and runs the round loop on them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from flwr.serverapp import Grid, ServerApp
 
 from camu.config import Config
 from camu.data import CATALOG, load
-from camu.deploy.deployment import Settings
+from camu.deploy.deployment import Deployment
 from camu.deploy.node.own_data import read_own
-from camu.deploy.server.assignment import assign
-from camu.deploy.server.fleet import device_ids, load_reports, reported_world, save_reports
-from camu.deploy.server.registry import Roster
-from camu.deploy.server.trainer import Nodes
-from camu.deploy.wire.mailbox import Post
+from camu.deploy.server.fleet import (
+    assign,
+    device_ids,
+    load_reports,
+    reported_world,
+    save_reports,
+)
+from camu.deploy.server.registry import NodeRegistry
+from camu.deploy.server.trainer import NodeTrainer
+from camu.deploy.wire.mailbox import Mailbox
 from camu.errors import CamuError, InputError
 from camu.learning.building import Samples, make_engine
 from camu.learning.engine import Engine
@@ -35,45 +40,37 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """One run, from the query to the summary, or on from its checkpoint."""
-    settings = Settings.from_run_config(context.run_config)
-    with _log_file(Path(settings.out) / "server.log"):
+    """One run, from the query to the summary, or from its checkpoint."""
+    deployment = Deployment.from_run_config(context.run_config)
+    with _log_file(Path(deployment.out) / "server.log"):
         try:
-            serve(grid, settings)
+            serve(grid, deployment)
         except CamuError as error:
             log.error("%s", error)
             raise
 
 
-def serve(grid: Grid, settings: Settings) -> History:
+def serve(grid: Grid, deployment: Deployment) -> History:
     """Run a deployment on the nodes of a grid and keep everything in its directory."""
-    config, directory = settings.config, RunDirectory(Path(settings.out))
-    check_directory(config, directory, settings.resume)
+    config, directory = deployment.config, RunDirectory(Path(deployment.out))
+    check_directory(config, directory, deployment.resume)
     restarts = int(directory.exists())
-    post = Post(grid)
-    roster = Roster(post, CATALOG[config.data.dataset].classes, settings.deadline_seconds)
+    mailbox = Mailbox(grid)
+    classes = CATALOG[config.data.dataset].classes
+    registry = NodeRegistry(mailbox, classes, deployment.deadline_seconds)
     kept = directory.path / "nodes.json"
-    roster.reports = load_reports(kept, config) if restarts else {}
-    if roster.reports:
-        roster.wait_a_while(settings.deadline_seconds)
+    registry.reports = load_reports(kept, config) if restarts else {}
+    if registry.reports:
+        registry.wait_for_known(deployment.deadline_seconds)
     else:
-        roster.wait_for_all(device_ids(config), settings.wait_seconds, settings.nodes)
-        save_reports(kept, roster.reports)
-    world = reported_world(config, roster.reports, settings.measured)
+        registry.wait_for_all(device_ids(config), deployment.wait_seconds, deployment.nodes)
+        save_reports(kept, registry.reports)
+    world = reported_world(config, registry.reports, deployment.measured)
     scheme = make_scheme(config)
-    hosts = assign(roster.reports, scheme.plan(world), world.devices.ids, settings.granularity)
-    with _evaluator(config, settings.test_data) as engine:
-        nodes = Nodes(
-            post=post,
-            roster=roster,
-            hosts=hosts,
-            ids=world.devices.ids,
-            granularity=settings.granularity,
-            deadline_seconds=settings.deadline_seconds,
-            wait_seconds=settings.wait_seconds,
-            max_update_norm=config.training.max_update_norm,
-            engine=engine,
-        )
+    ids = world.devices.ids
+    hosts = assign(registry.reports, scheme.plan(world), ids, deployment.granularity)
+    with _evaluator(config, deployment.test_data) as engine:
+        nodes = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine)
         nodes.noticed["restarts"] = restarts
 
         def play(
@@ -100,7 +97,7 @@ def _evaluator(config: Config, test_data: str) -> Engine:
 
 @contextmanager
 def _log_file(path: Path) -> Iterator[None]:
-    """Keep what the server has to say beside the run: Flower drops a ServerApp's output."""
+    """Write the server's log to a file in the run directory; Flower drops a ServerApp's output."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(path, encoding="utf-8")

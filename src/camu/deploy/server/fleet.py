@@ -1,9 +1,8 @@
-"""The world of a deployment: the configured fleet, with what the nodes reported about it."""
+"""The world of a deployment: the configured fleet as the nodes reported it, and who trains whom."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +11,11 @@ import numpy as np
 from camu.arrays import from_decibels, read_only_floats
 from camu.config import Config
 from camu.data import CATALOG
-from camu.deploy.server.assignment import check_complete
-from camu.deploy.wire.reports import DeviceReport, Refusal, Report, read_report
-from camu.errors import CamuError
-from camu.files import write_json
+from camu.deploy.deployment import Granularity
+from camu.deploy.wire.reports import REPORTS, DeviceReport, Refusal, Report, check_report, parse
+from camu.errors import CamuError, InputError
+from camu.files import write_text
+from camu.planning.plan import Plan
 from camu.world import World, build_world
 from camu.world.compute import update_samples
 from camu.world.links import build_links
@@ -71,20 +71,82 @@ def _with_known_snr(world: World, told: list[DeviceReport]) -> World:
     return replace(world, links=replace(links, uplink_gain=read_only_floats(uplink)))
 
 
+def assign(
+    reports: Mapping[str, Report], plan: Plan, ids: Sequence[str], granularity: Granularity
+) -> dict[int, str]:
+    """The name of the node that trains each device, by the device's index.
+
+    The nodes of a trial can hold any data: node i modulo their number trains unit i (`leader`) or
+    device i (`device`). Nodes with their own data train the devices that they hold; in granularity
+    `leader` the devices of a unit must then be on one node.
+    """
+    trial = sorted((r.partition, name) for name, r in reports.items() if r.partition is not None)
+    if trial:
+        names = [name for _, name in trial]
+        if granularity == "device":
+            return {k: names[k % len(names)] for unit in plan.units for k in unit.members}
+        return {
+            k: names[number % len(names)]
+            for number, unit in enumerate(plan.units)
+            for k in unit.members
+        }
+    holder = {device.id: name for name, report in reports.items() for device in report.devices}
+    hosts = {k: holder[ids[k]] for unit in plan.units for k in unit.members}
+    if granularity == "leader":
+        for number, unit in enumerate(plan.units):
+            apart = {hosts[k]: ids[k] for k in unit.members}
+            if len(apart) > 1:
+                raise InputError(
+                    f"unit {number}: its devices {' and '.join(list(apart.values())[:2])} are on "
+                    "different nodes; let one gateway hold them, or use --granularity device"
+                )
+    return hosts
+
+
+def check_complete(reports: Mapping[str, Report], ids: Sequence[str]) -> None:
+    """Refuse reports that leave a device of the fleet out, or that hold one twice."""
+    seen: dict[str, str] = {}
+    for name, report in sorted(reports.items()):
+        for device in report.devices:
+            if device.id in seen:
+                raise CamuError(
+                    f"device {device.id} is reported by the nodes {seen[device.id]} and {name}; "
+                    "give every device to one node"
+                )
+            seen[device.id] = name
+    if strangers := sorted(set(seen) - set(ids)):
+        raise CamuError(
+            f"node {seen[strangers[0]]} holds device {strangers[0]}, which the fleet does not "
+            "have; name the devices as in fleet.file, or 0, 1, ... where there is none"
+        )
+    if missing := missing_devices(reports, ids):
+        raise CamuError(
+            f"no node holds device {missing[0]} ({len(missing)} of {len(ids)} devices are "
+            "missing); start its node, or leave it out of the fleet"
+        )
+
+
+def missing_devices(reports: Mapping[str, Report], ids: Sequence[str]) -> list[str]:
+    """The devices of the fleet that no node has reported."""
+    seen = {device.id for report in reports.values() for device in report.devices}
+    return [name for name in ids if name not in seen]
+
+
 def save_reports(path: Path, reports: Mapping[str, Report]) -> None:
     """Keep the reports, so that a restarted server plans the same although a node is away."""
-    write_json(path, [report.to_dict() for _, report in sorted(reports.items())])
+    ordered = tuple(report for _, report in sorted(reports.items()))
+    write_text(path, REPORTS.dump_json(ordered, indent=2).decode() + "\n")
 
 
 def load_reports(path: Path, config: Config) -> dict[str, Report]:
-    """The reports of an earlier life of the server; empty if there was none."""
+    """The reports that an earlier start of the server kept; empty if there are none."""
     if not path.exists():
         return {}
     classes = CATALOG[config.data.dataset].classes
     try:
-        reports = [read_report(item, classes) for item in json.loads(path.read_text("utf-8"))]
-    except (OSError, ValueError, TypeError, Refusal) as error:
+        kept = parse(REPORTS, path.read_bytes(), "its reports")
+        return {report.name: check_report(report, classes) for report in kept}
+    except (OSError, Refusal) as error:
         raise CamuError(
-            f"{path}: cannot be read ({error}); delete it to ask the nodes anew"
+            f"{path}: cannot be read ({error}); delete it to ask the nodes again"
         ) from None
-    return {report.name: report for report in reports}

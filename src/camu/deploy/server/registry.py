@@ -1,4 +1,4 @@
-"""Which Flower node is which of ours: learnt from a query, because Flower's node ids are random."""
+"""The nodes of a deployment: their reports, and their present Flower ids, which are random."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from camu.deploy.server.assignment import missing_devices
-from camu.deploy.wire.mailbox import POLL_SECONDS, QUERY, Answer, Post
-from camu.deploy.wire.messages import read_head, write_report
-from camu.deploy.wire.reports import Refusal, Report, read_report
+from camu.deploy.server.fleet import missing_devices
+from camu.deploy.wire.mailbox import POLL_SECONDS, QUERY, Mailbox, Reply
+from camu.deploy.wire.messages import query_content, read_report
+from camu.deploy.wire.reports import Refusal, Report
 from camu.errors import CamuError
 
 log = logging.getLogger(__name__)
 
 
-class Roster:
+class NodeRegistry:
     """Names, reports and present Flower ids of the nodes."""
 
-    def __init__(self, post: Post, classes: int, deadline_seconds: float) -> None:
-        self.post, self.classes, self.deadline_seconds = post, classes, deadline_seconds
+    def __init__(self, mailbox: Mailbox, classes: int, deadline_seconds: float) -> None:
+        self.mailbox, self.classes, self.deadline_seconds = mailbox, classes, deadline_seconds
         self.reports: dict[str, Report] = {}
         self._ids: dict[str, int] = {}  # by name
         self._asked: set[int] = set()
 
     def refresh(self) -> None:
-        """Ask nodes that are new here who they are; their answers are seen to in passing."""
-        online = self.post.online()
+        """Ask new nodes who they are. Replies are handled by the mailbox's poll()."""
+        online = self.mailbox.online()
         self._asked &= online  # a node that went and came back is asked again
         for name, node in list(self._ids.items()):
             if node not in online:
                 del self._ids[name]
-        strangers = online - self._asked
-        if strangers:
-            self._asked |= strangers
-            contents = {node: write_report({}) for node in strangers}
-            self.post.send(contents, QUERY, "the query", self.deadline_seconds, self._enter)
+        new = online - self._asked
+        if new:
+            self._asked |= new
+            contents = {node: query_content() for node in new}
+            self.mailbox.send(contents, QUERY, "the query", self.deadline_seconds, self._enter)
 
     def present(self) -> dict[str, int]:
         """The Flower ids of the nodes that are online, by name."""
@@ -58,21 +58,21 @@ class Roster:
         )
 
     def wait_for_any(self, seconds: float) -> None:
-        """Wait until at least one node is there."""
+        """Wait until at least one node is online."""
         self._wait(
             lambda: bool(self._ids),
             seconds,
             lambda: (
-                f"no node was online for {seconds:g} s; start the nodes, and go on with --resume"
+                f"no node was online for {seconds:g} s; start the nodes, and continue with --resume"
             ),
         )
 
-    def wait_a_while(self, seconds: float) -> None:
-        """Give the nodes that are known time to come; those that do not are missed later."""
+    def wait_for_known(self, seconds: float) -> None:
+        """Wait for the nodes that have reported; after this time, continue without the others."""
         deadline = time.monotonic() + seconds
         while self.reports.keys() - self._ids.keys() and time.monotonic() < deadline:
             self.refresh()
-            self.post.poll()
+            self.mailbox.poll()
             time.sleep(POLL_SECONDS)
 
     def _wait(self, done: Callable[[], bool], seconds: float, complaint: Callable[[], str]) -> None:
@@ -83,25 +83,25 @@ class Roster:
                 raise CamuError(complaint())
             time.sleep(POLL_SECONDS)
             self.refresh()
-            self.post.poll()
+            self.mailbox.poll()
 
-    def _enter(self, answer: Answer) -> None:
+    def _enter(self, reply: Reply) -> None:
         try:
-            if answer.content is None:
-                raise Refusal(answer.reason)
-            report = read_report(read_head(answer.content), self.classes)
+            if reply.content is None:
+                raise Refusal(reply.reason)
+            report = read_report(reply.content, self.classes)
         except Refusal as refusal:
-            log.warning("node %s is not used: %s", answer.node, refusal)
-            self._asked.discard(answer.node)  # it may do better next time
+            log.warning("node %s is not used: %s", reply.node, refusal)
+            self._asked.discard(reply.node)  # it may do better next time
             return
         known = self.reports.get(report.name)
         if known is not None and not _same_data(known, report):
-            log.warning("node %s is not used: it reports other data than before", answer.node)
+            log.warning("node %s is not used: it reports other data than before", reply.node)
             return
         if known is None:
             self.reports[report.name] = report
-        self._ids[report.name] = answer.node
-        log.info("node %s is %s", answer.node, report.name)
+        self._ids[report.name] = reply.node
+        log.info("node %s is %s", reply.node, report.name)
 
 
 def _same_data(one: Report, other: Report) -> bool:

@@ -1,6 +1,6 @@
-"""Units trained on nodes: the loop's trainer, in granularity `leader` or `device`.
+"""Trains units on nodes: the loop's trainer, in granularity `leader` or `device`.
 
-A node that does not answer, or answers wrongly, costs one deadline at most: it is left out of the
+A node that does not reply, or replies wrongly, costs one deadline at most: it is left out of the
 round, counted, logged, and asked again in the next.
 """
 
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from camu.deploy.deployment import Granularity
-from camu.deploy.server.registry import Roster
-from camu.deploy.wire.mailbox import TRAIN, Post
-from camu.deploy.wire.messages import Task, Work, read_result, write_task
+from camu.deploy.deployment import Deployment
+from camu.deploy.server.registry import NodeRegistry
+from camu.deploy.wire.mailbox import TRAIN, Mailbox
+from camu.deploy.wire.messages import Task, read_result, write_task
 from camu.deploy.wire.reports import Refusal
 from camu.learning.engine import Engine, Job
 from camu.learning.weights import Weights, weighted_mean
@@ -21,32 +21,33 @@ from camu.simulation.loop import refuse
 
 log = logging.getLogger(__name__)
 
-# Kinds of faults beside the simulation's own. `silent`: units (granularity `leader`) or devices
-# (`device`) that were asked and did not answer; `restarts`: lives of the server before this one.
+# Kinds of faults in addition to the simulation's own. `silent`: units (granularity `leader`) or
+# devices (`device`) that were asked and did not reply; `restarts`: earlier starts of the server.
 NOTICED = ("silent", "refused", "restarts")
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """One work with its place: which job it serves, and which node does it."""
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """A job for the node that holds its devices."""
 
-    job: int
-    work: Work
+    unit: int  # place of the unit among the jobs of the round
+    job: Job
     start: Weights
 
 
+class _Silence(Refusal):
+    """No reply at all."""
+
+
 @dataclass(eq=False)
-class Nodes:
+class NodeTrainer:
     """Trains the jobs of a round on the nodes that hold their devices."""
 
-    post: Post
-    roster: Roster
+    deployment: Deployment
+    mailbox: Mailbox
+    registry: NodeRegistry
     hosts: Mapping[int, str]  # name of the node of each device
     ids: Sequence[str]  # names of the devices
-    granularity: Granularity
-    deadline_seconds: float
-    wait_seconds: float
-    max_update_norm: float
     engine: Engine  # evaluates; it has no training data
     noticed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NOTICED, 0))
 
@@ -62,84 +63,82 @@ class Nodes:
     def iterate(
         self, start: Weights, jobs: Sequence[Job], round_number: int
     ) -> Iterator[Weights | None]:
-        """The trained weights of each job; None where nothing usable came back."""
-        self.roster.refresh()
-        self.roster.wait_for_any(self.wait_seconds)
-        if self.granularity == "leader":
-            return iter(self._in_one_go(start, jobs, round_number))
-        return iter(self._step_by_step(start, jobs, round_number))
+        """The trained weights of each job; None if its node sent nothing usable."""
+        self.registry.refresh()
+        self.registry.wait_for_any(self.deployment.wait_seconds)
+        if self.deployment.granularity == "leader":
+            return iter(self._train_units(start, jobs, round_number))
+        return iter(self._train_devices(start, jobs, round_number))
 
-    def _in_one_go(
+    def _train_units(
         self, start: Weights, jobs: Sequence[Job], round_number: int
     ) -> list[Weights | None]:
-        pieces = [
-            _Piece(number, Work(job.members, job.weights, job.updates), start)
-            for number, job in enumerate(jobs)
-        ]
-        results = self._ask(pieces, round_number, 0, set())
+        """Each unit does all its local updates at one node."""
+        requests = [_Request(unit, job, start) for unit, job in enumerate(jobs)]
+        results = self._ask(requests, round_number, set())
         trained: list[Weights | None] = []
-        for piece, result in zip(pieces, results, strict=True):
+        for request, result in zip(requests, results, strict=True):
             if isinstance(result, Refusal):
-                self._notice(result, f"unit of devices {self._names(piece)}", round_number)
+                self._notice(result, f"unit of devices {self._names(request)}", round_number)
             trained.append(None if isinstance(result, Refusal) else result)
         return trained
 
-    def _step_by_step(
+    def _train_devices(
         self, start: Weights, jobs: Sequence[Job], round_number: int
     ) -> list[Weights | None]:
         """Members of a unit do each local update at their nodes; the server takes the mean."""
         states: list[Weights | None] = [start] * len(jobs)
-        there = [dict(zip(job.members, job.weights, strict=True)) for job in jobs]
+        shares = [dict(zip(job.members, job.weights, strict=True)) for job in jobs]
         left_out: set[str] = set()  # nodes that failed in this round
         for update in range(max(job.updates for job in jobs)):
-            pieces = [
-                _Piece(number, Work((device,), (1.0,), 1), state)
-                for number, (job, state) in enumerate(zip(jobs, states, strict=True))
+            requests = [
+                _Request(unit, _one_update(job, device, update), state)
+                for unit, (job, state) in enumerate(zip(jobs, states, strict=True))
                 if state is not None and update < job.updates
-                for device in there[number]
+                for device in shares[unit]
             ]
-            results = self._ask(pieces, round_number, update, left_out)
-            came: dict[int, list[tuple[float, Weights]]] = {p.job: [] for p in pieces}
-            for piece, result in zip(pieces, results, strict=True):
-                device = piece.work.members[0]
-                if not isinstance(result, Refusal) and (why := self._faulty(result, piece.start)):
+            results = self._ask(requests, round_number, left_out)
+            usable: dict[int, list[tuple[float, Weights]]] = {r.unit: [] for r in requests}
+            for request, result in zip(requests, results, strict=True):
+                device = request.job.members[0]
+                if not isinstance(result, Refusal) and (why := self._fault(result, request.start)):
                     result = Refusal(why)
                 if isinstance(result, Refusal):
-                    self._notice(result, f"device {self._names(piece)}", round_number)
-                    del there[piece.job][device]
+                    self._notice(result, f"device {self._names(request)}", round_number)
+                    del shares[request.unit][device]
                 else:
-                    came[piece.job].append((jobs[piece.job].weights[_place(jobs, piece)], result))
-            for number, parts in came.items():
-                usable = sum(weight for weight, _ in parts) > 0
-                states[number] = weighted_mean(parts) if usable else None
+                    usable[request.unit].append((shares[request.unit][device], result))
+            for unit, weighted in usable.items():
+                total = sum(share for share, _ in weighted)
+                states[unit] = weighted_mean(weighted) if total > 0 else None
         return states
 
     def _ask(
-        self, pieces: Sequence[_Piece], round_number: int, first: int, left_out: set[str]
+        self, requests: Sequence[_Request], round_number: int, left_out: set[str]
     ) -> list[Weights | Refusal]:
-        """One exchange with all nodes that hold something of this; results in the pieces' order."""
-        present = self.roster.present()
-        results: list[Weights | Refusal] = [_Silence("its node is not online") for _ in pieces]
+        """Send every node its task; returns one result per request, in their order."""
+        present = self.registry.present()
+        results: list[Weights | Refusal] = [_Silence("its node is not online") for _ in requests]
         by_node: dict[str, list[int]] = {}
-        for place, piece in enumerate(pieces):
-            name = self.hosts[piece.work.members[0]]
+        for place, request in enumerate(requests):
+            name = self.hosts[request.job.members[0]]
             if name in left_out:
                 results[place] = _Silence("its node has failed in this round")
             elif name in present:
                 by_node.setdefault(name, []).append(place)
         tasks, contents = {}, {}
         for name, places in by_node.items():
-            tasks[name], states = self._task([pieces[p] for p in places], round_number, first)
+            tasks[name], states = self._task([requests[p] for p in places], round_number)
             contents[present[name]] = write_task(tasks[name], states)
         subject = f"round {round_number + 1}"
-        answers = self.post.exchange(contents, TRAIN, subject, self.deadline_seconds)
+        replies = self.mailbox.ask(contents, TRAIN, subject, self.deployment.deadline_seconds)
         for name, places in by_node.items():
-            answer = answers[present[name]]
+            reply = replies[present[name]]
             found: Sequence[Weights | Refusal]
             try:
-                if answer.content is None:
-                    raise _Silence(answer.reason)
-                found = read_result(answer.content, tasks[name], self.initial.layout)
+                if reply.content is None:
+                    raise _Silence(reply.reason)
+                found = read_result(reply.content, tasks[name], self.initial.layout)
             except Refusal as refusal:
                 left_out.add(name)
                 found = [refusal] * len(places)
@@ -147,27 +146,25 @@ class Nodes:
                 results[place] = result
         return results
 
-    def _task(
-        self, pieces: Sequence[_Piece], round_number: int, first: int
-    ) -> tuple[Task, list[Weights]]:
+    def _task(self, requests: Sequence[_Request], round_number: int) -> tuple[Task, list[Weights]]:
+        """One node's task, and the states that its jobs start from, each of them once."""
         states: list[Weights] = []
-        works = []
-        for piece in pieces:
-            known = [number for number, state in enumerate(states) if state is piece.start]
+        starts = []
+        for request in requests:
+            known = [number for number, state in enumerate(states) if state is request.start]
             if not known:
-                states.append(piece.start)
-            number = known[0] if known else len(states) - 1
-            work = piece.work
-            works.append(Work(work.members, work.weights, work.updates, number))
-        ids = {k: self.ids[k] for work in works for k in work.members}
-        return Task(round_number, first, len(self.ids), ids, tuple(works)), states
+                states.append(request.start)
+            starts.append(known[0] if known else len(states) - 1)
+        jobs = tuple(request.job for request in requests)
+        ids = {k: self.ids[k] for job in jobs for k in job.members}
+        return Task(round_number, len(self.ids), ids, jobs, tuple(starts)), states
 
-    def _faulty(self, result: Weights, start: Weights) -> str | None:
+    def _fault(self, result: Weights, start: Weights) -> str | None:
         update, buffers = result.parameters - start.parameters, result.buffers - start.buffers
-        return refuse(update, buffers, self.max_update_norm)
+        return refuse(update, buffers, self.deployment.config.training.max_update_norm)
 
-    def _names(self, piece: _Piece) -> str:
-        names = [self.ids[k] for k in piece.work.members]
+    def _names(self, request: _Request) -> str:
+        names = [self.ids[k] for k in request.job.members]
         return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
     def _notice(self, refusal: Refusal, what: str, round_number: int) -> None:
@@ -179,9 +176,6 @@ class Nodes:
             log.warning("round %d: %s is refused: %s", round_number + 1, what, refusal)
 
 
-class _Silence(Refusal):
-    """Nothing came at all."""
-
-
-def _place(jobs: Sequence[Job], piece: _Piece) -> int:
-    return jobs[piece.job].members.index(piece.work.members[0])
+def _one_update(job: Job, device: int, update: int) -> Job:
+    """The part of a job that one of its devices does in one of its local updates."""
+    return replace(job, members=(device,), weights=(1.0,), updates=1, first=job.first + update)

@@ -1,7 +1,6 @@
-"""Letters to nodes and their answers: sent together, collected as they come, never waited for long.
+"""Send messages to nodes and collect their replies until a deadline.
 
-A letter that is not answered in time is given up; an answer that still comes is noted and dropped.
-Everything else about a letter is the sender's business.
+A message without a reply in time is abandoned; a reply that arrives later is logged and dropped.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -17,11 +16,12 @@ from flwr.serverapp import Grid
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.3
+TRAIN, QUERY = MessageType.TRAIN, MessageType.QUERY
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back from a node: content, or the reason why there is none."""
+class Reply:
+    """A node's reply: its content, or the reason why there is none."""
 
     node: int
     content: RecordDict | None
@@ -29,21 +29,23 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class _Letter:
+class _Sent:
+    """A message without a reply so far."""
+
     node: int
     subject: str
-    on_answer: Callable[[Answer], None] | None  # None: it was given up
+    on_reply: Callable[[Reply], None] | None  # None: it was abandoned
 
 
-class Post:
-    """Sends letters over a grid; nodes go by Flower's node ids."""
+class Mailbox:
+    """Sends messages over a Flower grid; nodes are named by Flower's node ids."""
 
     def __init__(self, grid: Grid, clock: Callable[[], float] = time.monotonic) -> None:
         self.grid, self.clock = grid, clock
-        self._open: dict[str, _Letter] = {}
+        self._open: dict[str, _Sent] = {}
 
     def online(self) -> set[int]:
-        """The nodes that the SuperLink heard of lately."""
+        """The nodes that have called the SuperLink lately."""
         return set(self.grid.get_node_ids())
 
     def send(
@@ -52,77 +54,73 @@ class Post:
         kind: str,
         subject: str,
         seconds: float,
-        on_answer: Callable[[Answer], None],
+        on_reply: Callable[[Reply], None],
     ) -> list[str]:
-        """Send each node its letter; answers come through `poll`. Returns the letters' ids."""
-        # The SuperLink forgets a letter with its time, so that a node that comes back does not
-        # work through what nobody waits for.
-        letters = [
+        """Send each node its message; `poll` handles replies. Returns the messages' ids."""
+        # The SuperLink drops a message after this time, so that a node that comes back does not
+        # work on a task that is over.
+        messages = [
             Message(content, node, kind, ttl=seconds, group_id=subject)
             for node, content in sorted(contents.items())
         ]
         sent = []
-        for letter, number in zip(letters, self.grid.push_messages(letters), strict=False):
-            node = letter.metadata.dst_node_id
+        for message, number in zip(messages, self.grid.push_messages(messages), strict=False):
+            node = message.metadata.dst_node_id
             if not number:
-                on_answer(Answer(node, None, "the SuperLink did not take the message"))
+                on_reply(Reply(node, None, "the SuperLink did not take the message"))
                 continue
-            self._open[number] = _Letter(node, subject, on_answer)
+            self._open[number] = _Sent(node, subject, on_reply)
             sent.append(number)
         return sent
 
     def poll(self) -> None:
-        """Hand out the answers that have come."""
+        """Hand over the replies that have arrived."""
         if not self._open:
             return
         for message in self.grid.pull_messages(list(self._open)):
-            letter = self._open.pop(message.metadata.reply_to_message_id, None)
-            if letter is None:
+            sent = self._open.pop(message.metadata.reply_to_message_id, None)
+            if sent is None:
                 continue
-            if letter.on_answer is None:
+            if sent.on_reply is None:
                 if not message.has_error():
                     log.warning(
-                        "an answer to %s from node %s comes late and is not used",
-                        letter.subject,
-                        letter.node,
+                        "a reply to %s from node %s comes late and is not used",
+                        sent.subject,
+                        sent.node,
                     )
                 continue
             if message.has_error():
-                letter.on_answer(Answer(letter.node, None, _reason(message)))
-            elif message.metadata.src_node_id != letter.node:
-                letter.on_answer(Answer(letter.node, None, "another node answered in its place"))
+                sent.on_reply(Reply(sent.node, None, _reason(message)))
+            elif message.metadata.src_node_id != sent.node:
+                sent.on_reply(Reply(sent.node, None, "another node replied in its place"))
             else:
-                letter.on_answer(Answer(letter.node, message.content))
+                sent.on_reply(Reply(sent.node, message.content))
 
-    def give_up(self, numbers: Iterable[str]) -> None:
-        """Expect no more answers to these letters."""
+    def abandon(self, numbers: Iterable[str]) -> None:
+        """Expect no more replies to these messages."""
         for number in numbers:
             if number in self._open:
-                letter = self._open[number]
-                self._open[number] = _Letter(letter.node, letter.subject, None)
+                self._open[number] = replace(self._open[number], on_reply=None)
 
-    def exchange(
+    def ask(
         self, contents: Mapping[int, RecordDict], kind: str, subject: str, seconds: float
-    ) -> dict[int, Answer]:
-        """Send letters and wait for the answers until all are there or the time is over."""
-        answers: dict[int, Answer] = {}
+    ) -> dict[int, Reply]:
+        """Send messages and wait until all replies are here or the time is over."""
+        replies: dict[int, Reply] = {}
         deadline = self.clock() + seconds
 
-        def keep(answer: Answer) -> None:
-            answers[answer.node] = answer
+        def keep(reply: Reply) -> None:
+            replies[reply.node] = reply
 
         numbers = self.send(contents, kind, subject, seconds, keep)
-        while len(answers) < len(contents) and self.clock() < deadline:
+        while len(replies) < len(contents) and self.clock() < deadline:
             time.sleep(POLL_SECONDS)
             self.poll()
-        self.give_up(numbers)
-        for node in contents.keys() - answers.keys():
-            answers[node] = Answer(node, None, f"no answer within {seconds:g} s")
-        return answers
+        self.abandon(numbers)
+        for node in contents.keys() - replies.keys():
+            replies[node] = Reply(node, None, f"no reply within {seconds:g} s")
+        return replies
 
 
 def _reason(message: Message) -> str:
     return f"error {message.error.code}: {message.error.reason or 'no reason given'}"
-
-
-TRAIN, QUERY = MessageType.TRAIN, MessageType.QUERY

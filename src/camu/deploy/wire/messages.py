@@ -1,53 +1,105 @@
-"""What server and nodes send each other: tasks, results and reports, checked on arrival.
+"""Messages between server and nodes: queries, reports, tasks and results, checked on arrival.
 
 Arrays travel as float32 in numpy's own format, everything else as JSON. Nothing that arrives is
-trusted: sizes are compared before anything is decoded, and no path leads through pickle.
+trusted: sizes are compared before anything is decoded, and nothing is unpickled.
 """
 
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from pydantic import Field, TypeAdapter
+from pydantic.dataclasses import dataclass as checked
 
-from camu.deploy.wire.reports import Refusal
+from camu.deploy.wire.reports import REPORT, STRICT, Refusal, Report, check_report, parse
+from camu.learning.engine import Job
 from camu.learning.weights import Floats, Layout, Weights
 
 HEAD = "camu"  # the record with the JSON
 HEADER_BYTES = 1024  # more than numpy's header of a flat array needs
-LARGEST_HEAD = 50_000_000
+LARGEST_HEAD = 50_000_000  # characters
 
-
-@dataclass(frozen=True)
-class Work:
-    """The training of some devices from one state, which is named by its number."""
-
-    members: tuple[int, ...]
-    weights: tuple[float, ...]
-    updates: int
-    state: int = 0
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one node does in a round (or, device by device, in one local update of it)."""
+    """The jobs of one node in a round (granularity `device`: in one local update of it)."""
 
     round: int
-    first: int  # number of the first local update
-    devices: int  # K, so that every node numbers the devices alike
+    devices: int  # K, so that all nodes number the devices alike
     ids: Mapping[int, str]  # names of the devices by number
-    works: tuple[Work, ...]
+    jobs: tuple[Job, ...]
+    starts: tuple[int, ...]  # for each job, the number of the state that it starts from
+
+    @property
+    def first(self) -> int:
+        """The number of the first local update."""
+        return self.jobs[0].first if self.jobs else 0
+
+
+@checked(frozen=True, config=STRICT)
+class _JobHead:
+    """A job as JSON."""
+
+    members: tuple[Count, ...]
+    weights: tuple[float, ...]
+    updates: Count
+    first: Count
+    start: Count
+
+
+@checked(frozen=True, config=STRICT)
+class _TaskHead:
+    """A task as JSON."""
+
+    round: Count
+    devices: Count
+    ids: dict[Count, str]
+    jobs: tuple[_JobHead, ...]
+
+
+@checked(frozen=True, config=STRICT)
+class ResultHead:
+    """The JSON of a result: the task that it belongs to."""
+
+    round: Count
+    first: Count
+    jobs: Count
+
+
+_TASK_HEAD = TypeAdapter(_TaskHead)
+RESULT_HEAD = TypeAdapter(ResultHead)
+
+
+def query_content() -> RecordDict:
+    """The question who a node is."""
+    return _content("{}")
+
+
+def write_report(report: Report) -> RecordDict:
+    """A node's answer to a query."""
+    return _content(REPORT.dump_json(report))
+
+
+def read_report(content: RecordDict, classes: int) -> Report:
+    """The report of a node, on the server, for a data set of so many classes."""
+    return check_report(parse(REPORT, head_text(content), "its report"), classes)
 
 
 def write_task(task: Task, states: Sequence[Weights]) -> RecordDict:
-    """A task with the states that its works start from."""
-    head = {**asdict(task), "ids": {str(k): name for k, name in task.ids.items()}}
-    content = _content(head)
+    """A task with the states that its jobs start from."""
+    jobs = tuple(
+        _JobHead(job.members, job.weights, job.updates, job.first, start)
+        for job, start in zip(task.jobs, task.starts, strict=True)
+    )
+    head = _TaskHead(task.round, task.devices, dict(task.ids), jobs)
+    content = _content(_TASK_HEAD.dump_json(head))
     for number, state in enumerate(states):
         content[f"state-{number}"] = _arrays(state)
     return content
@@ -55,69 +107,54 @@ def write_task(task: Task, states: Sequence[Weights]) -> RecordDict:
 
 def read_task(content: RecordDict, layout: Layout) -> tuple[Task, list[Weights]]:
     """The task and its states, on a node."""
-    head = read_head(content)
-    try:
-        works = tuple(
-            Work(tuple(w["members"]), tuple(w["weights"]), w["updates"], w["state"])
-            for w in head["works"]
-        )
-        ids = {int(k): str(name) for k, name in head["ids"].items()}
-        task = Task(head["round"], head["first"], head["devices"], ids, works)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Refusal(f"the task cannot be read ({error})") from None
-    count = 1 + max((work.state for work in works), default=-1)
+    head = parse(_TASK_HEAD, head_text(content), "the task")
+    jobs = tuple(Job(job.members, job.weights, job.updates, job.first) for job in head.jobs)
+    starts = tuple(job.start for job in head.jobs)
+    task = Task(head.round, head.devices, head.ids, jobs, starts)
+    count = 1 + max(starts, default=-1)
     return task, [_weights(content, f"state-{number}", layout) for number in range(count)]
 
 
 def write_result(task: Task, trained: Sequence[Weights]) -> RecordDict:
-    """What a node sends back: one state per work, in their order."""
-    content = _content({"round": task.round, "first": task.first, "works": len(trained)})
+    """A node's result: one state per job, in the order of the jobs."""
+    head = ResultHead(task.round, task.first, len(trained))
+    content = _content(RESULT_HEAD.dump_json(head))
     for number, state in enumerate(trained):
-        content[f"work-{number}"] = _arrays(state)
+        content[f"job-{number}"] = _arrays(state)
     return content
 
 
 def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Weights | Refusal]:
     """The states of a result for this very task, each on its own; a wrong head refuses all."""
-    head = read_head(content)
-    for key in ("round", "first"):
-        if head.get(key) != getattr(task, key):
-            what = "round" if key == "round" else "local update"
-            # Rounds are counted from 1 wherever people read them.
-            shown = head.get(key)
-            shown = shown + 1 if isinstance(shown, int) else shown
-            raise Refusal(f"it is for {what} {shown}, not {getattr(task, key) + 1}")
+    head = parse(RESULT_HEAD, head_text(content), "its result")
+    # People count rounds and updates from 1.
+    for what, found, expected in (
+        ("round", head.round, task.round),
+        ("local update", head.first, task.first),
+    ):
+        if found != expected:
+            raise Refusal(f"it is for {what} {found + 1}, not {expected + 1}")
     results: list[Weights | Refusal] = []
-    for number in range(len(task.works)):
+    for number in range(len(task.jobs)):
         try:
-            results.append(_weights(content, f"work-{number}", layout))
+            results.append(_weights(content, f"job-{number}", layout))
         except Refusal as refusal:
             results.append(refusal)
     return results
 
 
-def write_report(report: Mapping[str, Any]) -> RecordDict:
-    """What a node tells about itself."""
-    return _content(report)
-
-
-def read_head(content: RecordDict) -> dict[str, Any]:
-    """The JSON of a message."""
+def head_text(content: RecordDict) -> str:
+    """The JSON text of a message, if it is not too long."""
     record = content.get(HEAD)
     text = record.get("json") if isinstance(record, ConfigRecord) else None
     if not isinstance(text, str) or len(text) > LARGEST_HEAD:
         raise Refusal("it has no readable head")
-    try:
-        head = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Refusal("its head is not JSON") from None
-    if not isinstance(head, dict):
-        raise Refusal("its head is not a table")
-    return head
+    return text
 
 
-def _content(head: Mapping[str, Any]) -> RecordDict:
-    return RecordDict({HEAD: ConfigRecord({"json": json.dumps(head, allow_nan=False)})})
+def _content(head: str | bytes) -> RecordDict:
+    text = head if isinstance(head, str) else head.decode()
+    return RecordDict({HEAD: ConfigRecord({"json": text})})
 
 
 def _arrays(state: Weights) -> ArrayRecord:

@@ -1,85 +1,71 @@
-"""What a node tells about itself in the query round: its devices, never its data."""
+"""A node's report on its devices, and the one check of all JSON that nodes send."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 LARGEST_COUNT = 10**12
+# No conversions (a truth value is not a number), no nan.
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+
+Value = TypeVar("Value")
 
 
 class Refusal(Exception):
-    """Why something that a node sent is not used."""
+    """The reason why something from a node is not used."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class DeviceReport:
-    """One device: how many samples of each label, and how fast it computes."""
+    """One device: its samples of each label, and its speed."""
 
-    id: str
-    label_counts: tuple[int, ...]
-    update_seconds: float  # measured time of one local update
-    snr_db: float | None = None  # at the base station, where the node knows it
+    id: Annotated[str, Field(min_length=1)]
+    label_counts: tuple[Annotated[int, Field(ge=0, le=LARGEST_COUNT)], ...]
+    update_seconds: Annotated[float, Field(gt=0, lt=1e6)]  # measured, for one local update
+    snr_db: Annotated[float, Field(ge=-300, le=300)] | None = None  # at the base station, if known
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class Report:
-    """A node: its devices, and in a trial which part of the partition it serves."""
+    """A node: its devices, and in a trial the number of its part of the data."""
 
     devices: tuple[DeviceReport, ...]
-    partition: int | None = None
+    partition: Annotated[int, Field(ge=0)] | None = None
 
     @property
     def name(self) -> str:
-        """The same for every life of the node, where Flower's node id may change."""
+        """The node's name; it stays the same after a restart, unlike Flower's node id."""
         if self.partition is not None:
             return f"partition {self.partition}"
         return ", ".join(device.id for device in self.devices)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain data."""
-        return asdict(self)
+
+REPORT = TypeAdapter(Report)
+REPORTS = TypeAdapter(tuple[Report, ...])
 
 
-def read_report(data: Any, classes: int) -> Report:
-    """A report from plain data that a node sent; whatever is wrong is a Refusal."""
-    if not isinstance(data, dict) or not isinstance(data.get("devices"), list):
-        raise Refusal("its report has no list of devices")
-    partition = data.get("partition")
-    if partition is not None and not (_whole(partition) and partition >= 0):
-        raise Refusal(f"its partition {partition!r} is not a whole number from 0")
-    devices = tuple(_read_device(item, classes) for item in data["devices"])
-    if len({device.id for device in devices}) < len(devices):
-        raise Refusal("its report names a device twice")
-    if not devices and partition is None:
+def parse(kind: TypeAdapter[Value], text: str | bytes, what: str) -> Value:
+    """The value that a JSON text describes; a Refusal names the first key that is wrong."""
+    try:
+        return kind.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise Refusal(f"{what}: {where + ': ' if where else ''}{first['msg']}") from None
+
+
+def check_report(report: Report, classes: int) -> Report:
+    """The report itself; a Refusal where it does not fit a data set of so many classes."""
+    if not report.devices and report.partition is None:
         raise Refusal("its report names no device")
-    return Report(devices, partition)
-
-
-def _read_device(item: Any, classes: int) -> DeviceReport:
-    if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not item["id"]:
-        raise Refusal("a device of its report has no id")
-    name, counts = item["id"], item.get("label_counts")
-    if not (
-        isinstance(counts, list)
-        and len(counts) == classes
-        and all(_whole(count) and 0 <= count <= LARGEST_COUNT for count in counts)
-        and sum(counts) > 0
-    ):
-        raise Refusal(f"device {name}: label_counts must be {classes} whole numbers, not all 0")
-    seconds: Any = item.get("update_seconds")
-    snr: Any = item.get("snr_db")
-    if not (_number(seconds) and 0 < seconds < 1e6):
-        raise Refusal(f"device {name}: update_seconds = {seconds!r} must be a positive number")
-    if snr is not None and not (_number(snr) and abs(snr) <= 300):
-        raise Refusal(f"device {name}: snr_db = {snr!r} must be a number of decibels")
-    return DeviceReport(name, tuple(counts), float(seconds), None if snr is None else float(snr))
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if len({device.id for device in report.devices}) < len(report.devices):
+        raise Refusal("its report names a device twice")
+    for device in report.devices:
+        if len(device.label_counts) != classes or not sum(device.label_counts):
+            raise Refusal(
+                f"device {device.id}: label_counts must be {classes} whole numbers, not all 0"
+            )
+    return report

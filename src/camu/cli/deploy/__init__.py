@@ -1,0 +1,35 @@
+"""`camu deploy`: the same plan on Flower nodes, on this machine or on many."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import typer
+
+from camu.cli.deploy import local, run, services
+from camu.errors import InputError
+
+app = typer.Typer(
+    name="deploy",
+    help="Run a plan on Flower nodes, with TLS and node authentication (extra `flower`).",
+    no_args_is_help=True,
+)
+app.command()(local.local)
+app.command()(services.keys)
+app.command()(services.superlink)
+app.command()(services.register)
+app.command()(services.node)
+app.command()(run.run)
+app.command("app")(run.write_flower_app)
+
+
+@app.callback()
+def _check_extra() -> None:
+    """Say what to install before an import fails."""
+    if importlib.util.find_spec("flwr") is None:
+        raise InputError("camu deploy: install the extra with pip install 'camu-fl[flower]'")
+    from camu.deploy.host.processes import QUIET
+
+    for key, value in QUIET.items():
+        os.environ.setdefault(key, value)

@@ -1,0 +1,126 @@
+"""`camu deploy run` and `camu deploy app`: a run on a SuperLink, or in Flower's simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from camu.cli.deploy.display import ProgressDisplay
+from camu.cli.deploy.options import (
+    Authority,
+    Deadline,
+    Granularity,
+    Insecure,
+    Out,
+    Resume,
+    Superlink,
+    Wait,
+    deployed_config,
+)
+from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings
+from camu.cli.run import default_directory, show_summary
+from camu.errors import InputError
+
+
+def run(
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Run directory on the SuperLink's machine.")
+    ],
+    address: Superlink = "127.0.0.1:8000",
+    authority: Authority = None,
+    granularity: Granularity = "leader",
+    partitions: Annotated[
+        int, typer.Option("--partitions", metavar="N", min=0, help="Nodes of a trial; 0: own data.")
+    ] = 0,
+    file: ConfigFile = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    seed: Seed = None,
+    scheme: Scheme = None,
+    resume: Resume = False,
+    deadline: Deadline = 60.0,
+    wait: Wait = 300.0,
+    configured_speed: Annotated[
+        bool,
+        typer.Option("--configured-speed", help="Plan with fleet.cpu_hz, not measured times."),
+    ] = False,
+    test_data: Annotated[
+        str,
+        typer.Option(
+            "--test-data",
+            metavar="DIR|MODULE:FUNCTION",
+            help="Test samples of your own, under the name `test` [default: the data set's].",
+        ),
+    ] = "",
+    insecure: Insecure = False,
+    as_json: Json = False,
+) -> None:
+    """Run a plan on the nodes of a SuperLink; to be started on the SuperLink's machine.
+
+    Ctrl-C does not end the run. If the run has ended early, the same command with --resume
+    continues it from its last round.
+    """
+    from camu.deploy.deployment import Deployment
+    from camu.deploy.host.runs import run_remote
+
+    config = deployed_config(out, resume, file, preset, settings, seed, scheme)
+    if authority is None and not insecure:
+        raise InputError("--ca: give the certificate of the authority, or --insecure")
+    wanted = Deployment(
+        config,
+        str(out.absolute()),
+        granularity,
+        partitions,
+        deadline,
+        wait,
+        measured=not configured_speed,
+        test_data=test_data,
+        resume=resume,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        with ProgressDisplay(config) as display:
+            directory = run_remote(wanted, address, None if insecure else authority, display)
+        show_summary(directory, as_json)
+        return
+    Console(stderr=True).print(f"the run continues; its rounds are in {out / 'rounds.jsonl'}")
+    raise typer.Exit(130)
+
+
+def write_flower_app(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New directory for the app.")],
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", min=1, help="Nodes to deal to.")
+    ] = 3,
+    granularity: Granularity = "leader",
+    file: ConfigFile = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    seed: Seed = None,
+    scheme: Scheme = None,
+    out: Out = None,
+    deadline: Deadline = 60.0,
+    wait: Wait = 300.0,
+) -> None:
+    """Write a run as a Flower app, for Flower's own simulator or a SuperLink of your own.
+
+    The simulator (flwr run, which needs ray) gives the weights of `camu run` with the same
+    configuration and seed.
+    """
+    from camu.deploy.deployment import Deployment, write_app
+    from camu.deploy.host.local import check_trial
+
+    if folder.exists():
+        raise InputError(f"{folder}: it exists already; give a new directory")
+    config = deployed_config(out, False, file, preset, settings, seed, scheme)
+    run_directory = (out or default_directory(config, False)).absolute()
+    wanted = Deployment(config, str(run_directory), granularity, nodes, deadline, wait)
+    check_trial(wanted)
+    write_app(folder, wanted)
+    command = f"flwr run {shlex.quote(str(folder))} local --stream"
+    print(f"{command} --federation-config 'num-supernodes={nodes}'")
+    print(f"runs it in Flower's simulator and writes {run_directory}")

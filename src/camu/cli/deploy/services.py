@@ -1,0 +1,142 @@
+"""`camu deploy superlink`, `node`, `keys` and `register`: the parts of a deployment on machines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from camu.cli.deploy.options import Authority, Insecure, Superlink
+from camu.errors import InputError
+
+
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New directory for the keys.")],
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Node keys.")] = 1,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="Name or address of the SuperLink; repeat."),
+    ] = None,
+) -> None:
+    """Make a certificate authority, a server certificate and a key for every node."""
+    from camu.deploy.host.keys import make_keys
+
+    made = make_keys(folder, nodes, hosts or [])
+    print(f"{made.authority}: every machine gets a copy")
+    print(f"{made.authority_key}: secret; signs server certificates; keep it off the network")
+    print(f"{made.server}, {made.server_key}: for the SuperLink; the key is secret")
+    print(f"{made.node_key(0)}, ...: secret; one for each node, and for it alone")
+    print(f"{made.node_public_key(0)}, ...: to be registered at the SuperLink")
+
+
+def superlink(
+    folder: Annotated[
+        Path | None,
+        typer.Option("--keys", metavar="DIR", help="Directory with ca.crt, server.crt, server.key"),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 8000,
+    database: Annotated[
+        Path | None,
+        typer.Option("--database", metavar="FILE", help="Keeps registered nodes over a restart."),
+    ] = None,
+    insecure: Insecure = False,
+) -> None:
+    """Start a SuperLink: the server that nodes connect to.
+
+    Other machines reach the nodes' interface only; nodes are registered and runs are started from
+    the machine itself.
+    """
+    from camu.deploy.host.keys import KeyDirectory, ServerKeys
+    from camu.deploy.host.superlink import superlink_command
+
+    own = None
+    if not insecure:
+        if folder is None:
+            raise InputError("--keys: give the directory with the server's keys, or --insecure")
+        files = KeyDirectory(folder)
+        own = ServerKeys(files.authority, files.server, files.server_key)
+    _become(superlink_command(host, port, own, database), insecure)
+
+
+def register(
+    public_keys: Annotated[list[Path], typer.Argument(metavar="KEY.pub…", help="Public keys.")],
+    address: Superlink = "127.0.0.1:8000",
+    authority: Authority = None,
+) -> None:
+    """Let nodes take part: tell the SuperLink on this machine their public keys."""
+    from camu.deploy.host.control import Control
+
+    if authority is None:
+        raise InputError("--ca: give the certificate of the authority")
+    with Control(address, authority) as control:
+        for key in public_keys:
+            print(f"{key} is registered as node {control.register(key, key.stem)}")
+
+
+def node(
+    address: Superlink,
+    authority: Authority = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="The node's private key.")
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option("--devices", metavar="A,B,…", help="Devices that it holds.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="DIR|MODULE:FUNCTION", help="Where their data are."),
+    ] = None,
+    snr_db: Annotated[
+        str | None,
+        typer.Option("--snr-db", metavar="DB,…", help="Their SNR at the base station, if known."),
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", help="Loopback port for its executor.")] = 9094,
+    insecure: Insecure = False,
+) -> None:
+    """Start a node: it trains on its own data, and sends only weights and label counts."""
+    from camu.deploy.host.keys import NodeKeys
+    from camu.deploy.host.supernode import supernode_command
+
+    table = _node_table(devices, data, snr_db, partition)
+    own = None
+    if not insecure:
+        if authority is None or key is None:
+            raise InputError("--ca and --key: give both, or --insecure")
+        own = NodeKeys(authority, key)
+    _become(supernode_command(address, port, own, table), insecure)
+
+
+def _node_table(
+    devices: str | None, data: str | None, snr_db: str | None, partition: str | None
+) -> dict[str, str | int | float]:
+    """A node's configuration from its options."""
+    if partition is not None:
+        number, _, count = partition.partition("/")
+        if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
+            raise InputError(f"--partition {partition}: write I/N, for example 0/3")
+        return {"partition-id": int(number), "num-partitions": int(count)}
+    if devices is None or data is None:
+        raise InputError("--devices and --data: give both, or for a trial --partition I/N")
+    if ":" not in data:
+        data = str(Path(data).absolute())
+    table: dict[str, str | int | float] = {"devices": devices, "data": data}
+    return table if snr_db is None else {**table, "snr-db": snr_db}
+
+
+def _become(command: list[str], insecure: bool) -> None:
+    """Replace this program by another, so that a supervisor sees one process."""
+    from camu.deploy.host.processes import quiet_environment
+
+    if insecure:
+        Console(stderr=True).print(
+            "--insecure: plain text, and nodes are not asked for keys", style="yellow"
+        )
+    os.execve(command[0], command, quiet_environment())
