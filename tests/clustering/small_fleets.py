@@ -37,7 +37,7 @@ def make_world(
     )
     base_station = np.array(config.fleet.base_station)
     links = build_links(config.radio, devices, base_station, 0)
-    return World(config, 0, devices, links, base_station, None)
+    return World(config, links)
 
 
 def random_world(count: int, seed: int, settings: Sequence[str] = ()) -> World:

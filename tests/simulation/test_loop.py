@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from camu.config import Config, load_config
-from camu.errors import InputError
 from camu.data.batches import Batches
+from camu.errors import InputError
 from camu.learning.models import build_model
 from camu.planning.groups import make_plan
 from camu.planning.plan import Plan

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,23 +15,13 @@ from camu.world import World, build_world
 DIGITS = load_config(preset="demo")
 
 
-@dataclass(frozen=True)
-class FakeFederation:
-    label_counts: np.ndarray
-
-
-def without_data(monkeypatch: pytest.MonkeyPatch, config: Config, seed: int = 0) -> World:
+def without_data(config: Config, seed: int = 0) -> World:
     """A world whose devices hold 150 samples of each label, without reading a data set."""
-
-    def federate(data: Any, devices: int, seed: int) -> FakeFederation:
-        return FakeFederation(np.full((devices, 10), 150))
-
-    monkeypatch.setattr("camu.data.federate", federate)
-    return build_world(config, seed)
+    return build_world(config, seed, np.full((config.fleet.devices, 10), 150))
 
 
-def test_devices_stand_in_their_regions(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = without_data(monkeypatch, load_config(preset="paper"))
+def test_devices_stand_in_their_regions() -> None:
+    world = without_data(load_config(preset="paper"))
     devices = world.devices
     assert devices.count == 30
     assert devices.regions == ("Region I",) * 15 + ("Region II",) * 15
@@ -47,16 +36,16 @@ def test_devices_stand_in_their_regions(monkeypatch: pytest.MonkeyPatch) -> None
     assert world.warnings() == []
 
 
-def test_the_seed_decides_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_decides_and_nothing_else() -> None:
     config = load_config(preset="paper")
-    one, same = without_data(monkeypatch, config, 4), without_data(monkeypatch, config, 4)
-    other = without_data(monkeypatch, config, 5)
+    one, same = without_data(config, 4), without_data(config, 4)
+    other = without_data(config, 5)
     assert (one.devices.positions == same.devices.positions).all()
     assert (one.links.gamma() == same.links.gamma()).all()
     assert (one.devices.positions != other.devices.positions)[:, :2].all()
     assert (one.devices.cpu_hz != other.devices.cpu_hz).all()
     quiet = config.replace({"radio.noise": "harsh"})
-    assert (without_data(monkeypatch, quiet, 4).devices.cpu_hz == one.devices.cpu_hz).all()
+    assert (without_data(quiet, 4).devices.cpu_hz == one.devices.cpu_hz).all()
 
 
 def test_a_real_federation_fills_the_label_counts() -> None:
@@ -68,8 +57,36 @@ def test_a_real_federation_fills_the_label_counts() -> None:
     assert world.federation is not None
 
 
-def test_the_printed_noise_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    (warning,) = without_data(monkeypatch, load_config(preset="literal")).warnings()
+def test_label_counts_replace_the_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = build_world(DIGITS, 3)
+    monkeypatch.setattr("camu.data.federate", None)  # no data set is loaded
+    counted = build_world(DIGITS, 3, whole.devices.label_counts.tolist())
+    assert counted.federation is None
+    for field in fields(whole.devices):
+        one, other = getattr(whole.devices, field.name), getattr(counted.devices, field.name)
+        assert np.array_equal(one, other, equal_nan=field.name == "battery_joules"), field.name
+    assert (whole.links.gamma() == counted.links.gamma()).all()
+    with pytest.raises(ValueError, match="label_counts has 2 rows for"):
+        build_world(DIGITS, 3, np.ones((2, 10)))
+
+
+def test_the_seed_of_a_world_is_that_of_its_configuration() -> None:
+    world = without_data(DIGITS, 7)
+    assert world.seed == world.config.run.seed == world.links.seed == 7
+    assert without_data(DIGITS, DIGITS.run.seed).config is DIGITS
+
+
+def test_devices_have_one_place() -> None:
+    """Links once kept a copy of the devices' powers, which was stale after a change."""
+    world = without_data(DIGITS)
+    louder = world.with_devices(power_watts=2 * world.devices.power_watts)
+    assert louder.links.devices is louder.devices
+    assert louder.links.uplink_snr() == pytest.approx(2 * world.links.uplink_snr())
+    assert (louder.devices.positions == world.devices.positions).all()
+
+
+def test_the_printed_noise_is_called_by_its_name() -> None:
+    (warning,) = without_data(load_config(preset="literal")).warnings()
     snr_db = re.search(r"about (-\d+) dB", warning)
     assert snr_db is not None
     assert -75 <= int(snr_db[1]) <= -66
@@ -80,17 +97,17 @@ def test_the_printed_noise_is_called_by_its_name(monkeypatch: pytest.MonkeyPatch
     assert "radio.noise=thermal" in warning
 
 
-def test_warnings_follow_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_follow_the_world() -> None:
     far = DIGITS.replace({"fleet.base_station": (-5000.0, 0.0, 10.0), "radio.uplink": "digital"})
-    (warning,) = without_data(monkeypatch, far).warnings()
+    (warning,) = without_data(far).warnings()
     assert "nearer base station" in warning
     assert "deviation" not in warning
     outage = DIGITS.replace({"radio.outage_snr_db": 26.0})
-    (warning,) = without_data(monkeypatch, outage).warnings()
+    (warning,) = without_data(outage).warnings()
     assert warning.startswith("10 of 20 devices")
 
 
-def test_a_large_world_needs_no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_world_needs_no_matrix() -> None:
     region = {"name": "town", "devices": 50_000, "x": [0.0, 5e3], "y": [0.0, 5e3]}
     config = DIGITS.replace(
         {
@@ -100,12 +117,12 @@ def test_a_large_world_needs_no_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
             "radio.fading": "rician",
         },
     )
-    links = without_data(monkeypatch, config).links
+    links = without_data(config).links
     assert links.device_snr_db(np.arange(20), np.arange(50_000)).shape == (20, 50_000)
     assert links.fading(3).shape == (50_000,)
 
 
-def test_the_docs_quote_the_warning_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    (warning,) = without_data(monkeypatch, load_config(preset="literal")).warnings()
+def test_the_docs_quote_the_warning_as_it_is() -> None:
+    (warning,) = without_data(load_config(preset="literal")).warnings()
     page = Path(__file__).parents[2] / "docs" / "world.md"
     assert warning in " ".join(page.read_text("utf-8").split())

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from camu.arrays import decibels, read_only_floats
+from camu.arrays import decibels
 from camu.config import Config
 from camu.errors import CamuError
 from camu.planning.contribution import contribution, log_contribution
 from camu.planning.timing import send_in_turn
 from camu.report.style import PALETTE, PHASES
 from camu.schemes import SCHEMES, describe
-from camu.world import Links, build_links, build_world
-from camu.world.world import place_devices
+from camu.world import Links, build_world
 
 LARGEST_BARS = 40
 LARGEST_MAP = 3000
@@ -35,19 +34,15 @@ def links_of(config: Config, plan: PlanDict) -> Links | None:
 
     Positions and links follow from configuration and seed alone, so that no data set is read.
     """
-    seed = int(plan["seed"])
+    counts = np.array([device["label_counts"] for device in plan["devices"]])
     try:
-        if config.fleet.file is not None:
-            return build_world(config, seed).links
-        counts = np.array([device["label_counts"] for device in plan["devices"]])
-        devices = place_devices(config, counts, seed)
+        links = build_world(config, int(plan["seed"]), counts).links
     except (CamuError, ValueError):  # a fleet file that is gone, or another number of devices
         return None
     planned = np.array([device["position"] for device in plan["devices"]], dtype=float)
-    if planned.shape != devices.positions.shape or not np.allclose(planned, devices.positions):
+    if planned.shape != links.positions.shape:
         return None
-    station = read_only_floats(config.fleet.base_station)
-    return build_links(config.radio, devices, station, seed)
+    return links if np.allclose(planned, links.positions, equal_nan=True) else None
 
 
 def plan_rows(plan: PlanDict, station: Sequence[float], links: Links | None) -> dict[str, Rows]:

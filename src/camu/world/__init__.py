@@ -8,14 +8,12 @@ from camu.world.compute import (
     update_seconds,
 )
 from camu.world.devices import Devices
-from camu.world.fleet_file import Fleet, read_fleet
 from camu.world.links import Links, Share, build_links, noise_watts
 from camu.world.path_loss import PathLoss
-from camu.world.world import World, build_world
+from camu.world.world import World, build_world, read_fleet
 
 __all__ = [
     "Devices",
-    "Fleet",
     "Links",
     "PathLoss",
     "Share",

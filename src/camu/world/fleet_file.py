@@ -39,13 +39,11 @@ class Fleet(NamedTuple):
     distances_m: Float64 | None  # (K,) to the base station, where no position is known
 
 
-def read_fleet(
-    path: str | Path, snr_path: str | Path | None, config: Config, *, seed: int | None = None
-) -> Fleet:
-    """The devices in a CSV or JSON file; what it leaves open comes from the configuration.
+def parse_fleet(path: str | Path, snr_path: str | Path | None, config: Config) -> Fleet:
+    """The devices in a CSV or JSON file; the configuration gives what the file leaves open.
 
-    CPU frequencies that the file does not give are drawn from fleet.cpu_hz with the seed
-    (default: run.seed), as for devices in regions.
+    CPU frequencies that the file does not give are drawn from fleet.cpu_hz, as for devices in
+    regions.
     """
     table = read_table(Path(path))
     if not len(table):
@@ -57,7 +55,7 @@ def read_fleet(
     gains = _gains(table)
     _check_placed(table, positions, distances, gains)
     snr_db = _snr(table, positions, ids, snr_path)
-    devices = _devices(table, ids, positions, config, config.run.seed if seed is None else seed)
+    devices = _devices(table, ids, positions, config)
     return Fleet(devices, gains, snr_db, distances)
 
 
@@ -252,9 +250,7 @@ def _positive(table: Table, name: str, default: Float64) -> Float64:
     return np.where(np.isnan(values), default, values)
 
 
-def _devices(
-    table: Table, ids: tuple[str, ...], positions: Float64, config: Config, seed: int
-) -> Devices:
+def _devices(table: Table, ids: tuple[str, ...], positions: Float64, config: Config) -> Devices:
     fleet = config.fleet
     count = len(ids)
     columns = {
@@ -266,7 +262,7 @@ def _devices(
         battery = table.numbers("battery_joules")
         rule = "an energy is not negative; leave it empty if it is not known"
         table.check("battery_joules", battery, battery < 0, rule)
-    drawn = derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count)
+    drawn = derive(config.run.seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count)
     return Devices(
         ids=ids,
         positions=positions,

@@ -65,8 +65,7 @@ class Links:
 
     radio: RadioConfig
     seed: int
-    positions: Float64  # (K, 3), nan where unknown
-    power_watts: Float64  # (K,) of the devices where no optimiser sets it
+    devices: Devices
     uplink_gain: Float64  # (K,) mean ||h_k||^2 after maximum-ratio combining
     measured_snr_db: Float64 | None = None  # (K, K) between devices
 
@@ -74,6 +73,16 @@ class Links:
     def count(self) -> int:
         """K, the number of devices."""
         return len(self.uplink_gain)
+
+    @property
+    def positions(self) -> Float64:
+        """(K, 3) metres, nan where unknown."""
+        return self.devices.positions
+
+    @property
+    def power_watts(self) -> Float64:
+        """(K,) of the devices where no optimiser sets it."""
+        return self.devices.power_watts
 
     @property
     def bandwidth_hz(self) -> float:
@@ -237,8 +246,7 @@ def build_links(
     return Links(
         radio=radio,
         seed=seed,
-        positions=devices.positions,
-        power_watts=devices.power_watts,
+        devices=devices,
         uplink_gain=read_only_floats(uplink),
         measured_snr_db=None if snr_db is None else read_only_floats(snr_db),
     )

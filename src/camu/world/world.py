@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from camu.arrays import Float64, Int64, decibels, read_only_floats
-from camu.config import Config
+from camu.arrays import Float64, decibels, read_only_floats, read_only_ints
+from camu.config import Config, load_config
 from camu.seeding import derive
 from camu.world.devices import Devices
-from camu.world.fleet_file import read_fleet
+from camu.world.fleet_file import parse_fleet
 from camu.world.links import Links, build_links
+
+if TYPE_CHECKING:
+    from camu.data import Federation
 
 DOMINATING_UPLINK = 1000.0  # times the median upload: a warning names such a device
 PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN; warnings speak of this model unless told another
@@ -20,14 +26,31 @@ _BITS_PER_PARAMETER = 32
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """The wireless fleet that a scheme plans for; one value, a function of (config, seed)."""
+    """The wireless fleet that a scheme plans for; one value, a function of the configuration."""
 
     config: Config
-    seed: int
-    devices: Devices
     links: Links
-    base_station: Float64  # (3,) metres
-    federation: object | None  # the devices' training data; None for a fleet file
+    federation: Federation | None = None  # training data; None for a fleet file or reports
+
+    @property
+    def seed(self) -> int:
+        """The seed of everything random, run.seed."""
+        return self.config.run.seed
+
+    @property
+    def devices(self) -> Devices:
+        """The devices of the fleet."""
+        return self.links.devices
+
+    @property
+    def base_station(self) -> Float64:
+        """Position of the base station (3,), metres."""
+        return read_only_floats(self.config.fleet.base_station)
+
+    def with_devices(self, **changes: Any) -> World:
+        """The same world with fields of its devices replaced, for example ``cpu_hz=...``."""
+        devices = replace(self.devices, **changes)
+        return replace(self, links=replace(self.links, devices=devices))
 
     def warnings(self, parameters: int = PAPER_MODEL_PARAMETERS) -> list[str]:
         """What a user should know before trusting a plan in this world; empty if all is well."""
@@ -83,38 +106,60 @@ class World:
         )
 
 
-def build_world(config: Config, seed: int | None = None) -> World:
-    """The world of this configuration and seed (default: run.seed).
+def build_world(
+    config: Config, seed: int | None = None, label_counts: npt.ArrayLike | None = None
+) -> World:
+    """The world of a configuration; `seed` replaces run.seed.
 
-    Devices stand in the configured regions, with training data dealt to them, or come from the
-    fleet file, with no training data.
+    The devices are in the configured regions, with training data dealt to them, or they come from
+    the fleet file, without training data. With `label_counts` (K, L) the devices hold these numbers
+    of samples; no data set is loaded and the world has no training data.
     """
-    seed = config.run.seed if seed is None else seed
-    base_station = read_only_floats(config.fleet.base_station)
+    if seed is not None and seed != config.run.seed:
+        config = config.replace({"run.seed": seed})
     if config.fleet.file is not None:
-        fleet = read_fleet(config.fleet.file, config.fleet.snr_file, config, seed=seed)
-        links = build_links(
-            config.radio,
-            fleet.devices,
-            base_station,
-            seed,
-            gains=fleet.gains,
-            distances_m=fleet.distances_m,
-            snr_db=fleet.snr_db,
-        )
-        return World(config, seed, fleet.devices, links, base_station, None)
+        return _world_of_file(config, config.fleet.file, label_counts)
+    federation = None
+    if label_counts is None:
+        from camu.data import federate  # deferred: label counts need no data set
 
-    from camu.data import federate  # deferred: a fleet file needs no data set
-
-    federation = federate(config.data, devices=config.fleet.devices, seed=seed)
-    devices = place_devices(config, federation.label_counts, seed)
-    links = build_links(config.radio, devices, base_station, seed)
-    return World(config, seed, devices, links, base_station, federation)
+        federation = federate(config.data, devices=config.fleet.devices, seed=config.run.seed)
+        label_counts = federation.label_counts
+    devices = place_devices(config, label_counts)
+    return World(config, _links(config, devices), federation)
 
 
-def place_devices(config: Config, label_counts: Int64, seed: int) -> Devices:
+def read_fleet(
+    path: str | Path, snr_file: str | Path | None = None, config: Config | None = None
+) -> World:
+    """The world of a user's own fleet: a CSV or JSON file of devices (docs/fleet.md).
+
+    `snr_file` holds the SNR measured between devices in dB; `config` gives everything that the
+    file leaves open (default: the preset demo).
+    """
+    files = {"fleet.file": str(path), "fleet.snr_file": None if snr_file is None else str(snr_file)}
+    return build_world((config or load_config()).replace(files))
+
+
+def _world_of_file(config: Config, path: str, label_counts: npt.ArrayLike | None) -> World:
+    fleet = parse_fleet(path, config.fleet.snr_file, config)
+    devices = fleet.devices
+    if label_counts is not None:
+        devices = replace(devices, label_counts=read_only_ints(label_counts))
+    links = _links(
+        config, devices, gains=fleet.gains, distances_m=fleet.distances_m, snr_db=fleet.snr_db
+    )
+    return World(config, links)
+
+
+def _links(config: Config, devices: Devices, **measured: Float64 | None) -> Links:
+    base_station = read_only_floats(config.fleet.base_station)
+    return build_links(config.radio, devices, base_station, config.run.seed, **measured)
+
+
+def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
     """Devices at random places of the configured regions, with CPUs drawn from the interval."""
-    fleet = config.fleet
+    fleet, seed = config.fleet, config.run.seed
     count = fleet.devices
     generator = derive(seed, "positions").numpy()
     boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
@@ -129,7 +174,7 @@ def place_devices(config: Config, label_counts: Int64, seed: int) -> Devices:
         ids=tuple(str(index) for index in range(count)),
         positions=positions,
         regions=tuple(r.name for r in fleet.regions for _ in range(r.devices)),
-        label_counts=label_counts,
+        label_counts=read_only_ints(label_counts),
         cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
         cycles_per_sample=fleet.cycles_per_sample * everyone,
         capacitance=fleet.capacitance * everyone,

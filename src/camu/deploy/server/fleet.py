@@ -18,8 +18,6 @@ from camu.files import write_text
 from camu.planning.plan import Plan
 from camu.world import World, build_world
 from camu.world.compute import update_samples
-from camu.world.links import build_links
-from camu.world.world import place_devices
 
 
 def device_ids(config: Config) -> tuple[str, ...]:
@@ -40,15 +38,7 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     by_id = {device.id: device for report in reports.values() for device in report.devices}
     told = [by_id[name] for name in ids]
     counts = np.array([device.label_counts for device in told], dtype=np.int64)
-    seed = config.run.seed
-    if config.fleet.file is not None:
-        world = build_world(config)
-        world = replace(world, devices=replace(world.devices, label_counts=counts))
-    else:
-        devices = place_devices(config, counts, seed)
-        station = read_only_floats(config.fleet.base_station)
-        links = build_links(config.radio, devices, station, seed)
-        world = World(config, seed, devices, links, station, None)
+    world = build_world(config, label_counts=counts)
     if measured:
         world = _with_measured_speed(world, told)
     return _with_known_snr(world, told)
@@ -58,7 +48,7 @@ def _with_measured_speed(world: World, told: list[DeviceReport]) -> World:
     seconds = np.array([device.update_seconds for device in told])
     samples = update_samples(world.devices, world.config.training)
     cpu_hz = world.devices.cycles_per_sample * samples / seconds
-    return replace(world, devices=replace(world.devices, cpu_hz=cpu_hz))
+    return world.with_devices(cpu_hz=cpu_hz)
 
 
 def _with_known_snr(world: World, told: list[DeviceReport]) -> World:
