@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from camu.experiments.claims import accuracy_ahead
-from camu.experiments.comparison import compare
+from camu.experiments.comparison import tabulate
 from camu.report.groups import Group
 from camu.report.run_data import curve_rows
 from camu.simulation.history import History, Record
@@ -61,7 +61,7 @@ def test_the_cost_of_an_accuracy_is_that_of_an_evaluation() -> None:
 
 def test_comparison_claims_and_page_agree_at_equal_joules() -> None:
     expected = np.interp(8, [0, 6, 12], [0.1, 0.6, 0.7])
-    table = compare({"cheap": [CHEAP], "dear": [DEAR]}, [0])
+    table = tabulate({"cheap": [CHEAP], "dear": [DEAR]}, [0])
     assert table.equal_joules == 8.0
     found = table.rows[1].at_equal_joules
     assert found is not None

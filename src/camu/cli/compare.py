@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.options import ConfigFile, Json, Preset, Settings, resolve
-from camu.errors import InputError
 
 if TYPE_CHECKING:
+    from camu.experiments.compared_runs import ComparedRun
     from camu.experiments.comparison import Comparison
-    from camu.experiments.statistics import Estimate
+    from camu.simulation.history import History
 
 
 def compare(
@@ -42,31 +43,41 @@ def compare(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Directory of all runs [default: runs/compare]."),
     ] = None,
+    csv_file: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Also save the values of every run as CSV."),
+    ] = None,
+    latex_file: Annotated[
+        Path | None,
+        typer.Option("--latex", metavar="FILE", help="Also save the table as LaTeX (booktabs)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare schemes on the same worlds: devices, data, initial weights, batches and fading.
 
     Intervals are 95 % (Student's t over seeds); differences to the first scheme are paired by seed.
-    A second call goes on where the first was cut off.
+    Finished runs are used again, and a second call continues where the first was cut off. A run is
+    done again if a key, your own code or the version of camu changed. --out also gets
+    comparison.json and comparison.csv.
     """
-    from camu.experiments import comparison
+    from camu.experiments.compared_runs import compared_runs
+    from camu.experiments.comparison import tabulate
+    from camu.files import write_json, write_text
     from camu.report.writing import PAGE, write_report
 
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     config = resolve(file, preset, settings)
     numbers = range(config.run.seed, config.run.seed + seeds)
     folder = out or Path("runs/compare")
-    try:
-        histories = comparison.run_all(config, names, numbers, folder)
-    except InputError as error:
-        if "another configuration" in str(error):
-            raise InputError(f"{error} (--out)") from None
-        raise
-    except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; the same command goes on from here")
-        raise typer.Exit(130) from None
-    table = comparison.compare(histories, numbers, target)
-    page = write_report([folder / name.replace(":", ".") for name in names], folder / PAGE)
+    runs = compared_runs(config, names, numbers, folder)
+    table = tabulate(run_with_bars(runs), numbers, target)
+    write_json(folder / "comparison.json", table.to_dict())
+    for path in dict.fromkeys((folder / "comparison.csv", csv_file)):
+        if path is not None:
+            write_text(path, table.to_csv())
+    if latex_file is not None:
+        write_text(latex_file, table.to_latex())
+    page = write_report([run.directory.path for run in runs], folder / PAGE, title="camu compare")
     if as_json:
         print(json.dumps(table.to_dict()))
         return
@@ -74,52 +85,42 @@ def compare(
     print(f"all runs are in {folder}; look at {page}")
 
 
+def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
+    """Run what is missing with a progress bar each; Ctrl-C ends the command with exit code 130."""
+    from camu.experiments.compared_runs import run_all
+    from camu.simulation.callbacks import ProgressBar
+
+    stderr = Console(stderr=True)
+    try:
+        return run_all(
+            runs,
+            lambda run: [ProgressBar(f"{run.scheme}, seed {run.config.run.seed}")],
+            lambda text: stderr.print(text, soft_wrap=True, markup=False, highlight=False),
+        )
+    except KeyboardInterrupt:
+        stderr.print("stopped; the same command continues from here")
+        raise typer.Exit(130) from None
+
+
 def show_comparison(table: Comparison, console: Console) -> None:
-    """Two tables: how good each scheme is, and what reaching the target costs."""
+    """Two tables: how good each scheme is, and the cost of reaching the target."""
     n = len(table.seeds)
-    good = Table(
-        title=f"Accuracy in % (mean ± 95 % interval, {n} seed{'s' if n > 1 else ''})",
-        title_justify="left",
-        box=None,
-        header_style="bold",
+    accuracy = _table(
+        f"Accuracy in % (mean ± 95 % interval, {n} seed{'s' if n > 1 else ''})",
+        table.accuracy_columns(),
     )
-    good.add_column("scheme")
-    base = table.rows[0].scheme
-    for name in (
-        "final",
-        f"vs {base}",
-        f"at {table.equal_joules:.3g} J",
-        f"at {table.equal_seconds:.3g} s",
-    ):
-        good.add_column(name, justify="right", no_wrap=True)
-    cost = Table(
-        title=f"Cost of reaching {table.target_accuracy:.0%}",
-        title_justify="left",
-        box=None,
-        header_style="bold",
-    )
-    cost.add_column("scheme")
-    for name in ("runs that did", "rounds", "joules", "virtual seconds"):
-        cost.add_column(name, justify="right", no_wrap=True)
+    cost = _table(f"Cost of reaching {table.target_accuracy:.0%}", table.cost_columns())
     for row in table.rows:
-        good.add_row(
-            row.scheme,
-            _show(row.final_accuracy, 100),
-            _show(row.difference, 100),
-            _show(row.at_equal_joules, 100),
-            _show(row.at_equal_seconds, 100),
-        )
-        cost.add_row(
-            row.scheme,
-            f"{row.reached_target} of {n}",
-            _show(row.rounds_to_target, 1, 1),
-            _show(row.joules_to_target),
-            _show(row.seconds_to_target),
-        )
-    console.print(good)
+        accuracy.add_row(row.scheme, *table.accuracy_cells(row))
+        cost.add_row(row.scheme, *table.cost_cells(row))
+    console.print(accuracy)
     console.print()
     console.print(cost)
 
 
-def _show(value: Estimate | None, scale: float = 1.0, digits: int = 2) -> str:
-    return "-" if value is None else value.show(scale, digits)
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    table.add_column("scheme")
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

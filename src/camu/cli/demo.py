@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from camu.experiments.compared_runs import ComparedRun
+
+_MARK = "demo.json"  # lists the directories that a demo wrote, relative to its own
 
 
 def demo(
@@ -17,28 +23,28 @@ def demo(
 ) -> None:
     """Plan a small fleet, train it with every scheme on embedded digits, and compare them.
 
-    Takes under a minute and needs no download.
+    Takes under a minute and needs no download. A second demo replaces the first.
     """
-    from camu.cli.compare import show_comparison
+    from camu.cli.compare import run_with_bars, show_comparison
     from camu.cli.plan import show_plan
     from camu.config import load_config
-    from camu.experiments import comparison
+    from camu.experiments.compared_runs import compared_runs
+    from camu.experiments.comparison import tabulate
     from camu.report.writing import PAGE, write_report
     from camu.schemes import SCHEMES, make_scheme
     from camu.world import build_world
 
     console = Console()
     config = load_config(preset="demo")
+    seeds = [config.run.seed]
+    runs = compared_runs(config, list(SCHEMES), seeds, out)
+    _make_room(out, runs)
     world = build_world(config)
     console.print("The plan: who clusters with whom, and what a round costs.\n")
     show_plan(make_scheme(config).plan(world), world, console)
     console.print("\nTraining with every scheme on the same fleet.\n")
-    if (out / "fedavg").exists():  # an earlier demo: this one starts afresh
-        for name in SCHEMES:
-            shutil.rmtree(out / name, ignore_errors=True)
-    histories = comparison.run_all(config, list(SCHEMES), [config.run.seed], out)
-    show_comparison(comparison.compare(histories, [config.run.seed]), console)
-    page = write_report([out / name for name in SCHEMES], out / PAGE, title="camu demo")
+    show_comparison(tabulate(run_with_bars(runs), seeds), console)
+    page = write_report([run.directory.path for run in runs], out / PAGE, title="camu demo")
     console.print(
         f"\nEverything is in {out}: a directory per scheme with its plan, rounds and summary.\n"
         "One seed proves nothing: `camu compare --preset demo --seeds 5` gives intervals.\n"
@@ -46,3 +52,26 @@ def demo(
         highlight=False,
     )
     print(f"\nThe whole story on one page, open it in a browser: {page}")
+
+
+def _make_room(out: Path, runs: Sequence[ComparedRun]) -> None:
+    """Remove the runs of an earlier demo; refuse a directory that holds anything else."""
+    from camu.errors import InputError
+    from camu.files import read_json, write_json
+    from camu.simulation.directory import RunDirectory
+
+    mark = out / _MARK
+    if mark.exists():
+        document = read_json(mark, "the list of a demo's runs")
+        names = document.get("runs") if isinstance(document, dict) else None
+        if not isinstance(names, list):
+            raise InputError(f"{mark}: no demo wrote this file; give an empty directory with --out")
+        home = out.resolve()
+        for path in ((home / str(name)).resolve() for name in names):
+            if home in path.parents and RunDirectory(path).exists():
+                shutil.rmtree(path)
+    elif out.exists() and any(out.iterdir()):
+        raise InputError(
+            f"--out {out}: this directory holds files that no demo wrote; give an empty directory"
+        )
+    write_json(mark, {"runs": [str(run.directory.path.relative_to(out)) for run in runs]})

@@ -1,20 +1,37 @@
-"""Several schemes on the same worlds: what each reaches, and what it costs to get there."""
+"""A comparison of schemes on the same worlds: accuracy, and the cost of reaching it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from camu.config import Config
-from camu.errors import InputError
 from camu.experiments.statistics import Estimate, estimate, paired
-from camu.schemes import make_scheme
-from camu.simulation.callbacks import ProgressBar
-from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.notebook import Point, html_table, line_chart
 from camu.simulation.history import History
-from camu.world import build_world
+
+Histories = Mapping[str, Sequence[History]]  # by scheme, one per seed
+
+
+@dataclass(frozen=True)
+class SeedRow:
+    """One run: a scheme on one seed's world; None where it never got there."""
+
+    scheme: str
+    seed: int
+    final_accuracy: float
+    best_accuracy: float
+    rounds: int
+    joules: float
+    virtual_seconds: float
+    at_equal_joules: float | None
+    at_equal_seconds: float | None
+    rounds_to_target: float | None
+    joules_to_target: float | None
+    seconds_to_target: float | None
+    weights_sha256: str
 
 
 @dataclass(frozen=True)
@@ -34,95 +51,177 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The table, with the budgets and the target it speaks of."""
+    """The table, with its budgets and its target, and the runs that it rests on."""
 
     rows: tuple[Row, ...]
+    runs: tuple[SeedRow, ...]
     seeds: tuple[int, ...]
     equal_joules: float
     equal_seconds: float
     target_accuracy: float
+    curves: dict[str, tuple[Point, ...]]  # (round, mean accuracy) at evaluations, by scheme
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data."""
         return asdict(self)
 
+    def to_csv(self) -> str:
+        """A line per scheme and seed, with a head; accuracies are fractions."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        names = [field.name for field in fields(SeedRow)]
+        writer.writerow(names)
+        for run in self.runs:
+            values = (getattr(run, name) for name in names)
+            writer.writerow(["" if value is None else value for value in values])
+        return text.getvalue()
 
-Histories = dict[str, list[History]]
+    def to_latex(self) -> str:
+        """A LaTeX tabular (booktabs) with means and 95 % intervals; accuracies are in %."""
+        head = ["scheme", *self.accuracy_columns(), *self.cost_columns()]
+        lines = [
+            rf"% Mean and 95 % interval over {len(self.seeds)} seed(s); "
+            rf"target accuracy {100 * self.target_accuracy:g} %.",
+            rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
+            r"\toprule",
+            " & ".join(map(_latex, head)) + r" \\",
+            r"\midrule",
+        ]
+        for row in self.rows:
+            cells = [row.scheme, *self.accuracy_cells(row), *self.cost_cells(row)]
+            lines.append(" & ".join(map(_latex, cells)) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def _repr_html_(self) -> str:
+        head = ["scheme", *self.accuracy_columns(), *self.cost_columns()]
+        rows = [[r.scheme, *self.accuracy_cells(r), *self.cost_cells(r)] for r in self.rows]
+        caption = (
+            f"Accuracy in % (mean ± 95 % interval, {_seeds(len(self.seeds))}), and the cost of "
+            f"reaching {self.target_accuracy:.0%}"
+        )
+        return html_table(head, rows, caption) + line_chart(self.curves, "rounds", "accuracy")
+
+    def accuracy_columns(self) -> list[str]:
+        """The titles of the accuracy columns."""
+        return [
+            "final",
+            f"vs {self.rows[0].scheme}",
+            f"at {self.equal_joules:.3g} J",
+            f"at {self.equal_seconds:.3g} s",
+        ]
+
+    def accuracy_cells(self, row: Row) -> list[str]:
+        """Accuracies of a scheme in %, as `accuracy_columns` names them."""
+        values = (row.final_accuracy, row.difference, row.at_equal_joules, row.at_equal_seconds)
+        return [_show(value, 100) for value in values]
+
+    def cost_columns(self) -> list[str]:
+        """The titles of the columns about reaching the target."""
+        return ["reached", "rounds", "joules", "virtual seconds"]
+
+    def cost_cells(self, row: Row) -> list[str]:
+        """The cost of reaching the target, as `cost_columns` names it."""
+        return [
+            f"{row.reached_target} of {len(self.seeds)}",
+            _show(row.rounds_to_target, 1, 1),
+            _show(row.joules_to_target),
+            _show(row.seconds_to_target),
+        ]
 
 
-def run_all(
-    config: Config,
-    schemes: Sequence[str],
-    seeds: Sequence[int],
-    out: Path,
-    progress: bool = True,
-    told: Callable[[str], None] = lambda text: None,
-) -> Histories:
-    """Run every scheme on every seed's world, each in its own directory below `out`.
-
-    What is finished there is not run again, and what was cut off goes on from its checkpoint.
-    """
-    if len(set(schemes)) < len(schemes) or not schemes:
-        raise InputError("--schemes: name at least one scheme, each once")
-    configs = {name: config.replace({"scheme.name": name}) for name in schemes}
-    for each in configs.values():
-        make_scheme(each)  # wrong names are refused before work starts
-    histories: Histories = {name: [] for name in schemes}
-    for seed in seeds:
-        world = None
-        for name in schemes:
-            own = configs[name].replace({"run.seed": seed})
-            directory = RunDirectory(out / name.replace(":", ".") / f"seed-{seed}")
-            if world is None:
-                world = build_world(own)
-            bars = [ProgressBar(f"{name}, seed {seed}")] if progress else []
-            shared = type(world)(**{**vars(world), "config": own})
-            history = run_in_directory(own, directory, True, bars, shared)
-            if history.stopped == "interrupted":
-                raise KeyboardInterrupt
-            histories[name].append(history)
-            told(f"{name}, seed {seed}: {history.final_accuracy:.2%}")
-    return histories
-
-
-def compare(
+def tabulate(
     histories: Histories, seeds: Sequence[int], target_accuracy: float | None = None
 ) -> Comparison:
-    """The table of a set of histories.
+    """The comparison of a set of histories; the first scheme is the baseline.
 
-    Equal joules and equal seconds are the least that any run spent in all, so that every run has
-    got that far. Without a target given, it is the accuracy that the weakest run still reached.
+    Equal joules and equal seconds are the least that any run spent, so that every run got that
+    far. The target defaults to the accuracy that the weakest run still reached.
     """
     everyone = [history for own in histories.values() for history in own]
     joules = min(history.final.total_joules for history in everyone)
     seconds = min(history.final.virtual_seconds for history in everyone)
     if target_accuracy is None:
         target_accuracy = int(100 * min(history.best_accuracy for history in everyone)) / 100
-    first = [history.final_accuracy for history in next(iter(histories.values()))]
-    rows = []
-    for index, (name, own) in enumerate(histories.items()):
-        finals = [history.final_accuracy for history in own]
-        needed = {
-            key: [history.needed_for(key, target_accuracy) for history in own]
-            for key in ("rounds", "joules", "seconds")
-        }
-        rows.append(
-            Row(
-                scheme=name,
-                final_accuracy=estimate(finals),
-                difference=paired(finals, first) if index else None,
-                at_equal_joules=_all([h.accuracy_within("joules", joules) for h in own]),
-                at_equal_seconds=_all([h.accuracy_within("seconds", seconds) for h in own]),
-                rounds_to_target=_all(needed["rounds"]),
-                joules_to_target=_all(needed["joules"]),
-                seconds_to_target=_all(needed["seconds"]),
-                reached_target=sum(value is not None for value in needed["rounds"]),
-            )
-        )
-    return Comparison(tuple(rows), tuple(seeds), joules, seconds, target_accuracy)
+    runs = [
+        _seed_row(name, seed, history, joules, seconds, target_accuracy)
+        for name, own in histories.items()
+        for seed, history in zip(seeds, own, strict=True)
+    ]
+    by_scheme = {name: [run for run in runs if run.scheme == name] for name in histories}
+    first = next(iter(by_scheme.values()))
+    rows = [_row(name, own, first) for name, own in by_scheme.items()]
+    curves = {name: _curve(own) for name, own in histories.items()}
+    return Comparison(
+        tuple(rows), tuple(runs), tuple(seeds), joules, seconds, target_accuracy, curves
+    )
+
+
+def _seed_row(
+    scheme: str, seed: int, history: History, joules: float, seconds: float, target: float
+) -> SeedRow:
+    return SeedRow(
+        scheme=scheme,
+        seed=seed,
+        final_accuracy=history.final_accuracy,
+        best_accuracy=history.best_accuracy,
+        rounds=history.final.round,
+        joules=history.final.total_joules,
+        virtual_seconds=history.final.virtual_seconds,
+        at_equal_joules=history.accuracy_within("joules", joules),
+        at_equal_seconds=history.accuracy_within("seconds", seconds),
+        rounds_to_target=history.needed_for("rounds", target),
+        joules_to_target=history.needed_for("joules", target),
+        seconds_to_target=history.needed_for("seconds", target),
+        weights_sha256=history.weights_sha256,
+    )
+
+
+def _row(scheme: str, own: Sequence[SeedRow], first: Sequence[SeedRow]) -> Row:
+    finals = [run.final_accuracy for run in own]
+    baseline = [run.final_accuracy for run in first]
+    return Row(
+        scheme=scheme,
+        final_accuracy=estimate(finals),
+        difference=None if own is first else paired(finals, baseline),
+        at_equal_joules=_all([run.at_equal_joules for run in own]),
+        at_equal_seconds=_all([run.at_equal_seconds for run in own]),
+        rounds_to_target=_all([run.rounds_to_target for run in own]),
+        joules_to_target=_all([run.joules_to_target for run in own]),
+        seconds_to_target=_all([run.seconds_to_target for run in own]),
+        reached_target=sum(run.rounds_to_target is not None for run in own),
+    )
 
 
 def _all(values: Sequence[float | None]) -> Estimate | None:
     """The estimate if every run has a value: leaving runs out would flatter the scheme."""
     known = [value for value in values if value is not None]
     return estimate(known) if len(known) == len(values) else None
+
+
+def _curve(own: Sequence[History]) -> tuple[Point, ...]:
+    """Mean accuracy at the evaluations that all runs have."""
+    known: dict[int, list[float]] = {}
+    for history in own:
+        for record in history.evaluated:
+            if record.accuracy is not None:
+                known.setdefault(record.round, []).append(record.accuracy)
+    return tuple(
+        (float(number), sum(values) / len(values))
+        for number, values in sorted(known.items())
+        if len(values) == len(own)
+    )
+
+
+def _show(value: Estimate | None, scale: float = 1.0, digits: int = 2) -> str:
+    return "-" if value is None else value.show(scale, digits)
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' if count > 1 else ''}"
+
+
+def _latex(text: str) -> str:
+    """Text with LaTeX's special characters escaped."""
+    special = {"\\": r"\textbackslash{}", "±": r"$\pm$", "~": r"\textasciitilde{}"}
+    special |= {"^": r"\textasciicircum{}", **{char: "\\" + char for char in "&%$#_{}"}}
+    return "".join(special.get(char, char) for char in text)
