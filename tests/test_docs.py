@@ -1,0 +1,174 @@
+"""The code in README.md and docs/ runs, its links lead somewhere, and its lists are complete."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+import camu as package
+from camu.cli import app
+
+Run = Callable[..., Any]  # the fixture `camu`
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LANGUAGES = ("python", "sh", "console")
+FENCE = re.compile(
+    r"^(?:<!-- (?P<mark>slow|not run): (?P<reason>[^\n]+) -->\n)?"
+    r"```(?P<language>\w+)[ \t]*\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page, and the line on which it starts."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    mark: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def read_blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text(encoding="utf-8")
+    name = page.relative_to(ROOT).as_posix()
+    for match in FENCE.finditer(text):
+        line = text.count("\n", 0, match.start("language")) + 1
+        yield Block(name, line, match["language"], match["text"], match["mark"])
+
+
+def commands(block: Block) -> list[str]:
+    """The lines of a shell block; a line that ends with a backslash continues on the next one."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    if block.language == "console":
+        return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return lines
+
+
+BLOCKS = [block for page in PAGES for block in read_blocks(page) if block.language in LANGUAGES]
+RUN_ALWAYS = [block for block in BLOCKS if block.mark is None]
+RUN_SLOWLY = [block for block in BLOCKS if block.mark == "slow"]
+NEVER_RUN = [block for block in BLOCKS if block.mark == "not run"]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary directory with the examples, as the current directory."""
+    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in RUN_ALWAYS}))
+def test_page_runs(page: str, camu: Run, workplace: Path) -> None:
+    space: dict[str, object] = {"__name__": page}
+    for block in RUN_ALWAYS:
+        if block.page == page:
+            with chdir(workplace):
+                run_block(block, camu, space)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("block", RUN_SLOWLY, ids=str)
+def test_slow_block_runs(block: Block, camu: Run) -> None:
+    run_block(block, camu, {})
+
+
+def run_block(block: Block, camu: Run, space: dict[str, object]) -> None:
+    if block.language == "python":
+        # Empty lines in front, so that a traceback shows the line of the page.
+        source = "\n" * block.line + block.text
+        with redirect_stdout(io.StringIO()):
+            exec(compile(source, block.page, "exec", dont_inherit=True), space)
+        return
+    printed = ""
+    for line in commands(block):
+        if line.startswith("cd "):
+            os.chdir(line.removeprefix("cd "))
+        elif line.startswith("camu "):
+            done = camu(*words(line))
+            assert done.code == 0, f"{block}: {line}\n{done.err}"
+            printed += f"$ {line}\n{done.out}"
+    if block.language == "console":
+        assert stripped(printed) == stripped(block.text), f"{block}: the output has changed"
+
+
+def words(line: str) -> list[str]:
+    return shlex.split(line, comments=True)[1:]
+
+
+@pytest.mark.parametrize("block", NEVER_RUN, ids=str)
+def test_block_that_is_not_run_can_be_parsed(block: Block) -> None:
+    assert block.language != "python"
+    for line in commands(block):
+        if line.startswith("camu "):
+            parse(words(line))
+
+
+def parse(arguments: list[str]) -> None:
+    """Check command names and options without running anything."""
+    command = get_command(app)
+    context = command.make_context("camu", [], resilient_parsing=True)
+    while hasattr(command, "resolve_command"):
+        name, command, arguments = command.resolve_command(context, arguments)
+    command.make_context(name, list(arguments), parent=context)
+
+
+def stripped(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_in_the_text_exist(page: Path) -> None:
+    known = {command.name or command.callback.__name__ for command in app.registered_commands}
+    known |= {group.name or group.typer_instance.info.name for group in app.registered_groups}
+    text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"`camu ([a-z]+)[ `]", text)) <= known
+
+
+def test_the_architecture_page_lists_the_packages() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `([a-z]\w*)` \|", text, re.MULTILINE))
+    source = ROOT / "src" / "camu"
+    packages = {path.parent.name for path in source.glob("*/__init__.py")}
+    modules = {path.stem for path in source.glob("*.py")}
+    assert packages <= listed <= packages | modules
+
+
+def test_the_picture_of_the_packages_is_current() -> None:
+    check = [sys.executable, ROOT / "scripts" / "draw-house", "--check"]
+    done = subprocess.run(check, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^::: camu\.(\w+)$", text, re.MULTILINE))
+    public = {name for name in getattr(package, "__all__", ()) if not name.startswith("__")}
+    assert public <= described
