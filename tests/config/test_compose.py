@@ -141,6 +141,8 @@ def test_settings_are_typed() -> None:
     [
         ("radio.nois_dbm=-90", ["radio.noise_dbm"]),
         ("training.rounds=3", ["run.rounds"]),
+        ("scheme.w_min=0.1", ["did you mean `contribution.w_min`?"]),
+        ("scheme.distance=tv", ["did you mean `contribution.distance`?"]),
         ("radoi.noise_dbm=-90", ["radio"]),
         ("radio.antennas=0", ["radio.antennas", ">= 1"]),
         ("radio.antennas=1.5", ["whole number"]),

@@ -150,7 +150,7 @@ def test_weights_by_data_size(name: str) -> None:
 @pytest.mark.parametrize("name", ["wasserstein", "clustered", "petrel", "camu", "dsc"])
 @pytest.mark.parametrize("w_min", [0.0, 0.5, 2.0])
 def test_weights_by_contribution(name: str, w_min: float) -> None:
-    settings = (f"scheme.w_min={w_min}",)
+    settings = (f"contribution.w_min={w_min}",)
     world = world_of(*settings)
     plan = Dsc("between").plan(world) if name == "dsc" else plan_of(name, *settings)
     counts, labels = world.devices.label_counts, np.arange(10)
@@ -165,10 +165,10 @@ def test_weights_by_contribution(name: str, w_min: float) -> None:
 
 
 def test_total_variation_where_asked() -> None:
-    world = world_of("scheme.distance=tv")
+    world = world_of("contribution.distance=tv")
     shares = world.devices.label_counts / 40.0
     everyone = shares.mean(axis=0)
-    for unit in plan_of("wasserstein", "scheme.distance=tv").units:
+    for unit in plan_of("wasserstein", "contribution.distance=tv").units:
         expected = np.abs(shares[unit.leader] - everyone).sum() / 2
         assert unit.wasserstein == pytest.approx(expected)
 

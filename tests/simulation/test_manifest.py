@@ -27,7 +27,7 @@ def test_every_key_counts_that_decides_bits_or_the_end() -> None:
         {"run__max_joules": 10.0},
         {"run__patience": 2},
         {"run__eval_every": 3},
-        {"scheme__w_min": 0.1},
+        {"contribution__w_min": 0.1},
     ):
         assert key(**change) != key(), change
 

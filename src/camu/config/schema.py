@@ -18,6 +18,7 @@ from camu.config.keys import section_fields
 from camu.config.sections import (
     AllocationConfig,
     ClusteringConfig,
+    ContributionConfig,
     DataConfig,
     Decides,
     FleetConfig,
@@ -36,13 +37,14 @@ DEFAULT_PRESET = "demo"
 
 
 class Config(Section):
-    """Everything a user may set, in eight sections."""
+    """Everything a user may set, in nine sections."""
 
     data: DataConfig = field(DataConfig(), "Data set and partition.")
     fleet: FleetConfig = field(FleetConfig(), "Devices and base station.")
     radio: RadioConfig = field(RadioConfig(), "Channel.")
     clustering: ClusteringConfig = field(ClusteringConfig(), "Dual-segment clustering.")
     training: TrainingConfig = field(TrainingConfig(), "Model and local training.")
+    contribution: ContributionConfig = field(ContributionConfig(), "Contribution of a unit.")
     scheme: SchemeConfig = field(SchemeConfig(), "Scheme.")
     allocation: AllocationConfig = field(AllocationConfig(), "Joint optimisation.")
     run: RunConfig = field(RunConfig(), "Run.")

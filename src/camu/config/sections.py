@@ -311,6 +311,17 @@ class TrainingConfig(Section):
     )
 
 
+class ContributionConfig(Section):
+    """The contribution of a unit, theta_c = |D_c| e^(1/W_c)."""
+
+    distance: Literal["wasserstein", "tv"] = field(
+        "wasserstein", "Distance of label distributions: on label indices, or total variation."
+    )
+    w_min: float = field(
+        0.5, "Smallest distance W_c used in e^(1/W_c); 0 is the printed formula.", "1", ge=0
+    )
+
+
 class SchemeConfig(Section):
     """Which scheme, and its parameters."""
 
@@ -324,12 +335,6 @@ class SchemeConfig(Section):
     )
     threshold_quantile: float = field(
         0.5, "Threshold as a quantile of the clusters' contributions.", "1", ge=0, le=1
-    )
-    distance: Literal["wasserstein", "tv"] = field(
-        "wasserstein", "Distance of label distributions: on label indices, or total variation."
-    )
-    w_min: float = field(
-        0.5, "Smallest distance W_c used in e^(1/W_c); 0 is the printed formula.", "1", ge=0
     )
     max_extra_updates: int = field(
         4, "Most extra local updates n_max of a unit per round.", "updates", ge=0

@@ -63,7 +63,7 @@ SENSITIVITY: dict[str, Variation] = {
     "a third of the learning rate": lambda scale, rate: {
         "training.learning_rate": float(f"{rate / 3:.3g}")
     },
-    "w_min 0.1": _always("scheme.w_min", 0.1),
+    "w_min 0.1": _always("contribution.w_min", 0.1),
     "label distributions as data similarity": _always("clustering.data", "pmf"),
     "printed data similarity": _always("clustering.data", "literal"),
 }

@@ -87,7 +87,9 @@ def assess(
         leaders = [max(group, key=lambda device: uplink[device]) for group in members]
     config, devices = world.config, world.devices
     counts = group_counts(devices.label_counts, members)
-    distance = label_distance(counts, devices.label_counts.sum(axis=0), config.scheme.distance)
+    distance = label_distance(
+        counts, devices.label_counts.sum(axis=0), config.contribution.distance
+    )
     seconds = update_seconds(devices, config.training)
     joules = update_joules(devices, config.fleet, config.training, parameter_count(world))
     flat = np.concatenate([np.asarray(group, dtype=np.int64) for group in members])
@@ -98,7 +100,7 @@ def assess(
         leaders=tuple(int(leader) for leader in leaders),
         samples=counts.sum(axis=1),
         wasserstein=distance,
-        log_contribution=log_contribution(counts.sum(axis=1), distance, config.scheme.w_min),
+        log_contribution=log_contribution(counts.sum(axis=1), distance, config.contribution.w_min),
         update_seconds=np.maximum.reduceat(seconds[flat], starts),
         update_joules=np.add.reduceat(joules[flat], starts),
     )

@@ -10,7 +10,7 @@ from camu.report.runs import Run
 from camu.report.style import PALETTE
 from camu.schemes import SCHEMES
 
-_SCHEME_SECTIONS = ("scheme", "allocation", "clustering")
+_SCHEME_SECTIONS = ("scheme", "contribution", "allocation", "clustering")
 _NAMED = ("run.seed", "scheme.name", "data.dataset")
 Keys = dict[str, Any]
 _DASHES = ([1, 0], [7, 3], [2, 2], [8, 2, 2, 2])

@@ -211,7 +211,9 @@ def threshold_of(config: Config, plan: PlanDict) -> float | None:
         return scheme.threshold if 0 < scheme.threshold < math.inf else None
     units = plan["units"]
     distance = np.array([unit["wasserstein"] for unit in units])
-    logs = log_contribution([unit["samples"] for unit in units], distance, scheme.w_min)
+    logs = log_contribution(
+        [unit["samples"] for unit in units], distance, config.contribution.w_min
+    )
     limit = np.quantile(logs, scheme.threshold_quantile, method="lower")
     return float(contribution(np.asarray(limit)))
 
