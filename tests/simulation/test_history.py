@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from camu.errors import InputError
 from camu.experiments.claims import accuracy_ahead
 from camu.experiments.comparison import tabulate
 from camu.report.groups import Group
@@ -73,3 +77,48 @@ def test_comparison_claims_and_page_agree_at_equal_joules() -> None:
     last = curve_rows([group], "joules")[-1]
     assert last["x"] == 8.0
     assert last["mean"] == pytest.approx((expected + 0.5) / 2, rel=1e-4)
+
+
+def test_rows_are_flat_and_make_a_frame() -> None:
+    rows = DEAR.rows()
+    assert [row["joules"] for row in rows] == [0, 3, 6, 9, 12]
+    assert [row["joules_compute"] for row in rows] == pytest.approx([0, 0.75, 1.5, 2.25, 3])
+    assert all(not isinstance(value, dict | list | tuple) for row in rows for value in row.values())
+    frame = DEAR.to_frame()
+    assert list(frame["round"]) == [0, 1, 2, 3, 4]
+    assert list(frame.columns) == list(rows[0])
+
+
+def test_a_frame_without_pandas_and_polars_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = importlib.import_module
+
+    def without(name: str, *rest: Any) -> Any:
+        if name in ("pandas", "polars"):
+            raise ImportError(name)
+        return whole(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(InputError, match="pandas or polars"):
+        DEAR.to_frame()
+
+
+def test_a_notebook_shows_curve_and_table_with_all_text_escaped() -> None:
+    odd = History(DEAR.records, "sha", "<script>alert(1)</script>")
+    table = tabulate({"<b>mine</b>": [CHEAP], "dear & co": [odd]}, [0])
+    for thing in (odd, table):
+        text = thing._repr_html_()
+        assert "<script" not in text
+        assert "<b>" not in text
+        (picture,) = re.findall("<svg.*?</svg>", text)
+        lines = ElementTree.fromstring(picture).findall("polyline")
+        points = [len(line.attrib["points"].split()) for line in lines]
+        assert points == ([3] if thing is odd else [3, 3])
+        assert text.count("<table>") == 1
+    assert "70.00%" in odd._repr_html_()
+    assert "dear &amp; co" in table._repr_html_()
+
+
+def test_latex_escapes_names() -> None:
+    text = tabulate({"my_scheme:A&B": [CHEAP], "dear": [DEAR]}, [0]).to_latex()
+    assert r"my\_scheme:A\&B & 50.00 & - & 50.00" in text
+    assert text.count(r"\\") == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.errors import InputError
+from camu.notebook import html_table, line_chart
 
+_SHOWN_ROUNDS = 5
 FAULTS = ("absent", "leader_failures", "outages", "refused")
 
 
@@ -86,6 +89,56 @@ class History:
         if not evaluated or measure(evaluated[0], key) > budget:
             return None
         return float(accuracy_at(evaluated, key, np.array([budget]))[0])
+
+    def rows(self) -> list[dict[str, float | int | None]]:
+        """A flat dict per round: totals in virtual seconds and joules, faults, mean waiting."""
+        return [
+            {
+                "round": record.round,
+                "accuracy": record.accuracy,
+                "loss": record.loss,
+                "virtual_seconds": record.virtual_seconds,
+                "joules": record.total_joules,
+                "joules_compute": record.joules["compute"],
+                "joules_transmit": record.joules["transmit"],
+                "units": record.units,
+                "mean_waiting_seconds": (
+                    sum(record.waiting_seconds) / len(record.waiting_seconds)
+                    if record.waiting_seconds
+                    else None
+                ),
+                **record.faults,
+            }
+            for record in self.records
+        ]
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas data frame, or a polars one where only polars is installed."""
+        for name in ("pandas", "polars"):
+            try:
+                library = importlib.import_module(name)
+            except ImportError:
+                continue
+            return library.DataFrame(self.rows())
+        raise InputError("to_frame needs pandas or polars; install one of them, or use rows()")
+
+    def _repr_html_(self) -> str:
+        curve = [(float(r.round), r.accuracy) for r in self.evaluated if r.accuracy is not None]
+        shown = [
+            [
+                str(record.round),
+                "" if record.accuracy is None else f"{record.accuracy:.2%}",
+                f"{record.virtual_seconds:.4g}",
+                f"{record.total_joules:.4g}",
+                str(sum(record.faults.values())),
+            ]
+            for record in self.records[-_SHOWN_ROUNDS:]
+        ]
+        head = ["round", "accuracy", "virtual seconds", "joules", "faults"]
+        caption = f"The last {len(shown)} of {self.final.round} rounds; stopped by: {self.stopped}"
+        return line_chart({"accuracy": curve}, "rounds", "accuracy") + html_table(
+            head, shown, caption
+        )
 
     def needed_for(self, key: str, accuracy: float) -> float | None:
         """Cost until the first evaluation at this accuracy or better; None if there is none."""
