@@ -258,6 +258,22 @@ def carry_out(control: Control, deployment: Deployment, node_app: str = NODE_APP
     assert control.state(run).sub_status == "completed", log
 
 
+def test_registering_goes_on_past_keys_that_are_known(
+    camu: Callable[..., Any], mark: str, tmp_path: Path
+) -> None:
+    with open_local(Deployment(demo(), str(tmp_path / "run"), nodes=2)) as local:
+        assert local.keys is not None
+        local.start_superlink()
+        old, new = (local.keys.node_public_key(number) for number in range(2))
+        options = ["--superlink", local.address, "--ca", local.keys.authority]
+        first = camu("deploy", "register", old, *options)
+        again = camu("deploy", "register", old, new, *options)
+    assert first.code == again.code == 0, first.err + again.err
+    node = first.out.split()[-1]
+    assert first.out == f"{old} is registered as node {node}\n"
+    assert again.out.startswith(f"{old} is already registered as node {node}\n{new} is registered")
+
+
 def test_devices_on_two_nodes_give_the_weights_of_camu_run(
     fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:

@@ -48,6 +48,17 @@ class ControlClient:
         """Close the connection."""
         self._client.close()
 
+    def registered_node(self, key: ec.EllipticCurvePublicKey) -> int | None:
+        """The id of the node with this public key; None if it is not registered."""
+        from flwr.proto.control_pb2 import ListNodesRequest
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+        wanted = public_key_to_bytes(key)
+        for node in self._client.ListNodes(ListNodesRequest()).nodes_info:
+            if node.public_key == wanted and not node.unregistered_at:
+                return int(node.node_id)
+        return None
+
     def register_node(self, key: ec.EllipticCurvePublicKey, name: str) -> int:
         """Register a node's public key; returns the node's id."""
         from flwr.proto.control_pb2 import RegisterNodeRequest

@@ -67,14 +67,19 @@ def register(
     address: Superlink = "127.0.0.1:8000",
     authority: Authority = None,
 ) -> None:
-    """Let nodes take part: tell the SuperLink on this machine their public keys."""
+    """Register the public keys of nodes at the SuperLink on this machine, so that they can join.
+
+    Keys that are already registered stay as they are.
+    """
     from camu.deploy.host.control import Control
 
     if authority is None:
         raise InputError("--ca: give the certificate of the authority")
     with Control(address, authority) as control:
         for key in public_keys:
-            print(f"{key} is registered as node {control.register(key, key.stem)}")
+            registered = control.register(key, key.stem)
+            already = "" if registered.new else "already "
+            print(f"{key} is {already}registered as node {registered.node}")
 
 
 def node(

@@ -25,6 +25,14 @@ class RunState:
     details: str
 
 
+@dataclass(frozen=True)
+class Registration:
+    """A registered node: Flower's id of it, and whether it was registered just now."""
+
+    node: int
+    new: bool
+
+
 class Control:
     """A connection to one SuperLink; a context manager."""
 
@@ -45,11 +53,14 @@ class Control:
     ) -> None:
         self._client.close()
 
-    def register(self, public_key: Path, name: str) -> int:
-        """Let the owner of a key take part; returns Flower's id of the node."""
+    def register(self, public_key: Path, name: str) -> Registration:
+        """Let the owner of a key take part; a key that is already registered stays as it is."""
         key = _read_public_key(public_key)
         with self._explained(f"{public_key}: cannot be registered"):
-            return self._client.register_node(key, name)
+            known = self._client.registered_node(key)
+            if known is not None:
+                return Registration(known, new=False)
+            return Registration(self._client.register_node(key, name), new=True)
 
     def start(self, bundle: bytes) -> int:
         """Start a run; returns Flower's id of it."""
