@@ -19,8 +19,9 @@ from camu.config import Config
 from camu.data import load
 from camu.deploy.deployment import Deployment
 from camu.deploy.node.app import Node
+from camu.deploy.server import fleet
 from camu.deploy.server.app import serve
-from camu.deploy.server.fleet import assign, check_complete, reported_world
+from camu.deploy.server.fleet import assign, check_complete, device_ids, reported_world
 from camu.deploy.wire import mailbox
 from camu.deploy.wire.messages import head_text, read_task, write_report, write_result
 from camu.deploy.wire.reports import DeviceReport, Report
@@ -294,6 +295,18 @@ def test_nodes_with_their_own_data_are_planned_without_seeing_it(
     assert [device["label_counts"] for device in plan["devices"]] == counts.tolist()
     with pytest.raises(InputError, match="on different nodes"):
         serve(grid, Deployment(config, str(tmp_path / "other"), "leader", measured=True))
+
+
+def test_names_of_devices_need_no_world(
+    settle: Settle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fleet.csv"
+    path.write_text("id,x,y,samples\npump,0,0,10\nfan,5,5,20\n")
+    monkeypatch.setattr(fleet, "build_world", None)
+    assert device_ids(settle(fleet__file=str(path))) == ("pump", "fan")
+    path.write_text("id,x,y,samples\npump,0,0,10\nfan,near,5,20\n")
+    with pytest.raises(InputError, match="column x"):
+        device_ids(settle(fleet__file=str(path)))
 
 
 def test_measured_speed_and_known_snr_replace_the_configured_ones(settle: Settle) -> None:

@@ -18,12 +18,16 @@ from camu.files import write_text
 from camu.planning.plan import Plan
 from camu.world import World, build_world
 from camu.world.compute import update_samples
+from camu.world.fleet_file import parse_fleet
 
 
 def device_ids(config: Config) -> tuple[str, ...]:
-    """The names of the fleet's devices: those of the fleet file, or 0, 1, ..."""
+    """The names of the fleet's devices: those of the fleet file, or 0, 1, ...
+
+    A fleet file is checked whole, before nodes are asked; no links are computed.
+    """
     if config.fleet.file is not None:
-        return build_world(config).devices.ids
+        return parse_fleet(config.fleet.file, config.fleet.snr_file, config).devices.ids
     return tuple(str(number) for number in range(config.fleet.devices))
 
 
@@ -36,23 +40,23 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     ids = device_ids(config)
     check_complete(reports, ids)
     by_id = {device.id: device for report in reports.values() for device in report.devices}
-    told = [by_id[name] for name in ids]
-    counts = np.array([device.label_counts for device in told], dtype=np.int64)
+    devices = [by_id[name] for name in ids]
+    counts = np.array([device.label_counts for device in devices], dtype=np.int64)
     world = build_world(config, label_counts=counts)
     if measured:
-        world = _with_measured_speed(world, told)
-    return _with_known_snr(world, told)
+        world = _with_measured_speed(world, devices)
+    return _with_known_snr(world, devices)
 
 
-def _with_measured_speed(world: World, told: list[DeviceReport]) -> World:
-    seconds = np.array([device.update_seconds for device in told])
+def _with_measured_speed(world: World, devices: list[DeviceReport]) -> World:
+    seconds = np.array([device.update_seconds for device in devices])
     samples = update_samples(world.devices, world.config.training)
     cpu_hz = world.devices.cycles_per_sample * samples / seconds
     return world.with_devices(cpu_hz=cpu_hz)
 
 
-def _with_known_snr(world: World, told: list[DeviceReport]) -> World:
-    known = np.array([np.nan if d.snr_db is None else d.snr_db for d in told], dtype=np.float64)
+def _with_known_snr(world: World, devices: list[DeviceReport]) -> World:
+    known = np.array([np.nan if d.snr_db is None else d.snr_db for d in devices], dtype=np.float64)
     if np.isnan(known).all():
         return world
     links = world.links
