@@ -140,7 +140,7 @@ def test_offline_with_nothing_names_the_ways(tiny, camu) -> None:
         assert way in done.err
 
 
-def test_users_directory_comes_first_and_is_never_changed(tiny, tmp_path: Path, caplog) -> None:
+def test_users_directory_comes_first_and_is_never_changed(tiny, tmp_path: Path) -> None:
     shelf = Shelf()
     tiny(shelf)
     for name in SHAPES:
@@ -148,12 +148,23 @@ def test_users_directory_comes_first_and_is_never_changed(tiny, tmp_path: Path, 
     check(load("tiny", tmp_path))
     assert shelf.asked == 0
     (tmp_path / "labels").write_bytes(b"wrong")  # the plain file goes before the packed one
-    check(load("tiny", tmp_path))
-    assert shelf.asked == 1
+    with pytest.raises(InputError, match=f"data.directory = {tmp_path}: labels from .* is refused"):
+        load("tiny", tmp_path)
     assert (tmp_path / "labels").read_bytes() == b"wrong"
-    assert "refused" in caplog.text
+    (tmp_path / "labels").unlink()
+    (tmp_path / "labels.gz").unlink()
+    with pytest.raises(InputError, match=r"labels is missing.* leave data\.directory out"):
+        load("tiny", tmp_path)
     with pytest.raises(InputError, match="no such directory"):
         load("tiny", tmp_path / "nowhere")
+    assert shelf.asked == 0  # whoever names a directory wants those files and no others
+
+
+def test_progress_counts_bytes(tiny) -> None:
+    spec = tiny(Shelf())
+    seen: list[tuple[str, int, int]] = []
+    store.fetch(spec, lambda *report: seen.append(report))
+    assert seen == [("tiny from shelf", k, spec.download_bytes) for k in (1, 2, 3, 4)]
 
 
 def test_unwritable_cache_says_so(tiny, monkeypatch, tmp_path: Path) -> None:

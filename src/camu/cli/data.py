@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
+
+from camu.progress import Progress
 
 app = typer.Typer(name="data", help="List and fetch data sets.", no_args_is_help=True)
 
@@ -50,9 +56,26 @@ def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to fetch.")
     from camu.data.store import find_spec
 
     for spec in [find_spec(name) for name in names]:
-        did = fetch_files(spec) if spec.files else "embedded"
+        did = "embedded"
+        if spec.files:
+            with _download_bar() as progress:
+                did = fetch_files(spec, progress)
         data = load(spec.name)
         print(
             f"{spec.name}: {did}; {len(data.train_images):,} + {len(data.test_images):,} images, "
             "SHA-256 verified"
         )
+
+
+@contextmanager
+def _download_bar() -> Iterator[Progress]:
+    """A bar on stderr, and the function that moves it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    console = Console(stderr=True)
+    with Bar(*columns, TransferSpeedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        yield show

@@ -59,7 +59,7 @@ class DataConfig(Section):
 
     dataset: Literal["mnist", "fashion-mnist", "digits"] = field("mnist", "The data set.")
     directory: str | None = field(
-        None, "Directory that holds the data set's IDX files, looked at before the cache."
+        None, "Directory that holds the data set's IDX files; unset: the cache."
     )
     partition: Literal["mixed", "dirichlet", "shards", "iid"] = field(
         "mixed", "Rule that deals samples to devices."

@@ -1,9 +1,9 @@
 """Load a data set: from a directory of the user's, the cache, or the first source that answers.
 
-Whatever the way, the content is the same: every file is checked against its SHA-256 each time it is
-read. A wrong file in the cache is deleted and fetched again; a wrong file in the user's own
-directory is refused but left alone. Files are written beside and renamed, under a lock, so that a
-crash or a second process leaves either a whole file or none.
+Every file is checked against its SHA-256 each time it is read. A wrong file in the cache is deleted
+and fetched again; a missing or wrong file in the user's own directory is an error. Files are
+written to a scratch directory and renamed, under a lock, so that a crash or a second process leaves
+either a whole file or none.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import platformdirs
 from filelock import FileLock
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from camu.arrays import UInt8
 from camu.data.catalog import CATALOG, DatasetSpec, IdxFile
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
-from camu.errors import CamuError, InputError
+from camu.errors import CamuError, InputError, suggest
+from camu.progress import Progress, silent
 from camu.seeding import derive
 
 log = logging.getLogger(__name__)
@@ -47,11 +45,9 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
     spec = find_spec(name)
     if not spec.files:
         return _embedded_digits(spec)
-    arrays = None
     if directory is not None:
-        arrays = _from_user(spec, Path(directory))
-    if arrays is None:
-        arrays = _from_cache(spec)
+        return Dataset(spec, *_from_user(spec, Path(directory)))
+    arrays = _from_cache(spec)
     if arrays is None:
         fetch(spec)
         arrays = _from_cache(spec)
@@ -65,7 +61,9 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
 def find_spec(name: str) -> DatasetSpec:
     """The catalogue entry of a data set."""
     if name not in CATALOG:
-        raise InputError(f"{name}: no such data set; there are {', '.join(CATALOG)}")
+        raise InputError(
+            f"{name}: no such data set{suggest(name, CATALOG)}; there are {', '.join(CATALOG)}"
+        )
     return CATALOG[name]
 
 
@@ -88,8 +86,11 @@ def is_cached(spec: DatasetSpec) -> bool:
     )
 
 
-def fetch(spec: DatasetSpec) -> str:
-    """Bring the files into the cache from the first source that delivers; returns what it did."""
+def fetch(spec: DatasetSpec, progress: Progress = silent) -> str:
+    """Bring the files into the cache from the first source that delivers; returns what it did.
+
+    `progress` gets the source's name, the bytes that have come, and the bytes of all files.
+    """
     folder = cache_directory(spec)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +103,7 @@ def fetch(spec: DatasetSpec) -> str:
                 try:
                     if lack:
                         raise SourceError(lack)
-                    _fetch_from(source, spec, folder)
+                    _fetch_from(source, spec, folder, progress)
                 except SourceError as error:
                     log.warning("%s: %s: %s", spec.name, source.describe(), error)
                     failures.append(f"{source.describe()}: {error}")
@@ -121,76 +122,65 @@ def fetch(spec: DatasetSpec) -> str:
     )
 
 
-def _fetch_from(source: Source, spec: DatasetSpec, folder: Path) -> None:
-    """Fetch into a scratch directory beside the cache, verify there, then rename into place."""
-    with (
-        tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{spec.name}-") as name,
-        _progress_bar() as bar,
-    ):
+def _fetch_from(source: Source, spec: DatasetSpec, folder: Path, progress: Progress) -> None:
+    """Fetch into a scratch directory next to the cache, verify there, then rename into place."""
+    what, done = f"{spec.name} from {source.describe()}", 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(what, done, spec.download_bytes)
+
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{spec.name}-") as name:
         scratch = Path(name)
-        task = bar.add_task(f"{spec.name} from {source.describe()}", total=None)
-        sizes = {file.name: file.total_bytes for file in spec.files}
-        source.fetch(sizes, scratch, lambda count: bar.advance(task, count))
+        source.fetch({file.name: file.total_bytes for file in spec.files}, scratch, advance)
         for file in spec.files:
             _verified(np.fromfile(scratch / file.name, np.uint8), file, source.describe())
         for file in spec.files:
             os.replace(scratch / file.name, folder / file.name)
 
 
-def _progress_bar() -> Progress:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
-    return Progress(*columns, console=Console(stderr=True), transient=True)
-
-
-def _from_user(spec: DatasetSpec, directory: Path) -> list[UInt8] | None:
-    def read(file: IdxFile) -> UInt8 | None:
-        content = read_plain_or_gzip(directory, file.name, file.total_bytes)
-        # A copy, because an array over bytes is read-only and torch warns about those.
-        return None if content is None else np.frombuffer(content, np.uint8).copy()
-
+def _from_user(spec: DatasetSpec, directory: Path) -> list[UInt8]:
+    """All arrays in catalogue order from the user's own files; whatever is wrong is an error."""
+    key = f"data.directory = {directory}"
+    remedy = "correct it, or leave data.directory out to use the cache"
     if not directory.is_dir():
-        raise InputError(f"data.directory = {directory}: no such directory")
-    arrays = _read_all(spec, read, directory, on_wrong=lambda path: None)
-    if arrays is None:
-        log.warning("%s: data.directory %s is passed over", spec.name, directory)
+        raise InputError(f"{key}: no such directory")
+    arrays = []
+    for file in spec.files:
+        try:
+            content = read_plain_or_gzip(directory, file.name, file.total_bytes)
+            if content is None:
+                raise InputError(
+                    f"{key}: {file.name} is missing, and {file.name}.gz too; the data set "
+                    f"{spec.name} needs it: {remedy}"
+                )
+            # A copy, because an array over bytes is read-only and torch warns about those.
+            own = np.frombuffer(content, np.uint8).copy()
+            arrays.append(_verified(own, file, str(directory)))
+        except SourceError as error:
+            raise InputError(f"{key}: {error}: {remedy}") from None
+        except OSError as error:
+            raise InputError(f"{key}: {file.name} cannot be read ({error.strerror})") from None
     return arrays
 
 
 def _from_cache(spec: DatasetSpec) -> list[UInt8] | None:
+    """All arrays in catalogue order, or None if a file is missing or was wrong and is deleted."""
     folder = cache_directory(spec)
-
-    def read(file: IdxFile) -> UInt8 | None:
-        path = folder / file.name
-        return np.fromfile(path, np.uint8) if path.is_file() else None
-
-    return _read_all(spec, read, folder, on_wrong=lambda path: path.unlink(missing_ok=True))
-
-
-def _read_all(
-    spec: DatasetSpec,
-    read: Callable[[IdxFile], UInt8 | None],
-    directory: Path,
-    on_wrong: Callable[[Path], None],
-) -> list[UInt8] | None:
-    """All arrays in catalogue order, or None when a file is missing or wrong (and then logged)."""
     arrays = []
     for file in spec.files:
+        path = folder / file.name
         try:
-            content = read(file)
-            if content is None:
+            if not path.is_file():
                 return None
-            arrays.append(_verified(content, file, str(directory)))
+            arrays.append(_verified(np.fromfile(path, np.uint8), file, str(folder)))
         except SourceError as error:
             log.warning("%s: %s", spec.name, error)
-            on_wrong(directory / file.name)
+            path.unlink(missing_ok=True)
             return None
         except OSError as error:
-            raise CamuError(f"{directory / file.name}: cannot be read ({error.strerror})") from None
+            raise CamuError(f"{path}: cannot be read ({error.strerror})") from None
     return arrays
 
 
