@@ -132,7 +132,7 @@ def _embeddable(document: dict[str, Any]) -> str:
 
 
 def _file(name: str) -> str:
-    return (resources.files("camu.report") / name).read_text(encoding="utf-8").strip()
+    return (resources.files("camu.report") / "templates" / name).read_text(encoding="utf-8").strip()
 
 
 def _lead(findings: Findings, scenes: list[Scene]) -> str:
