@@ -147,3 +147,33 @@ def test_one_unfinished_run_draws_without_a_warning(
         assert visit.page.locator("#scheme").is_hidden()  # nothing to choose from
     finally:
         visit.context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_print_shows_whole_tables_on_white(browser: Any, address: str, theme: str) -> None:
+    visit = Visit(browser, address, 720, theme)
+    page = visit.page
+    try:
+        for chart in ("accuracy", "map", "timeline"):
+            visit.ready(chart)
+        page.emulate_media(media="print", color_scheme=theme)
+        for box in page.locator(".scroll").all():
+            cut = box.evaluate(
+                "e => [e.scrollHeight - e.clientHeight, e.scrollWidth - e.clientWidth]"
+            )
+            assert max(cut) <= 1, cut
+            assert box.evaluate("e => getComputedStyle(e).maxHeight") == "none"
+        paper = page.evaluate(
+            "['backgroundColor', 'color'].map((name) => getComputedStyle(document.body)[name])"
+        )
+        assert paper == ["rgb(255, 255, 255)", "rgb(32, 38, 46)"]
+        inks = page.locator("#chart-accuracy svg.marks text").evaluate_all(
+            "texts => texts.map((text) => getComputedStyle(text).fill)"
+        )
+        assert inks
+        assert set(inks) <= {"rgb(74, 82, 93)", "rgb(32, 38, 46)"}
+        assert page.locator("#shown-scheme").inner_text() == "Shown: camu."
+        assert page.locator("#shown-world").inner_text() == "Shown: digits."
+        assert page.locator(".controls:visible").count() == 0
+    finally:
+        visit.context.close()

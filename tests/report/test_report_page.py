@@ -107,6 +107,26 @@ def test_verdicts_have_word_and_symbol(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for words in ("✓ reproduced", "✗ contradicted", "○ open", "+1.23 points", "+0.40 … +2.06"):
         assert words in text, words
+    assert "1 reproduced, 1 contradicted, 1 open." in text
+
+
+def test_seeds_are_counted_and_named(page: Path, make_run: Anything, tmp_path: Path) -> None:
+    """`0` under "seeds" would read as no seeds."""
+    from camu.report.writing import write_report
+
+    assert "<td>3 (seeds 0–2)</td>" in page.read_text(encoding="utf-8")
+    one = write_report([make_run(tmp_path / "one", "fedavg")])
+    assert "<td>1 (seed 0)</td>" in one.read_text(encoding="utf-8")
+
+
+def test_a_run_done_again_replaces_the_earlier_one(make_run: Anything, tmp_path: Path) -> None:
+    """After an edit of the user's scheme `camu compare` leaves both; the later one counts."""
+    import os
+
+    for name, seconds in (("a-old", 1_000_000), ("b-new", 2_000_000)):
+        run = make_run(tmp_path / name, "camu")
+        os.utime(run / "rounds.jsonl", (seconds, seconds))
+    assert [run.path.name for run in read_runs([tmp_path]).runs] == ["b-new"]
 
 
 def test_one_run_lies_in_its_own_directory(
@@ -137,7 +157,7 @@ def test_an_unfinished_run_is_shown_as_far_as_it_got(
     assert done.code == 0, done.err
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "1 of 2 finished" in text
-    assert "Passed over, without a round so far: 1." in text
+    assert "Left out, without a round so far: 1." in text
     done = camu("report", cut)
     assert done.code == 0, done.err
     assert "0 of 1 finished" in (cut / "report.html").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from camu.report.runs import Run
+from camu.report.runs import SavedRun
 from camu.report.style import PALETTE
 from camu.schemes import SCHEMES
 
@@ -23,17 +23,17 @@ class Group:
     dataset: str
     setting: str  # what else differs between the worlds of this data set; "" where nothing does
     label: str  # the scheme, and which of its parameters differ
-    runs: tuple[Run, ...]  # by seed
+    runs: tuple[SavedRun, ...]  # by seed
 
     @property
-    def counted(self) -> tuple[Run, ...]:
+    def counted(self) -> tuple[SavedRun, ...]:
         """The finished runs, or all of them where none is: the ones that statistics speak of."""
         return tuple(run for run in self.runs if run.finished) or self.runs
 
 
-def group_runs(runs: Iterable[Run]) -> list[Group]:
+def group_runs(runs: Iterable[SavedRun]) -> list[Group]:
     """Groups in the order of data set, setting and scheme."""
-    alike: dict[str, list[Run]] = {}
+    alike: dict[str, list[SavedRun]] = {}
     keys: dict[str, Keys] = {}
     for run in runs:
         own = run.keys

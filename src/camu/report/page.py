@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from html import escape
 from importlib import metadata, resources
-from string import Template
 from typing import Any
 
 import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from camu import __version__
 from camu.data.store import cache_root
@@ -21,24 +21,35 @@ from camu.report.plan_data import Rows
 from camu.report.run_charts import AXES
 from camu.report.runs import Findings
 from camu.report.scenes import Scene
-from camu.report.style import DARK_SHADES, theme, vega_lite_version
-from camu.report.tables import runs_table, verdict_table
+from camu.report.style import DARK_SHADES, DARK_TO_LIGHT, theme, vega_lite_version
+from camu.report.tables import runs_table, verdict_counts, verdict_rows
 
 
 def render(title: str, findings: Findings, groups: list[Group], scenes: list[Scene]) -> str:
-    """The page as text."""
-    sections = [_verdicts(findings)] if findings.verdicts else []
-    if scenes:
-        sections += [_runs(findings, groups), _accuracy(), _plan()]
-    return Template(_file("page.html")).substitute(
-        version=escape(__version__),
-        title=escape(title),
-        lead=escape(_lead(findings, scenes)),
-        style=_file("page.css"),
-        sections="\n".join(sections),
-        data=_embeddable(_document(groups, scenes)),
-        library=chart_library(),
-        script=_file("page.js"),
+    """The page as text. Everything but our own style, script, library and JSON is escaped."""
+    environment = Environment(
+        loader=PackageLoader("camu.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        version=__version__,
+        title=title,
+        lead=_lead(findings, scenes),
+        style=Markup(_file("page.css")),
+        print_colours=DARK_TO_LIGHT,
+        verdicts=verdict_rows(findings.verdicts),
+        verdict_counts=verdict_counts(findings.verdicts),
+        runs={**runs_table(groups), "note": _note(findings)} if scenes else None,
+        axes=AXES,
+        accuracy_panel=WORLD_PANELS[0],
+        energy_panel=WORLD_PANELS[-1],
+        plan_panels=PLAN_PANELS,
+        data=Markup(_embeddable(_document(groups, scenes))),
+        library=Markup(chart_library()),
+        script=Markup(_file("page.js")),
     )
 
 
@@ -147,58 +158,11 @@ def _lead(findings: Findings, scenes: list[Scene]) -> str:
     )
 
 
-def _runs(findings: Findings, groups: list[Group]) -> str:
+def _note(findings: Findings) -> str:
+    """Words above the table of runs."""
     note = "Mean ± 95 % interval over seeds; without an interval there is one seed."
     if any(not run.finished for run in findings.runs):
         note += " Where some runs are not finished, numbers and curves are those of the others."
     if findings.skipped:
-        note += f" Passed over, without a round so far: {len(findings.skipped)}."
-    return _section("runs", "What was run", note, f'<div class="card">{runs_table(groups)}</div>')
-
-
-def _verdicts(findings: Findings) -> str:
-    note = (
-        "Reproduced: the mean has the claimed sign and its 95 % interval excludes 0. Contradicted: "
-        "it excludes 0 on the other side. Open: neither."
-    )
-    table = f'<div class="card">{verdict_table(findings.verdicts)}</div>'
-    return _section("verdicts", "Verdicts on the claims", note, table)
-
-
-def _accuracy() -> str:
-    options = "".join(f'<option value="{axis}">{escape(AXES[axis])}</option>' for axis in AXES)
-    controls = (
-        _choice("dataset", "data set")
-        + _choice("setting", "setting")
-        + _choice("axis", "x axis", options)
-    )
-    accuracy, energy = WORLD_PANELS[0], WORLD_PANELS[-1]
-    cards = _card("accuracy", accuracy) + _card("energy", energy)
-    body = f'<div class="controls">{controls}</div><div class="grid">{cards}</div>'
-    return _section("results", "What it reaches, and what it costs", "", body)
-
-
-def _plan() -> str:
-    cards = "".join(_card(panel.key, panel) for panel in PLAN_PANELS)
-    controls = f'<div class="controls">{_choice("scheme", "scheme")}</div>'
-    text = '<p class="note" id="plan-text"></p>'
-    body = f'{controls}{text}<div class="grid">{cards}</div>'
-    return _section("plan", "Inside a scheme: who does what", "", body)
-
-
-def _card(key: str, panel: Panel) -> str:
-    wide = " wide" if panel.wide else ""
-    return (
-        f'<div class="card{wide}"><h3 id="{key}-title">{escape(panel.title)}</h3>'
-        f'<p class="note">{escape(panel.note)}</p>'
-        f'<div class="chart" id="chart-{key}" aria-labelledby="{key}-title"></div></div>'
-    )
-
-
-def _choice(name: str, words: str, options: str = "") -> str:
-    return f'<label class="choice">{words} <select id="{name}">{options}</select></label>'
-
-
-def _section(name: str, title: str, note: str, body: str) -> str:
-    note = f'<p class="note">{escape(note)}</p>' if note else ""
-    return f'<section id="{name}"><h2>{escape(title)}</h2>{note}{body}</section>'
+        note += f" Left out, without a round so far: {len(findings.skipped)}."
+    return note

@@ -12,7 +12,7 @@ from scipy import stats
 from camu.experiments.statistics import CONFIDENCE
 from camu.report.groups import Group
 from camu.report.plan_data import Rows, short
-from camu.report.runs import Run
+from camu.report.runs import SavedRun
 from camu.simulation.history import accuracy_at, measure
 
 _POINTS = 60
@@ -65,7 +65,7 @@ def energy_rows(groups: Sequence[Group]) -> Rows:
     return rows
 
 
-def _mean_joules(runs: Sequence[Run], phase: str) -> float:
+def _mean_joules(runs: Sequence[SavedRun], phase: str) -> float:
     return float(np.mean([run.last.joules[phase] for run in runs]))
 
 

@@ -23,7 +23,7 @@ _VERDICT_KEYS = ("claim", "dataset", "mean", "low", "high", "n", "verdict", "pap
 
 
 @dataclass(frozen=True)
-class Run:
+class SavedRun:
     """One run as far as it got."""
 
     path: Path
@@ -63,14 +63,14 @@ class Run:
 class Findings:
     """Everything a page shows: runs, verdicts, and what was passed over."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[SavedRun, ...]
     verdicts: tuple[dict[str, Any], ...]
     skipped: tuple[Path, ...]  # begun, but without a round so far
 
 
 def read_runs(paths: Sequence[Path]) -> Findings:
     """The runs and verdicts in these directories, at any depth, each run once."""
-    runs: dict[Path, Run] = {}
+    runs: dict[Path, SavedRun] = {}
     skipped: dict[Path, None] = {}
     verdicts: list[dict[str, Any]] = []
     for path in dict.fromkeys(paths):
@@ -104,7 +104,7 @@ def _run_directories(path: Path) -> Iterator[Path]:
     yield from sorted(file.parent for file in below.rglob("config.toml"))
 
 
-def _read_run(path: Path, must_have_begun: bool) -> Run | None:
+def _read_run(path: Path, must_have_begun: bool) -> SavedRun | None:
     """The run; None where planning still goes on, which is an error if the user named it."""
     directory = RunDirectory(path)
     for file in (directory.plan, directory.rounds):
@@ -124,17 +124,24 @@ def _read_run(path: Path, must_have_begun: bool) -> Run | None:
                 f"{directory.rounds}: expected a line of JSON per round, as `camu run` writes it"
             )
         return None
-    return Run(path, config, evaluated, records[-1], directory.summary.exists())
+    return SavedRun(path, config, evaluated, records[-1], directory.summary.exists())
 
 
-def _one_per_seed(runs: Any) -> list[Run]:
-    """Of runs with the same configuration and seed the longest: a copy is no second sample."""
-    longest: dict[str, Run] = {}
+def _one_per_seed(runs: Any) -> list[SavedRun]:
+    """Of runs with the same configuration and seed the longest, of equal ones the latest.
+
+    A copy is no second sample, and a run that was done again replaces the earlier one.
+    """
+    longest: dict[str, SavedRun] = {}
     for run in runs:
         key = repr(run.keys)
-        if key not in longest or run.last.round > longest[key].last.round:
+        if key not in longest or _age(run) > _age(longest[key]):
             longest[key] = run
     return list(longest.values())
+
+
+def _age(run: SavedRun) -> tuple[int, float]:
+    return run.last.round, RunDirectory(run.path).rounds.stat().st_mtime
 
 
 def _read_verdicts(path: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from camu.report.groups import Group
 from camu.report.plan_data import Rows
 from camu.report.run_charts import AXES
 from camu.report.run_data import curve_rows, energy_rows
-from camu.report.runs import Run
+from camu.report.runs import SavedRun
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def scenes_of(groups: Sequence[Group]) -> list[Scene]:
     ]
 
 
-def _plan_view(run: Run, matrices: dict[str, Rows]) -> PlanView:
+def _plan_view(run: SavedRun, matrices: dict[str, Rows]) -> PlanView:
     config, plan = run.config, run.plan
     key = f"{config.fleet!r} {config.radio!r} {run.seed}"
     links = plan_data.links_of(config, plan)

@@ -18,6 +18,13 @@ PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8
 PHASES = {"compute": "#0072B2", "transmit": "#E69F00", "wait": "#C9CED6"}
 # On a dark ground the darkest blue and the brightest grey change places with these.
 DARK_SHADES = {"#0072B2": "#2F8AD6", "#C9CED6": "#4B535E"}
+_LIGHT = ("#20262E", "#4A525D", "#E6E9EE", "#9AA3AF")  # ink, soft, grid, line
+_DARK = ("#E8EAED", "#B4BBC5", "#363C45", "#717A86")
+# A chart that was drawn for a dark page gets these colours when it is printed.
+DARK_TO_LIGHT = {
+    **dict(zip(_DARK, _LIGHT, strict=True)),
+    **{dark: light for light, dark in DARK_SHADES.items()},
+}
 FORMATS = ("svg", "png", "pdf", "html", "json")
 # Marks of these styles take the theme's colours, so that they are seen on light and dark pages.
 INK, FAINT = "ink", "faint"
@@ -45,11 +52,7 @@ def quiet(chart: Any) -> Any:
 
 def theme(dark: bool = False) -> dict[str, Any]:
     """The Vega-Lite configuration of charts on a light or a dark ground."""
-    ink, soft, grid, line = (
-        ("#E8EAED", "#B4BBC5", "#363C45", "#717A86")
-        if dark
-        else ("#20262E", "#4A525D", "#E6E9EE", "#9AA3AF")
-    )
+    ink, soft, grid, line = _DARK if dark else _LIGHT
     return {
         "font": "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif",
         "view": {"stroke": None},

@@ -1,72 +1,76 @@
-"""The tables of a report as HTML: what was run, and the verdicts on claims."""
+"""The tables of a report as rows of text: what was run, and the verdicts on claims."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any
 
 from camu.experiments.statistics import estimate
 from camu.report.groups import Group
 from camu.report.run_data import table_row
 
-# Word, symbol and colour say the same, so that none of them is needed alone.
+# Each verdict has a word, a symbol and a colour.
 _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "open": "○"}
 
 
-def runs_table(groups: Sequence[Group]) -> str:
-    """A row per world and scheme: seeds, rounds, accuracy, joules, seconds."""
+def runs_table(groups: Sequence[Group]) -> dict[str, Any]:
+    """A head and a row per world and scheme: seeds, rounds, accuracy, joules, seconds."""
     several = any(group.setting for group in groups)
-    head = ["data set", *(["setting"] if several else []), "scheme", "seeds", "rounds"]
-    numbers = ["final accuracy (%)", "energy (J)", "virtual time (s)"]
+    words = ["data set", *(["setting"] if several else []), "scheme", "seeds"]
+    numbers = ["rounds", "final accuracy (%)", "energy (J)", "virtual time (s)"]
     rows = []
     for group in groups:
         values = table_row(group)
-        finished = sum(run.finished for run in group.runs)
-        seeds = seed_words([run.seed for run in group.runs])
-        if finished < len(group.runs):
-            seeds += f" — {finished} of {len(group.runs)} finished"
         rows.append(
-            [group.dataset, *([group.setting] if several else []), group.label, seeds]
+            [group.dataset, *([group.setting] if several else []), group.label, _seeds(group)]
             + [_span(values["rounds"])]
             + [_mean(values["accuracy"], 100, 1)]
             + [_mean(values[name]) for name in ("joules", "seconds")]
         )
-    return _table([*head, *numbers], rows, numeric=len(numbers) + 1)
+    head = [{"name": name, "number": False} for name in words]
+    return {"head": head + [{"name": name, "number": True} for name in numbers], "rows": rows}
 
 
-def verdict_table(verdicts: Iterable[dict[str, Any]]) -> str:
-    """A row per claim and data set: measured, interval, verdict, what the paper says."""
-    head = ["claim", "data set", "verdict", "measured", "95 % interval", "seeds", "paper"]
-    body = []
+def _seeds(group: Group) -> str:
+    """How many seeds, which, and how many of them are finished: 3 (seeds 0–2)."""
+    count = len(group.runs)
+    text = f"{count} (seed{'s' if count > 1 else ''} {seed_words([r.seed for r in group.runs])})"
+    finished = sum(run.finished for run in group.runs)
+    return text if finished == count else f"{text}: {finished} of {count} finished"
+
+
+def verdict_rows(verdicts: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
+    """A row per claim and data set: measured, interval, verdict, the paper's value."""
+    rows = []
     for row in verdicts:
         word = str(row["verdict"])
         kind = word if word in _SYMBOLS else "open"
-        badge = f'<span class="verdict {kind}">{_SYMBOLS[kind]} {escape(word)}</span>'
-        claim = f"<strong>{escape(str(row['claim']))}</strong>"
-        if row.get("statement"):
-            claim += f" {escape(str(row['statement']))}"
         unit = f" {row['unit']}" if row.get("unit") and _is_number(row.get("mean")) else ""
-        interval = (
-            f"{_signed(row.get('low'))} … {_signed(row.get('high'))}"
-            if _is_number(row.get("low")) and _is_number(row.get("high"))
-            else "–"
+        known = _is_number(row.get("low")) and _is_number(row.get("high"))
+        rows.append(
+            {
+                "claim": str(row["claim"]),
+                "statement": str(row.get("statement") or ""),
+                "dataset": _plain(row.get("dataset")),
+                "word": word,
+                "kind": kind,
+                "symbol": _SYMBOLS[kind],
+                "measured": _signed(row.get("mean")) + unit,
+                "interval": f"{_signed(row['low'])} … {_signed(row['high'])}" if known else "–",
+                "n": _plain(row.get("n")),
+                "paper": _plain(row.get("paper")),
+            }
         )
-        cells = [
-            escape(_signed(row.get("mean")) + unit),
-            interval,
-            escape(_plain(row.get("n"))),
-            escape(_plain(row.get("paper"))),
-        ]
-        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells[:3])
-        body.append(
-            f'<tr><td class="claim">{claim}</td><td>{escape(_plain(row.get("dataset")))}</td>'
-            f"<td>{badge}</td>{numbers}<td>{cells[3]}</td></tr>"
-        )
-    kinds = ["", "", "", *[' class="number"'] * 3, ""]
-    top = "".join(f"<th{kind}>{name}</th>" for kind, name in zip(kinds, head, strict=True))
-    return _frame(top, "".join(body))
+    return rows
+
+
+def verdict_counts(verdicts: Iterable[dict[str, Any]]) -> str:
+    """How many claims have which verdict: 3 reproduced, 1 contradicted, 7 open."""
+    found = Counter(str(row["verdict"]) for row in verdicts)
+    words = [*_SYMBOLS, *(word for word in found if word not in _SYMBOLS)]
+    return ", ".join(f"{found[word]} {word}" for word in words if found[word]) + "."
 
 
 def seed_words(seeds: Sequence[int]) -> str:
@@ -78,27 +82,6 @@ def seed_words(seeds: Sequence[int]) -> str:
         else:
             parts.append([seed])
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numeric: int) -> str:
-    """A table whose last `numeric` columns hold numbers."""
-    first = len(head) - numeric
-    kinds = ["" if index < first else ' class="number"' for index in range(len(head))]
-    top = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, head, strict=True))
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    return _frame(top, body)
-
-
-def _frame(head: str, body: str) -> str:
-    return (
-        '<div class="scroll" tabindex="0"><table><thead><tr>'
-        f"{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
 
 
 def _mean(values: Sequence[float], scale: float = 1.0, digits: int | None = None) -> str:

@@ -87,8 +87,11 @@
     return inside.find((one) => one.setting === find("setting").value) || inside[0];
   }
 
+  const world = (now) => [now.dataset, now.setting].filter(Boolean).join(", ");
+
   function drawWorld() {
     const now = scene();
+    find("shown-world").textContent = `Shown: ${world(now)}.`;
     const axis = find("axis").value;
     const key = `accuracy-${axis}`;
     find("accuracy-title").textContent = page.panels[key].title;
@@ -101,7 +104,8 @@
   function drawPlan() {
     const now = scene();
     const plan = now.plans[find("scheme").value];
-    const several = page.scenes.length > 1 ? `${[now.dataset, now.setting].filter(Boolean).join(", ")}: ` : "";
+    const several = page.scenes.length > 1 ? `${world(now)}: ` : "";
+    find("shown-scheme").textContent = `Shown: ${find("scheme").value}.`;
     find("plan-text").textContent = several + plan.text;
     const tables = {};
     for (const [name, number] of Object.entries(plan.tables)) tables[name] = rows(number);
