@@ -14,6 +14,7 @@ from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from typer.main import get_command
@@ -165,6 +166,19 @@ def test_the_picture_of_the_packages_is_current() -> None:
     check = [sys.executable, ROOT / "scripts" / "draw-house", "--check"]
     done = subprocess.run(check, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("index.html"):
+        for link in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text(encoding="utf-8")):
+            if not re.match(r"\w+:|//", link):
+                assert (page.parent / unquote(link)).exists(), (
+                    f"{page.relative_to(tmp_path)}: {link}"
+                )
 
 
 def test_the_api_page_has_every_public_name() -> None:
