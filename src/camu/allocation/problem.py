@@ -15,9 +15,7 @@ its answer.
 
 from __future__ import annotations
 
-import difflib
 import heapq
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,51 +27,26 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from camu.allocation.problem_file import (
+    MAX_EXTRA,
+    RANGES,
+    ClusterEntry,
+    ProblemDocument,
+    accepted,
+    check_numbers,
+    read_document,
+    shown,
+)
 from camu.errors import CamuError, InputError
+from camu.files import read_json
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 PowerLaw = Literal["power", "amplitude"]
 
-POWER_LAWS = ("power", "amplitude")
 # At the infimum of the energy every power is zero and the objective infinite, so a budget must
 # lie above it; one part in 10^9 is the smallest margin at which doubles still resolve the powers.
 BUDGET_MARGIN = 1e-9
-LARGEST, SMALLEST, MAX_EXTRA = 1e30, 1e-30, 1_000_000
-
-_REQUIRED_CLUSTER_KEYS = (
-    "weight",
-    "gain",
-    "descent",
-    "compute_joules",
-    "bandwidth_hz",
-    "multi_update",
-    "max_extra_updates",
-)
-_CLUSTER_KEYS = (*_REQUIRED_CLUSTER_KEYS, "max_power_watts", "penalty", "compute_seconds")
-_REQUIRED_KEYS = ("clusters", "noise_watts", "payload_bits", "energy_joules")
-_KEYS = (
-    *_REQUIRED_KEYS,
-    "max_power_watts",
-    "max_total_power_watts",
-    "power_law",
-    "first_update_free",
-)
-# What a number may be, by key: (whether zero is fine, whether a negative number is fine).
-_SIGNS: dict[str, tuple[bool, bool]] = {
-    "weight": (True, False),
-    "gain": (False, False),
-    "descent": (True, True),
-    "compute_joules": (True, False),
-    "bandwidth_hz": (False, False),
-    "penalty": (True, False),
-    "compute_seconds": (False, False),
-    "noise_watts": (False, False),
-    "payload_bits": (False, False),
-    "energy_joules": (False, False),
-    "max_power_watts": (False, False),
-    "max_total_power_watts": (False, False),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +74,7 @@ class Problem:
     def __post_init__(self) -> None:
         """Freeze the arrays and refuse every value that P1 gives no meaning."""
         size = np.asarray(self.weight).size
-        for name in _CLUSTER_KEYS:
+        for name in ClusterEntry.model_fields:
             value = getattr(self, name)
             if value is None:
                 continue
@@ -120,65 +93,24 @@ class Problem:
 
     @classmethod
     def from_json(cls, path: str | Path) -> Problem:
-        """Read PROBLEM.json; every mistake in it becomes one sentence that names the key."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-        try:
-            document = json.loads(text, object_pairs_hook=_no_duplicates)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: is not a JSON document: {error}") from error
-        return cls.from_dict(document, str(path))
+        """Read PROBLEM.json; errors name the file, the key and the values that are accepted."""
+        return cls.from_dict(
+            read_json(path, "a problem as docs/allocation.md describes"), str(path)
+        )
 
     @classmethod
     def from_dict(cls, document: object, source: str = "problem") -> Problem:
         """Build the problem from the parsed document of PROBLEM.json."""
-        top = _check_keys(document, _KEYS, _REQUIRED_KEYS, source, "the document")
-        clusters = top["clusters"]
-        if not isinstance(clusters, list) or not clusters:
-            raise InputError(f"{source}: clusters must be a list with at least one cluster")
-        columns: dict[str, list[Any]] = {name: [] for name in _CLUSTER_KEYS}
-        for index, cluster in enumerate(clusters):
-            place = f"clusters[{index}]"
-            entry = _check_keys(cluster, _CLUSTER_KEYS, _REQUIRED_CLUSTER_KEYS, source, place)
-            for name in _CLUSTER_KEYS:
-                if name in entry:
-                    columns[name].append(_read_value(entry[name], name, f"{place}.{name}", source))
-                elif name == "penalty":
-                    columns[name].append(0.0)
-                elif name == "max_power_watts":
-                    columns[name].append(_common_cap(top, place, source))
-        seconds = columns.pop("compute_seconds")
-        if seconds and len(seconds) != len(clusters):
-            raise InputError(
-                f"{source}: compute_seconds is given for {len(seconds)} of {len(clusters)} "
-                "clusters; give it for all or for none"
-            )
-        total = top.get("max_total_power_watts")
-        values: dict[str, Any] = {name: np.array(column) for name, column in columns.items()}
-        for name in _REQUIRED_KEYS[1:]:
-            values[name] = _read_value(top[name], name, name, source)
-        free = top.get("first_update_free", False)
-        return cls(
-            **values,
-            max_total_power_watts=None
-            if total is None
-            else _read_value(total, "max_total_power_watts", "max_total_power_watts", source),
-            power_law=_read_power_law(top.get("power_law", "power"), source),
-            first_update_free=_read_boolean(free, "first_update_free", source),
-            compute_seconds=np.array(seconds) if seconds else None,
-            source=source,
-        )
+        return cls(**read_document(document, source), source=source)
 
     def to_dict(self) -> dict[str, Any]:
         """The document of PROBLEM.json; `from_dict` gives the same problem back."""
-        names = [n for n in _CLUSTER_KEYS if getattr(self, n) is not None]
+        names = [n for n in ClusterEntry.model_fields if getattr(self, n) is not None]
         if not self.penalty.any():
             names.remove("penalty")
-        top = {name: getattr(self, name) for name in _KEYS if name != "clusters"}
+        top = {
+            name: getattr(self, name) for name in ProblemDocument.model_fields if name != "clusters"
+        }
         cap = top.pop("max_power_watts")
         if (cap == cap[0]).all():
             names.remove("max_power_watts")
@@ -401,32 +333,22 @@ def _check_values(problem: Problem) -> None:
     source = problem.source
     if problem.size == 0:
         raise InputError(f"{source}: clusters must be a list with at least one cluster")
-    _read_power_law(problem.power_law, source)
-    for name in _SIGNS:
+    if problem.power_law not in ("power", "amplitude"):
+        said = f"{shown(problem.power_law)}; {accepted('power_law')}"
+        raise InputError(f"{source}: power_law is {said}")
+    for name in RANGES:
         value = getattr(problem, name)
         if value is not None:
-            place = f"clusters[{{}}].{name}" if name in _CLUSTER_KEYS else name
-            _check_numbers(value, name, place, source)
+            place = f"clusters[{{}}].{name}" if name in ClusterEntry.model_fields else name
+            check_numbers(value, name, place, source)
     extra = problem.max_extra_updates
     if ((extra < 0) | (extra > MAX_EXTRA)).any():
         index = int(np.argmax((extra < 0) | (extra > MAX_EXTRA)))
         place = f"clusters[{index}].max_extra_updates"
-        raise InputError(f"{source}: {place} is {extra[index]}; {_accepted('max_extra_updates')}")
+        raise InputError(f"{source}: {place} is {extra[index]}; {accepted('max_extra_updates')}")
     if not problem.weight.any():
         raise InputError(f"{source}: every clusters[].weight is 0; at least one must be positive")
     _check_scale(problem)
-
-
-def _check_numbers(value: ArrayLike, name: str, place: str, source: str) -> None:
-    """Refuse numbers out of range; ``place`` names the key, with {} for the cluster."""
-    zero, negative = _SIGNS[name]
-    array = np.atleast_1d(np.asarray(value, dtype=np.float64))
-    size = np.abs(array)
-    good = np.isfinite(array) & (size <= LARGEST) & ((size >= SMALLEST) | zero)
-    good &= negative | (array >= 0)
-    if not good.all():
-        index = int(np.argmin(good))
-        raise InputError(f"{source}: {place.format(index)} is {array[index]:g}; {_accepted(name)}")
 
 
 def _check_scale(problem: Problem) -> None:
@@ -441,88 +363,3 @@ def _check_scale(problem: Problem) -> None:
             f"{snr[index]:.3g} at max_power_watts; gain, noise_watts, bandwidth_hz and "
             "payload_bits must give one between 1e-30 and 1e30"
         )
-
-
-def _accepted(name: str) -> str:
-    if name == "max_extra_updates":
-        return f"it must be an integer from 0 to {MAX_EXTRA}"
-    zero, negative = _SIGNS[name]
-    kind = "number" if negative else "number that is not negative" if zero else "positive number"
-    return f"it must be a finite {kind} of at most {LARGEST:g}"
-
-
-def _common_cap(top: Mapping[str, Any], place: str, source: str) -> float:
-    """The cap at the top of the document, for a cluster without its own."""
-    if "max_power_watts" not in top:
-        raise InputError(
-            f"{source}: {place}.max_power_watts is missing, and so is max_power_watts for all "
-            f"clusters; {_accepted('max_power_watts')}"
-        )
-    name = "max_power_watts"
-    cap = float(_read_value(top[name], name, name, source))
-    _check_numbers(cap, name, name, source)
-    return cap
-
-
-def _check_keys(
-    value: object, known: tuple[str, ...], required: tuple[str, ...], source: str, place: str
-) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(f"{source}: {place} must be an object with {', '.join(required)}")
-    prefix = "" if place == "the document" else f"{place}."
-    for key in value:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
-            raise InputError(f"{source}: {prefix}{key} is not a known key; {hint}")
-    for key in required:
-        if key not in value:
-            raise InputError(f"{source}: {prefix}{key} is missing; {_describe(key)}")
-    return value
-
-
-def _describe(key: str) -> str:
-    if key == "clusters":
-        return "it must be a list with at least one cluster"
-    return "it must be true or false" if key == "multi_update" else _accepted(key)
-
-
-def _read_value(value: object, name: str, place: str, source: str) -> Any:
-    """One entry of the document as a number or a boolean; its size is checked later."""
-    if name == "multi_update":
-        return _read_boolean(value, place, source)
-    whole = name == "max_extra_updates"
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise InputError(f"{source}: {place} is {_shown(value)}; {_accepted(name)}")
-    # numpy has no larger integer, a double no larger number.
-    if isinstance(value, int) and abs(value) > (10**18 if whole else 10**300):
-        raise InputError(f"{source}: {place} is too large; {_accepted(name)}")
-    return value if whole else float(value)
-
-
-def _read_boolean(value: object, place: str, source: str) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"{source}: {place} is {_shown(value)}; it must be true or false")
-    return value
-
-
-def _read_power_law(value: object, source: str) -> PowerLaw:
-    if value == "power":
-        return "power"
-    if value == "amplitude":
-        return "amplitude"
-    raise InputError(f'{source}: power_law is {_shown(value)}; it must be "power" or "amplitude"')
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice} occurs twice in one object")
-    return document
