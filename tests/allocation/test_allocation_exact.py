@@ -1,13 +1,12 @@
-import time
-
 import numpy as np
 import pytest
 from allocation_instances import brute_force, every_update, random_problem, slsqp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camu.allocation.exact import relaxation_of, solve_exact
+from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem
+from camu.allocation.transmit import Transmit
 from camu.errors import CamuError
 
 
@@ -16,9 +15,9 @@ def check(problem, answer, optimum):
     assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
     assert answer.objective == problem.objective(answer.power_watts, answer.extra_updates)
     assert answer.lower_bound <= optimum * (1 + 1e-9)
-    relaxed = relaxation_of(problem)
-    assert relaxed.lower_bound <= optimum * (1 + 1e-9)
-    assert 0 <= 1 - relaxed.lower_bound / relaxed.objective < 1e-6
+    relaxed, bound = (answer.details[f"relaxation_{key}"] for key in ("objective", "lower_bound"))
+    assert bound <= optimum * (1 + 1e-9)
+    assert 0 <= 1 - bound / relaxed < 1e-6
     rounded = solve_exact(problem, "round")
     assert rounded.lower_bound <= optimum * (1 + 1e-9)
     assert optimum * (1 - 1e-9) <= rounded.objective
@@ -68,9 +67,9 @@ def test_the_relaxation_is_certified_on_larger_instances_with_every_cap(own_caps
         problem = random_problem(
             2000 + index, 30, 4, index % 3 == 0, index % 4 >= 2, own_caps=own_caps
         )
-        relaxed = relaxation_of(problem)
-        assert 0 <= 1 - relaxed.lower_bound / relaxed.objective < 1e-6
         answer = solve_exact(problem)
+        found = answer.details
+        assert 0 <= 1 - found["relaxation_lower_bound"] / found["relaxation_objective"] < 1e-6
         assert answer.lower_bound <= answer.objective
         assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
 
@@ -136,18 +135,27 @@ def test_the_shadow_price_is_the_slope_of_the_optimum():
         assert solve_exact(problem).shadow_price == pytest.approx(slope, rel=1e-4)
 
 
-def test_a_large_instance_takes_seconds_at_most():
+@pytest.fixture
+def solves(monkeypatch):
+    """A list that grows by one with every solve of the clusters' equations, the solver's cost."""
+    counted, inner = [], Transmit._equations
+    monkeypatch.setattr(Transmit, "_equations", lambda *args: counted.append(1) or inner(*args))
+    return counted
+
+
+def test_a_large_instance_takes_no_more_solves_than_a_small_one(solves):
     problem = random_problem(1, clusters=100_000, max_extra=4, tightness=0.4)
-    began = time.perf_counter()
     answer = solve_exact(problem)
-    assert time.perf_counter() - began < 6  # 0.4 s alone on one core; machines are shared
+    assert len(solves) < 40
     assert answer.gap < 1e-6
     assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
 
 
-def test_ten_clusters_take_milliseconds():
-    times = [solve_exact(random_problem(3000 + i, 10, 4)).seconds for i in range(20)]
-    assert float(np.median(times)) < 0.02
+def test_ten_clusters_take_some_dozen_solves(solves):
+    for index in range(40):
+        solves.clear()
+        solve_exact(random_problem(3000 + index, 10, 4))
+        assert len(solves) < 80
 
 
 def test_an_infeasible_budget_names_one_that_works():

@@ -1,3 +1,4 @@
+import json
 import random
 
 import numpy as np
@@ -6,8 +7,10 @@ import torch
 from allocation_instances import random_problem
 from gymnasium.utils.env_checker import check_env
 
+from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
 from camu.allocation.ppo import AllocationEnv, PpoSettings, solve_ppo, spend_budget
+from camu.allocation.problem import Problem
 from camu.seeding import derive
 
 SHORT = PpoSettings(steps=6_000)
@@ -55,6 +58,25 @@ def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap, own_c
         for row_power, row_extra in zip(power, extra, strict=True):
             said = problem.violations(row_power, row_extra, tolerance=1e-9)
             assert [s for s in said if "denominator" not in s] == []
+
+
+def test_the_learning_curve_is_finite_where_few_counts_converge():
+    """Nine clusters must nearly all update five times, or 1 - A is negative: rarely tried."""
+    document = random_problem(2, clusters=10, tightness=1e3).to_dict()
+    for cluster in document["clusters"]:
+        cluster.update(descent=0.01, multi_update=True, max_extra_updates=4)
+        cluster.pop("penalty", None)
+    document["clusters"][0].update(multi_update=False, descent=-0.01 * 39 + 0.005)
+    calls = []
+    answer = solve_ppo(
+        Problem.from_dict(document), 0, PpoSettings(steps=20_000), lambda *s: calls.append(s)
+    )
+    assert not np.isfinite(calls[0][2])
+    curve = answer.details["learning_curve"]
+    assert 0 < len(curve) < len(calls)
+    assert np.isfinite(curve).all()
+    again = Allocation.from_dict(json.loads(json.dumps(answer.to_dict(), allow_nan=False)))
+    assert again.to_dict() == answer.to_dict()
 
 
 def test_unequal_caps_are_kept_and_used():

@@ -8,6 +8,7 @@ from allocation_instances import random_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem, round_up
 from camu.errors import CamuError, InputError
@@ -199,6 +200,27 @@ def test_the_first_update_can_be_free_as_printed():
     free = Problem.from_dict(document)
     difference = abs(paid.spent_joules(extra, extra) - free.spent_joules(extra, extra))
     assert difference == pytest.approx(paid.compute_joules.sum())
+
+
+def test_an_answer_survives_its_document():
+    problem = random_problem(4, clusters=4, tightness=0.5)
+    answer = solve_exact(problem)
+    document = json.loads(json.dumps(answer.to_dict()))
+    again = Allocation.from_dict(document)
+    assert again.to_dict() == answer.to_dict()
+    assert np.array_equal(again.power_watts, answer.power_watts)
+    assert again.extra_updates.dtype == answer.extra_updates.dtype
+    assert again.binding == answer.binding
+    assert again.details == answer.details
+
+
+def test_a_notebook_shows_the_answer_as_a_table():
+    problem = random_problem(4, clusters=4, tightness=0.5)
+    answer = Allocation.of(problem, "<b>mine</b>", problem.max_power_watts, np.zeros(4))
+    shown = answer._repr_html_()
+    assert shown.count("<tr>") == 5
+    assert "&lt;b&gt;mine&lt;/b&gt;" in shown
+    assert "<b>" not in shown
 
 
 @given(st.floats(1e-250, 1e250))

@@ -17,15 +17,9 @@ from typing import Literal
 
 import numpy as np
 
+from camu.allocation.answer import Allocation
 from camu.allocation.branch import Incumbent, Tangent, branch_and_bound
-from camu.allocation.problem import (
-    Allocation,
-    Floats,
-    Integers,
-    Problem,
-    binding_constraints,
-    cheapest_updates,
-)
+from camu.allocation.problem import Floats, Integers, Problem, cheapest_updates
 from camu.allocation.transmit import Powers, Transmit
 from camu.allocation.updates import Updates
 from camu.errors import CamuError
@@ -78,17 +72,14 @@ def solve_exact(problem: Problem, integer: IntegerMethod = "auto") -> Allocation
                 'use integer="round", whose answer carries its own gap'
             )
     power = _within_budget(problem, transmit.power_watts(incumbent.powers), incumbent.extra)
-    objective = float(problem.objective(power, incumbent.extra))
-    return Allocation(
-        solver="exact",
-        objective=objective,
-        lower_bound=min(lower, objective),
-        energy_joules=float(problem.spent_joules(power, incumbent.extra)),
+    return Allocation.of(
+        problem,
+        "exact",
+        power,
+        incumbent.extra,
+        lower_bound=lower,
         seconds=time.perf_counter() - began,
-        power_watts=power,
-        extra_updates=incumbent.extra,
         shadow_price=incumbent.powers.price / float(problem.denominator(incumbent.extra)),
-        binding=binding_constraints(problem, power, incumbent.extra),
         details={
             "integer": "branch" if proven else "round",
             "relaxation_objective": relaxation.objective,
@@ -111,12 +102,6 @@ def solve_relaxation(transmit: Transmit, updates: Updates, available: float) -> 
     search = _PriceSearch(transmit, updates, available)
     powers, joules = search.run()
     return _certified(transmit, updates, available, powers, joules)
-
-
-def relaxation_of(problem: Problem) -> Relaxation:
-    """The relaxation of a problem alone; its lower bound serves the other solvers too."""
-    problem.require_feasible()
-    return solve_relaxation(Transmit.of(problem), Updates.of(problem), available_joules(problem))
 
 
 class _PriceSearch:

@@ -23,15 +23,9 @@ import time
 import numpy as np
 from numpy.typing import ArrayLike
 
+from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
-from camu.allocation.problem import (
-    Allocation,
-    Floats,
-    Integers,
-    Problem,
-    binding_constraints,
-    round_up,
-)
+from camu.allocation.problem import Floats, Integers, Problem, round_up
 from camu.errors import CamuError, InputError
 
 
@@ -160,16 +154,13 @@ def solve_latency_gap(
     )
     if not float(problem.denominator(extra)) > 0:
         raise CamuError(f"{problem.source}: with these updates 1 - A is not positive (descent)")
-    objective = float(problem.objective(power, extra))
-    return Allocation(
-        solver="latency",
-        objective=objective,
-        lower_bound=min(objective, solve_exact(problem).lower_bound),
-        energy_joules=float(problem.spent_joules(power, extra)),
+    return Allocation.of(
+        problem,
+        "latency",
+        power,
+        extra,
+        lower_bound=solve_exact(problem).lower_bound,
         seconds=time.perf_counter() - began,
-        power_watts=power,
-        extra_updates=extra,
-        binding=binding_constraints(problem, power, extra),
         details={"latency_gap_seconds": spread},
     )
 

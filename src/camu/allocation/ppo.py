@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import gymnasium
@@ -28,8 +28,9 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
+from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Allocation, Floats, Integers, Problem, binding_constraints
+from camu.allocation.problem import Floats, Integers, Problem
 from camu.errors import CamuError
 from camu.seeding import derive
 
@@ -59,33 +60,24 @@ class PpoSettings:
     reward: Literal["current", "literal"] = "current"
 
 
-@dataclass(frozen=True, eq=False)
 class Game:
-    """P1 as a game for many players at once: rows are players, everything is an array."""
+    """P1 as a game for many players at once: rows are players, everything is an array.
 
-    problem: Problem
-    settings: PpoSettings
-    best: Best = field(init=False)
-    reference: float = field(init=False)  # the objective of equal powers
-    low: Floats = field(init=False)  # ln of each power at action -1
-    high: Floats = field(init=False)  # and at action 1
+    The scales of objective and power are those of the simplest allocation, where every leader
+    sends at the same share of its cap. `best` remembers the best trial of all players.
+    """
 
-    def __post_init__(self) -> None:
-        """Find the scales of objective and power from the simplest allocation.
-
-        Every leader sends at the same share of its cap.
-        """
-        full = self.problem.max_power_watts[None]
-        single, value = np.zeros((1, self.problem.size), dtype=np.int64), np.inf
-        for extra in (self.problem.extra_limit[None], single):
-            power, fitted = spend_budget(self.problem, full, extra)
-            value = min(value, float(self.problem.objective(power, fitted)[0]))
-        reach = 10.0**self.settings.power_decades
-        object.__setattr__(self, "best", Best(self.problem))
-        object.__setattr__(self, "reference", value if np.isfinite(value) else 1.0)
-        object.__setattr__(self, "low", np.log(power[0] / reach))
-        high = np.minimum(self.problem.max_power_watts, power[0] * reach)
-        object.__setattr__(self, "high", np.log(high))
+    def __init__(self, problem: Problem, settings: PpoSettings) -> None:
+        self.problem, self.settings, self.best = problem, settings, Best(problem)
+        full = problem.max_power_watts[None]
+        single, value = np.zeros((1, problem.size), dtype=np.int64), np.inf
+        for extra in (problem.extra_limit[None], single):
+            power, fitted = spend_budget(problem, full, extra)
+            value = min(value, float(problem.objective(power, fitted)[0]))
+        self.reference = value if np.isfinite(value) else 1.0  # an objective
+        reach = 10.0**settings.power_decades
+        self.low = np.log(power[0] / reach)  # ln of each power at action -1
+        self.high = np.log(np.minimum(problem.max_power_watts, power[0] * reach))  # at action 1
 
     def decode(self, action: NDArray[Any]) -> tuple[Floats, Integers]:
         """Actions in [-1, 1] as powers, projected onto both caps, and whole extra updates."""
@@ -301,12 +293,15 @@ def spend_budget(
 
 
 class _Curve(BaseCallback):
-    """Writes the learning curve and reports progress after each rollout."""
+    """Keeps the learning curve and reports progress after each rollout.
+
+    The curve begins with the first rollout after which a feasible allocation is known.
+    """
 
     def __init__(self, environment: ArrayVecEnv, total: int, progress: Progress | None) -> None:
         super().__init__()
         self.environment, self.total, self.progress = environment, total, progress
-        self.points: list[tuple[int, float, float]] = []
+        self.points: list[list[float]] = []
         self.rewards: list[float] = []
 
     def _on_step(self) -> bool:
@@ -315,7 +310,8 @@ class _Curve(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         best = self.environment.best.objective
-        self.points.append((self.num_timesteps, best, float(np.mean(self.rewards))))
+        if np.isfinite(best):
+            self.points.append([self.num_timesteps, best, float(np.mean(self.rewards))])
         self.rewards.clear()
         if self.progress is not None:
             self.progress(min(self.num_timesteps, self.total), self.total, best)
@@ -363,17 +359,13 @@ def _answer(
 ) -> Allocation:
     if best.power is None or best.extra is None:
         raise CamuError(f"{problem.source}: PPO met no feasible allocation; give it more steps")
-    power, extra = best.power, best.extra
-    objective = float(problem.objective(power, extra))
-    return Allocation(
-        solver="ppo",
-        objective=objective,
-        lower_bound=min(lower, objective),
-        energy_joules=float(problem.spent_joules(power, extra)),
+    return Allocation.of(
+        problem,
+        "ppo",
+        best.power,
+        best.extra,
+        lower_bound=lower,
         seconds=time.perf_counter() - began,
-        power_watts=power,
-        extra_updates=extra,
-        binding=binding_constraints(problem, power, extra),
         details={"seed": seed, "learning_curve": curve.points},
     )
 

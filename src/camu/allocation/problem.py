@@ -9,15 +9,13 @@ The problem of section IV of the paper, with every reading as a field:
 
 with a = 1 (``power``: p is a power in watts everywhere) or a = 2 (``amplitude``: as printed). The
 denominator is 1 - A: with no penalty it is Theorem 1's, with a penalty the corrected bound's (see
-``camu.allocation.bound``). A `Problem` can be printed, saved and solved alone; an `Allocation` is
-its answer.
+``camu.allocation.bound``). A `Problem` can be printed, saved and solved alone.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from functools import cached_property
@@ -211,6 +209,22 @@ class Problem:
             found.append("the denominator 1 - A is not positive")
         return found
 
+    def binding(
+        self, power_watts: Floats, extra_updates: Integers, tolerance: float = 1e-6
+    ) -> tuple[str, ...]:
+        """The keys of the constraints that a feasible point meets with equality."""
+        spent, names = float(self.spent_joules(power_watts, extra_updates)), []
+        if spent >= self.energy_joules * (1 - tolerance):
+            names.append("energy_joules")
+        if (power_watts >= self.max_power_watts * (1 - tolerance)).any():
+            names.append("max_power_watts")
+        total = self.max_total_power_watts
+        if total is not None and (power_watts**self.exponent).sum() >= total * (1 - tolerance):
+            names.append("max_total_power_watts")
+        if ((extra_updates == self.extra_limit) & (self.extra_limit > 0)).any():
+            names.append("max_extra_updates")
+        return tuple(names)
+
     @cached_property
     def smallest_budget_joules(self) -> float:
         """The smallest budget that the solvers accept.
@@ -229,64 +243,6 @@ class Problem:
                 f"the smallest that would do is {round_up(self.smallest_budget_joules)} J "
                 "(energy_joules)"
             )
-
-
-@dataclass(frozen=True, eq=False)
-class Allocation:
-    """An answer to P1: powers and extra updates, with what is proven about them."""
-
-    solver: str
-    objective: float
-    lower_bound: float  # no feasible point is better than this
-    energy_joules: float  # spent
-    seconds: float  # wall time of the solver
-    power_watts: Floats
-    extra_updates: Integers
-    shadow_price: float = 0.0  # how much the objective falls per extra joule
-    binding: tuple[str, ...] = ()  # the keys of the constraints that hold with equality
-    details: Mapping[str, Any] = field(default_factory=dict)  # what only this solver can say
-
-    @property
-    def gap(self) -> float:
-        """The share of the objective that a better answer could still save."""
-        return max(0.0, 1.0 - self.lower_bound / self.objective)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as `camu allocate --json` prints it."""
-        return {
-            "solver": self.solver,
-            "objective": self.objective,
-            "lower_bound": self.lower_bound,
-            "gap": self.gap,
-            "energy_joules": self.energy_joules,
-            "seconds": self.seconds,
-            "shadow_price": self.shadow_price,
-            "binding": list(self.binding),
-            **self.details,
-            "clusters": [
-                {"power_watts": power, "extra_updates": extra}
-                for power, extra in zip(
-                    self.power_watts.tolist(), self.extra_updates.tolist(), strict=True
-                )
-            ],
-        }
-
-
-def binding_constraints(
-    problem: Problem, power_watts: Floats, extra_updates: Integers, tolerance: float = 1e-6
-) -> tuple[str, ...]:
-    """The keys of the constraints that a feasible point meets with equality."""
-    spent, names = float(problem.spent_joules(power_watts, extra_updates)), []
-    if spent >= problem.energy_joules * (1 - tolerance):
-        names.append("energy_joules")
-    if (power_watts >= problem.max_power_watts * (1 - tolerance)).any():
-        names.append("max_power_watts")
-    total = problem.max_total_power_watts
-    if total is not None and (power_watts**problem.exponent).sum() >= total * (1 - tolerance):
-        names.append("max_total_power_watts")
-    if ((extra_updates == problem.extra_limit) & (problem.extra_limit > 0)).any():
-        names.append("max_extra_updates")
-    return tuple(names)
 
 
 def cheapest_updates(problem: Problem) -> Integers:

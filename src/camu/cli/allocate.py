@@ -15,7 +15,8 @@ from rich.table import Table
 from camu.cli.options import Json
 
 if TYPE_CHECKING:
-    from camu.allocation.problem import Allocation, Problem
+    from camu.allocation.answer import Allocation
+    from camu.allocation.problem import Problem
 
 _MOST_ROWS = 40
 

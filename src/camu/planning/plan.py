@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from camu.allocation.problem import Allocation
+from camu.allocation.answer import Allocation
 from camu.data import CATALOG
 from camu.errors import InputError
 from camu.planning.timing import send_in_turn

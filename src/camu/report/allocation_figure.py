@@ -8,8 +8,9 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Allocation, Problem
+from camu.allocation.problem import Problem
 from camu.report.plan_data import ppo_rows
 from camu.report.run_charts import learning_curve
 from camu.report.style import PHASES, quiet

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from camu.allocation.answer import Allocation
 from camu.allocation.bound import Bound, CorrectedBound, Theorem1
 from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Allocation, Problem
+from camu.allocation.problem import Problem
 from camu.planning.contribution import extra_updates, gate
 from camu.planning.costs import BITS_PER_PARAMETER
 from camu.planning.groups import Groups, clusters, make_plan

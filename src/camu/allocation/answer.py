@@ -1,0 +1,113 @@
+"""An answer to problem P1: powers and update counts, with a certificate of their quality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from camu.allocation.problem import Floats, Integers, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """An answer to P1: powers and extra updates, with what is proven about them."""
+
+    solver: str
+    objective: float
+    lower_bound: float  # no feasible point is better than this
+    energy_joules: float  # spent
+    seconds: float  # wall time of the solver
+    power_watts: Floats
+    extra_updates: Integers
+    shadow_price: float = 0.0  # how much the objective falls per extra joule
+    binding: tuple[str, ...] = ()  # the keys of the constraints that hold with equality
+    details: Mapping[str, Any] = field(default_factory=dict)  # results of this solver alone
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        solver: str,
+        power_watts: ArrayLike,
+        extra_updates: ArrayLike,
+        *,
+        lower_bound: float = 0.0,
+        seconds: float = 0.0,
+        shadow_price: float = 0.0,
+        details: Mapping[str, Any] | None = None,
+    ) -> Allocation:
+        """These powers and updates, with the objective, the energy and the binding constraints."""
+        power = np.asarray(power_watts, dtype=np.float64)
+        extra = np.asarray(extra_updates, dtype=np.int64)
+        objective = float(problem.objective(power, extra))
+        return cls(
+            solver=solver,
+            objective=objective,
+            lower_bound=min(lower_bound, objective),
+            energy_joules=float(problem.spent_joules(power, extra)),
+            seconds=seconds,
+            power_watts=power,
+            extra_updates=extra,
+            shadow_price=shadow_price,
+            binding=problem.binding(power, extra),
+            details=details or {},
+        )
+
+    @property
+    def gap(self) -> float:
+        """The share of the objective that a better answer could still save."""
+        return max(0.0, 1.0 - self.lower_bound / self.objective)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as `camu allocate --json` prints it; `from_dict` reads it back."""
+        return {
+            "solver": self.solver,
+            "objective": self.objective,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "energy_joules": self.energy_joules,
+            "seconds": self.seconds,
+            "shadow_price": self.shadow_price,
+            "binding": list(self.binding),
+            **self.details,
+            "clusters": [
+                {"power_watts": power, "extra_updates": extra}
+                for power, extra in zip(
+                    self.power_watts.tolist(), self.extra_updates.tolist(), strict=True
+                )
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Allocation:
+        """The answer that `to_dict` wrote."""
+        own = ("solver", "objective", "lower_bound", "energy_joules", "seconds", "shadow_price")
+        others = (*own, "gap", "binding", "clusters")
+        return cls(
+            **{name: document[name] for name in own},
+            binding=tuple(document["binding"]),
+            power_watts=np.array([c["power_watts"] for c in document["clusters"]], np.float64),
+            extra_updates=np.array([c["extra_updates"] for c in document["clusters"]], np.int64),
+            details={name: value for name, value in document.items() if name not in others},
+        )
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        rows = "".join(
+            f"<tr><td>{c}</td><td>{power:.4g}</td><td>{1 + extra}</td></tr>"
+            for c, (power, extra) in enumerate(
+                zip(self.power_watts.tolist(), self.extra_updates.tolist(), strict=True)
+            )
+        )
+        return (
+            f"<table><caption>{escape(self.solver)}: objective {self.objective:.6g}, at most "
+            f"{self.gap:.2g} (relative) above the optimum, {self.energy_joules:.4g} J; "
+            f"binding: {escape(', '.join(self.binding)) or 'nothing'}</caption>"
+            "<thead><tr><th>cluster</th><th>power (W)</th><th>updates</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
