@@ -26,6 +26,15 @@ from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings
 from camu.cli.run import default_directory, show_summary
 from camu.errors import InputError
 
+TestData = Annotated[
+    str,
+    typer.Option(
+        "--test-data",
+        metavar="DIR|MODULE:FUNCTION",
+        help="Test samples of your own, under the name `test` [default: the data set's].",
+    ),
+]
+
 
 def run(
     out: Annotated[
@@ -49,14 +58,7 @@ def run(
         bool,
         typer.Option("--configured-speed", help="Plan with fleet.cpu_hz, not measured times."),
     ] = False,
-    test_data: Annotated[
-        str,
-        typer.Option(
-            "--test-data",
-            metavar="DIR|MODULE:FUNCTION",
-            help="Test samples of your own, under the name `test` [default: the data set's].",
-        ),
-    ] = "",
+    test_data: TestData = "",
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:

@@ -111,7 +111,7 @@ def quiet_environment() -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on."""
+    """Free ports of the loopback address."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

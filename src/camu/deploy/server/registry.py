@@ -51,7 +51,7 @@ class NodeRegistry:
             seconds,
             lambda: (
                 f"after {seconds:g} s {len(missing_devices(self.reports, ids))} of {len(ids)} "
-                f"devices were not reported (nodes that came: "
+                f"devices were not reported (nodes that reported: "
                 f"{'; '.join(sorted(self.reports)) or 'none'}); start the missing nodes, or wait "
                 "longer with --wait"
             ),

@@ -84,7 +84,7 @@ class Mailbox:
             if sent.on_reply is None:
                 if not message.has_error():
                     log.warning(
-                        "a reply to %s from node %s comes late and is not used",
+                        "a reply to %s from node %s is late and is not used",
                         sent.subject,
                         sent.node,
                     )
