@@ -54,17 +54,17 @@ def aggregation_weights(log_theta: Floats) -> Floats:
 
 
 def gate(log_theta: Floats, threshold: float | None, quantile: float) -> npt.NDArray[np.bool_]:
-    """S_c, eq. (19): whether a cluster's contribution reaches the threshold.
+    """S_c, eq. (19): whether a cluster's contribution reaches the threshold."""
+    return np.asarray(log_theta >= log_threshold(log_theta, threshold, quantile))
 
-    The threshold is a number, or, where that is None, a quantile of the clusters' contributions.
-    """
+
+def log_threshold(log_theta: Floats, threshold: float | None, quantile: float) -> float:
+    """The logarithm of the threshold, or of a quantile of the contributions where that is None."""
     if threshold is None:
         # One of the contributions themselves, so that rounding never shuts out the cluster at it.
-        limit = float(np.quantile(log_theta, quantile, method="lower"))
-    else:
-        with np.errstate(divide="ignore"):  # a threshold of 0 admits everyone
-            limit = float(np.log(threshold))
-    return np.asarray(log_theta >= limit)
+        return float(np.quantile(log_theta, quantile, method="lower"))
+    with np.errstate(divide="ignore"):  # a threshold of 0 admits everyone
+        return float(np.log(threshold))
 
 
 def extra_updates(step_seconds: Floats, most: int) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 from camu.arrays import decibels
 from camu.config import Config
 from camu.errors import CamuError
-from camu.planning.contribution import contribution, log_contribution
+from camu.planning.contribution import contribution, log_contribution, log_threshold
 from camu.planning.timing import send_in_turn
 from camu.report.style import PALETTE, PHASES
 from camu.schemes import SCHEMES, describe
@@ -207,15 +207,14 @@ def threshold_of(config: Config, plan: PlanDict) -> float | None:
     name, scheme = config.scheme.name, config.scheme
     if name not in SCHEMES or "threshold" not in describe(name, SCHEMES[name])["parameters"]:
         return None
-    if scheme.threshold is not None:
-        return scheme.threshold if 0 < scheme.threshold < math.inf else None
     units = plan["units"]
-    distance = np.array([unit["wasserstein"] for unit in units])
     logs = log_contribution(
-        [unit["samples"] for unit in units], distance, config.contribution.w_min
+        [unit["samples"] for unit in units],
+        np.array([unit["wasserstein"] for unit in units]),
+        config.contribution.w_min,
     )
-    limit = np.quantile(logs, scheme.threshold_quantile, method="lower")
-    return float(contribution(np.asarray(limit)))
+    limit = log_threshold(logs, scheme.threshold, scheme.threshold_quantile)
+    return float(contribution(np.asarray(limit))) if math.isfinite(limit) else None
 
 
 def threshold_rows(config: Config, plan: PlanDict) -> Rows:

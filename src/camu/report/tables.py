@@ -16,21 +16,21 @@ _SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "open": "○"}
 
 
 def runs_table(groups: Sequence[Group]) -> dict[str, Any]:
-    """A head and a row per world and scheme: seeds, rounds, accuracy, joules, seconds."""
+    """A head and a row per world and scheme: accuracy, joules, seconds, rounds, seeds."""
     several = any(group.setting for group in groups)
-    words = ["data set", *(["setting"] if several else []), "scheme", "seeds"]
-    numbers = ["rounds", "final accuracy (%)", "energy (J)", "virtual time (s)"]
+    words = ["data set", *(["setting"] if several else []), "scheme"]
+    numbers = ["final accuracy (%)", "energy (J)", "virtual time (s)", "rounds"]
     rows = []
     for group in groups:
         values = table_row(group)
         rows.append(
-            [group.dataset, *([group.setting] if several else []), group.label, _seeds(group)]
-            + [_span(values["rounds"])]
+            [group.dataset, *([group.setting] if several else []), group.label]
             + [_mean(values["accuracy"], 100, 1)]
             + [_mean(values[name]) for name in ("joules", "seconds")]
+            + [_span(values["rounds"]), _seeds(group)]
         )
-    head = [{"name": name, "number": False} for name in words]
-    return {"head": head + [{"name": name, "number": True} for name in numbers], "rows": rows}
+    head = [{"name": name, "number": name in numbers} for name in (*words, *numbers, "seeds")]
+    return {"head": head, "rows": rows}
 
 
 def _seeds(group: Group) -> str:
