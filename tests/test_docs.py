@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,8 +29,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = ("python", "sh", "console")
 FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>slow|not run): (?P<reason>[^\n]+) -->\n)?"
-    r"```(?P<language>\w+)[ \t]*\n(?P<text>.*?)^```$",
+    r"^(?: *<!-- (?P<mark>slow|not run): (?P<reason>[^\n]+) -->\n)?"
+    r"(?P<indent> *)```(?P<language>\w+)[ \t]*\n(?P<text>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -53,7 +54,7 @@ def read_blocks(page: Path) -> Iterator[Block]:
     name = page.relative_to(ROOT).as_posix()
     for match in FENCE.finditer(text):
         line = text.count("\n", 0, match.start("language")) + 1
-        yield Block(name, line, match["language"], match["text"], match["mark"])
+        yield Block(name, line, match["language"], dedent(match["text"]), match["mark"])
 
 
 def commands(block: Block) -> list[str]:
@@ -151,6 +152,15 @@ def test_commands_in_the_text_exist(page: Path) -> None:
     known |= {group.name or group.typer_instance.info.name for group in app.registered_groups}
     text = page.read_text(encoding="utf-8")
     assert set(re.findall(r"`camu ([a-z]+)[ `]", text)) <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_in_the_text_exist(page: Path) -> None:
+    named = re.findall(
+        r"`(?:python )?((?:benchmarks|docs|scripts|src|tests)/[\w./-]+)", page.read_text("utf-8")
+    )
+    for name in named:
+        assert (ROOT / name).exists(), f"{page.name}: {name}"
 
 
 def test_the_architecture_page_lists_the_packages() -> None:
