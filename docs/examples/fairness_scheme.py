@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from camu.planning.contribution import extra_updates
-from camu.schemes import Plan, clusters, make_plan
+from camu.schemes import Plan, Scheme, clusters, make_plan
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class Fairness:
+class Fairness(Scheme):
     """Clusters count with a power of their size: 1 is FedAvg's weight, 0 is one voice each."""
 
     exponent: float = 0.5
@@ -21,4 +21,4 @@ class Fairness:
         groups = clusters(world)
         voices = groups.samples**self.exponent
         updates = 1 + extra_updates(groups.step_seconds, self.max_extra_updates)
-        return make_plan("fairness", groups, voices / voices.sum(), updates)
+        return make_plan(self, groups, voices / voices.sum(), updates)

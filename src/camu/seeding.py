@@ -37,6 +37,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "full-pass-dropout": ("device",),  # dropout layers in a pass over all data
     "leader-failure": ("round",),
     "corrupt": ("round",),
+    "codec": ("round", "leader"),  # rounding of a quantised update
     "noise": ("round", "leader"),  # noise on an uplink
     "ppo": (),
     "probe": (),  # the engine's trial of a user's model

@@ -57,7 +57,7 @@ def test_devices_that_hear_nobody_are_alone(
     assert groups(found)[-3:] == [(6,), (7,), (8,)]
     assert set(groups(found)[:-3]) == {(0, 1, 2), (3, 4, 5)}
     leaders = [cluster.leader for cluster in found.clusters]
-    costs = unit_costs(world, groups(found), leaders, np.ones(5), np.full(5, 0.5), 700_160)
+    costs = unit_costs(world, groups(found), leaders, np.full(5, 0.5), 700_160, 21_880)
     assert costs.gather_seconds.max() < 10.0  # 1.5e20 when g6, g7 and g8 were members of g0
 
 

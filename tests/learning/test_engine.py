@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from camu.errors import CamuError, InputError
-from camu.learning.engine import Engine, Job
+from camu.learning.engine import Engine
+from camu.learning.job import Job
 from camu.learning.models import build_model
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import derive
@@ -142,7 +143,7 @@ def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(small_toy
     jobs = [Job((k % 5,), (1.0,), 1 + k % 4) for k in range(150)]
     with small_toy.engine() as engine:
         stream = engine.iterate(engine.initial, jobs, 0)
-        first = next(stream)
+        first = next(stream).weights
         stream.close()
         everything = engine.train(engine.initial, jobs, 0)
         assert first.sha256() == everything[0].sha256()
@@ -155,7 +156,7 @@ def test_units_may_start_from_different_models(small_toy):
     with small_toy.engine() as engine:
         (other,) = engine.train(engine.initial, [UNIT], 0)
         job = Job((0,), (1.0,))
-        pair = list(engine.iterate([engine.initial, other], [job, job], 1))
+        pair = [t.weights for t in engine.iterate([engine.initial, other], [job, job], 1)]
         assert pair[1].sha256() == engine.train(other, [job], 1)[0].sha256()
         assert pair[0].sha256() == engine.train(engine.initial, [job], 1)[0].sha256()
 

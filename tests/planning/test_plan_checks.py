@@ -11,7 +11,8 @@ import pytest
 
 from camu.config import load_config
 from camu.errors import InputError
-from camu.schemes import Plan, Unit, assess, make_plan, single_devices
+from camu.planning.costs import UpdateCost
+from camu.schemes import FedAvg, Plan, Unit, assess, make_plan, single_devices
 from camu.world import World, build_world
 
 UNIT = Unit(
@@ -25,12 +26,10 @@ UNIT = Unit(
     wasserstein=1.0,
     contribution=100.0,
     multi_update=False,
-    compute_seconds=1.0,
-    gather_seconds=0.1,
+    per_update=UpdateCost(1.0, 0.1, 0.3, 0.05),
     uplink_seconds=0.2,
-    compute_joules=0.3,
-    gather_joules=0.05,
     uplink_joules=0.1,
+    payload_bits=32_000,
 )
 OTHER = dataclasses.replace(UNIT, members=(2,), leader=2, member_weights=(1.0,))
 
@@ -88,12 +87,12 @@ def world() -> World:
 def test_power_above_what_the_leader_can_send(world: World) -> None:
     groups = single_devices(world)
     power = np.full(20, 1.0)  # exactly the largest is allowed
-    assert make_plan("mine", groups, groups.sample_weights, power_watts=power).units
+    assert make_plan(FedAvg(), groups, groups.sample_weights, power_watts=power).units
     power[4] = 1.25
     with pytest.raises(
-        InputError, match=r"scheme mine: unit 4: power_watts = 1\.25 exceeds the 1 W"
+        InputError, match=r"scheme fedavg: unit 4: power_watts = 1\.25 exceeds the 1 W"
     ):
-        make_plan("mine", groups, groups.sample_weights, power_watts=power)
+        make_plan(FedAvg(), groups, groups.sample_weights, power_watts=power)
 
 
 def test_groups_must_hold_devices(world: World) -> None:
@@ -111,11 +110,11 @@ def test_without_leaders_the_best_uplink_leads(world: World) -> None:
 
 def test_one_number_holds_for_all_units(world: World) -> None:
     groups = assess(world, [range(7), range(7, 20)])
-    units = make_plan("mine", groups, groups.sample_weights, 3, power_watts=0.2).units
+    units = make_plan(FedAvg(), groups, groups.sample_weights, 3, power_watts=0.2).units
     assert {(u.local_updates, u.power_watts, u.multi_update) for u in units} == {(3, 0.2, True)}
 
 
 def test_a_scheme_cannot_forget_the_weights(world: World) -> None:
     groups = assess(world, [range(7), range(7, 20)])
     with pytest.raises(InputError, match="weights add up to"):
-        make_plan("mine", groups, np.array([0.5, 0.4]))
+        make_plan(FedAvg(), groups, np.array([0.5, 0.4]))

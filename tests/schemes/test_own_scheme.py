@@ -13,8 +13,10 @@ import pytest
 from camu.config import load_config
 from camu.errors import InputError
 from camu.schemes import SCHEMES, describe, find_scheme, make_scheme
+from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
 from camu.schemes.local_sgd import LocalSgd
+from camu.schemes.registry import configs_for
 from camu.world import build_world
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -68,7 +70,7 @@ def test_what_is_told_about_a_scheme() -> None:
     for name in SCHEMES:
         told = describe(name, find_scheme(name))
         assert told["name"] == name
-        assert told["sentence"].endswith((".", ":")) or len(told["sentence"]) > 20
+        assert len(told["sentence"].split()) >= 4
         assert told["citation"]
     assert describe("camu", Camu)["parameters"] == {
         "threshold": None,
@@ -79,24 +81,27 @@ def test_what_is_told_about_a_scheme() -> None:
 
 MINE = """
 from dataclasses import dataclass
-from camu.schemes import make_plan, single_devices
+from camu.schemes import Scheme, make_plan, single_devices
 
 @dataclass(frozen=True)
-class Mine:
+class Mine(Scheme):
     "All the same."
     needed: int
     times: int = 1
 
     def plan(self, world):
         groups = single_devices(world)
-        return make_plan("mine", groups, groups.sample_weights, self.times * self.needed)
+        return make_plan(self, groups, groups.sample_weights, self.times * self.needed)
 
-class Bare:
+class Bare(Scheme):
     def plan(self, world):
-        return make_plan("bare", single_devices(world), single_devices(world).sample_weights)
+        return make_plan(self, single_devices(world), single_devices(world).sample_weights)
 
-class Planless:
+class Planless(Scheme):
     pass
+
+class Stranger:
+    def plan(self, world): ...
 """
 
 
@@ -106,7 +111,7 @@ def test_own_scheme_from_the_current_directory(here: Callable[[str, str], None])
         "scheme.name=own_one:Mine", "scheme.parameters.needed=3", "scheme.parameters.times=2"
     )
     plan = make_scheme(config).plan(build_world(config))
-    assert plan.scheme == "mine"
+    assert plan.scheme == "own_one:Mine"
     assert {unit.local_updates for unit in plan.units} == {6}
     assert str(Path.cwd()) not in sys.path
 
@@ -132,9 +137,27 @@ def test_parameters_of_my_own_scheme_do_not_disturb_the_others(
     assert make_scheme(config, "local-sgd") == LocalSgd(2)
 
 
+def test_parameters_reach_built_in_schemes_and_wrong_ones_are_refused() -> None:
+    config = config_of("scheme.name=adaptive-tau", "scheme.parameters.control=0.025")
+    assert make_scheme(config) == AdaptiveTau(control=0.025)
+    assert "adaptive-tau has no such field" in refusal(
+        "scheme.name=adaptive-tau", "scheme.parameters.nonsense=1"
+    )
+
+
+def test_compared_schemes_get_the_parameters_that_they_have() -> None:
+    config = config_of("scheme.parameters.control=0.025")
+    configs = configs_for(config, ["fedavg", "adaptive-tau"])
+    assert configs["fedavg"].scheme.parameters == {}
+    assert make_scheme(configs["adaptive-tau"]) == AdaptiveTau(control=0.025)
+    with pytest.raises(InputError, match=r"scheme\.parameters\.control: fedavg, camu has no such"):
+        configs_for(config, ["fedavg", "camu"])
+
+
 def test_own_class_without_plan(here: Callable[[str, str], None]) -> None:
     here("own_four", MINE)
     assert "no method plan(self, world)" in refusal("scheme.name=own_four:Planless")
+    assert "class Stranger(camu.Scheme)" in refusal("scheme.name=own_four:Stranger")
 
 
 # ---- the page of the documentation --------------------------------------------------------------
@@ -172,4 +195,4 @@ def test_the_example_on_the_command_line(
     here(EXAMPLE.stem, EXAMPLE.read_text("utf-8"))
     done = camu("plan", "--scheme", f"{EXAMPLE.stem}:Fairness", "--json")
     assert done.code == 0, done.err
-    assert '"scheme": "fairness"' in done.out
+    assert '"scheme": "fairness_scheme:Fairness"' in done.out

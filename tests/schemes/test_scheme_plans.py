@@ -268,7 +268,7 @@ def expected_costs(world: World, plan: Plan, access: str) -> tuple[list[dict[str
     places = [tuple(map(float, place)) for place in world.devices.positions]
     samples = [int(n) for n in world.devices.samples]
     hertz = [float(f) for f in world.devices.cpu_hz]
-    station, bits = (-50.0, 0.0, 10.0), plan.payload_bits
+    station, bits = (-50.0, 0.0, 10.0), 32 * plan.parameters
     costs = []
     for unit in plan.units:
         cycles = {k: 2e6 * -(-samples[k] // 5) for k in unit.members}  # a fifth, rounded up
@@ -334,7 +334,7 @@ def test_the_payload_is_the_model_in_32_bits(tmp_path: Path) -> None:
     fleet.write_text("id,x,y,label_0,label_1\na,0,0,9,1\nb,5,0,1,9\n")
     world = build_world(load_config(preset="paper", settings=[f"fleet.file={fleet}"]))
     plan = make_scheme(world.config).plan(world)
-    assert plan.payload_bits == 32 * 21_880  # the paper's CNN
+    assert plan.parameters == 21_880  # the paper's CNN
 
 
 def test_plain_data_hold_the_plan(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ SAME_ROUNDING = (
 
 def measured(settings: list[str]) -> dict[str, float | str]:
     config = load_config(preset="demo", settings=["run.rounds=10", *settings])
-    history = simulate(build_world(config), make_scheme(config))
+    history = simulate(build_world(config), make_scheme(config)).history
     return {
         "weights_sha256": history.weights_sha256,
         "joules": history.final.total_joules,

@@ -25,7 +25,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from camu.errors import InputError
-from camu.learning.engine import Engine, Job, LocalUpdate
+from camu.learning.engine import Engine, LocalUpdate
+from camu.learning.job import Job
 from camu.learning.models import build_model
 from camu.learning.pool import available_cores
 from camu.learning.replica import Replica
@@ -178,8 +179,8 @@ def _engine_round(engine: Engine, jobs: Sequence[Job], round_number: int) -> flo
     """The seconds of one round: train all units and average them as they come."""
     begin = time.perf_counter()
     total = np.zeros(engine.initial.parameters.shape, dtype=np.float64)
-    for weights in engine.iterate(engine.initial, jobs, round_number):
-        total += weights.parameters
+    for trained in engine.iterate(engine.initial, jobs, round_number):
+        total += trained.weights.parameters
     return time.perf_counter() - begin
 
 

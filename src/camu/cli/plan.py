@@ -59,7 +59,7 @@ def plan(
         world = build_world(config)
     with stderr.status(f"planning with {config.scheme.name}"):
         made = make_scheme(config).plan(world)
-    for warning in world.warnings(made.payload_bits // 32):
+    for warning in world.warnings(made.parameters):
         stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
     if figure is not None:
         from camu.report.plan_figure import plan_figure

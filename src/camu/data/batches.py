@@ -48,24 +48,27 @@ class Batches:
         """How many samples a device holds."""
         return len(self.device_indices[device])
 
-    def size(self, device: int) -> int:
-        """The size of a device's mini-batch."""
-        return self._sizes[device]
+    def size(self, device: int, batch: float | None = None) -> int:
+        """The size of a device's mini-batch; `batch` replaces the configured one."""
+        return (
+            self._sizes[device]
+            if batch is None
+            else int(batch_samples(batch, self.samples(device)))
+        )
 
-    def per_epoch(self, device: int) -> int:
+    def per_epoch(self, device: int, batch: float | None = None) -> int:
         """How many mini-batches one pass over a device's data takes."""
-        return -(-self.samples(device) // self.size(device))
+        return -(-self.samples(device) // self.size(device, batch))
 
     def epoch(self, round_number: int, device: int, pass_number: int) -> list[Int64]:
         """All mini-batches of one pass over a device's data, as indices of training samples."""
-        order = self._order(round_number, device, pass_number)
-        size = self.size(device)
-        return [order[start : start + size] for start in range(0, len(order), size)]
+        count = self.per_epoch(device)
+        return [self.step(round_number, device, pass_number * count + n) for n in range(count)]
 
-    def step(self, round_number: int, device: int, step: int) -> Int64:
+    def step(self, round_number: int, device: int, step: int, batch: float | None = None) -> Int64:
         """The mini-batch of one local step of a round, as indices of training samples."""
-        passes, chunk = divmod(step, self.per_epoch(device))
-        size = self.size(device)
+        passes, chunk = divmod(step, self.per_epoch(device, batch))
+        size = self.size(device, batch)
         return self._order(round_number, device, passes)[chunk * size : (chunk + 1) * size]
 
     def _order(self, round_number: int, device: int, pass_number: int) -> Int64:

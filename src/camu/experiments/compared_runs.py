@@ -10,10 +10,11 @@ from pathlib import Path
 from camu.config import Config
 from camu.errors import InputError
 from camu.schemes import make_scheme
+from camu.schemes.registry import configs_for
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.history import History
-from camu.simulation.loop import Callback
 from camu.simulation.manifest import Manifest
+from camu.simulation.run import Callback
 from camu.world import build_world
 
 
@@ -46,12 +47,13 @@ def compared_runs(
     """Every scheme on every seed's world; wrong names are refused before work starts."""
     if len(set(schemes)) < len(schemes) or not schemes:
         raise InputError("--schemes: name at least one scheme, each once")
-    for name in schemes:
-        make_scheme(config.replace({"scheme.name": name}))
+    configs = configs_for(config, schemes)
+    for own in configs.values():
+        make_scheme(own)
     found = []
     for seed in seeds:
         for name in schemes:
-            own = config.replace({"scheme.name": name, "run.seed": seed})
+            own = configs[name].replace({"run.seed": seed})
             manifest = Manifest.of(own)
             folder = out / re.sub(r"[^\w.-]+", ".", name).strip(".")
             directory = RunDirectory(folder / f"seed-{seed}-{manifest.key}")

@@ -7,7 +7,6 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -18,6 +17,7 @@ from torch import nn
 
 from camu.data.batches import Batches
 from camu.errors import InputError
+from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.pool import Pool, Result, Task, available_cores
 from camu.learning.replica import Data, Part, Replica, micro_batches
 from camu.learning.weights import Floats, Weights, weighted_mean
@@ -27,19 +27,6 @@ LocalUpdate = Literal["step", "epoch"]
 
 # Fixed, because the order of additions must not depend on the number of workers.
 EVALUATION_SAMPLES = 500
-
-
-@dataclass(frozen=True)
-class Job:
-    """The training of one unit: its devices, their relative weights G_k, its local updates N_c.
-
-    `first` is the number of the first of them, where earlier ones were done elsewhere.
-    """
-
-    members: tuple[int, ...]
-    weights: tuple[float, ...]
-    updates: int = 1
-    first: int = 0
 
 
 class Engine:
@@ -97,14 +84,28 @@ class Engine:
         """End the workers; jobs that run end at their next step."""
         self._pool.close()
 
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:
+        """The engine meets no faults of its own."""
+        return ()
+
+    def take_faults(self) -> dict[str, int]:
+        """Faults since the last call, by kind: none."""
+        return {}
+
+    @property
+    def oracle(self) -> Engine:
+        """Exact losses and gradients on the devices' data."""
+        return self
+
     def train(self, start: Weights, jobs: Sequence[Job], round_number: int) -> list[Weights]:
         """The trained weights of each job, in the order of the jobs."""
-        return list(self.iterate(start, jobs, round_number))
+        return [trained.weights for trained in self.iterate(start, jobs, round_number)]
 
     def iterate(
         self, start: Weights | Sequence[Weights], jobs: Sequence[Job], round_number: int
-    ) -> Iterator[Weights]:
-        """Like ``train``, one result at a time, so that a caller need not hold them all.
+    ) -> Iterator[Trained]:
+        """Train the jobs and yield their results in order, so that a caller need not hold them all.
 
         ``start`` may also be one state per job, for units that hold different models.
         """
@@ -124,52 +125,78 @@ class Engine:
         ]
         return self._pool.stream(tasks)
 
-    def _run_job(self, replica: Replica, start: Weights, job: Job, round_number: int) -> Weights:
+    def _run_job(self, replica: Replica, start: Weights, job: Job, round_number: int) -> Trained:
         total = sum(job.weights)
         shares = [weight / total for weight in job.weights]
         numbers = range(job.first, job.first + job.updates)
-        if self.local_update == "epoch":
-            return self._run_epochs(replica, start, job.members, shares, numbers, round_number)
         replica.load(start)
+        replica.prepare_rule(job.rule.proximal, job.anchor, job.correction)
+        losses: list[float] = []
+        if self.local_update == "epoch" or job.rule.steps > 1:
+            state = self._run_apart(replica, start, job, shares, numbers, round_number, losses)
+            return Trained(state, float(np.mean(losses)))
+        rate = self.learning_rate * job.rule.rate
         for update in numbers:
             self._pool.go_on()
             parts = [
-                Part(device, self.batches.step(round_number, device, update), share)
+                Part(device, self.batches.step(round_number, device, update, job.rule.batch), share)
                 for device, share in zip(job.members, shares, strict=True)
             ]
             streams = self._dropout_streams(round_number, update)
-            replica.step(self.train_data, parts, self.learning_rate, self.l2, streams)
-        return replica.save()
+            losses.append(replica.step(self.train_data, parts, rate, self.l2, streams))
+        return Trained(replica.save(), float(np.mean(losses)))
 
-    def _run_epochs(
+    def _run_apart(
         self,
         replica: Replica,
         start: Weights,
-        members: Sequence[int],
+        job: Job,
         shares: Sequence[float],
         updates: Iterable[int],
         round_number: int,
+        losses: list[float],
     ) -> Weights:
+        """Members take several steps each from the same state, then average; once per update."""
         state = start
         for update in updates:
             results = (
-                (share, self._run_epoch(replica, state, device, update, round_number))
-                for device, share in zip(members, shares, strict=True)
+                (share, self._run_member(replica, state, device, update, job.rule, round_number))
+                for device, share in zip(job.members, shares, strict=True)
             )
-            state = weighted_mean(results) if len(members) > 1 else next(results)[1]
+            if len(job.members) == 1:
+                _, trained = next(results)
+                losses.append(trained.loss)
+                state = trained.weights
+                continue
+            seen: list[tuple[float, float]] = []
+            state = weighted_mean(
+                (share, _noting(trained, share, seen)) for share, trained in results
+            )
+            losses.append(sum(share * loss for share, loss in seen))
         return state
 
-    def _run_epoch(
-        self, replica: Replica, start: Weights, device: int, update: int, round_number: int
-    ) -> Weights:
+    def _run_member(
+        self,
+        replica: Replica,
+        start: Weights,
+        device: int,
+        update: int,
+        rule: LocalRule,
+        round_number: int,
+    ) -> Trained:
+        """One member's steps of one local update: `steps` mini-batches, or `steps` epochs."""
         replica.load(start)
-        steps = self.batches.per_epoch(device)
-        for number, indices in enumerate(self.batches.epoch(round_number, device, update)):
+        per_epoch = self.batches.per_epoch(device, rule.batch)
+        passes = per_epoch if self.local_update == "epoch" else 1
+        first, count = update * rule.steps * passes, rule.steps * passes
+        rate, losses = self.learning_rate * rule.rate, []
+        for step in range(first, first + count):
             self._pool.go_on()
-            streams = self._dropout_streams(round_number, update * steps + number)
+            indices = self.batches.step(round_number, device, step, rule.batch)
+            streams = self._dropout_streams(round_number, step)
             part = Part(device, indices, 1.0)
-            replica.step(self.train_data, [part], self.learning_rate, self.l2, streams)
-        return replica.save()
+            losses.append(replica.step(self.train_data, [part], rate, self.l2, streams))
+        return Trained(replica.save(), float(np.mean(losses)))
 
     def _dropout_streams(self, round_number: int, step: int) -> Callable[[int], Stream]:
         return lambda device: derive(self.seed, "dropout", round_number, device, step)
@@ -255,28 +282,27 @@ class Engine:
         return next(self._pool.stream([Task(what, work)]))
 
     def _cost(self, job: Job) -> float:
-        sizes = self.batches.size if self.local_update == "step" else self.batches.samples
-        return float(job.updates * sum(sizes(device) for device in job.members))
+        work = job.updates * job.rule.steps
+        if self.local_update == "epoch":
+            return float(work * sum(self.batches.samples(device) for device in job.members))
+        return float(work * sum(self.batches.size(k, job.rule.batch) for k in job.members))
 
     def _check_job(self, job: Job) -> None:
-        if (
-            not job.members
-            or len(job.members) != len(job.weights)
-            or min(job.updates, job.first + 1) < 1
-        ):
-            raise InputError(
-                f"job: {job} needs at least one member, one weight per member and one update."
-            )
-        if min(job.weights) < 0 or not 0 < sum(job.weights) < float("inf"):
-            raise InputError(
-                f"job: the weights {job.weights} are not weights; give positive numbers."
-            )
-        known = len(self.batches.device_indices)
+        job.check(len(self.batches.device_indices))
         for device in job.members:
-            if not 0 <= device < known:
-                raise InputError(f"job: there is no device {device}; there are {known}.")
             if not self.batches.samples(device):
                 raise InputError(f"job: device {device} holds no samples and cannot train.")
+        for what, array in (("correction", job.correction), ("anchor", job.anchor)):
+            if array is not None and array.shape != self.initial.parameters.shape:
+                raise InputError(
+                    f"job: the {what} has shape {array.shape}; the model has "
+                    f"{self.initial.parameters.size} parameters."
+                )
+
+
+def _noting(trained: Trained, share: float, seen: list[tuple[float, float]]) -> Weights:
+    seen.append((share, trained.loss))
+    return trained.weights
 
 
 def _choose_device(name: str) -> torch.device:

@@ -5,7 +5,9 @@ A model maps float images ``(n, channels, height, width)`` in [0, 1] to ``(n, cl
 
 from __future__ import annotations
 
+import copy
 import math
+from collections import OrderedDict
 from typing import Literal, cast
 
 import torch
@@ -109,6 +111,27 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"training.model = {name}: this is not a torch.nn.Module")
     return model
+
+
+def ordinary_module(model: nn.Module) -> nn.Module:
+    """A copy of a model with torch's own layers in place of the fused convolutions."""
+    model = copy.deepcopy(model)
+    if not isinstance(model, PaperCNN):
+        return model
+    first, second = model.features.convolutions
+    return nn.Sequential(
+        OrderedDict(
+            conv1=first,
+            pool1=nn.MaxPool2d(2),
+            conv2=second,
+            pool2=nn.MaxPool2d(2),
+            norm=model.normalisation,
+            flatten=nn.Flatten(),
+            hidden=model.hidden,
+            relu=nn.ReLU(),
+            output=model.output,
+        )
+    )
 
 
 def _full_shape(image_shape: tuple[int, ...]) -> ImageShape:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from camu.arrays import Int64
 from camu.errors import CamuError, InputError
+from camu.learning.job import Float32
 from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.weights import Layout, Weights
 from camu.seeding import Stream, derive
@@ -77,6 +78,9 @@ class Replica:
         self._dropouts = [layer for layer in layers if isinstance(layer, SeededDropout)]
         self._carried = self._find_carried()
         self.fused = fused
+        self._proximal = 0.0
+        self._anchor: Tensor | None = None
+        self._correction: Tensor | None = None
         self.mixes_samples = bool(self._norms)
         self._normalised = {
             f"{name}.{buffer}"
@@ -91,6 +95,21 @@ class Replica:
             raise InputError("weights: they belong to a model with other layers or shapes.")
         self.parameters.copy_(torch.from_numpy(weights.parameters.copy()))
         self.set_buffers(torch.from_numpy(weights.buffers.copy()))
+
+    def prepare_rule(
+        self, proximal: float, anchor: Float32 | None, correction: Float32 | None
+    ) -> None:
+        """Set the extra gradient terms of the next steps; call it after ``load``.
+
+        The proximal term pulls to ``anchor``, or to the state that was loaded.
+        """
+        self._proximal = proximal
+        self._anchor = self._correction = None
+        if proximal:
+            at = self.parameters.clone() if anchor is None else torch.from_numpy(anchor.copy())
+            self._anchor = at.to(self.device)
+        if correction is not None:
+            self._correction = torch.from_numpy(correction.copy()).to(self.device)
 
     def save(self) -> Weights:
         """The present state."""
@@ -158,9 +177,13 @@ class Replica:
         learning_rate: float,
         l2: float,
         stream: Callable[[int], Stream],
-    ) -> None:
-        """One gradient step on the parts' weighted mean loss, batch statistics per device."""
+    ) -> float:
+        """One gradient step on the parts' weighted mean loss, batch statistics per device.
+
+        Returns that loss before the step, without penalty terms.
+        """
         self.gradient.zero_()
+        value = 0.0
         for norm in self._norms:
             norm.begin()
         before = None if self.fused else self.buffers()
@@ -170,6 +193,7 @@ class Replica:
                 self.set_buffers(before)
             loss = self._loss(data, group, stream(group[0].device))
             loss.backward()  # type: ignore[no-untyped-call]
+            value += float(loss.detach())
             if total is not None:
                 total.add_(self.buffers().double(), alpha=sum(part.weight for part in group))
         if total is not None:
@@ -178,7 +202,12 @@ class Replica:
             norm.finish()
         if l2:
             self.gradient.add_(self.parameters, alpha=l2)
+        if self._anchor is not None:
+            self.gradient.add_(self.parameters - self._anchor, alpha=self._proximal)
+        if self._correction is not None:
+            self.gradient.add_(self._correction)
         self.parameters.add_(self.gradient, alpha=-learning_rate)
+        return value
 
     def evaluate(self, data: Data, span: slice) -> tuple[int, float]:
         """How many of some samples are classified rightly, and the sum of their losses."""

@@ -1,4 +1,4 @@
-"""What a round costs each unit in seconds and joules: computing, gathering, sending."""
+"""What each unit costs in seconds and joules: computing, gathering, sending."""
 
 from __future__ import annotations
 
@@ -8,74 +8,133 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from camu.learning.job import LocalRule
+from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.world import World
 from camu.world.compute import update_joules, update_seconds
 
 Floats = npt.NDArray[np.float64]
-BITS_PER_PARAMETER = 32
+
+
+@dataclass(frozen=True)
+class UpdateCost:
+    """What one local update of a unit costs, the gather at its leader included."""
+
+    compute_seconds: float  # of the slowest member
+    gather_seconds: float  # members send to the leader, in turn
+    compute_joules: float  # of all members
+    gather_joules: float
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Seconds and joules of one round, one array entry per unit."""
+    """Costs of several units, one array entry per unit; of members, one entry per member.
 
-    compute_seconds: Floats  # N_c updates of the slowest member
-    gather_seconds: Floats  # members send to the leader after every update
-    uplink_seconds: Floats
+    Members follow each other unit by unit, in the order in which they were given.
+    """
+
+    compute_seconds: Floats  # of one local update
+    gather_seconds: Floats
     compute_joules: Floats
     gather_joules: Floats
+    uplink_seconds: Floats  # of the whole round
     uplink_joules: Floats
+    member_compute_joules: Floats  # of one local update
+    member_gather_joules: Floats  # zero for leaders
 
-    def of(self, index: int) -> dict[str, float]:
-        """The costs of one unit by name."""
-        return {name: float(values[index]) for name, values in vars(self).items()}
+    def per_update(self, index: int) -> UpdateCost:
+        """What one local update of a unit costs."""
+        return UpdateCost(
+            float(self.compute_seconds[index]),
+            float(self.gather_seconds[index]),
+            float(self.compute_joules[index]),
+            float(self.gather_joules[index]),
+        )
 
 
 def unit_costs(
     world: World,
     members: Sequence[Sequence[int]],
     leaders: Sequence[int],
-    updates: npt.ArrayLike,
     power_watts: npt.ArrayLike,
-    payload_bits: int,
+    payload_bits: npt.ArrayLike,
+    parameters: int,
+    *,
+    rules: Sequence[LocalRule] | None = None,
     uplink_gain: Floats | None = None,
+    uplinks: int | None = None,
 ) -> Costs:
-    """The costs of these units in a round; uplink gains (K,) are the mean ones unless given.
+    """What these units cost; uplink gains (K,) are the mean ones unless given.
 
-    After every local update the members send to their leader, in turn over the whole band; units
-    are far enough apart to reuse it. The leaders then share the uplink as `radio.access` says.
+    After every local update the members send their model to the leader, in turn over the whole
+    band; units are far enough apart to reuse it. The leaders share the uplink as `radio.access`
+    says; `uplinks` is how many units use it at the same time, by default all of these.
     """
-    config, devices, links = world.config, world.devices, world.links
-    parameters = payload_bits // BITS_PER_PARAMETER
-    seconds = update_seconds(devices, config.training)
-    joules = update_joules(devices, config.fleet, config.training, parameters)
+    links = world.links
     flat = np.concatenate([np.asarray(own, dtype=np.int64) for own in members])
-    starts = np.cumsum([0, *(len(own) for own in members[:-1])])
-    times = np.asarray(updates, dtype=float)
+    sizes = np.array([len(own) for own in members])
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    seconds, joules = _member_updates(world, flat, sizes, rules, parameters)
+    gather = _gather(world, flat, sizes, leaders, parameters)
     power = np.asarray(power_watts, dtype=float)
-    gather_seconds, gather_joules = _gather(world, members, leaders, payload_bits)
     gain = (links.uplink_gain if uplink_gain is None else uplink_gain)[np.array(leaders)]
-    air = links.transmit_seconds(payload_bits, power, gain, links.share(len(members)).bandwidth_hz)
+    band = links.share(len(members) if uplinks is None else uplinks)
+    air = links.transmit_seconds(payload_bits, power, gain, band.bandwidth_hz)
     return Costs(
-        compute_seconds=times * np.maximum.reduceat(seconds[flat], starts),
-        gather_seconds=times * gather_seconds,
+        compute_seconds=np.maximum.reduceat(seconds, starts),
+        gather_seconds=gather[0],
+        compute_joules=np.add.reduceat(joules, starts),
+        gather_joules=gather[1],
         uplink_seconds=air,
-        compute_joules=times * np.add.reduceat(joules[flat], starts),
-        gather_joules=times * gather_joules,
         uplink_joules=power * air,
+        member_compute_joules=joules,
+        member_gather_joules=gather[2],
     )
 
 
-def _gather(
-    world: World, members: Sequence[Sequence[int]], leaders: Sequence[int], bits: int
+def _member_updates(
+    world: World,
+    flat: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    rules: Sequence[LocalRule] | None,
+    parameters: int,
 ) -> tuple[Floats, Floats]:
-    """Seconds and joules for the members of each unit to send to their leader once."""
-    seconds, joules = np.zeros(len(members)), np.zeros(len(members))
-    for index, (own, leader) in enumerate(zip(members, leaders, strict=True)):
-        others = np.array([device for device in own if device != leader], dtype=np.int64)
-        if others.size:
-            power = world.devices.power_watts[others]
-            gain = world.links.device_gain(others, [leader])[:, 0]
+    """Seconds and joules of one local update of each member under its unit's rule."""
+    config, devices = world.config, world.devices
+    seconds = update_seconds(devices, config.training)[flat]
+    joules = update_joules(devices, config.fleet, config.training, parameters)[flat]
+    for batch in {rule.batch for rule in rules or () if rule.batch is not None}:
+        training = config.training.model_copy(update={"batch": batch})
+        affected = np.repeat([rule.batch == batch for rule in rules or ()], sizes)
+        own = update_seconds(devices, training)[flat]
+        seconds = np.where(affected, own, seconds)
+        own = update_joules(devices, config.fleet, training, parameters)[flat]
+        joules = np.where(affected, own, joules)
+    if rules is not None and any(rule.steps != 1 for rule in rules):
+        steps = np.repeat([float(rule.steps) for rule in rules], sizes)
+        seconds, joules = steps * seconds, steps * joules
+    return seconds, joules
+
+
+def _gather(
+    world: World,
+    flat: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    leaders: Sequence[int],
+    parameters: int,
+) -> tuple[Floats, Floats, Floats]:
+    """Seconds and joules of each unit's gather, and the joules of each member in it."""
+    seconds, joules, each = np.zeros(len(sizes)), np.zeros(len(sizes)), np.zeros(len(flat))
+    bits = BITS_PER_PARAMETER * parameters
+    start = 0
+    for index, (size, leader) in enumerate(zip(sizes, leaders, strict=True)):
+        if size > 1:
+            own = flat[start : start + size]
+            sending = np.flatnonzero(own != leader)
+            power = world.devices.power_watts[own[sending]]
+            gain = world.links.device_gain(own[sending], [leader])[:, 0]
             air = world.links.transmit_seconds(bits, power, gain)
             seconds[index], joules[index] = air.sum(), (power * air).sum()
-    return seconds, joules
+            each[start + sending] = power * air
+        start += size
+    return seconds, joules, each

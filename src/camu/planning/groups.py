@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import numpy.typing as npt
 from camu.clustering import cluster_devices
 from camu.config import ClusteringConfig
 from camu.errors import InputError
+from camu.learning.job import PLAIN_RULE, LocalRule
+from camu.planning.codecs import BITS_PER_PARAMETER, RAW, Codec
 from camu.planning.contribution import (
     aggregation_weights,
     contribution,
@@ -19,7 +22,7 @@ from camu.planning.contribution import (
     label_distance,
     log_contribution,
 )
-from camu.planning.costs import BITS_PER_PARAMETER, Costs, unit_costs
+from camu.planning.costs import Costs, unit_costs
 from camu.planning.plan import Plan, Unit, parameter_count
 from camu.world import World
 from camu.world.compute import update_joules, update_seconds
@@ -44,9 +47,13 @@ class Groups:
     def once(self) -> Costs:
         """Seconds and joules of a round with one local update, leaders at their own power."""
         world, leaders = self.world, np.array(self.leaders)
-        bits = BITS_PER_PARAMETER * parameter_count(world)
-        power = world.devices.power_watts[leaders]
-        return unit_costs(world, self.members, self.leaders, np.ones(len(leaders)), power, bits)
+        parameters = parameter_count(world)
+        power, bits = world.devices.power_watts[leaders], BITS_PER_PARAMETER * parameters
+        return unit_costs(world, self.members, self.leaders, power, bits, parameters)
+
+    def __len__(self) -> int:
+        """How many groups there are."""
+        return len(self.members)
 
     @property
     def step_seconds(self) -> Floats:
@@ -106,46 +113,52 @@ def assess(
     )
 
 
+class Named(Protocol):
+    """Anything with a name, such as a scheme."""
+
+    @property
+    def name(self) -> str: ...
+
+
 def make_plan(
-    scheme: str,
+    scheme: Named,
     groups: Groups,
-    weights: Floats,
+    weights: npt.ArrayLike,
     local_updates: npt.ArrayLike = 1,
     power_watts: npt.ArrayLike | None = None,
     multi_update: npt.ArrayLike | None = None,
     *,
     member_weights: Sequence[Sequence[float]] | None = None,
+    rule: LocalRule | Sequence[LocalRule] = PLAIN_RULE,
+    codec: Codec | Sequence[Codec] = RAW,
 ) -> Plan:
-    """The plan of these groups; what is one number holds for all of them.
+    """The plan of these groups; a single number, rule or codec applies to every group.
 
-    Inside a group, devices count in proportion to their data unless `member_weights` are given.
-    Without powers given, leaders send at their own; `multi_update` defaults to where there is more
-    than one update.
+    By default, devices inside a group count in proportion to their data, leaders send at the power
+    of their device, and `multi_update` marks the groups with more than one update.
     """
     world, count = groups.world, len(groups.members)
     devices, leaders = world.devices, np.array(groups.leaders)
-    bits = BITS_PER_PARAMETER * parameter_count(world)
+    parameters = parameter_count(world)
     updates = np.broadcast_to(np.asarray(local_updates, dtype=np.int64), (count,))
     power = devices.power_watts[leaders] if power_watts is None else np.asarray(power_watts, float)
     power = np.broadcast_to(power, (count,))
     multi = np.broadcast_to(updates > 1 if multi_update is None else multi_update, (count,))
-    over = np.flatnonzero(power > devices.max_power_watts[leaders] * (1 + 1e-9))
-    if over.size:
-        raise InputError(
-            f"scheme {scheme}: unit {over[0]}: power_watts = {power[over[0]]:g} exceeds the "
-            f"{devices.max_power_watts[leaders[over[0]]]:g} W that its leader can send with"
-        )
-    costs = unit_costs(world, groups.members, groups.leaders, updates, power, bits)
+    _check_power(scheme.name, power, devices.max_power_watts[leaders])
+    rules = [rule] * count if isinstance(rule, LocalRule) else list(rule)
+    codecs = list(codec) if isinstance(codec, Sequence) else [codec] * count
+    bits = [each.bits(parameters) for each in codecs]
+    costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
     shares = member_weights or [
         (devices.samples[list(own)] / groups.samples[c]).tolist()
         for c, own in enumerate(groups.members)
     ]
-    theta = contribution(groups.log_contribution)
+    theta, counts = contribution(groups.log_contribution), np.asarray(weights, dtype=np.float64)
     units = tuple(
         Unit(
             members=own,
             leader=groups.leaders[c],
-            weight=float(weights[c]),
+            weight=float(counts[c]),
             member_weights=tuple(float(share) for share in shares[c]),
             local_updates=int(updates[c]),
             power_watts=float(power[c]),
@@ -153,8 +166,22 @@ def make_plan(
             wasserstein=float(groups.wasserstein[c]),
             contribution=float(theta[c]),
             multi_update=bool(multi[c]),
-            **costs.of(c),
+            per_update=costs.per_update(c),
+            uplink_seconds=float(costs.uplink_seconds[c]),
+            uplink_joules=float(costs.uplink_joules[c]),
+            payload_bits=bits[c],
+            rule=rules[c],
+            codec=codecs[c],
         )
         for c, own in enumerate(groups.members)
     )
-    return Plan(scheme, world.seed, bits, world.config.radio.access, units)
+    return Plan(scheme.name, world.seed, parameters, world.config.radio.access, units)
+
+
+def _check_power(scheme: str, power: Floats, limit: Floats) -> None:
+    over = np.flatnonzero(power > limit * (1 + 1e-9))
+    if over.size:
+        raise InputError(
+            f"scheme {scheme}: unit {over[0]}: power_watts = {power[over[0]]:g} exceeds the "
+            f"{limit[over[0]]:g} W that its leader can send with"
+        )

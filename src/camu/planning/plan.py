@@ -7,8 +7,8 @@ predicts the time and the energy of a round without fading and faults.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -18,6 +18,9 @@ import numpy.typing as npt
 from camu.allocation.answer import Allocation
 from camu.data import CATALOG
 from camu.errors import InputError
+from camu.learning.job import PLAIN_RULE, LocalRule
+from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict, codec_to_dict
+from camu.planning.costs import UpdateCost
 from camu.planning.timing import send_in_turn
 from camu.seeding import derive
 from camu.world import World
@@ -39,13 +42,33 @@ class Unit:
     wasserstein: float  # W_c
     contribution: float  # theta_c
     multi_update: bool  # S_c
-    compute_seconds: float  # N_c updates of the slowest member
-    gather_seconds: float  # members send to the leader after every update
+    per_update: UpdateCost
     uplink_seconds: float
-    compute_joules: float
-    gather_joules: float
     uplink_joules: float
+    payload_bits: int  # of the update on the uplink
     update_scale: float = 1.0  # factor on the update before it is sent
+    rule: LocalRule = PLAIN_RULE
+    codec: Codec = RAW
+
+    @property
+    def compute_seconds(self) -> float:
+        """N_c updates of the slowest member."""
+        return self.local_updates * self.per_update.compute_seconds
+
+    @property
+    def gather_seconds(self) -> float:
+        """Time in which the members send to the leader, once per update."""
+        return self.local_updates * self.per_update.gather_seconds
+
+    @property
+    def compute_joules(self) -> float:
+        """Energy of N_c updates of all members."""
+        return self.local_updates * self.per_update.compute_joules
+
+    @property
+    def gather_joules(self) -> float:
+        """Energy with which the members send to the leader, once per update."""
+        return self.local_updates * self.per_update.gather_joules
 
     @property
     def ready_seconds(self) -> float:
@@ -69,7 +92,7 @@ class Plan:
 
     scheme: str
     seed: int
-    payload_bits: int
+    parameters: int  # q, of the model
     access: str
     units: tuple[Unit, ...]
     # The certified answer to P1 behind it, where a scheme optimised powers and updates.
@@ -111,15 +134,11 @@ class Plan:
         return max(0.0, self.round_seconds - unit.compute_seconds - unit.transmit_seconds)
 
     def with_updates(self, local_updates: Sequence[int]) -> Plan:
-        """The same plan with other numbers of local updates; what they cost follows."""
-        units = []
-        for unit, updates in zip(self.units, local_updates, strict=True):
-            ratio = updates / unit.local_updates
-            scaled = {
-                name: ratio * getattr(unit, name)
-                for name in ("compute_seconds", "gather_seconds", "compute_joules", "gather_joules")
-            }
-            units.append(replace(unit, local_updates=int(updates), **scaled))
+        """The same plan with other numbers of local updates; their costs follow."""
+        units = [
+            replace(unit, local_updates=int(updates))
+            for unit, updates in zip(self.units, local_updates, strict=True)
+        ]
         return replace(self, units=tuple(units))
 
     def to_dict(self, world: World) -> dict[str, Any]:
@@ -129,7 +148,7 @@ class Plan:
         return {
             "scheme": self.scheme,
             "seed": self.seed,
-            "payload_bits": self.payload_bits,
+            "parameters": self.parameters,
             "access": self.access,
             "devices": [
                 {
@@ -177,7 +196,61 @@ class Plan:
             "compute_joules": unit.compute_joules,
             "gather_joules": unit.gather_joules,
             "transmit_joules": unit.transmit_joules,
+            "uplink_seconds": unit.uplink_seconds,
+            "uplink_joules": unit.uplink_joules,
+            "payload_bits": unit.payload_bits,
+            "per_update": asdict(unit.per_update),
+            "rule": asdict(unit.rule),
+            "codec": codec_to_dict(unit.codec),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], source: str = "plan") -> Plan:
+        """The plan that `to_dict` wrote; `source` is named in errors."""
+        try:
+            place = {device["id"]: index for index, device in enumerate(data["devices"])}
+            units = tuple(_read_unit(unit, place) for unit in data["units"])
+            answer = data.get("allocation")
+            return cls(
+                scheme=data["scheme"],
+                seed=data["seed"],
+                parameters=data["parameters"],
+                access=data["access"],
+                units=units,
+                allocation=None if answer is None else _read_allocation(answer, units),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{source}: is not a plan that this version wrote ({type(error).__name__}: {error})"
+            ) from None
+
+
+def _read_unit(data: Mapping[str, Any], place: Mapping[Any, int]) -> Unit:
+    plain = ["weight", "local_updates", "power_watts", "samples", "wasserstein", "contribution"]
+    plain += ["multi_update", "uplink_seconds", "uplink_joules", "payload_bits", "update_scale"]
+    return Unit(
+        members=tuple(place[name] for name in data["members"]),
+        leader=place[data["leader"]],
+        member_weights=tuple(data["member_weights"]),
+        per_update=UpdateCost(**data["per_update"]),
+        rule=LocalRule(**data["rule"]),
+        codec=codec_from_dict(data["codec"]),
+        **{key: data[key] for key in plain},
+    )
+
+
+def _read_allocation(data: Mapping[str, Any], units: Sequence[Unit]) -> Allocation:
+    """The answer to P1; its powers and updates are those of the units."""
+    known = ("solver", "objective", "lower_bound", "energy_joules", "shadow_price", "binding")
+    rest = {key: value for key, value in data.items() if key not in (*known, "gap")}
+    return Allocation(
+        **{key: data[key] for key in known if key != "binding"},
+        binding=tuple(data["binding"]),
+        seconds=0.0,
+        power_watts=np.array([unit.power_watts for unit in units]),
+        extra_updates=np.array([unit.local_updates - 1 for unit in units]),
+        details=rest,
+    )
 
 
 def parameter_count(world: World) -> int:
@@ -223,4 +296,6 @@ def _faults(unit: Unit, seen: set[int]) -> list[str]:
         faults.append(f"update_scale = {unit.update_scale} must be a positive number")
     if not (math.isfinite(unit.power_watts) and unit.power_watts > 0):
         faults.append(f"power_watts = {unit.power_watts} must be a positive number")
-    return faults
+    if unit.payload_bits < 1:
+        faults.append(f"payload_bits = {unit.payload_bits} must be at least 1")
+    return [*faults, *unit.rule.faults(), *codec_faults(unit.codec)]

@@ -2,56 +2,83 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from camu.learning.engine import Job
-from camu.learning.weights import Weights
 from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
-from camu.schemes.adapting import View
+from camu.schemes.contract import Scheme, State, View
 from camu.world import World
 
-Floats = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    from camu.learning.weights import Weights
 
 
 @dataclass(frozen=True)
-class AdaptiveTau:
-    """All devices run tau local updates; tau is searched anew each round from rho, beta and delta.
+class AdaptiveTau(Scheme):
+    """All devices run tau local updates; tau is searched each round from rho, beta and delta.
 
-    The resource is energy: c joules per local update of everyone, b per aggregation, and the budget
-    is run.max_joules or else what the configured rounds of one update would cost. Gradients are
-    those of mini-batches; rho is taken from the slope along the step a device made.
+    As published (Algorithms 2 and 3): the constants compare each device's own last model with the
+    new global one, the budget R is the whole run's, tau grows at most tenfold up to 100, the last
+    round is trimmed to the budget, and the best global model is kept. The resource is energy: c
+    joules per local update of everyone, b per aggregation; R is run.max_joules, or what the
+    configured rounds of one update would cost. Losses and gradients are exact and not charged.
     """
 
-    max_extra_updates: int = 4
-    control: float = 0.025  # phi of the original
+    control: float = 5e-5  # phi; the authors use 5e-5 for CNNs and 0.025 for an SVM
+    max_updates: int = 100
+    name: ClassVar[str] = "adaptive-tau"
     citation: ClassVar[str] = "Wang et al., IEEE JSAC 2019"
+    uses_oracle: ClassVar[bool] = True
 
     def plan(self, world: World) -> Plan:
         """One device per unit; the first round runs one update."""
         groups = single_devices(world)
-        return make_plan("adaptive-tau", groups, groups.sample_weights)
+        return make_plan(self, groups, groups.sample_weights)
 
-    def adapt(self, view: View) -> list[int]:
+    def select(self, view: View, state: State) -> Iterable[int]:
+        """Everyone, until the budget is spent."""
+        return () if state.get("finished") else view.idle
+
+    def aggregate(self, view: View, state: State) -> Weights:
+        """The mean; after the last round, the best global model of the run."""
+        new = super().aggregate(view, state)
+        assert view.oracle is not None
+        loss = view.oracle.loss(new)
+        if loss <= state.get("best_loss", math.inf):
+            state["best_loss"] = loss
+            state["best_parameters"], state["best_buffers"] = new.parameters, new.buffers
+        if not state.get("last"):
+            return new
+        state["finished"] = True
+        return type(new)(state["best_parameters"], state["best_buffers"], new.layout)
+
+    def revise(self, view: View, state: State) -> Plan | None:
         """tau for the next round, the same for all."""
-        now = view.plan.units[0].local_updates
-        rate = view.world.config.training.learning_rate
-        constants = estimate(view, rate)
-        tau = now
+        tau = view.plan.units[0].local_updates
+        local, fixed = joules_of(view.plan)
+        budget = view.world.config.run.max_joules
+        if budget is None:
+            budget = view.world.config.run.rounds * (local + fixed)
+        constants = estimate(view)
         if constants is not None:
-            local, fixed = _joules(view.plan)
-            left = _budget(view) - view.joules
-            most = 1 + self.max_extra_updates
-            values = [
-                control_value(t, *constants, rate, self.control, local, fixed, left)
+            rate = view.world.config.training.learning_rate
+            most = min(10 * tau, self.max_updates)
+            scores = [
+                control_value(t, *constants, rate, self.control, local, fixed, budget)
                 for t in range(1, most + 1)
             ]
-            tau = 1 + int(np.argmin(values)) if left > 0 else 1
-        return [tau] * len(view.plan.units)
+            tau = 1 + int(np.argmin(scores))
+        left = budget - view.joules
+        if left < local * (tau + 1) + 2 * fixed:  # the last round: what still fits
+            tau = max(1, min(tau, math.floor((left - fixed) / local)))
+            state["last"] = True
+            state["finished"] = left < local + fixed
+        return view.plan.with_updates([tau] * len(view.plan.units))
 
 
 def control_value(
@@ -65,58 +92,47 @@ def control_value(
     fixed_joules: float,
     budget_joules: float,
 ) -> float:
-    """The bound on the loss at the end of the budget (Wang et al., eq. 19); smaller is better."""
+    """G(tau), the bound on the final loss (Wang et al., eq. 19 and 20); smaller is better."""
     # h(tau) = delta/beta ((rate beta + 1)^tau - 1) - rate delta tau, in a form that keeps digits.
-    drift = delta / beta * np.expm1(tau * np.log1p(rate * beta)) - rate * delta * tau
-    share = (local_joules * tau + fixed_joules) / (budget_joules * tau)
-    half = share / (2 * rate * phi)
+    drift = 0.0
+    if beta > 0:
+        drift = delta / beta * np.expm1(tau * np.log1p(rate * beta)) - rate * delta * tau
+    usable = budget_joules - fixed_joules - local_joules
+    if usable <= 0:
+        return math.inf
+    half = (local_joules * tau + fixed_joules) / (2 * rate * phi * usable * tau)
     return float(half + np.sqrt(half**2 + rho * drift / (rate * phi * tau)) + rho * drift)
 
 
-def estimate(view: View, rate: float) -> tuple[float, float, float] | None:
-    """rho, beta and delta over the devices that took part, or None where nothing moved."""
-    units = sorted(view.trained)
-    if not units:
+def estimate(view: View) -> tuple[float, float, float] | None:
+    """rho, beta and delta at the new global model, or None where no device moved."""
+    oracle, world = view.oracle, view.world
+    assert oracle is not None
+    rho, beta, gradients, weights = [], [], [], []
+    for arrival in sorted(view.arrived, key=lambda arrival: arrival.unit):
+        assert arrival.trained is not None
+        members = view.plan.units[arrival.unit].members
+        here = oracle.gradient(view.weights, members).astype(np.float64)
+        there = oracle.gradient(arrival.trained, members).astype(np.float64)
+        apart = arrival.trained.parameters.astype(np.float64) - view.weights.parameters
+        distance = float(np.sqrt(np.square(apart).sum()))
+        losses = oracle.loss(arrival.trained, members), oracle.loss(view.weights, members)
+        values = (abs(losses[0] - losses[1]), float(np.sqrt(np.square(there - here).sum())))
+        if not (distance > 0 and np.isfinite(values).all()):
+            continue
+        rho.append(values[0] / distance)
+        beta.append(values[1] / distance)
+        gradients.append(here)
+        weights.append(float(world.devices.samples[list(members)].sum()))
+    if not weights:
         return None
-    plan = view.plan.units
-    jobs = [Job(plan[u].members, plan[u].member_weights) for u in units]
-    weight = np.array([plan[u].weight for u in units])
-    weight = weight / weight.sum()
-    here = _gradients(view, [view.before] * len(units), jobs, rate)
-    there = _gradients(view, [view.trained[u] for u in units], jobs, rate)
-    moved = np.stack(
-        [view.trained[u].parameters.astype(float) - view.before.parameters for u in units]
-    )
-    length = np.linalg.norm(moved, axis=1)
-    if not (np.isfinite(length).all() and (length > 0).all()):
-        return None
-    beta = float(weight @ (np.linalg.norm(there - here, axis=1) / length))
-    rho = float(weight @ (np.abs((here * moved).sum(axis=1)) / length))
-    delta = float(weight @ np.linalg.norm(here - weight @ here, axis=1))
-    if not (np.isfinite([rho, beta, delta]).all() and min(rho, beta, delta) > 0):
-        return None
-    return rho, beta, delta
+    shares, rows = np.array(weights) / sum(weights), np.stack(gradients)
+    away = np.sqrt(np.square(rows - shares @ rows).sum(axis=1))
+    return float(shares @ rho), float(shares @ beta), float(shares @ away)
 
 
-def _gradients(view: View, starts: list[Weights], jobs: list[Job], rate: float) -> Floats:
-    """Mini-batch gradients, read off one local step from each start on the next round's batch."""
-    ends = view.engine.iterate(starts, jobs, view.round)
-    return np.stack(
-        [
-            (start.parameters.astype(float) - end.parameters) / rate
-            for start, end in zip(starts, ends, strict=True)
-        ]
-    )
-
-
-def _joules(plan: Plan) -> tuple[float, float]:
-    """Energy of one local update of everyone, and of one aggregation."""
-    local = sum((u.compute_joules + u.gather_joules) / u.local_updates for u in plan.units)
+def joules_of(plan: Plan) -> tuple[float, float]:
+    """Energy of one local update of everyone (c), and of one aggregation (b)."""
+    each = [unit.per_update for unit in plan.units]
+    local = sum(cost.compute_joules + cost.gather_joules for cost in each)
     return local, sum(unit.uplink_joules for unit in plan.units)
-
-
-def _budget(view: View) -> float:
-    run = view.world.config.run
-    if run.max_joules is not None:
-        return run.max_joules
-    return run.rounds * sum(_joules(view.plan))

@@ -6,11 +6,12 @@ from typing import ClassVar
 from camu.planning.contribution import extra_updates, gate, local_updates
 from camu.planning.groups import clusters, make_plan
 from camu.planning.plan import Plan
+from camu.schemes.contract import Scheme
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class Camu:
+class Camu(Scheme):
     """Configuration 3: only clusters whose contribution reaches a threshold update repeatedly.
 
     The threshold is a number, or, where that is unset, a quantile of the clusters' contributions.
@@ -19,6 +20,7 @@ class Camu:
     threshold: float | None = None
     threshold_quantile: float = 0.5
     max_extra_updates: int = 4
+    name: ClassVar[str] = "camu"
     citation: ClassVar[str] = "Sun et al., CAMU, section III-B"
 
     def plan(self, world: World) -> Plan:
@@ -27,4 +29,4 @@ class Camu:
         multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)
         updates = local_updates(multi, extra)
-        return make_plan("camu", groups, groups.contribution_weights, updates, multi_update=multi)
+        return make_plan(self, groups, groups.contribution_weights, updates, multi_update=multi)

@@ -5,16 +5,18 @@ from typing import ClassVar
 
 from camu.planning.groups import clusters, make_plan
 from camu.planning.plan import Plan
+from camu.schemes.contract import Scheme
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class Clustered:
+class Clustered(Scheme):
     """Configurations 1 and 4: dual-segment clusters, weights G_c, one local update per round."""
 
+    name: ClassVar[str] = "clustered"
     citation: ClassVar[str] = "Sun et al., CAMU, sections III-A and V-B"
 
     def plan(self, world: World) -> Plan:
         """One cluster per unit."""
         groups = clusters(world)
-        return make_plan("clustered", groups, groups.contribution_weights, multi_update=False)
+        return make_plan(self, groups, groups.contribution_weights, multi_update=False)

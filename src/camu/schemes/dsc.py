@@ -7,11 +7,12 @@ from camu.errors import InputError
 from camu.planning.contribution import aggregation_weights
 from camu.planning.groups import clusters, make_plan, single_devices
 from camu.planning.plan import Plan
+from camu.schemes.contract import Scheme
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class Dsc:
+class Dsc(Scheme):
     """Dual-segment clustering that groups devices with unlike labels; one update per round.
 
     Links are compared by `clustering.communication`, as for `clustered`, not as in the letter. Two
@@ -24,6 +25,7 @@ class Dsc:
 
     weights: Literal["inside", "between"] = "inside"
     preference_quantile: float = 0.25
+    name: ClassVar[str] = "dsc"
     citation: ClassVar[str] = "Sun et al., dual-segment clustering, IEEE WCL 2025"
 
     def __post_init__(self) -> None:
@@ -46,9 +48,9 @@ class Dsc:
         )
         groups = clusters(world, unlike)
         if self.weights == "between":
-            return make_plan("dsc", groups, groups.contribution_weights, multi_update=False)
+            return make_plan(self, groups, groups.contribution_weights, multi_update=False)
         log_theta = single_devices(world).log_contribution
         inside = [aggregation_weights(log_theta[list(own)]).tolist() for own in groups.members]
         return make_plan(
-            "dsc", groups, groups.sample_weights, multi_update=False, member_weights=inside
+            self, groups, groups.sample_weights, multi_update=False, member_weights=inside
         )

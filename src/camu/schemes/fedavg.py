@@ -5,19 +5,21 @@ from typing import ClassVar
 
 from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
+from camu.schemes.contract import Scheme
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Scheme):
     """Benchmark 1: devices send straight to the base station, weighted by data size.
 
     One local update per round, as the paper compares it; the original runs several epochs.
     """
 
+    name: ClassVar[str] = "fedavg"
     citation: ClassVar[str] = "McMahan et al., AISTATS 2017"
 
     def plan(self, world: World) -> Plan:
         """One device per unit."""
         groups = single_devices(world)
-        return make_plan("fedavg", groups, groups.sample_weights)
+        return make_plan(self, groups, groups.sample_weights)

@@ -10,12 +10,13 @@ import numpy as np
 from camu.allocation.latency_gap import solve_latency_gap
 from camu.planning.groups import clusters, make_plan
 from camu.planning.plan import Plan
+from camu.schemes.contract import Scheme
 from camu.schemes.joint import energy_budget, problem_of
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class HeterogeneousIntensity:
+class HeterogeneousIntensity(Scheme):
     """Benchmark 3: local updates that minimise the largest gap between arrivals, power left alone.
 
     The original has an exact algorithm for static conditions and a learned policy for changing
@@ -25,6 +26,7 @@ class HeterogeneousIntensity:
     """
 
     max_extra_updates: int = 4
+    name: ClassVar[str] = "hti"
     citation: ClassVar[str] = "Zeng et al., IEEE TNSE 2022"
 
     def plan(self, world: World) -> Plan:
@@ -40,7 +42,7 @@ class HeterogeneousIntensity:
         power = world.devices.power_watts[np.array(groups.leaders)]
         answer = solve_latency_gap(problem, power, world.config.radio.access == "tdma")
         return make_plan(
-            "hti",
+            self,
             groups,
             groups.contribution_weights,
             1 + answer.extra_updates,

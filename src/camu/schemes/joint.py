@@ -11,16 +11,17 @@ from camu.allocation.answer import Allocation
 from camu.allocation.bound import Bound, CorrectedBound, Theorem1
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem
+from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.planning.contribution import extra_updates, gate
-from camu.planning.costs import BITS_PER_PARAMETER
 from camu.planning.groups import Groups, clusters, make_plan
 from camu.planning.plan import Plan, parameter_count
+from camu.schemes.contract import Scheme
 from camu.schemes.petrel import Petrel
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class CamuJoint:
+class CamuJoint(Scheme):
     """Configuration 5: CAMU with powers and updates that minimise the bound within a budget.
 
     The budget is what Benchmark 2 (`petrel`) spends in a round, unless allocation.energy_joules
@@ -30,6 +31,7 @@ class CamuJoint:
     threshold: float | None = None
     threshold_quantile: float = 0.5
     max_extra_updates: int = 4
+    name: ClassVar[str] = "camu-joint"
     citation: ClassVar[str] = "Sun et al., CAMU, section IV"
 
     def plan(self, world: World) -> Plan:
@@ -40,7 +42,7 @@ class CamuJoint:
         problem = problem_of(groups, multi, extra, energy_budget(groups, self.max_extra_updates))
         answer = solve(problem, world)
         plan = make_plan(
-            "camu-joint",
+            self,
             groups,
             groups.contribution_weights,
             1 + answer.extra_updates,

@@ -5,17 +5,19 @@ from typing import ClassVar
 
 from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
+from camu.schemes.contract import Scheme
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class LocalSgd:
+class LocalSgd(Scheme):
     """Devices run the same fixed number H of local updates per round, weighted by data size."""
 
     local_updates: int = 2
+    name: ClassVar[str] = "local-sgd"
     citation: ClassVar[str] = "Stich, ICLR 2019"
 
     def plan(self, world: World) -> Plan:
         """One device per unit, N = H."""
         groups = single_devices(world)
-        return make_plan("local-sgd", groups, groups.sample_weights, self.local_updates)
+        return make_plan(self, groups, groups.sample_weights, self.local_updates)

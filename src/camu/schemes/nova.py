@@ -18,6 +18,7 @@ class CamuNova(Camu):
     N_c nothing changes. Beyond the paper.
     """
 
+    name: ClassVar[str] = "camu-nova"
     citation: ClassVar[str] = "Wang et al., FedNova, NeurIPS 2020, on CAMU"
 
     def plan(self, world: World) -> Plan:
@@ -25,4 +26,4 @@ class CamuNova(Camu):
         plan = super().plan(world)
         mean = sum(unit.weight * unit.local_updates for unit in plan.units)
         units = [replace(u, update_scale=mean / u.local_updates) for u in plan.units]
-        return replace(plan, scheme="camu-nova", units=tuple(units))
+        return replace(plan, units=tuple(units))

@@ -6,11 +6,12 @@ from typing import ClassVar
 from camu.planning.contribution import extra_updates
 from camu.planning.groups import Groups, clusters, make_plan
 from camu.planning.plan import Plan
+from camu.schemes.contract import Scheme
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class Petrel:
+class Petrel(Scheme):
     """Benchmark 2: clusters update as often as fits while the slowest updates once.
 
     This is the CAMU paper's benchmark, not the whole of Petrel: clusters replace communities of
@@ -19,6 +20,7 @@ class Petrel:
     """
 
     max_extra_updates: int = 4
+    name: ClassVar[str] = "petrel"
     citation: ClassVar[str] = "Zhou et al., Petrel, IEEE TPDS 2020"
 
     def plan(self, world: World) -> Plan:
@@ -28,6 +30,4 @@ class Petrel:
     def plan_of(self, groups: Groups) -> Plan:
         """The plan of clusters that are formed already."""
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)
-        return make_plan(
-            "petrel", groups, groups.contribution_weights, 1 + extra, multi_update=True
-        )
+        return make_plan(self, groups, groups.contribution_weights, 1 + extra, multi_update=True)

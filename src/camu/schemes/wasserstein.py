@@ -5,16 +5,18 @@ from typing import ClassVar
 
 from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
+from camu.schemes.contract import Scheme
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class WassersteinWeights:
+class WassersteinWeights(Scheme):
     """Configuration 2: no clusters, aggregation weights from the Wasserstein distance (eq. 4)."""
 
+    name: ClassVar[str] = "wasserstein"
     citation: ClassVar[str] = "Sun et al., CAMU, section V-B"
 
     def plan(self, world: World) -> Plan:
         """One device per unit, G_k in place of the data size."""
         groups = single_devices(world)
-        return make_plan("wasserstein", groups, groups.contribution_weights)
+        return make_plan(self, groups, groups.contribution_weights)

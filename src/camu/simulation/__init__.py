@@ -1,6 +1,7 @@
-"""Learning in motion: the round loop with clock, energy ledger, history and checkpoints."""
+"""The round loop, the virtual clock, the energy ledger, histories and checkpoints."""
 
 from camu.simulation.history import History, Record
-from camu.simulation.loop import Callback, Run, simulate
+from camu.simulation.result import Result, simulate
+from camu.simulation.run import Callback, Run
 
-__all__ = ["Callback", "History", "Record", "Run", "simulate"]
+__all__ = ["Callback", "History", "Record", "Result", "Run", "simulate"]

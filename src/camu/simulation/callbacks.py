@@ -23,9 +23,10 @@ from rich.progress import (
 )
 
 from camu.errors import InputError
+from camu.files import write_text
 from camu.simulation.checkpoint import save_checkpoint
 from camu.simulation.history import History, Record
-from camu.simulation.loop import Callback, Run
+from camu.simulation.run import Callback, Run
 
 
 class HistoryFile(Callback):
@@ -36,29 +37,22 @@ class HistoryFile(Callback):
         self.stream: IO[str] | None = None
 
     def on_start(self, run: Run) -> None:
-        """Write what is already known: round 0, or the rounds before a resume."""
-        self.stream = self.path.open("w", encoding="utf-8")
-        for record in run.records:
-            self.write(record)
+        # Written whole or not at all: a kill at this moment leaves the file of the last run.
+        write_text(self.path, "".join(_line(record) for record in run.records))
+        self.stream = self.path.open("a", encoding="utf-8")
 
     def on_round(self, run: Run, record: Record) -> None:
-        """A line per round."""
-        self.write(record)
+        assert self.stream is not None
+        self.stream.write(_line(record))
+        self.stream.flush()
 
     def on_end(self, run: Run, history: History) -> None:
-        """Nothing more comes."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the file, also after a run that failed."""
         if self.stream is not None:
             self.stream.close()
 
-    def write(self, record: Record) -> None:
-        """One line, at once."""
-        assert self.stream is not None
-        self.stream.write(json.dumps(record.to_dict()) + "\n")
-        self.stream.flush()
+
+def _line(record: Record) -> str:
+    return json.dumps(record.to_dict()) + "\n"
 
 
 class Checkpoint(Callback):

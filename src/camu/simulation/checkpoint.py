@@ -18,42 +18,46 @@ from camu.config import Config, keys_that_decide
 from camu.errors import CamuError, InputError
 from camu.files import write_whole
 from camu.learning.weights import Weights
-from camu.schemes import Plan
+from camu.planning.plan import Plan
 from camu.simulation.clock import Clock
 from camu.simulation.history import Record
-from camu.simulation.loop import Flight, Run
+from camu.simulation.run import Flight, Run
 from camu.world import World
 
-_FLIGHT_NUMBERS = (
-    "unit",
-    "round",
-    "started_seconds",
-    "busy_seconds",
-    "compute_joules",
-    "transmit_joules",
-)
+_FLIGHT_NUMBERS = ("unit", "round", "started_seconds", "busy_seconds", "loss")
 
 
 def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
     """Write the run's state."""
-    arrays = {"parameters": run.weights.parameters, "buffers": run.weights.buffers}
+    arrays: dict[str, Any] = {
+        "parameters": run.weights.parameters,
+        "buffers": run.weights.buffers,
+        "device_joules": run.device_joules,
+    }
     flights = []
     for unit, flight in sorted(run.flights.items()):
         flights.append({name: getattr(flight, name) for name in _FLIGHT_NUMBERS})
         arrays[f"flight.{unit}.buffers"] = flight.buffers
         if flight.update is not None:
             arrays[f"flight.{unit}.update"] = flight.update
+        if flight.trained is not None:
+            arrays[f"flight.{unit}.trained.parameters"] = flight.trained.parameters
+            arrays[f"flight.{unit}.trained.buffers"] = flight.trained.buffers
+    for device, memory in run.memory.items():
+        arrays[f"memory.{device}"] = memory
+    own_arrays, own_values = _split_state(run)
     state = {
         "round": run.round,
         "compute_joules": run.compute_joules,
         "transmit_joules": run.transmit_joules,
         "clock": run.clock.state(),
-        "local_updates": [unit.local_updates for unit in run.plan.units],
+        "plan": run.plan.to_dict(run.world) if run.revised else None,
         "flights": flights,
+        "scheme": own_values,
         "wall_seconds": wall_seconds,
         "config": run.world.config.to_toml(),
     }
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    whole = {name: np.ascontiguousarray(array) for name, array in (arrays | own_arrays).items()}
     metadata = {"camu": json.dumps(state)}
     write_whole(path, lambda beside: save_file(whole, beside, metadata=metadata))
 
@@ -64,24 +68,60 @@ def load_checkpoint(
     """The run as it was, and the wall-clock seconds it had taken."""
     state, arrays = _read(path)
     check_same(state["config"], world.config, path)
+    revised = state["plan"] is not None
     run = Run(
         world=world,
-        plan=plan.with_updates(state["local_updates"]),
+        plan=Plan.from_dict(state["plan"], str(path)) if revised else plan,
         weights=Weights(arrays["parameters"], arrays["buffers"], initial.layout),
         clock=Clock.restore(plan.access == "tdma", state["clock"]),
+        device_joules=arrays["device_joules"].copy(),
         round=state["round"],
         compute_joules=state["compute_joules"],
         transmit_joules=state["transmit_joules"],
+        state=dict(state["scheme"]),
         records=records,
+        revised=revised,
     )
+    for name, array in arrays.items():
+        kind, _, key = name.partition(".")
+        if kind == "scheme":
+            run.state[key] = array
+        elif kind == "memory":
+            run.memory[int(key)] = array
     for numbers in state["flights"]:
-        unit = numbers["unit"]
-        run.flights[unit] = Flight(
+        name = f"flight.{numbers['unit']}"
+        trained = None
+        if f"{name}.trained.parameters" in arrays:
+            trained = Weights(
+                arrays[f"{name}.trained.parameters"],
+                arrays[f"{name}.trained.buffers"],
+                initial.layout,
+            )
+        run.flights[numbers["unit"]] = Flight(
             **numbers,
-            update=arrays.get(f"flight.{unit}.update"),
-            buffers=arrays[f"flight.{unit}.buffers"],
+            update=arrays.get(f"{name}.update"),
+            buffers=arrays[f"{name}.buffers"],
+            trained=trained,
         )
     return run, state["wall_seconds"]
+
+
+def _split_state(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The scheme's state as arrays for the file and plain values for its header."""
+    arrays, values = {}, {}
+    for name, value in run.state.items():
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            arrays[f"scheme.{name}"] = value
+        elif isinstance(value, np.generic):
+            values[name] = value.item()
+        elif isinstance(value, bool | int | float | str):
+            values[name] = value
+        else:
+            raise InputError(
+                f"scheme {run.plan.scheme}: state[{name!r}] is a {type(value).__name__}; a state "
+                "holds numpy arrays of numbers, numbers, text and booleans"
+            )
+    return arrays, values
 
 
 def checkpoint_round(path: Path) -> int:

@@ -25,13 +25,15 @@ class Clock:
         event = (self.now_seconds + ready_seconds, self._READY, unit, uplink_seconds)
         heapq.heappush(self._events, event)
 
-    def next_arrival(self) -> int:
-        """Advance to the next arrival and say which unit's update arrives.
+    def next_arrival(self, deadline_seconds: float | None = None) -> int | None:
+        """Advance to the next arrival and return its unit; None if the deadline comes first.
 
-        At equal times, whoever has the lower number queues first, so that order never depends on
-        anything but the plan.
+        At equal times, the unit with the lower number queues first, so that the order depends on
+        nothing but the plan. An arrival at the deadline is in time.
         """
-        while True:
+        while self._events:
+            if deadline_seconds is not None and self._events[0][0] > deadline_seconds:
+                break
             time, kind, unit, uplink_seconds = heapq.heappop(self._events)
             self.now_seconds = time
             if kind == self._ARRIVES:
@@ -41,6 +43,13 @@ class Clock:
             if self.in_turn:
                 self.free_seconds = end
             heapq.heappush(self._events, (end, self._ARRIVES, unit, 0.0))
+        if deadline_seconds is not None:
+            self.wait_until(deadline_seconds)
+        return None
+
+    def wait_until(self, seconds: float) -> None:
+        """Advance to a time at which nothing arrives; a time that has passed changes nothing."""
+        self.now_seconds = max(self.now_seconds, seconds)
 
     def state(self) -> dict[str, object]:
         """Everything that a checkpoint needs."""

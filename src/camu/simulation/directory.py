@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 from camu import __version__
 from camu.config import Config, load_config
 from camu.errors import CamuError, InputError
-from camu.files import write_json, write_text
+from camu.files import read_json, write_json, write_text
+from camu.planning.plan import Plan
 from camu.schemes import Scheme, make_scheme
 from camu.simulation.callbacks import (
     Checkpoint,
@@ -22,13 +23,12 @@ from camu.simulation.callbacks import (
     TensorBoard,
 )
 from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkpoint
-from camu.simulation.engines import initial_weights
+from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
-from camu.simulation.loop import Callback, Run, check_budgets, simulate
+from camu.simulation.loop import check_trainer, plan_for, run_rounds
+from camu.simulation.result import Result, build_engine, save_model
+from camu.simulation.run import Callback, Run, Trainer
 from camu.world import World, build_world
-
-# What carries a run out: `simulate`, or anything with its arguments.
-Play = Callable[[World, Scheme, Sequence[Callback], Run | None], History]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class RunDirectory:
         """How the run ended; absent until it has."""
         return self.path / "summary.json"
 
+    @property
+    def model(self) -> Path:
+        """The trained model, with named tensors; absent until the run has ended."""
+        return self.path / "model.safetensors"
+
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return self.config.exists()
@@ -72,14 +77,24 @@ class RunDirectory:
             raise InputError(f"{self.path}: no run is here (there is no config.toml)")
         return load_config(file=self.config)
 
+    def read_plan(self) -> Plan:
+        """The plan that the run began with."""
+        return Plan.from_dict(read_json(self.plan, "the plan of a run"), str(self.plan))
+
     def read_records(self, last_round: int | None = None) -> list[Record]:
-        """The rounds as written, up to one; a line that a crash cut short is passed over."""
-        records = []
-        for line in self.rounds.read_text(encoding="utf-8").splitlines():
+        """The rounds as written, up to one; a last line that a crash cut short is left out."""
+        records: list[Record] = []
+        lines = self.rounds.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
             try:
                 record = Record.from_dict(json.loads(line))
-            except (ValueError, KeyError, TypeError):
-                break
+            except (ValueError, KeyError, TypeError) as error:
+                if isinstance(error, ValueError) and number == len(lines):
+                    break
+                raise CamuError(
+                    f"{self.rounds}, line {number}: cannot be read ({type(error).__name__}: "
+                    f"{error}); was it written by another version of camu?"
+                ) from None
             if last_round is not None and record.round > last_round:
                 break
             records.append(record)
@@ -107,10 +122,15 @@ def run_in_directory(
     """Run what the configuration says and keep everything in the directory."""
     check_directory(config, directory, resume)
     world = world or build_world(config)
-    with StopOnInterrupt() as interrupt:
-        return keep_in_directory(
-            world, make_scheme(config), directory, simulate, [*callbacks, interrupt]
-        )
+    scheme = make_scheme(config)
+    plan = plan_in_directory(world, scheme, directory)
+    with StopOnInterrupt() as interrupt, build_engine(world) as engine:
+        return keep_in_directory(world, plan, scheme, engine, directory, [*callbacks, interrupt])
+
+
+def plan_in_directory(world: World, scheme: Scheme, directory: RunDirectory) -> Plan:
+    """The plan of the run that is in the directory, or a new one."""
+    return directory.read_plan() if directory.plan.exists() else plan_for(scheme, world)
 
 
 def check_directory(config: Config, directory: RunDirectory, resume: bool) -> None:
@@ -126,20 +146,21 @@ def check_directory(config: Config, directory: RunDirectory, resume: bool) -> No
 
 def keep_in_directory(
     world: World,
+    plan: Plan,
     scheme: Scheme,
+    trainer: Trainer,
     directory: RunDirectory,
-    play: Play,
     callbacks: Sequence[Callback] = (),
     checkpoint_every: int | None = None,
 ) -> History:
-    """Let `play` run a scheme, from the checkpoint if there is one, and keep all it gives."""
+    """Run a plan, from the checkpoint if there is one, and keep everything in the directory."""
     limits = world.config.run
-    before, wall_before = _restore(world, scheme, directory)
-    if before is None:
+    check_trainer(scheme, trainer)
+    Faults.of(world)  # a wrong trace is refused before anything is written
+    run, wall_before = _restore(world, plan, trainer, directory)
+    if not run.records:
         write_text(directory.config, world.config.to_toml())
-        write_json(directory.plan, scheme.plan(world).to_dict(world))
-    else:  # it may have reached its end already
-        check_budgets(before, before.records[-1])
+        write_json(directory.plan, plan.to_dict(world))
     history_file = HistoryFile(directory.rounds)
     every = checkpoint_every or limits.checkpoint_every
     checkpoint = Checkpoint(directory.checkpoint, every, history_file, wall_before)
@@ -150,22 +171,22 @@ def keep_in_directory(
         watchers.append(TensorBoard(directory.path / "tensorboard"))
     if limits.mlflow:
         watchers.append(MLflow(directory.path.name))
-    # The checkpoint comes last: what stops a run must have spoken before it is saved.
+    # The checkpoint comes last, so that it saves a stop that another callback asked for.
     watchers += [*callbacks, checkpoint]
-    try:
-        history = play(world, scheme, watchers, before)
-    finally:
-        history_file.close()
+    run_rounds(run, scheme, trainer, watchers)
+    history = run.history()
     if history.stopped != "interrupted":
-        write_json(directory.summary, summarise(world, history, checkpoint.wall_seconds))
+        result = Result(history, run.plan, world.config, run.weights)
+        save_model(result, directory.model)
+        write_json(directory.summary, summarise(world, plan, history, checkpoint.wall_seconds))
     return history
 
 
-def summarise(world: World, history: History, wall_seconds: float) -> dict[str, Any]:
+def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -> dict[str, Any]:
     """The numbers that a run ends with."""
     final = history.final
     return {
-        "scheme": world.config.scheme.name,
+        "scheme": plan.scheme,
         "dataset": world.config.data.dataset,
         "seed": world.seed,
         "rounds": final.round,
@@ -185,15 +206,16 @@ def summarise(world: World, history: History, wall_seconds: float) -> dict[str, 
     }
 
 
-def _restore(world: World, scheme: Scheme, directory: RunDirectory) -> tuple[Run | None, float]:
-    """The run from its last checkpoint, or None where there is none to go on from."""
+def _restore(
+    world: World, plan: Plan, trainer: Trainer, directory: RunDirectory
+) -> tuple[Run, float]:
+    """The run as its last checkpoint left it, or a new one; and its wall-clock seconds so far."""
     if not directory.checkpoint.exists():
-        return None, 0.0
+        return Run.new(world, plan, trainer.initial), 0.0
     records = directory.read_records(checkpoint_round(directory.checkpoint))
-    initial = initial_weights(world)
-    run, wall = load_checkpoint(directory.checkpoint, world, scheme.plan(world), initial, records)
+    run, wall = load_checkpoint(directory.checkpoint, world, plan, trainer.initial, records)
     if not records or records[-1].round != run.round:
         raise CamuError(
-            f"{directory.rounds} ends before its checkpoint; start anew in another directory"
+            f"{directory.rounds} ends before its checkpoint; start a new run in another directory"
         )
     return run, wall

@@ -1,161 +1,82 @@
 """The one loop: units train, send over the channel, and are aggregated, on a virtual clock.
 
-A synchronous round is the case in which the server waits for all; a scheme whose `server` is ready
-earlier makes the same loop asynchronous. Everything optional is a callback.
+A synchronous round is the case in which the server waits for all; a scheme that is ready earlier
+makes the same loop asynchronous. Everything optional is a callback.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from camu.data import Federation
-from camu.errors import InputError
-from camu.learning.engine import Engine, Job
+from camu.errors import CamuError, InputError
+from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
-from camu.planning.costs import unit_costs
-from camu.schemes import Plan, Scheme
-from camu.schemes.adapting import View
-from camu.schemes.server import Server, WaitForAll
+from camu.planning.costs import Costs, unit_costs
+from camu.planning.plan import Plan, Unit
+from camu.plugins import user_code
+from camu.schemes.contract import Arrival, PilotRun, Scheme, View
 from camu.seeding import derive
 from camu.simulation.channel import in_outage, receive
-from camu.simulation.clock import Clock
-from camu.simulation.engines import build_engine
 from camu.simulation.faults import Faults, Part
-from camu.simulation.history import FAULTS, History, Record
+from camu.simulation.history import FAULTS, Record
+from camu.simulation.run import Callback, Flight, Float32, Run, Trainer
 from camu.world import World
 
 log = logging.getLogger(__name__)
-
-Floats = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class Flight:
-    """A unit's update between its start and its aggregation."""
-
-    unit: int
-    round: int  # aggregations done when it started
-    started_seconds: float
-    busy_seconds: float
-    compute_joules: float
-    transmit_joules: float
-    update: Floats | None  # None: lost in an outage
-    buffers: Floats  # change of the buffers, noise-free
+Result = TypeVar("Result")
 
 
-@dataclass(eq=False)
-class Run:
-    """A run in progress: what callbacks see, and what a checkpoint holds."""
-
-    world: World
-    plan: Plan
-    weights: Weights
-    clock: Clock
-    round: int = 0
-    compute_joules: float = 0.0
-    transmit_joules: float = 0.0
-    flights: dict[int, Flight] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
-    stopped: str | None = None
-
-    def stop(self, reason: str) -> None:
-        """End the run after this round."""
-        self.stopped = self.stopped or reason
-
-
-class Callback:
-    """Something that watches a run; override what you need."""
-
-    def on_start(self, run: Run) -> None:
-        """Before the first round, or after a resume."""
-
-    def on_round(self, run: Run, record: Record) -> None:
-        """After each round; `run.stop(reason)` ends the run."""
-
-    def on_end(self, run: Run, history: History) -> None:
-        """After the last round."""
-
-
-class Trainer(Protocol):
-    """What trains the units of a round: the engine here, or nodes elsewhere."""
-
-    @property
-    def initial(self) -> Weights:
-        """The weights that the run starts from."""
-        ...
-
-    def iterate(
-        self, start: Weights, jobs: Sequence[Job], round_number: int
-    ) -> Iterator[Weights | None]:
-        """The trained weights of each job, in the order of the jobs; None: nothing came back."""
-        ...
-
-    def evaluate(self, weights: Weights) -> tuple[float, float]:
-        """Accuracy and loss on the test samples."""
-        ...
-
-
-def simulate(
-    world: World,
-    scheme: Scheme,
-    callbacks: Sequence[Callback] = (),
-    resume: Run | None = None,
-) -> History:
-    """Run a scheme in a world until the configured end; the same inputs give the same bits."""
-    federation = world.federation
-    if not isinstance(federation, Federation):
-        raise InputError("fleet.file: a fleet file has no training data, so it can only be planned")
-    with build_engine(world, federation) as engine:
-        return conduct(world, scheme, engine, callbacks, resume)
-
-
-def conduct(
-    world: World,
-    scheme: Scheme,
-    trainer: Trainer,
-    callbacks: Sequence[Callback] = (),
-    resume: Run | None = None,
-    noticed: dict[str, int] | None = None,
-) -> History:
-    """The loop, whatever trains.
-
-    `noticed` counts by kind the faults that the trainer meets; each round takes them over into its
-    record and sets them back to zero.
-    """
-    server: Server = getattr(scheme, "server", WaitForAll())
-    adapt: Callable[[View], list[int]] | None = getattr(scheme, "adapt", None)
-    if adapt is not None and not isinstance(trainer, Engine):
-        raise InputError(
-            f"scheme.name = {world.config.scheme.name}: it adapts by gradients on all data, which "
-            "only a simulation has; choose another scheme"
-        )
-    run = resume or new_run(world, scheme.plan(world), trainer.initial)
-    loop = _Loop(run, trainer, server, Faults.of(world), adapt, {} if noticed is None else noticed)
-    if resume is None:
-        loop.record(0, loop.no_faults(), ())
-    for callback in callbacks:
-        callback.on_start(run)
-    while run.stopped is None:
-        record = loop.round()
-        check_budgets(run, record)
+def run_rounds(
+    run: Run, scheme: Scheme, trainer: Trainer, callbacks: Sequence[Callback] = ()
+) -> None:
+    """Run rounds until the configured end, from the first or from where a checkpoint left off."""
+    check_trainer(scheme, trainer)
+    loop = Loop(run, scheme, trainer)
+    try:
+        if not run.records:
+            loop.pilot()
+            loop.record(0, loop.no_faults(), ())
+        check_budgets(run, run.records[-1])  # a resumed run may have reached its end already
         for callback in callbacks:
-            callback.on_round(run, record)
-    history = History(tuple(run.records), run.weights.sha256(), run.stopped)
+            callback.on_start(run)
+        while run.stopped is None:
+            record = loop.round()
+            check_budgets(run, record)
+            for callback in callbacks:
+                callback.on_round(run, record)
+    except BaseException:
+        run.stopped = "failed"
+        for callback in callbacks:
+            callback.on_end(run, run.history())
+        raise
     for callback in callbacks:
-        callback.on_end(run, history)
-    return history
+        callback.on_end(run, run.history())
 
 
-def new_run(world: World, plan: Plan, initial: Weights) -> Run:
-    """A run before its first round."""
-    return Run(world, plan, initial, Clock(in_turn=plan.access == "tdma"))
+def plan_for(scheme: Scheme, world: World) -> Plan:
+    """The scheme's plan for a world; mistakes in a user's own scheme are reported as theirs."""
+    plan = _call(scheme, scheme.plan, world)
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"scheme {scheme.name}: plan() returned {type(plan).__name__}; it must return a Plan, "
+            "for example from make_plan(...)"
+        )
+    return plan
+
+
+def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
+    """Refuse a scheme that needs more than the trainer can give."""
+    if scheme.uses_oracle and trainer.oracle is None:
+        raise InputError(
+            f"scheme {scheme.name}: it needs exact losses or gradients on all data, which only a "
+            "simulation has; choose another scheme for a deployment"
+        )
 
 
 def check_budgets(run: Run, record: Record) -> None:
@@ -178,174 +99,279 @@ def check_budgets(run: Run, record: Record) -> None:
         run.stop("rounds")
 
 
-def refuse(update: Floats, buffers: Floats, limit: float) -> str | None:
+def refuse(update: Float32, buffers: Float32, limit: float) -> str | None:
     """Why an update must not touch the model, or None."""
     if not (np.isfinite(update).all() and np.isfinite(buffers).all()):
         return "it has entries that are not finite"
-    norm = float(np.linalg.norm(update.astype(np.float64)))
+    norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
     if norm > limit:
         return f"its norm {norm:.3g} exceeds training.max_update_norm = {limit:g}"
     return None
 
 
-class _Loop:
+def _call(scheme: Scheme, hook: Callable[..., Result], *arguments: object) -> Result:
+    """Call a method of the scheme; an error in a user's own scheme names their line."""
+    with user_code(f"scheme {scheme.name}", scheme):
+        return hook(*arguments)
+
+
+class Loop:
     """The steps of a round; all state that outlives a round is in the run."""
 
-    def __init__(
-        self,
-        run: Run,
-        trainer: Trainer,
-        server: Server,
-        faults: Faults,
-        adapt: Callable[[View], list[int]] | None,
-        noticed: dict[str, int],
-    ) -> None:
-        self.run, self.trainer, self.server, self.faults = run, trainer, server, faults
-        self.adapt, self.noticed = adapt, noticed
-        self.trained: dict[int, Weights] = {}  # kept only for a scheme that adapts
+    def __init__(self, run: Run, scheme: Scheme, trainer: Trainer) -> None:
+        self.run, self.scheme, self.trainer = run, scheme, trainer
+        self.faults = Faults.of(run.world)
         self.config = run.world.config
+        self.before = run.weights
 
     def no_faults(self) -> dict[str, int]:
         """A count of zero for every kind of fault."""
-        return dict.fromkeys((*FAULTS, *self.noticed), 0)
+        return dict.fromkeys((*FAULTS, *self.trainer.fault_kinds), 0)
 
-    def round(self) -> Record:
-        """Start idle units, wait until the server is ready, aggregate, record."""
-        counts = self.no_faults()
-        self.launch(counts)
-        arrived: list[Flight] = []
+    def view(self, arrived: Sequence[Arrival] = ()) -> View:
+        """The run as the scheme may see it now."""
         run = self.run
-        while run.flights and not self.server.ready(len(arrived), len(run.flights)):
-            flight = run.flights.pop(run.clock.next_arrival())
-            run.compute_joules += flight.compute_joules
-            run.transmit_joules += flight.transmit_joules
-            arrived.append(flight)
-        waiting = tuple(
-            max(0.0, run.clock.now_seconds - flight.started_seconds - flight.busy_seconds)
-            for flight in sorted(arrived, key=lambda flight: flight.unit)
-        )
-        before = run.weights
-        used = self.aggregate(arrived, counts)
-        run.round += 1
-        if self.adapt is not None:
-            self.replan(self.adapt, before, arrived)
-        return self.record(used, counts, waiting)
-
-    def replan(
-        self, adapt: Callable[[View], list[int]], before: Weights, arrived: list[Flight]
-    ) -> None:
-        """Let the scheme change the local updates from the next round on."""
-        run = self.run
-        assert isinstance(self.trainer, Engine)
-        view = View(
+        joules = run.device_joules.view()
+        joules.setflags(write=False)
+        return View(
             world=run.world,
             plan=run.plan,
-            engine=self.trainer,
             round=run.round,
+            seconds=run.clock.now_seconds,
             joules=run.compute_joules + run.transmit_joules,
-            before=before,
-            after=run.weights,
-            trained={flight.unit: self.trained.pop(flight.unit) for flight in arrived},
+            device_joules=joules,
+            weights=run.weights,
+            before=self.before,
+            in_flight=MappingProxyType(run.flights),
+            arrived=tuple(arrived),
+            oracle=self.trainer.oracle if self.scheme.uses_oracle else None,
         )
-        run.plan = run.plan.with_updates(adapt(view))
+
+    def pilot(self) -> None:
+        """Let the scheme try something out; its costs are charged to the run."""
+        run = self.run
+        plan = _call(self.scheme, self.scheme.pilot, _Pilot(self), run.state)
+        if plan is not None:
+            self.take_plan(plan)
+
+    def round(self) -> Record:
+        """Start the selected units, wait until the server is ready, aggregate, record."""
+        counts = self.no_faults()
+        run = self.run
+        self.launch(counts)
+        arrived, waiting = self.wait(counts)
+        self.before = run.weights
+        if arrived:
+            self.aggregate(arrived)
+        run.round += 1
+        plan = _call(self.scheme, self.scheme.revise, self.view(arrived), run.state)
+        if plan is not None:
+            self.take_plan(plan)
+        return self.record(len(arrived), counts, waiting)
 
     def launch(self, counts: dict[str, int]) -> None:
-        """Units that are not on their way start from the present weights."""
+        """Start the units that the scheme selects, from the present weights."""
         run, world = self.run, self.run.world
-        idle = [unit for unit in range(len(run.plan.units)) if unit not in run.flights]
-        attendance = self.faults.attend(run.plan, idle, run.round)
+        view = self.view()
+        attendance = self.faults.attend(run.plan, self.selected(view), run.round)
         counts["absent"] += attendance.absent
         counts["leader_failures"] += attendance.leader_failures
         parts = attendance.parts
-        if not parts:
-            return
-        gain = world.links.uplink_gain * world.links.fading(run.round)
-        units = [run.plan.units[part.unit] for part in parts]
-        costs = unit_costs(
-            world,
-            [part.members for part in parts],
-            [part.leader for part in parts],
-            [unit.local_updates for unit in units],
-            [unit.power_watts for unit in units],
-            run.plan.payload_bits,
-            gain,
-        )
-        jobs = [
-            Job(part.members, part.member_weights, unit.local_updates)
-            for part, unit in zip(parts, units, strict=True)
-        ]
-        results = self.trainer.iterate(run.weights, jobs, run.round)
-        band = world.links.share(len(parts))
-        for index, (part, unit, trained) in enumerate(zip(parts, units, results, strict=True)):
-            if trained is None:
-                continue
-            snr = unit.power_watts * float(gain[part.leader]) / band.noise_watts
-            if self.adapt is not None:
-                self.trained[part.unit] = trained
-            update, lost = self.send(part, trained, snr)
-            counts["outages"] += lost
-            cost = costs.of(index)
-            ready = cost["compute_seconds"] + cost["gather_seconds"]
-            run.clock.start(part.unit, ready, cost["uplink_seconds"])
-            run.flights[part.unit] = Flight(
-                unit=part.unit,
-                round=run.round,
-                started_seconds=run.clock.now_seconds,
-                busy_seconds=ready + cost["uplink_seconds"],
-                compute_joules=cost["compute_joules"],
-                transmit_joules=cost["gather_joules"] + cost["uplink_joules"],
-                update=update,
-                buffers=trained.buffers - run.weights.buffers,
+        if parts:
+            gain = world.links.uplink_gain * world.links.fading(run.round)
+            units = [run.plan.units[part.unit] for part in parts]
+            uplinks = len(parts) + len(run.flights)
+            costs = unit_costs(
+                world,
+                [part.members for part in parts],
+                [part.leader for part in parts],
+                [unit.power_watts for unit in units],
+                [unit.payload_bits for unit in units],
+                run.plan.parameters,
+                rules=[unit.rule for unit in units],
+                uplink_gain=gain,
+                uplinks=uplinks,
             )
-        for kind, number in self.noticed.items():
+            noise_watts = world.links.share(uplinks).noise_watts
+            jobs = [self.job(view, part, unit) for part, unit in zip(parts, units, strict=True)]
+            results = self.trainer.iterate(run.weights, jobs, run.round)
+            first = 0
+            for index, (part, unit, trained) in enumerate(zip(parts, units, results, strict=True)):
+                members = slice(first, first + len(part.members))
+                first = members.stop
+                if trained is None:
+                    continue
+                snr = unit.power_watts * float(gain[part.leader]) / noise_watts
+                update = self.send(part, unit, trained.weights, snr)
+                counts["outages"] += update is None
+                self.charge(part, unit, costs, index, members)
+                self.take_off(part, unit, costs, index, trained, update)
+        for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
-            self.noticed[kind] = 0
 
-    def send(self, part: Part, trained: Weights, snr: float) -> tuple[Floats | None, bool]:
-        """What arrives of a unit's update, and whether the uplink failed."""
-        radio = self.config.radio
-        if in_outage(snr, radio.outage_snr_db):
-            return None, True
-        update = trained.parameters - self.run.weights.parameters
-        scale = self.run.plan.units[part.unit].update_scale
-        if scale != 1.0:
-            update = np.float32(scale) * update
-        if part.corrupt == "nan":
-            return np.full_like(update, np.nan), False
-        if part.corrupt == "huge":
-            return update + np.float32(1e30), False
-        stream = derive(self.run.world.seed, "noise", self.run.round, part.leader)
-        return receive(update, snr, radio.uplink, stream), False
+    def selected(self, view: View) -> list[int]:
+        """The units that start in this round, in order."""
+        chosen = _call(self.scheme, self.scheme.select, view, self.run.state)
+        units = sorted({int(unit) for unit in chosen})
+        if wrong := [unit for unit in units if unit not in view.idle]:
+            raise InputError(
+                f"scheme {self.scheme.name}: select() chose unit {wrong[0]}, which is not idle; "
+                "choose among view.idle"
+            )
+        return units
 
-    def aggregate(self, arrived: list[Flight], counts: dict[str, int]) -> int:
-        """Add the accepted updates, weighted and in the order of units; returns how many."""
-        run = self.run
-        accepted = []
-        for flight in sorted(arrived, key=lambda flight: flight.unit):
-            if flight.update is None:
-                continue
-            limit = self.config.training.max_update_norm
-            if fault := refuse(flight.update, flight.buffers, limit):
-                counts["refused"] += 1
-                log.warning("round %d: unit %d is refused: %s", run.round + 1, flight.unit, fault)
-                continue
-            late = self.server.discount(run.round - flight.round)
-            accepted.append((run.plan.units[flight.unit].weight * late, flight))
-        total = sum(weight for weight, _ in accepted)
-        if total <= 0:  # nothing arrived: the model stays
-            return 0
-        parameters = run.weights.parameters.astype(np.float64)
-        buffers = run.weights.buffers.astype(np.float64)
-        for weight, flight in accepted:
-            assert flight.update is not None
-            parameters += (weight / total) * flight.update.astype(np.float64)
-            buffers += (weight / total) * flight.buffers.astype(np.float64)
-        run.weights = replace(
-            run.weights,
-            parameters=parameters.astype(np.float32),
-            buffers=buffers.astype(np.float32),
+    def job(self, view: View, part: Part, unit: Unit) -> Job:
+        """The training of one unit in this round."""
+        correction = _call(self.scheme, self.scheme.correction, view, self.run.state, part.unit)
+        if correction is not None:
+            correction = np.ascontiguousarray(correction, dtype=np.float32)
+        return Job(
+            part.members,
+            part.member_weights,
+            unit.local_updates,
+            rule=unit.rule,
+            correction=correction,
         )
-        return len(accepted)
+
+    def charge(self, part: Part, unit: Unit, costs: Costs, index: int, members: slice) -> None:
+        """Book the energy of a unit's round, in total and per device."""
+        run, updates = self.run, unit.local_updates
+        per_update = costs.per_update(index)
+        run.compute_joules += updates * per_update.compute_joules
+        uplink_joules = float(costs.uplink_joules[index])
+        run.transmit_joules += updates * per_update.gather_joules + uplink_joules
+        devices = list(part.members)
+        run.device_joules[devices] += updates * (
+            costs.member_compute_joules[members] + costs.member_gather_joules[members]
+        )
+        run.device_joules[part.leader] += uplink_joules
+
+    def take_off(
+        self,
+        part: Part,
+        unit: Unit,
+        costs: Costs,
+        index: int,
+        trained: Trained,
+        update: Float32 | None,
+    ) -> None:
+        """Put a unit's update on its way."""
+        run = self.run
+        per_update, air = costs.per_update(index), float(costs.uplink_seconds[index])
+        updates = unit.local_updates
+        ready = updates * per_update.compute_seconds + updates * per_update.gather_seconds
+        run.clock.start(part.unit, ready, air)
+        run.flights[part.unit] = Flight(
+            unit=part.unit,
+            round=run.round,
+            started_seconds=run.clock.now_seconds,
+            busy_seconds=ready + air,
+            loss=trained.loss,
+            update=update,
+            buffers=trained.weights.buffers - run.weights.buffers,
+            trained=trained.weights if self.scheme.uses_oracle else None,
+        )
+
+    def send(self, part: Part, unit: Unit, trained: Weights, snr: float) -> Float32 | None:
+        """What arrives of a unit's update; None if the uplink fails."""
+        run, radio = self.run, self.config.radio
+        if in_outage(snr, radio.outage_snr_db):
+            return None
+        update = trained.parameters - run.weights.parameters
+        if unit.update_scale != 1.0:
+            update = np.float32(unit.update_scale) * update
+        memory = run.memory.pop(part.leader, None)
+        stream = derive(run.world.seed, "codec", run.round, part.leader)
+        update, kept = unit.codec.encode(update, memory, stream)
+        if kept is not None:
+            run.memory[part.leader] = kept
+        if part.corrupt == "nan":
+            return np.full_like(update, np.nan)
+        if part.corrupt == "huge":
+            return update + np.float32(1e30)
+        stream = derive(run.world.seed, "noise", run.round, part.leader)
+        return receive(update, snr, radio.uplink, stream)
+
+    def wait(self, counts: dict[str, int]) -> tuple[list[Arrival], tuple[float, ...]]:
+        """Collect arrivals until the scheme is ready or its deadline has come.
+
+        Returns the usable ones, and for each unit that arrived how long it was idle meanwhile.
+        """
+        run, scheme = self.run, self.scheme
+        deadline = _call(scheme, scheme.deadline, self.view(), run.state)
+        arrived: list[Arrival] = []
+        landed: list[Flight] = []
+        while run.flights and not _call(scheme, scheme.ready, self.view(arrived), run.state):
+            unit = run.clock.next_arrival(deadline)
+            if unit is None:
+                break
+            flight = run.flights.pop(unit)
+            landed.append(flight)
+            arrival = self.land(flight, counts)
+            if arrival is not None:
+                arrived.append(arrival)
+        if deadline is not None and not run.flights and not landed:
+            run.clock.wait_until(deadline)  # nobody started: the server waits all the same
+        waiting = tuple(
+            max(0.0, run.clock.now_seconds - flight.started_seconds - flight.busy_seconds)
+            for flight in sorted(landed, key=lambda flight: flight.unit)
+        )
+        return arrived, waiting
+
+    def land(self, flight: Flight, counts: dict[str, int]) -> Arrival | None:
+        """A flight as the scheme sees it, or None where it is of no use."""
+        run = self.run
+        if flight.update is None:
+            return None
+        limit = self.config.training.max_update_norm
+        if fault := refuse(flight.update, flight.buffers, limit):
+            counts["refused"] += 1
+            log.warning("round %d: unit %d is refused: %s", run.round + 1, flight.unit, fault)
+            return None
+        for array in (flight.update, flight.buffers):
+            array.setflags(write=False)
+        return Arrival(
+            unit=flight.unit,
+            weight=run.plan.units[flight.unit].weight,
+            staleness=run.round - flight.round,
+            seconds=run.clock.now_seconds - flight.started_seconds,
+            arrived_seconds=run.clock.now_seconds,
+            loss=flight.loss,
+            update=flight.update,
+            buffers=flight.buffers,
+            trained=flight.trained,
+        )
+
+    def aggregate(self, arrived: list[Arrival]) -> None:
+        """Let the scheme make the new global model."""
+        run, scheme = self.run, self.scheme
+        weights = _call(scheme, scheme.aggregate, self.view(arrived), run.state)
+        if not isinstance(weights, Weights) or weights.layout != run.weights.layout:
+            raise InputError(
+                f"scheme {scheme.name}: aggregate() returned {type(weights).__name__}; it must "
+                "return the model's weights, for example view.weights.with_parameters(...)"
+            )
+        run.weights = weights
+
+    def take_plan(self, plan: object) -> None:
+        """Go on with another plan."""
+        run, name = self.run, self.scheme.name
+        if not isinstance(plan, Plan):
+            raise InputError(
+                f"scheme {name}: revise() and pilot() return a Plan or None, not "
+                f"{type(plan).__name__}"
+            )
+        for unit in run.flights:
+            same = unit < len(plan.units) and (
+                plan.units[unit].members == run.plan.units[unit].members
+            )
+            if not same:
+                raise InputError(
+                    f"scheme {name}: unit {unit} is on its way, so its members cannot change yet; "
+                    "change members in a round without units in flight"
+                )
+        run.revised = run.revised or plan != run.plan
+        run.plan = plan
 
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
@@ -365,3 +391,41 @@ class _Loop:
         )
         run.records.append(record)
         return record
+
+
+class _Plain(Scheme):
+    """Synchronous rounds with the plan's weights, for pilot runs."""
+
+    def plan(self, world: World) -> Plan:
+        raise NotImplementedError
+
+
+class _Pilot:
+    """Trains before the first round, and charges it to the run."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.world, self.plan, self.weights = loop.run.world, loop.run.plan, loop.run.weights
+
+    def train(self, plan: Plan, rounds: int, weights: Weights | None = None) -> PilotRun:
+        """Train with a plan from the initial model or another one; synchronous rounds."""
+        loop, whole = self._loop, self._loop.run
+        run = Run.new(self.world, plan, weights or self.weights)
+        trial = Loop(run, _Plain(), loop.trainer)
+        losses = []
+        for _ in range(rounds):
+            counts = trial.no_faults()
+            trial.launch(counts)
+            arrived, _ = trial.wait(counts)
+            if not arrived:
+                raise CamuError(f"scheme {loop.scheme.name}: no update of its pilot arrived")
+            trial.aggregate(arrived)
+            run.round += 1
+            share = sum(arrival.weight for arrival in arrived)
+            losses.append(sum(a.weight * a.loss for a in arrived) / share)
+        whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
+        whole.compute_joules += run.compute_joules
+        whole.transmit_joules += run.transmit_joules
+        whole.device_joules += run.device_joules
+        joules = run.compute_joules + run.transmit_joules
+        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, joules)

@@ -20,7 +20,8 @@ from camu.deploy.wire.messages import Task, read_task, write_report, write_resul
 from camu.deploy.wire.reports import DeviceReport, Report
 from camu.errors import InputError
 from camu.learning.building import Samples, make_engine, model_layout
-from camu.learning.engine import Engine, Job
+from camu.learning.engine import Engine
+from camu.learning.job import Job
 from camu.learning.weights import Weights
 
 app = ClientApp()
@@ -116,7 +117,7 @@ class Node:
             train, indices = _training(self._federation())
         with self._engine(train, indices) as engine:
             starts = [states[number] for number in task.starts]
-            return list(engine.iterate(starts, task.jobs, task.round))
+            return [t.weights for t in engine.iterate(starts, task.jobs, task.round)]
 
     def _engine(self, train: Samples, indices: Sequence[npt.NDArray[np.int64]]) -> Engine:
         few = (train[0][:8], np.asarray(train[1])[:8])  # an engine wants test samples too

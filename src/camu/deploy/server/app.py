@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,11 +27,14 @@ from camu.deploy.wire.mailbox import Mailbox
 from camu.errors import CamuError, InputError
 from camu.learning.building import Samples, make_engine
 from camu.learning.engine import Engine
-from camu.schemes import Scheme, make_scheme
-from camu.simulation.directory import RunDirectory, check_directory, keep_in_directory
+from camu.schemes import make_scheme
+from camu.simulation.directory import (
+    RunDirectory,
+    check_directory,
+    keep_in_directory,
+    plan_in_directory,
+)
 from camu.simulation.history import History
-from camu.simulation.loop import Callback, Run, conduct
-from camu.world import World
 
 log = logging.getLogger("camu.deploy")
 
@@ -68,18 +71,13 @@ def serve(grid: Grid, deployment: Deployment) -> History:
     world = reported_world(config, registry.reports, deployment.measured)
     scheme = make_scheme(config)
     ids = world.devices.ids
-    hosts = assign(registry.reports, scheme.plan(world), ids, deployment.granularity)
+    plan = plan_in_directory(world, scheme, directory)
+    hosts = assign(registry.reports, plan, ids, deployment.granularity)
     with _evaluator(config, deployment.test_data) as engine:
         nodes = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine)
         nodes.noticed["restarts"] = restarts
-
-        def play(
-            world: World, scheme: Scheme, callbacks: Sequence[Callback], before: Run | None
-        ) -> History:
-            return conduct(world, scheme, nodes, callbacks, before, nodes.noticed)
-
         # A round on nodes is slow and a checkpoint is quick: none is lost.
-        return keep_in_directory(world, scheme, directory, play, checkpoint_every=1)
+        return keep_in_directory(world, plan, scheme, nodes, directory, checkpoint_every=1)
 
 
 def _evaluator(config: Config, test_data: str) -> Engine:

@@ -7,6 +7,7 @@ round, counted, logged, and asked again in the next.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +16,8 @@ from camu.deploy.server.registry import NodeRegistry
 from camu.deploy.wire.mailbox import TRAIN, Mailbox
 from camu.deploy.wire.messages import Task, read_result, write_task
 from camu.deploy.wire.reports import Refusal
-from camu.learning.engine import Engine, Job
+from camu.learning.engine import Engine
+from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights, weighted_mean
 from camu.simulation.loop import refuse
 
@@ -52,6 +54,21 @@ class NodeTrainer:
     noticed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NOTICED, 0))
 
     @property
+    def oracle(self) -> None:
+        """A server does not see the devices' data."""
+
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:
+        """The kinds of faults that only nodes have."""
+        return NOTICED
+
+    def take_faults(self) -> dict[str, int]:
+        """The faults since the last call, by kind."""
+        taken = dict(self.noticed)
+        self.noticed.update(dict.fromkeys(self.noticed, 0))
+        return taken
+
+    @property
     def initial(self) -> Weights:
         """The weights that the run starts from."""
         return self.engine.initial
@@ -62,13 +79,14 @@ class NodeTrainer:
 
     def iterate(
         self, start: Weights, jobs: Sequence[Job], round_number: int
-    ) -> Iterator[Weights | None]:
-        """The trained weights of each job; None if its node sent nothing usable."""
+    ) -> Iterator[Trained | None]:
+        """The outcome of each job; None if its node sent nothing usable."""
         self.registry.refresh()
         self.registry.wait_for_any(self.deployment.wait_seconds)
-        if self.deployment.granularity == "leader":
-            return iter(self._train_units(start, jobs, round_number))
-        return iter(self._train_devices(start, jobs, round_number))
+        by_unit = self.deployment.granularity == "leader"
+        train = self._train_units if by_unit else self._train_devices
+        for state in train(start, jobs, round_number):
+            yield None if state is None else Trained(state, math.nan)
 
     def _train_units(
         self, start: Weights, jobs: Sequence[Job], round_number: int

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from camu.deploy.wire.reports import REPORT, STRICT, Refusal, Report, check_report, parse
-from camu.learning.engine import Job
+from camu.learning.job import Job
 from camu.learning.weights import Floats, Layout, Weights
 
 HEAD = "camu"  # the record with the JSON

@@ -1,0 +1,93 @@
+"""What one unit trains: its devices, how many local updates, and by which rule."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.errors import InputError
+
+if TYPE_CHECKING:
+    from camu.learning.weights import Weights
+
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LocalRule:
+    """How the members of a unit train; the default is one plain SGD step per local update.
+
+    With `steps` above 1 every member takes that many steps of its own before the members average at
+    their leader, so that one local update is `steps` gradient steps and one gather.
+    """
+
+    rate: float = 1.0  # factor on training.learning_rate
+    batch: float | None = None  # in place of training.batch: a fraction, or a number of samples
+    proximal: float = 0.0  # weight m of the term (m / 2) ||w - w_start||^2 in the loss
+    steps: int = 1  # local steps (or epochs) between two gathers at the leader
+
+    def faults(self) -> list[str]:
+        """One sentence per number that is out of range."""
+        found = []
+        if not (math.isfinite(self.rate) and self.rate > 0):
+            found.append(f"rule.rate = {self.rate} must be a positive number")
+        if self.batch is not None and not (math.isfinite(self.batch) and self.batch > 0):
+            found.append(f"rule.batch = {self.batch} must be a positive number")
+        if not (math.isfinite(self.proximal) and self.proximal >= 0):
+            found.append(f"rule.proximal = {self.proximal} must be a number from 0")
+        if self.steps < 1:
+            found.append(f"rule.steps = {self.steps} must be at least 1")
+        return found
+
+
+PLAIN_RULE = LocalRule()
+
+
+@dataclass(frozen=True)
+class Job:
+    """The training of one unit: its devices, their relative weights G_k, its local updates N_c.
+
+    `first` is the number of the first local update, where earlier ones were done elsewhere.
+    `correction` (q,) is added to every gradient. `anchor` (q,) is the model that the proximal term
+    pulls to; None is the model that the job starts from.
+    """
+
+    members: tuple[int, ...]
+    weights: tuple[float, ...]
+    updates: int = 1
+    first: int = 0
+    rule: LocalRule = PLAIN_RULE
+    correction: Float32 | None = field(default=None, compare=False, repr=False)
+    anchor: Float32 | None = field(default=None, compare=False, repr=False)
+
+    def check(self, devices: int) -> None:
+        """Refuse a job that cannot be trained on so many devices."""
+        if (
+            not self.members
+            or len(self.members) != len(self.weights)
+            or min(self.updates, self.first + 1) < 1
+        ):
+            raise InputError(
+                f"job: {self} needs at least one member, one weight per member and one update."
+            )
+        if min(self.weights) < 0 or not 0 < sum(self.weights) < float("inf"):
+            raise InputError(
+                f"job: the weights {self.weights} are not weights; give positive numbers."
+            )
+        for device in self.members:
+            if not 0 <= device < devices:
+                raise InputError(f"job: there is no device {device}; there are {devices}.")
+        for fault in self.rule.faults():
+            raise InputError(f"job: {fault}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """The outcome of a job: the trained model, and the mean training loss over its steps."""
+
+    weights: Weights
+    loss: float

@@ -1,0 +1,133 @@
+"""The schemes by name, and how one is made from the configuration."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any
+
+from camu.config import Config
+from camu.errors import InputError, suggest
+from camu.plugins import import_object, is_plugin, user_code
+from camu.schemes.adaptive_tau import AdaptiveTau
+from camu.schemes.camu import Camu
+from camu.schemes.clustered import Clustered
+from camu.schemes.contract import Scheme
+from camu.schemes.dsc import Dsc
+from camu.schemes.fedavg import FedAvg
+from camu.schemes.hti import HeterogeneousIntensity
+from camu.schemes.joint import CamuJoint
+from camu.schemes.local_sgd import LocalSgd
+from camu.schemes.nova import CamuNova
+from camu.schemes.petrel import Petrel
+from camu.schemes.wasserstein import WassersteinWeights
+
+SCHEMES: dict[str, type[Scheme]] = {
+    kind.name: kind
+    for kind in (
+        FedAvg,
+        WassersteinWeights,
+        Clustered,
+        Petrel,
+        Camu,
+        Dsc,
+        LocalSgd,
+        CamuJoint,
+        HeterogeneousIntensity,
+        AdaptiveTau,
+        CamuNova,
+    )
+}
+
+
+def find_scheme(name: str) -> type[Scheme]:
+    """The class of a scheme, by its name or as ``module:Class``."""
+    if name in SCHEMES:
+        return SCHEMES[name]
+    if not is_plugin(name):
+        raise InputError(
+            f"scheme.name = {name}: no such scheme{suggest(name, SCHEMES)}; there are "
+            f"{', '.join(SCHEMES)}, or your own as module:Class"
+        )
+    found = import_object(name, "scheme.name")
+    if not isinstance(found, type):
+        raise InputError(f"scheme.name = {name}: this is not a class")
+    if not issubclass(found, Scheme):
+        raise InputError(
+            f"scheme.name = {name}: the class is not a scheme; write "
+            f"`class {found.__name__}(camu.Scheme)` and give it a method plan(self, world)"
+        )
+    if inspect.isabstract(found):
+        raise InputError(f"scheme.name = {name}: the class has no method plan(self, world)")
+    return found
+
+
+def make_scheme(config: Config, name: str | None = None) -> Scheme:
+    """The configured scheme.
+
+    Its fields come from the keys of [scheme] with the same name, and from scheme.parameters.
+    """
+    name = name or config.scheme.name
+    kind = find_scheme(name)
+    known = _fields(kind)
+    own = config.scheme.parameters
+    if name != config.scheme.name:  # they were given for another scheme
+        own = {field.name: own[field.name] for field in known if field.name in own}
+    _check_parameters(name, own, {field.name for field in known})
+    offered = config.scheme.model_dump(exclude={"parameters", "name"})
+    values = {field.name: offered[field.name] for field in known if field.name in offered} | own
+    for field in known:
+        required = field.default is MISSING and field.default_factory is MISSING
+        if required and field.name not in values:
+            raise InputError(f"scheme {name}: set scheme.parameters.{field.name}")
+    with user_code(f"scheme {name}", kind):
+        return kind(**values)
+
+
+def configs_for(config: Config, names: Sequence[str]) -> dict[str, Config]:
+    """A configuration for each of these schemes, with those of scheme.parameters that it has.
+
+    A parameter that none of the schemes has is refused.
+    """
+    given = config.scheme.parameters
+    known = {name: {field.name for field in _fields(find_scheme(name))} for name in names}
+    _check_parameters(", ".join(names), given, set().union(*known.values()))
+    return {
+        name: config.model_copy(
+            update={
+                "scheme": config.scheme.model_copy(
+                    update={
+                        "name": name,
+                        "parameters": {k: v for k, v in given.items() if k in known[name]},
+                    }
+                )
+            }
+        )
+        for name in names
+    }
+
+
+def describe(name: str, kind: type[Any]) -> dict[str, Any]:
+    """Name, first sentence, citation and parameters of a scheme."""
+    sentence = (inspect.getdoc(kind) or "").split("\n")[0]
+    return {
+        "name": name,
+        "sentence": sentence,
+        "citation": getattr(kind, "citation", ""),
+        "parameters": {field.name: field.default for field in _fields(kind)},
+    }
+
+
+def _fields(kind: type[Any]) -> list[Field[Any]]:
+    """The parameters of a scheme: the fields of its dataclass."""
+    return [field for field in fields(kind) if field.init] if is_dataclass(kind) else []
+
+
+def _check_parameters(name: str, given: Mapping[str, object], known: set[str]) -> None:
+    for key in given:
+        if key not in known:
+            raise InputError(
+                f"scheme.parameters.{key}: {name} has no such field{suggest(key, known)}; "
+                f"its fields are {', '.join(sorted(known)) or 'none'}"
+            )

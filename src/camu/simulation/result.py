@@ -1,0 +1,91 @@
+"""A finished run with its trained model, and the function that gives one: `simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors.torch import save_file
+
+from camu import __version__
+from camu.config import Config
+from camu.errors import InputError
+from camu.files import write_whole
+from camu.learning.building import make_engine, seeded_model
+from camu.learning.engine import Engine
+from camu.learning.models import ordinary_module
+from camu.learning.weights import Weights
+from camu.planning.plan import Plan
+from camu.schemes import Scheme
+from camu.simulation.history import History
+from camu.simulation.loop import plan_for, run_rounds
+from camu.simulation.run import Callback, Run
+from camu.world import World
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run: its history, the plan it ended with, and the trained model."""
+
+    history: History
+    plan: Plan
+    config: Config
+    weights: Weights
+
+    def model(self) -> torch.nn.Module:
+        """The trained model as a module of ordinary torch layers, ready to predict.
+
+        It takes float images in [0, 1] of shape (n, channels, height, width), gives logits, and is
+        in evaluation mode.
+        """
+        module = seeded_model(self.config, self.config.run.seed)
+        self.weights.load_into(module)
+        return ordinary_module(module).eval()
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The trained model's tensors by name, as `model()` names them."""
+        return dict(self.model().state_dict())
+
+
+def simulate(
+    world: World,
+    scheme: Scheme,
+    callbacks: Sequence[Callback] = (),
+    *,
+    plan: Plan | None = None,
+) -> Result:
+    """Train a scheme in a world until the configured end; the same inputs give the same bits.
+
+    `plan` is used in place of the scheme's own, for example one that was read from a file.
+    """
+    plan = plan_for(scheme, world) if plan is None else plan
+    with build_engine(world) as engine:
+        run = Run.new(world, plan, engine.initial)
+        run_rounds(run, scheme, engine, callbacks)
+    return Result(run.history(), run.plan, world.config, run.weights)
+
+
+def build_engine(world: World) -> Engine:
+    """The engine for a world's model and data."""
+    federation = world.federation
+    if federation is None:
+        raise InputError("fleet.file: a fleet file has no training data, so it can only be planned")
+    data = federation.dataset
+    train, test = (data.train_images, data.train_labels), (data.test_images, data.test_labels)
+    return make_engine(world.config, world.seed, train, federation.indices, test)
+
+
+def save_model(result: Result, path: Path) -> None:
+    """Write the trained model as safetensors with named tensors."""
+    tensors = {name: tensor.contiguous() for name, tensor in result.state_dict().items()}
+    metadata = {
+        "camu": __version__,
+        "model": result.config.training.model,
+        "weights_sha256": result.history.weights_sha256,
+    }
+    write_whole(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))

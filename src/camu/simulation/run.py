@@ -1,0 +1,123 @@
+"""A run in progress: its state, what trains it, and what may watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.learning.job import Job, Trained
+from camu.learning.weights import Weights
+from camu.planning.plan import Plan
+from camu.schemes.contract import InFlight, Oracle, State
+from camu.simulation.clock import Clock
+from camu.simulation.history import History, Record
+from camu.world import World
+
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Flight(InFlight):
+    """A unit's update between its start and its aggregation."""
+
+    busy_seconds: float
+    loss: float  # mean training loss over its steps
+    update: Float32 | None  # None: lost in an outage
+    buffers: Float32  # change of the buffers, noise-free
+    trained: Weights | None = None  # kept for schemes that use the oracle
+
+
+@dataclass(eq=False)
+class Run:
+    """A run in progress: what callbacks see, and what a checkpoint holds.
+
+    Joules are charged when a unit starts, so that updates on their way are paid for too.
+    """
+
+    world: World
+    plan: Plan
+    weights: Weights
+    clock: Clock
+    device_joules: Float64  # (K,)
+    round: int = 0
+    compute_joules: float = 0.0
+    transmit_joules: float = 0.0
+    flights: dict[int, Flight] = field(default_factory=dict)
+    state: State = field(default_factory=dict)  # owned by the scheme
+    memory: dict[int, Float32] = field(default_factory=dict)  # of codecs, by sending device
+    records: list[Record] = field(default_factory=list)
+    revised: bool = False  # whether the plan is no longer the one the run began with
+    stopped: str | None = None
+
+    @classmethod
+    def new(cls, world: World, plan: Plan, initial: Weights) -> Run:
+        """A run before its first round."""
+        clock = Clock(in_turn=plan.access == "tdma")
+        return cls(world, plan, initial, clock, np.zeros(world.devices.count))
+
+    def stop(self, reason: str) -> None:
+        """End the run after this round."""
+        self.stopped = self.stopped or reason
+
+    def history(self) -> History:
+        """What has happened so far."""
+        return History(tuple(self.records), self.weights.sha256(), self.stopped or "running")
+
+
+class Callback:
+    """Something that watches a run; override what you need.
+
+    >>> class Loudest(camu.Callback):
+    ...     def on_round(self, run, record):
+    ...         if record.total_joules > 0.5:
+    ...             run.stop("half a joule")
+    >>> camu.simulate(world, camu.schemes.FedAvg(), [Loudest()]).history.stopped
+    'half a joule'
+    """
+
+    def on_start(self, run: Run) -> None:
+        """Before the first round, or after a resume."""
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """After each round; `run.stop(reason)` ends the run."""
+
+    def on_end(self, run: Run, history: History) -> None:
+        """After the last round, and also when the run fails; `history.stopped` says which."""
+
+
+class Trainer(Protocol):
+    """What trains the units of a round: the engine, or nodes of a deployment."""
+
+    @property
+    def initial(self) -> Weights:
+        """The weights that the run starts from."""
+        ...
+
+    @property
+    def oracle(self) -> Oracle | None:
+        """Exact losses and gradients, where the devices' data can be read."""
+        ...
+
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:
+        """The kinds of faults that only this trainer meets."""
+        ...
+
+    def take_faults(self) -> Mapping[str, int]:
+        """The faults since the last call, by kind."""
+        ...
+
+    def iterate(
+        self, start: Weights, jobs: Sequence[Job], round_number: int
+    ) -> Iterator[Trained | None]:
+        """The outcome of each job, in the order of the jobs; None: nothing came back."""
+        ...
+
+    def evaluate(self, weights: Weights) -> tuple[float, float]:
+        """Accuracy and loss on the test samples."""
+        ...
