@@ -25,9 +25,12 @@ class UserCodeError(CamuError):
     """The user's own code raised: names the file, the line, the function and the error."""
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """The hint "; did you mean `x`?" for the known word closest to a typo; "" if none is close."""
+def suggest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """The hint "; did you mean `x`?" for the known word closest to a typo; "" if none is close.
+
+    `prefix` goes before the known word, for example "radio.".
+    """
     names = list(known)
     same = [name for name in names if name.casefold() == word.casefold()]
     close = same or difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean `{close[0]}`?" if close else ""
+    return f"; did you mean `{prefix}{close[0]}`?" if close else ""

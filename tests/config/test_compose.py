@@ -1,5 +1,7 @@
 """Configuration: layers compose, TOML round-trips, wrong input is refused with the way out."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -249,6 +251,13 @@ def test_every_key_says_what_it_decides() -> None:
     assert nothing == {f"run.{name}" for name in machinery}
     assert keys_that_decide("bits") == Config().flat().keys() - end - nothing
     assert "run.device" in keys_that_decide("bits")  # cuda rounds differently
+
+
+def test_importing_the_configuration_is_light() -> None:
+    heavy = ("torch", "sklearn", "scipy", "numpy", "rich", "typer")
+    code = f"import sys, camu.config; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_config_is_frozen() -> None:

@@ -1,13 +1,13 @@
-"""The configuration: every key a user may set, presets, and the layers that make up a run's."""
+"""The configuration: every key with its limits, the presets, and how layers are composed."""
 
+from camu.config.run_sections import TrainingConfig
 from camu.config.schema import DEFAULT_PRESET, PRESETS, Config, keys_that_decide, load_config
-from camu.config.sections import (
+from camu.config.world_sections import (
     ClusteringConfig,
     DataConfig,
     FleetConfig,
     RadioConfig,
     Region,
-    TrainingConfig,
 )
 
 __all__ = [

@@ -6,15 +6,14 @@ them, the key, and the values that are accepted.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from camu.config.keys import accepted_values, section_fields
-from camu.errors import InputError
+from camu.config.keys import accepted_values, section_keys
+from camu.errors import InputError, suggest
 
 Layer = tuple[str, Mapping[str, Any]]  # what set it, and its sections
 Model = TypeVar("Model", bound=BaseModel)
@@ -90,19 +89,13 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return layer
 
 
-def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a sentence that suggests a known word, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean `{prefix}{close[0]}`?" if close else ""
-
-
 def _check_names(model: type[BaseModel], layer: Mapping[str, Any], source: str) -> None:
     """Refuse unknown sections and keys, and suggest a known one."""
     sections = model.model_fields
     for section, keys in layer.items():
         if section not in sections:
             raise InputError(
-                f"{source}: unknown section `{section}`{nearest(section, sections)}; "
+                f"{source}: unknown section `{section}`{suggest(section, sections)}; "
                 f"sections are {', '.join(sections)}. "
                 'A file names its preset with extends = "NAME".'
             )
@@ -110,14 +103,14 @@ def _check_names(model: type[BaseModel], layer: Mapping[str, Any], source: str) 
             raise InputError(
                 f"{source}: `{section}` is a section; write [{section}] with keys below it"
             )
-        known = section_fields(model, section)
+        known = section_keys(model, section)
         for key in keys:
             if key not in known:
-                elsewhere = [s for s in sections if key in section_fields(model, s)]
+                elsewhere = [s for s in sections if key in section_keys(model, s)]
                 hint = (
                     f"; did you mean `{elsewhere[0]}.{key}`?"
                     if elsewhere
-                    else nearest(key, known, prefix=f"{section}.")
+                    else suggest(key, known, prefix=f"{section}.")
                 )
                 raise InputError(
                     f"{source}: unknown key `{section}.{key}`{hint}"
@@ -140,8 +133,8 @@ def _explain(model: type[BaseModel], error: ValidationError, origin: Mapping[str
         if where[:2] == ["scheme", "parameters"] and len(where) > 2:
             name, wanted = ".".join(where[:3]), "give a finite number, text, true or false"
         else:
-            field = section_fields(model, where[0]).get(where[1]) if len(where) > 1 else None
-            wanted = item["msg"] + (f"; accepted: {accepted_values(field)}" if field else "")
+            key = section_keys(model, where[0]).get(where[1]) if len(where) > 1 else None
+            wanted = item["msg"] + (f"; accepted: {accepted_values(key)}" if key else "")
         lines.append(f"{source}: {name} = {item['input']!r}: {wanted}")
     return "\n".join(dict.fromkeys(lines))
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
-from camu.config.sections import Region
+Schema = dict[str, Any]
+_WORDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "boolean": "true or false",
+    "object": "a table",
+}
+_LIMITS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
 @dataclass(frozen=True)
@@ -24,9 +33,9 @@ class Key:
 def describe_keys(model: type[BaseModel]) -> list[Key]:
     """All keys of a configuration model, section by section."""
     return [
-        Key(section, name, _default(field), accepted_values(field), field.description or "")
+        Key(section, name, _default(key["default"]), accepted_values(key), key["description"])
         for section in model.model_fields
-        for name, field in section_fields(model, section).items()
+        for name, key in section_keys(model, section).items()
     ]
 
 
@@ -56,62 +65,42 @@ def as_markdown(model: type[BaseModel], keys: list[Key]) -> str:
     return "\n".join(lines)
 
 
-def _default(field: FieldInfo) -> str:
-    value = field.default
+def _default(value: Any) -> str:
     if value is None:
         return "unset"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, tuple):
-        if isinstance(value[0], Region):
-            return " and ".join(f"{region.devices} in {region.name}" for region in value)
+    if isinstance(value, list):
+        if isinstance(value[0], dict):
+            return " and ".join(f"{region['devices']} in {region['name']}" for region in value)
         return "[" + ", ".join(f"{number:g}" for number in value) + "]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def section_fields(model: type[BaseModel], section: str) -> dict[str, FieldInfo]:
-    """The fields of a section by name."""
+@cache
+def section_keys(model: type[BaseModel], section: str) -> dict[str, Schema]:
+    """The keys of a section by name, each as JSON schema with `unit` and `decides`."""
     kind = model.model_fields[section].annotation
     assert isinstance(kind, type)
     assert issubclass(kind, BaseModel)
-    return kind.model_fields
+    properties: dict[str, Schema] = kind.model_json_schema()["properties"]
+    return properties
 
 
-def accepted_values(field: FieldInfo) -> str:
-    """What a field takes, in words: its choices, or its type and limits."""
-    schema = field.json_schema_extra
-    unit = str(schema["unit"]) if isinstance(schema, dict) and schema.get("unit") else ""
-    annotation = field.annotation
-    choices = getattr(annotation, "__args__", ())
-    if choices and all(isinstance(choice, str) for choice in choices):
-        return " | ".join(choices)
-    names = {
-        "int": "a whole number",
-        "float": "a number",
-        "str": "text",
-        "bool": "true or false",
-        "NoneType": "none",
-    }
-    kinds = [a for a in choices if isinstance(a, type)] if choices else []
-    words = [names[a.__name__] for a in kinds if a.__name__ in names]
-    if isinstance(annotation, type) and annotation.__name__ in names:
-        words = [names[annotation.__name__]]
-    elif getattr(annotation, "__origin__", None) is tuple:
-        words = [
-            "a list of regions"
-            if annotation == tuple[Region, ...]
-            else f"a list of {len(choices)} numbers"
-        ]
-    elif getattr(annotation, "__origin__", None) is dict:
-        words = ["a table"]
-    limits = []
-    for limit in field.metadata:
-        for sign, attribute in ((">=", "ge"), (">", "gt"), ("<=", "le"), ("<", "lt")):
-            if hasattr(limit, attribute):
-                limits.append(f"{sign} {getattr(limit, attribute):g}")
-    text = " or ".join(dict.fromkeys(word for word in words if word != "none"))
+def accepted_values(key: Schema) -> str:
+    """The values that a key accepts, in words: its choices, or its type, limits and unit."""
+    kinds = [kind["type"] for kind in key.get("anyOf", [key])]
+    own: Schema = next(kind for kind in key.get("anyOf", [key]) if kind["type"] != "null")
+    if "enum" in own:
+        return " | ".join(own["enum"])
+    if own["type"] == "array":
+        regions = "prefixItems" not in own
+        text = "a list of regions" if regions else f"a list of {own['minItems']} numbers"
+    else:
+        text = _WORDS[own["type"]]
+    limits = [f"{sign} {own[name]:g}" for name, sign in _LIMITS.items() if name in own]
     if limits:
         text += " " + " and ".join(limits)
-    if unit and unit != "1":
-        text += f", unit {unit}"
-    return f"{text}; or none" if "none" in words else text
+    if key["unit"] not in ("", "1"):
+        text += f", unit {key['unit']}"
+    return f"{text}; or none" if "null" in kinds else text

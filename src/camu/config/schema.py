@@ -13,24 +13,19 @@ from typing import Any
 import tomli_w
 from pydantic import model_validator
 
-from camu.config.compose import Layer, compose, nearest, nested, parse_setting, parse_toml
-from camu.config.keys import section_fields
-from camu.config.sections import (
+from camu.config.compose import Layer, compose, nested, parse_setting, parse_toml
+from camu.config.fields import Decides, Section, broken, field
+from camu.config.keys import section_keys
+from camu.config.run_sections import (
     AllocationConfig,
-    ClusteringConfig,
     ContributionConfig,
-    DataConfig,
-    Decides,
-    FleetConfig,
-    RadioConfig,
     RunConfig,
     SchemeConfig,
-    Section,
     TrainingConfig,
-    broken,
-    field,
 )
-from camu.errors import InputError
+from camu.config.world_sections import ClusteringConfig, DataConfig, FleetConfig, RadioConfig
+from camu.errors import InputError, suggest
+from camu.files import read_text
 
 PRESETS = ("demo", "paper", "study", "literal")
 DEFAULT_PRESET = "demo"
@@ -99,8 +94,8 @@ def keys_that_decide(*what: Decides) -> frozenset[str]:
     return frozenset(
         f"{section}.{name}"
         for section in Config.model_fields
-        for name, each in section_fields(Config, section).items()
-        if isinstance(each.json_schema_extra, dict) and each.json_schema_extra["decides"] in what
+        for name, key in section_keys(Config, section).items()
+        if key["decides"] in what
     )
 
 
@@ -119,7 +114,9 @@ def load_config(
     if file is None:
         layers = preset_layers(preset or DEFAULT_PRESET, "--preset")
     else:
-        layers = document_layers(str(file), parse_toml(_read(Path(file)), str(file)), preset)
+        layers = document_layers(
+            str(file), parse_toml(read_text(file, "a TOML file"), str(file)), preset
+        )
     layers.extend((f"--set {text}", parse_setting(text)) for text in settings)
     layers.append(("overrides", nested(overrides)))
     return compose(Config, layers)
@@ -148,17 +145,8 @@ def preset_layers(name: Any, source: str) -> list[Layer]:
     """The layers of a preset: those that it extends, and then its own."""
     if name not in PRESETS:
         raise InputError(
-            f"{source} {name}: no such preset{nearest(str(name), PRESETS)}; "
+            f"{source} {name}: no such preset{suggest(str(name), PRESETS)}; "
             f"there are {', '.join(PRESETS)}. A file of your own goes with -c FILE."
         )
     text = (resources.files("camu.config.presets") / f"{name}.toml").read_text("utf-8")
     return document_layers(f"preset {name}", tomllib.loads(text))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); give a TOML file") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text; give a TOML file") from None

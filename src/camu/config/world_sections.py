@@ -1,4 +1,4 @@
-"""The sections of a configuration: frozen values, each field with a sentence, a unit and limits.
+"""The sections on data, fleet, radio and clustering; each field has a sentence, a unit and limits.
 
 The defaults are the paper's section V under the sensible reading of each ambiguity; optional keys
 default to unset, so that leaving a key out of a file and unsetting it mean the same.
@@ -6,32 +6,11 @@ default to unset, so that leaving a key out of a file and unsetting it mean the 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import model_validator
 
-# "bits": the key decides what a run computes; "end": only when it ends, so that a resumed run may
-# change it; "nothing": only how the work is done.
-Decides = Literal["bits", "end", "nothing"]
-
-
-def field(default: Any, text: str, unit: str = "", decides: Decides = "bits", **limits: Any) -> Any:
-    """A field with its sentence, its unit ("" for names and switches) and its limits."""
-    extra: dict[str, Any] = {"unit": unit, "decides": decides}
-    return Field(default, description=text, json_schema_extra=extra, **limits)
-
-
-def broken(text: str, *keys: str) -> PydanticCustomError:
-    """The error of a rule over several keys, with the names of these keys."""
-    return PydanticCustomError("rule", "{text}", {"text": text, "keys": keys})
-
-
-class Section(BaseModel):
-    """Base of all sections."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
+from camu.config.fields import Section, broken, field
 
 Interval = tuple[float, float]
 
@@ -278,136 +257,3 @@ class ClusteringConfig(Section):
                     f"{key}_value = {value}: a quantile lies between 0 and 1", key, f"{key}_value"
                 )
         return self
-
-
-class TrainingConfig(Section):
-    """Model and local training."""
-
-    model: str = field(
-        "cnn", "`cnn` (the paper's), `logistic`, or your own torch module as `module:Class`."
-    )
-    normalisation: Literal["batch", "group", "none"] = field(
-        "batch", "Normalisation layer of the CNN."
-    )
-    learning_rate: float = field(0.5e-3, "Learning rate lambda of plain SGD.", "1", gt=0)
-    batch: float = field(
-        0.2,
-        "Mini-batch: at most 1 is a fraction of the device's data, above 1 a number of samples.",
-        "1 or samples",
-        gt=0,
-    )
-    local_update: Literal["step", "epoch"] = field(
-        "step",
-        "One local update: `step` one mini-batch per member, averaged at the leader; "
-        "`epoch` all mini-batches of each member, then averaged.",
-    )
-    l2: float = field(0.0, "Weight of the l2 penalty (l2/2)*||w||^2.", "1", ge=0)
-    max_update_norm: float = field(
-        1e3,
-        "Updates with a larger norm are refused as faulty; inf refuses only nan and inf.",
-        "1",
-        gt=0,
-        allow_inf_nan=True,
-    )
-
-
-class ContributionConfig(Section):
-    """The contribution of a unit, theta_c = |D_c| e^(1/W_c)."""
-
-    distance: Literal["wasserstein", "tv"] = field(
-        "wasserstein", "Distance of label distributions: on label indices, or total variation."
-    )
-    w_min: float = field(
-        0.5, "Smallest distance W_c used in e^(1/W_c); 0 is the printed formula.", "1", ge=0
-    )
-
-
-class SchemeConfig(Section):
-    """Which scheme, and its parameters."""
-
-    name: str = field("camu", "Scheme by name (`camu schemes`), or your own as `module:Class`.")
-    threshold: float | None = field(
-        None,
-        "Contribution threshold theta_th as a number; where set it replaces threshold_quantile.",
-        "samples",
-        ge=0,
-        allow_inf_nan=True,
-    )
-    threshold_quantile: float = field(
-        0.5, "Threshold as a quantile of the clusters' contributions.", "1", ge=0, le=1
-    )
-    max_extra_updates: int = field(
-        4, "Most extra local updates n_max of a unit per round.", "updates", ge=0
-    )
-    local_updates: int = field(
-        2, "Local updates H per round of every unit under `local-sgd`.", "updates", ge=1
-    )
-    parameters: dict[str, bool | int | float | str] = field(
-        {}, "Parameters of your own scheme, by field name."
-    )
-
-
-class AllocationConfig(Section):
-    """The joint optimisation of powers and update counts (problem P1)."""
-
-    solver: Literal["exact", "ppo"] = field("exact", "Solver of P1.")
-    bound: Literal["theorem1", "corrected"] = field(
-        "corrected", "Convergence bound that P1 minimises: as printed, or corrected."
-    )
-    power_law: Literal["power", "amplitude"] = field(
-        "power", "p in watts (noise term 1/p), or the printed amplitude (1/p^2)."
-    )
-    energy_joules: float | None = field(
-        None, "Energy budget per round; unset: what `petrel` spends at 0.5 W per leader.", "J", gt=0
-    )
-    max_total_power_watts: float | None = field(
-        None, "Cap on the sum of the leaders' powers; unset: none.", "W", gt=0
-    )
-    updates_charged: Literal["all", "literal"] = field(
-        "all", "Energy counts all N_c updates, or the printed n_c, so that the first is free."
-    )
-    ppo_reward: Literal["current", "literal"] = field(
-        "current", "Reward of the current action, or of the last round's as printed."
-    )
-    ppo_steps: int = field(100_000, "Environment steps of PPO training.", "steps", ge=1)
-    convexity: float = field(
-        0.01, "Strong convexity mu assumed where it is not measured.", "1", gt=0
-    )
-    smoothness: float = field(1.0, "Smoothness L assumed where it is not measured.", "1", gt=0)
-    dissimilarity: float = field(
-        1.0, "Gradient dissimilarity delta assumed where it is not measured.", "1", ge=1
-    )
-
-
-class RunConfig(Section):
-    """Length, stopping, seed and machinery of a run."""
-
-    seed: int = field(0, "Seed of everything random.", ge=0)
-    rounds: int = field(200, "Global rounds.", "rounds", decides="end", ge=1)
-    eval_every: int = field(5, "Rounds between evaluations.", "rounds", ge=1)
-    target_accuracy: float | None = field(
-        None, "Stop at this test accuracy; unset: do not.", "1", decides="end", gt=0, le=1
-    )
-    max_virtual_seconds: float | None = field(
-        None, "Stop when the virtual clock passes this; unset: do not.", "s", decides="end", gt=0
-    )
-    max_joules: float | None = field(
-        None, "Stop when the fleet has spent this; unset: do not.", "J", decides="end", gt=0
-    )
-    patience: int | None = field(
-        None,
-        "Stop after this many evaluations without a better accuracy; unset: do not.",
-        decides="end",
-        ge=1,
-    )
-    checkpoint_every: int = field(
-        5, "Rounds between checkpoints.", "rounds", decides="nothing", ge=1
-    )
-    workers: int = field(
-        0, "Training workers; 0 is one per core.", "workers", decides="nothing", ge=0
-    )
-    device: Literal["auto", "cpu", "cuda"] = field("auto", "Where gradients are computed.")
-    tensorboard: bool = field(
-        False, "Write TensorBoard events (extra `tracking`).", decides="nothing"
-    )
-    mlflow: bool = field(False, "Log to MLflow (extra `tracking`).", decides="nothing")
