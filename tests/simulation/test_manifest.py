@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from camu.config import load_config
+from camu.config import PRESETS, load_config
 from camu.simulation import manifest as manifest_module
 from camu.simulation.manifest import Manifest
 
@@ -65,8 +65,9 @@ def test_own_code_and_own_files_count(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len({first.key, second.key, third.key}) == 3
 
 
-def test_a_saved_manifest_is_the_same(tmp_path: Path) -> None:
-    made = Manifest.of(load_config(preset="demo"))
+@pytest.mark.parametrize("preset", PRESETS)  # `literal` holds an infinite number
+def test_a_saved_manifest_is_the_same(tmp_path: Path, preset: str) -> None:
+    made = Manifest.of(load_config(preset=preset))
     made.write(tmp_path)
     read = Manifest.read(tmp_path)
     assert read == made

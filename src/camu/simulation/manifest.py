@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ class Manifest:
         """The manifest of a run that starts now."""
         wanted = keys_that_decide("bits", "end")
         decide = {
-            f"{section}.{key}": value
+            f"{section}.{key}": "inf" if value == math.inf else value  # JSON has no infinity
             for section, values in config.model_dump(mode="json").items()
             for key, value in values.items()
             if f"{section}.{key}" in wanted
