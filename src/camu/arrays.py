@@ -11,6 +11,7 @@ Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.integer[Any]]
 
 
 def read_only_floats(values: npt.ArrayLike) -> Float64:

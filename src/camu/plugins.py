@@ -14,10 +14,10 @@ import importlib.util
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from camu.errors import CamuError, InputError, UserCodeError, suggest
 
@@ -57,6 +57,20 @@ def import_object(path: str, key: str) -> Any:
             f"it has {', '.join(public) or 'no classes or functions'}"
         )
     return getattr(module, name)
+
+
+def import_method(path: str, key: str, method: str, settings: object) -> Callable[..., Any]:
+    """The user's function, or `method` of the user's class, constructed with `settings`."""
+    found = import_object(path, key)
+    if isinstance(found, type):
+        with user_code(f"{key} = {path}"):
+            found = found(settings)
+    call = getattr(found, method, found)
+    if not callable(call):
+        raise InputError(
+            f"{key} = {path}: this is neither a function nor a class with a method {method}"
+        )
+    return cast(Callable[..., Any], call)
 
 
 @contextlib.contextmanager

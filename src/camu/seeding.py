@@ -41,8 +41,6 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "noise": ("round", "leader"),  # noise on an uplink
     "ppo": (),
     "probe": (),  # the engine's trial of a user's model
-    "smoothness": (),  # measured constants of the bound
-    "convexity": (),
     "theory-noise": (),
     "theory-start": (),
     "bench-model": (),

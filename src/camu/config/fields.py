@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import PydanticCustomError, core_schema
+
+from camu.errors import suggest
+from camu.plugins import is_plugin
 
 # "bits": the key decides what a run computes; "end": only when it ends, so that a resumed run may
 # change it; "nothing": only how the work is done.
@@ -21,6 +25,31 @@ def field(default: Any, text: str, unit: str = "", decides: Decides = "bits", **
 def broken(text: str, *keys: str) -> PydanticCustomError:
     """The error of a rule over several keys, with the names of these keys."""
     return PydanticCustomError("rule", "{text}", {"text": text, "keys": keys})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some names, or the user's own code as ``module:name``."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The schema of a text that is checked."""
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The names in words."""
+        return handler(schema) | {"enum": [*self.names, "module:name"]}
+
+    def _check(self, value: str) -> str:
+        if value in self.names or is_plugin(value):
+            return value
+        hint = suggest(value, self.names)
+        raise PydanticCustomError("choice", "no such name{hint}", {"hint": hint})
 
 
 class Section(BaseModel):

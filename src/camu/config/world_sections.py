@@ -6,11 +6,11 @@ default to unset, so that leaving a key out of a file and unsetting it mean the 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from camu.config.fields import Section, broken, field
+from camu.config.fields import Choice, Section, broken, field
 
 Interval = tuple[float, float]
 
@@ -36,12 +36,14 @@ class Region(Section):
 class DataConfig(Section):
     """Which data set, and how it is dealt to the devices."""
 
-    dataset: Literal["mnist", "fashion-mnist", "digits"] = field("mnist", "The data set.")
+    dataset: Annotated[str, Choice(("mnist", "fashion-mnist", "digits"))] = field(
+        "mnist", "The data set; your own as `module:function` that returns images and labels."
+    )
     directory: str | None = field(
         None, "Directory that holds the data set's IDX files; unset: the cache."
     )
-    partition: Literal["mixed", "dirichlet", "shards", "iid"] = field(
-        "mixed", "Rule that deals samples to devices."
+    partition: Annotated[str, Choice(("mixed", "dirichlet", "shards", "iid"))] = field(
+        "mixed", "Rule that deals samples to devices; your own as `module:name`."
     )
     noniid_devices: int | None = field(
         None, "Non-IID devices under `mixed`, the others are IID; unset: all.", "devices", ge=0
@@ -160,10 +162,10 @@ class RadioConfig(Section):
     antennas: int = field(15, "Receive antennas of the base station.", "antennas", ge=1)
     bs_gain_dbi: float = field(5.0, "Antenna gain of the base station.", "dBi", ge=-100, le=100)
     device_gain_dbi: float = field(0.0, "Antenna gain of a device.", "dBi", ge=-100, le=100)
-    path_loss: Literal["paper", "log-distance", "umi", "uma"] = field(
+    path_loss: Annotated[str, Choice(("paper", "log-distance", "umi", "uma"))] = field(
         "paper",
         "`paper`: (c / 4 pi f d)^exponent; `log-distance`: free space up to the reference "
-        "distance; `umi`, `uma`: 3GPP TR 38.901 with LOS probability.",
+        "distance; `umi`, `uma`: 3GPP TR 38.901 with LOS probability; your own as `module:name`.",
     )
     exponent: float = field(3.76, "Path-loss exponent of `paper` and `log-distance`.", "1", gt=0)
     reference_m: float = field(1.0, "Reference distance of `log-distance`.", "m", gt=0)

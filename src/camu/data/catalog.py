@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from camu.arrays import Labels, UInt8
 from camu.data.sources import DebianPackage, HttpsMirror, NpmPackage, Source
 
 
@@ -35,7 +36,7 @@ class DatasetSpec:
 
     name: str
     title: str
-    image_shape: tuple[int, int]
+    image_shape: tuple[int, ...]  # (height, width) or (channels, height, width)
     classes: int
     train_samples: int
     test_samples: int
@@ -46,6 +47,17 @@ class DatasetSpec:
     def download_bytes(self) -> int:
         """Size of the uncompressed files."""
         return sum(file.total_bytes for file in self.files)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images (N, height, width) or (N, channels, height, width), uint8, and labels (N,)."""
+
+    spec: DatasetSpec
+    train_images: UInt8
+    train_labels: Labels
+    test_images: UInt8
+    test_labels: Labels
 
 
 def _idx_files(

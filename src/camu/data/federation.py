@@ -9,8 +9,18 @@ import numpy as np
 
 from camu.arrays import Int64
 from camu.config import DataConfig
-from camu.data.partition import Dirichlet, Iid, Mixed, Partition, Shards, Sizes
-from camu.data.store import Dataset, load
+from camu.data.catalog import Dataset
+from camu.data.partition import (
+    Dirichlet,
+    Iid,
+    Mixed,
+    OwnPartition,
+    Partition,
+    Shards,
+    Sizes,
+)
+from camu.data.store import load
+from camu.plugins import import_method
 from camu.seeding import derive
 
 
@@ -39,7 +49,10 @@ def choose_partition(config: DataConfig) -> Partition:
         return Dirichlet(config.alpha, sizes, shared)
     if config.partition == "shards":
         return Shards(config.shards_per_device, sizes, shared)
-    return Iid(sizes, shared)
+    if config.partition == "iid":
+        return Iid(sizes, shared)
+    own = config.partition
+    return OwnPartition(own, import_method(own, "data.partition", "split", config))
 
 
 def federate(config: DataConfig, devices: int, seed: int) -> Federation:

@@ -7,19 +7,22 @@ a request is refused with the reason, or shares samples if `with_replacement` sa
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from camu.arrays import Float64, Int64, UInt8
+from camu.arrays import Float64, Int64, Labels
 from camu.errors import InputError
+from camu.plugins import user_code
 
 
 class Partition(Protocol):
     """Anything that deals samples to devices."""
 
-    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         ...
 
@@ -53,7 +56,7 @@ class Iid:
     sizes: Sizes = field(default_factory=Sizes)
     with_replacement: bool = False
 
-    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         sizes = self.sizes.draw(devices, len(labels), generator)
         _check_total(int(sizes.sum()), len(labels), self.with_replacement)
@@ -76,7 +79,7 @@ class Mixed:
     sizes: Sizes = field(default_factory=Sizes)
     with_replacement: bool = False
 
-    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         supply = np.bincount(labels)
         if (self.noniid_devices or 0) > devices:
@@ -130,7 +133,7 @@ class Dirichlet:
     sizes: Sizes = field(default_factory=Sizes)
     with_replacement: bool = False
 
-    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         supply = np.bincount(labels)
         sizes = self.sizes.draw(devices, len(labels), generator)
@@ -157,7 +160,7 @@ class Shards:
     sizes: Sizes = field(default_factory=Sizes)
     with_replacement: bool = False
 
-    def split(self, labels: UInt8, devices: int, generator: np.random.Generator) -> list[Int64]:
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
         """One array of sample indices per device."""
         if self.sizes.law != "equal":
             raise InputError(
@@ -182,7 +185,39 @@ class Shards:
         return [np.unique(np.concatenate([pieces[i] for i in row])) for row in order]
 
 
-def _deal(labels: UInt8, demand: Int64, generator: np.random.Generator, share: bool) -> list[Int64]:
+@dataclass(frozen=True)
+class OwnPartition:
+    """The user's function, or the method `split` of the user's class; its indices are checked."""
+
+    name: str
+    function: Callable[[Labels, int, np.random.Generator], Iterable[npt.ArrayLike]]
+
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+        what = f"data.partition = {self.name}"
+        with user_code(what):
+            parts = [np.asarray(part) for part in self.function(labels, devices, generator)]
+        if len(parts) != devices:
+            raise InputError(
+                f"{what}: {len(parts)} arrays for {devices} devices; return one per device"
+            )
+        for device, part in enumerate(parts):
+            if part.ndim != 1 or not part.size or not np.issubdtype(part.dtype, np.integer):
+                raise InputError(
+                    f"{what}: device {device} gets {part.dtype} of shape {part.shape}; return "
+                    "whole numbers of shape (n,), n > 0"
+                )
+            wrong = part[(part < 0) | (part >= len(labels))]
+            if wrong.size:
+                raise InputError(
+                    f"{what}: device {device} gets sample {wrong[0]}; samples are numbered from 0 "
+                    f"to {len(labels) - 1}"
+                )
+        return [part.astype(np.int64) for part in parts]
+
+
+def _deal(
+    labels: Labels, demand: Int64, generator: np.random.Generator, share: bool
+) -> list[Int64]:
     """Give device k `demand[k, label]` samples of each label; shared where a label runs out."""
     supply = np.bincount(labels, minlength=demand.shape[1])
     short = np.flatnonzero(demand.sum(axis=0) > supply)

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,28 +19,26 @@ import platformdirs
 from filelock import FileLock
 
 from camu.arrays import UInt8
-from camu.data.catalog import CATALOG, DatasetSpec, IdxFile
+from camu.config import DataConfig
+from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile
+from camu.data.own import load_own
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
+from camu.plugins import is_plugin
 from camu.progress import Progress, silent
 from camu.seeding import derive
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """Images (N, height, width) and labels (N,), all uint8; split as the data set comes."""
-
-    spec: DatasetSpec
-    train_images: UInt8
-    train_labels: UInt8
-    test_images: UInt8
-    test_labels: UInt8
-
-
 def load(name: str, directory: str | Path | None = None) -> Dataset:
-    """Load a data set by name, fetching it when it is neither in `directory` nor cached."""
+    """Load a data set by name, or your own as ``module:function``.
+
+    The files come from `directory`; without it from the cache, to which they are fetched if they
+    are missing.
+    """
+    if is_plugin(name):
+        return load_own(name)
     spec = find_spec(name)
     if not spec.files:
         return _embedded_digits(spec)
@@ -56,6 +53,11 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
             f"{name}: {cache_directory(spec)} changed while it was being read; try again"
         )
     return Dataset(spec, *arrays)
+
+
+def dataset_spec(data: DataConfig) -> DatasetSpec:
+    """Shape, classes and sizes of the configured data set; your own is loaded to know them."""
+    return load_own(data.dataset).spec if is_plugin(data.dataset) else find_spec(data.dataset)
 
 
 def find_spec(name: str) -> DatasetSpec:

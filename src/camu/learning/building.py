@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torch import nn
 
 from camu.config import Config
-from camu.data import CATALOG
+from camu.data import dataset_spec
 from camu.learning.engine import Engine
 from camu.learning.models import build_model
 from camu.learning.weights import Layout
@@ -20,7 +20,7 @@ Samples = tuple[npt.NDArray[np.uint8], npt.ArrayLike]  # images and labels
 
 def seeded_model(config: Config, seed: int) -> nn.Module:
     """The model with the weights that every scheme starts from under this seed."""
-    training, spec = config.training, CATALOG[config.data.dataset]
+    training, spec = config.training, dataset_spec(config.data)
     stream = derive(seed, "model")
     return build_model(
         training.model, spec.image_shape, spec.classes, training.normalisation, stream

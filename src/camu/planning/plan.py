@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.allocation.answer import Allocation
-from camu.data import CATALOG
+from camu.data import dataset_spec
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict, codec_to_dict
@@ -255,12 +255,12 @@ def _read_allocation(data: Mapping[str, Any], units: Sequence[Unit]) -> Allocati
 
 def parameter_count(world: World) -> int:
     """q, the number of trainable parameters of the configured model."""
-    training, data = world.config.training, CATALOG[world.config.data.dataset]
+    training, data = world.config.training, dataset_spec(world.config.data)
     return _count(training.model, data.image_shape, data.classes, training.normalisation)
 
 
 @lru_cache
-def _count(name: str, shape: tuple[int, int], classes: int, normalisation: str) -> int:
+def _count(name: str, shape: tuple[int, ...], classes: int, normalisation: str) -> int:
     from camu.learning.models import build_model  # deferred: torch takes a second to import
 
     model = build_model(name, shape, classes, normalisation, derive(0, "count"))

@@ -1,4 +1,4 @@
-"""Path loss: the linear gain of a link from its geometry, by four interchangeable models.
+"""Path loss: the linear gain of a link from its geometry, by four models or the user's own.
 
 A model knows distances and heights only. Antenna gains, shadowing and the limits of a gain are
 added by `camu.world.links`.
@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from camu.arrays import Float64, from_decibels
 from camu.config import RadioConfig
+from camu.errors import InputError
+from camu.plugins import import_method, user_code
 
 LIGHT_M_PER_S = 299_792_458.0
 SMALLEST_DISTANCE_M = 1.0  # nearer ends count as this far apart: no model holds in the near field
@@ -48,6 +51,30 @@ def path_loss_model(radio: RadioConfig) -> PathLoss:
             return UrbanMicro(radio.carrier_hz)
         case "uma":
             return UrbanMacro(radio.carrier_hz)
+        case own:
+            return OwnPathLoss(own, import_method(own, "radio.path_loss", "gain", radio))
+
+
+@dataclass(frozen=True)
+class OwnPathLoss:
+    """The user's function, or the method `gain` of the user's class; its gains are checked."""
+
+    name: str
+    function: Callable[[Float64, Float64, Float64, Sight], npt.ArrayLike]
+
+    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
+        """The gain that the user's code returns."""
+        what = f"radio.path_loss = {self.name}"
+        with user_code(what):
+            gain = np.asarray(self.function(ground_m, upper_m, lower_m, sight), dtype=np.float64)
+        known = np.isfinite(ground_m + upper_m + lower_m)  # a device may have no position
+        if gain.shape != known.shape:
+            raise InputError(
+                f"{what}: the gains have shape {gain.shape}; return one per link, {known.shape}"
+            )
+        if not (np.isfinite(gain) & (gain >= 0.0))[known].all():
+            raise InputError(f"{what}: a gain is nan, infinite or negative; return linear gains")
+        return gain
 
 
 @dataclass(frozen=True)

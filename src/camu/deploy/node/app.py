@@ -13,7 +13,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from camu.config import Config
-from camu.data import CATALOG, Federation, federate
+from camu.data import Federation, dataset_spec, federate
 from camu.deploy.deployment import Deployment
 from camu.deploy.node.own_data import read_own
 from camu.deploy.wire.messages import Task, read_task, write_report, write_result
@@ -93,7 +93,7 @@ class Node:
             names = tuple(str(number) for number in numbers)
             train, indices = _training(federation)
         labels = np.asarray(train[1], dtype=np.int64)
-        classes = CATALOG[self.config.data.dataset].classes
+        classes = dataset_spec(self.config.data).classes
         seconds = self._measure(train, indices, numbers)
         return Report(
             tuple(
@@ -144,7 +144,7 @@ class Node:
         self, names: Mapping[int, str], count: int
     ) -> tuple[Samples, list[npt.NDArray[np.int64]]]:
         """The samples of the node's devices one after the other, and the indices of each device."""
-        spec = CATALOG[self.config.data.dataset]
+        spec = dataset_spec(self.config.data)
         indices = [np.zeros(0, dtype=np.int64)] * count
         images, labels, start = [], [], 0
         for number, name in sorted(names.items()):

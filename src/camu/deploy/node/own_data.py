@@ -16,15 +16,16 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from camu.arrays import UInt8
+from camu.arrays import Labels, UInt8
 from camu.data import DatasetSpec
+from camu.data.own import check_samples
 from camu.errors import InputError
 from camu.plugins import import_object, is_plugin
 
 Reader = Callable[[str], tuple[Any, Any]]
 
 
-def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[UInt8, UInt8]:
+def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[UInt8, Labels]:
     """Images and labels of one device (or of the test set), checked."""
     images, labels = _reader(source)(name)
     return _checked(np.asarray(images), np.asarray(labels), f"data of {name} from {source}", spec)
@@ -65,15 +66,14 @@ def _from_directory(folder: Path, name: str) -> tuple[Any, Any]:
 
 def _checked(
     images: npt.NDArray[Any], labels: npt.NDArray[Any], where: str, spec: DatasetSpec
-) -> tuple[UInt8, UInt8]:
-    if images.dtype != np.uint8 or images.shape[1:] != spec.image_shape or not len(images):
+) -> tuple[UInt8, Labels]:
+    pictures, numbers = check_samples(images, labels, f"{where}:")
+    if pictures.shape[1:] != spec.image_shape:
+        wanted = ", ".join(map(str, spec.image_shape))
         raise InputError(
-            f"{where}: images are {images.dtype} of shape {images.shape}; data.dataset = "
-            f"{spec.name} needs uint8 (n, {spec.image_shape[0]}, {spec.image_shape[1]}), n > 0"
+            f"{where}: images are of shape {pictures.shape}; data.dataset = {spec.name} needs "
+            f"(n, {wanted})"
         )
-    whole = np.issubdtype(labels.dtype, np.integer)
-    if labels.shape != (len(images),) or not whole:
-        raise InputError(f"{where}: labels must be one whole number per image")
-    if labels.min() < 0 or labels.max() >= spec.classes:
+    if numbers.max() >= spec.classes:
         raise InputError(f"{where}: labels must lie between 0 and {spec.classes - 1}")
-    return images, labels.astype(np.uint8)
+    return pictures, numbers

@@ -11,7 +11,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from camu.config import Config
-from camu.data import CATALOG, load
+from camu.data import dataset_spec, load
 from camu.deploy.deployment import Deployment
 from camu.deploy.node.own_data import read_own
 from camu.deploy.server.fleet import (
@@ -59,7 +59,7 @@ def serve(grid: Grid, deployment: Deployment) -> History:
     check_directory(config, directory, deployment.resume)
     restarts = int(directory.exists())
     mailbox = Mailbox(grid)
-    classes = CATALOG[config.data.dataset].classes
+    classes = dataset_spec(config.data).classes
     registry = NodeRegistry(mailbox, classes, deployment.deadline_seconds)
     kept = directory.path / "nodes.json"
     registry.reports = load_reports(kept, config) if restarts else {}
@@ -82,7 +82,7 @@ def serve(grid: Grid, deployment: Deployment) -> History:
 
 def _evaluator(config: Config, test_data: str) -> Engine:
     """An engine that knows the test samples and no training data."""
-    spec = CATALOG[config.data.dataset]
+    spec = dataset_spec(config.data)
     test: Samples
     if test_data:
         test = read_own(test_data, "test", spec)

@@ -10,7 +10,7 @@ import numpy as np
 
 from camu.arrays import from_decibels, read_only_floats
 from camu.config import Config
-from camu.data import CATALOG
+from camu.data import dataset_spec
 from camu.deploy.deployment import Granularity
 from camu.deploy.wire.reports import REPORTS, DeviceReport, Refusal, Report, check_report, parse
 from camu.errors import CamuError, InputError
@@ -136,7 +136,7 @@ def load_reports(path: Path, config: Config) -> dict[str, Report]:
     """The reports that an earlier start of the server kept; empty if there are none."""
     if not path.exists():
         return {}
-    classes = CATALOG[config.data.dataset].classes
+    classes = dataset_spec(config.data).classes
     try:
         kept = parse(REPORTS, path.read_bytes(), "its reports")
         return {report.name: check_report(report, classes) for report in kept}
