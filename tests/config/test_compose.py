@@ -132,6 +132,10 @@ def test_settings_are_typed() -> None:
     assert config.scheme.parameters == {"a": 1, "b": "text"}
     assert config.replace({"radio.noise_dbm": None}).radio.noise_dbm is None
     assert config.replace({"scheme.parameters.a": None}).scheme.parameters == {"b": "text"}
+    more = {"c": 3}
+    changed = config.replace({"scheme.parameters": more, "scheme.parameters.a": 2})
+    assert changed.scheme.parameters == {"a": 2, "b": "text", "c": 3}
+    assert more == {"c": 3}  # the caller's table is left alone
     assert (
         load_config(settings=["radio.noise_dbm=-90", "radio.noise_dbm=none"]).radio.noise_dbm
         is None

@@ -83,7 +83,10 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
         section, _, key = name.partition(".")
         keys = layer.setdefault(section, {})
         if section == "scheme" and key.startswith("parameters."):
-            keys.setdefault("parameters", {})[key.removeprefix("parameters.")] = value
+            keys["parameters"] = {
+                **(keys.get("parameters") or {}),
+                key.removeprefix("parameters."): value,
+            }
         else:
             keys[key] = value
     return layer
@@ -94,10 +97,11 @@ def _check_names(model: type[BaseModel], layer: Mapping[str, Any], source: str) 
     sections = model.model_fields
     for section, keys in layer.items():
         if section not in sections:
+            hint = (
+                "; did you mean `extends`?" if section == "preset" else suggest(section, sections)
+            )
             raise InputError(
-                f"{source}: unknown section `{section}`{suggest(section, sections)}; "
-                f"sections are {', '.join(sections)}. "
-                'A file names its preset with extends = "NAME".'
+                f"{source}: unknown section `{section}`; sections are {', '.join(sections)}{hint}"
             )
         if not isinstance(keys, Mapping):
             raise InputError(

@@ -135,7 +135,7 @@ def document_layers(
         )
     below: list[Layer] = []
     if extends is not None:
-        below = preset_layers(extends, f"{source}: extends")
+        below = preset_layers(extends, f"{source}: extends =")
     elif preset is not None:
         below = preset_layers(preset, "--preset")
     return [*below, (source, own)]
@@ -145,8 +145,8 @@ def preset_layers(name: Any, source: str) -> list[Layer]:
     """The layers of a preset: those that it extends, and then its own."""
     if name not in PRESETS:
         raise InputError(
-            f"{source} {name}: no such preset{suggest(str(name), PRESETS)}; "
-            f"there are {', '.join(PRESETS)}. A file of your own goes with -c FILE."
+            f"{source} {name}: not one of the presets {', '.join(PRESETS)}"
+            f"{suggest(str(name), PRESETS)} (a file of your own goes with -c FILE)"
         )
     text = (resources.files("camu.config.presets") / f"{name}.toml").read_text("utf-8")
     return document_layers(f"preset {name}", tomllib.loads(text))
