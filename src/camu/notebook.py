@@ -8,7 +8,7 @@ from html import escape
 Point = tuple[float, float]
 
 # Okabe and Ito's colours, distinct under every common colour vision deficiency.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8500", "#999999")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8500", "#999999")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 420, 180, 42, 34
 
 
@@ -40,7 +40,7 @@ def line_chart(lines: Mapping[str, Sequence[Point]], x_title: str, y_title: str)
         return f"{x:.1f},{y:.1f}"
 
     drawn = "".join(
-        f'<polyline fill="none" stroke="{_COLOURS[i % len(_COLOURS)]}" stroke-width="2" '
+        f'<polyline fill="none" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2" '
         f'points="{" ".join(map(place, line))}"><title>{escape(name)}</title></polyline>'
         for i, (name, line) in enumerate(lines.items())
     )
@@ -58,7 +58,7 @@ def line_chart(lines: Mapping[str, Sequence[Point]], x_title: str, y_title: str)
         legend = (
             "<div>"
             + " ".join(
-                f'<span style="color:{_COLOURS[i % len(_COLOURS)]}">&#9644;</span> {escape(name)}'
+                f'<span style="color:{COLOURS[i % len(COLOURS)]}">&#9644;</span> {escape(name)}'
                 for i, name in enumerate(lines)
             )
             + "</div>"

@@ -15,6 +15,7 @@ from camu.seeding import derive
 from camu.world.devices import Devices
 from camu.world.fleet_file import parse_fleet
 from camu.world.links import Links, build_links
+from camu.world.map import world_html
 
 if TYPE_CHECKING:
     from camu.data import Federation
@@ -46,6 +47,9 @@ class World:
     def base_station(self) -> Float64:
         """Position of the base station (3,), metres."""
         return read_only_floats(self.config.fleet.base_station)
+
+    def _repr_html_(self) -> str:
+        return world_html(self)
 
     def with_devices(self, **changes: Any) -> World:
         """The same world with fields of its devices replaced, for example ``cpu_hz=...``."""

@@ -1,0 +1,94 @@
+"""A world as HTML for notebooks: a table of its regions, and a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.arrays import Float64, Int64, decibels
+from camu.notebook import COLOURS, html_table
+
+if TYPE_CHECKING:
+    from camu.world.world import World
+
+LARGEST_MAP = 2000  # devices drawn
+_WIDTH, _HEIGHT, _MARGIN = 420.0, 240.0, 12.0
+
+
+def world_html(world: World) -> str:
+    """A table with devices, samples and SNR per region, and an SVG map where positions are known.
+
+    SNR is the median over the region's devices, in dB at the base station; distances are metres.
+    """
+    devices = world.devices
+    names = list(dict.fromkeys(devices.regions))
+    number = {name: index for index, name in enumerate(names)}
+    regions = np.array([number[region] for region in devices.regions], dtype=np.int64)
+    parts = [_table(world, names, regions)]
+    placed = ~np.isnan(devices.positions[:, 0])
+    if placed.any():
+        parts += [_map(world, regions, placed), _legend(names)]
+    parts += [f"<p>{escape(warning)}</p>" for warning in world.warnings()]
+    return "<div>" + "".join(parts) + "</div>"
+
+
+def _table(world: World, names: Sequence[str], regions: Int64) -> str:
+    snr_db = decibels(world.links.uplink_snr())
+    groups = {name or "devices": regions == number for number, name in enumerate(names)}
+    if len(groups) > 1:
+        groups["all"] = np.ones(len(regions), dtype=np.bool_)
+    rows = []
+    for name, mine in groups.items():
+        samples, snr = world.devices.samples[mine], snr_db[mine]
+        numbers = (f"{mine.sum()}", f"{samples.sum()}", f"{np.median(samples):g}")
+        rows.append((name, *numbers, f"{np.median(snr):.1f}", f"{snr.min():.1f}"))
+    head = ("region", "devices", "samples", "median samples", "median SNR, dB", "lowest SNR, dB")
+    title = f"World of {world.devices.count} devices, seed {world.seed}"
+    return html_table(head, rows, title)
+
+
+def _legend(names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return ""
+    return (
+        "<div>"
+        + " ".join(
+            f'<span style="color:{COLOURS[number % len(COLOURS)]}">&#9679;</span> {escape(name)}'
+            for number, name in enumerate(names)
+        )
+        + "</div>"
+    )
+
+
+def _map(world: World, regions: Int64, placed: npt.NDArray[np.bool_]) -> str:
+    shown = np.flatnonzero(placed)[:LARGEST_MAP]
+    station = world.base_station[:2]
+    x, y = _to_picture(np.vstack([world.devices.positions[shown, :2], station]))
+    dots = [
+        f'<circle cx="{x[k]:.1f}" cy="{y[k]:.1f}" r="3" '
+        f'fill="{COLOURS[regions[device] % len(COLOURS)]}">'
+        f"<title>{escape(world.devices.ids[device])}: {int(world.devices.samples[device])} samples"
+        "</title></circle>"
+        for k, device in enumerate(shown.tolist())
+    ]
+    mast = f"M{x[-1]:.1f} {y[-1] - 7:.1f}l6 12h-12z"
+    dots.append(f'<path d="{mast}" fill="currentColor"><title>base station</title></path>')
+    return (
+        f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" width="{_WIDTH:g}" height="{_HEIGHT:g}" '
+        'role="img" aria-label="Map of the devices and the base station">'
+        + "".join(dots)
+        + "</svg>"
+    )
+
+
+def _to_picture(places: Float64) -> tuple[Float64, Float64]:
+    """Places in metres as picture coordinates: one scale for both axes, y upwards, centred."""
+    low, high = places.min(axis=0), places.max(axis=0)
+    room = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
+    scale = float((room / np.maximum(high - low, 1e-9)).min())
+    centred = (places - 0.5 * (low + high)) * scale
+    return centred[:, 0] + 0.5 * _WIDTH, 0.5 * _HEIGHT - centred[:, 1]
