@@ -57,11 +57,11 @@ def test_clusters_are_formed_once_and_the_problem_solved_once(
         monkeypatch.setattr(module, function, counted)
 
     count(camu.planning.groups, "cluster_devices")
-    count(camu.schemes.joint, "solve_exact")
+    count(camu.schemes.joint, "solve")
     count(camu.schemes.hti, "solve_latency_gap")
     config = settle()
     make_scheme(config, name).plan(build_world(config))
-    solver = {"camu-joint": "solve_exact", "hti": "solve_latency_gap"}[name]
+    solver = {"camu-joint": "solve", "hti": "solve_latency_gap"}[name]
     assert calls == {"cluster_devices": 1, solver: 1}
 
 
@@ -128,6 +128,18 @@ def test_every_leader_has_its_own_power_cap(tmp_path: Path) -> None:
     caps = [float(world.devices.max_power_watts[unit.leader]) for unit in plan.units]
     assert len(set(caps)) > 1
     assert [unit.power_watts for unit in plan.units] == pytest.approx(caps)
+
+
+def test_joint_takes_a_solver_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "joint_solver.py").write_text(
+        "from camu.allocation import solve_exact\ndef mine(problem):\n"
+        "    return solve_exact(problem, 'round')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    config = settle(allocation__solver="joint_solver:mine")
+    answer = make_scheme(config, "camu-joint").plan(build_world(config)).allocation
+    assert answer is not None
+    assert answer.details["integer"] == "round"
 
 
 def test_hti_keeps_each_leaders_power_in_a_fleet_with_unequal_limits(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -31,10 +31,10 @@ from stable_baselines3.common.vec_env import VecEnv
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Floats, Integers, Problem
+from camu.allocation.solve import Progress
 from camu.errors import CamuError
 from camu.seeding import derive
 
-Progress = Callable[[int, int, float], None]
 Space = spaces.Space[NDArray[np.float32]]
 
 

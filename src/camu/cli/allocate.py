@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from camu.cli.options import Json
@@ -21,25 +20,19 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40
 
 
-class Solver(StrEnum):
-    """The solvers of P1."""
-
-    exact = "exact"
-    ppo = "ppo"
-    latency = "latency"
-
-
 def allocate(
     problem_file: Annotated[
         Path, typer.Argument(metavar="PROBLEM.json", help="The instance (docs/allocation.md).")
     ],
     solver: Annotated[
-        Solver,
+        str,
         typer.Option(
             "--solver",
-            help="exact: certified optimum; ppo: the paper's learning; latency: Benchmark 3.",
+            metavar="NAME",
+            help="exact: certified optimum; ppo: the paper's learning; latency: Benchmark 3; "
+            "or your own function as module:name.",
         ),
-    ] = Solver.exact,
+    ] = "exact",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of PPO.")] = 0,
     figure: Annotated[
         Path | None,
@@ -71,24 +64,19 @@ def allocate(
         print(f"picture: {figure}")
 
 
-def _solve(problem: Problem, solver: Solver, seed: int) -> Allocation:
-    if solver is Solver.exact:
-        from camu.allocation.exact import solve_exact
-
-        return solve_exact(problem)
-    if solver is Solver.latency:
-        from camu.allocation.latency_gap import solve_latency_gap
-
-        return solve_latency_gap(problem)
-    from camu.allocation.ppo import solve_ppo
+def _solve(problem: Problem, solver: str, seed: int) -> Allocation:
+    """Solve with a progress bar, which appears when the solver first reports progress."""
+    from camu.allocation.solve import solve
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training the policy")
+        tasks: list[TaskID] = []
 
-        def tell(step: int, total: int, best: float) -> None:
-            bar.update(task, completed=step, total=total, description=f"best so far {best:.4g}")
+        def show(step: int, total: int, best: float) -> None:
+            if not tasks:
+                tasks.append(bar.add_task("training the policy", total=total))
+            bar.update(tasks[0], completed=step, description=f"best so far {best:.4g}")
 
-        return solve_ppo(problem, seed, progress=tell)
+        return solve(problem, solver, seed=seed, progress=show)
 
 
 def show_allocation(problem: Problem, answer: Allocation, console: Console) -> None:

@@ -77,7 +77,9 @@ class SchemeConfig(Section):
 class AllocationConfig(Section):
     """The joint optimisation of powers and update counts (problem P1)."""
 
-    solver: Literal["exact", "ppo"] = field("exact", "Solver of P1.")
+    solver: str = field(
+        "exact", "Solver of P1: `exact`, `ppo`, `latency`, or your own function as `module:name`."
+    )
     bound: Literal["theorem1", "corrected"] = field(
         "corrected", "Convergence bound that P1 minimises: as printed, or corrected."
     )

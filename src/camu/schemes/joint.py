@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from camu.allocation.answer import Allocation
 from camu.allocation.bound import Bound, CorrectedBound, Theorem1
-from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem
+from camu.allocation.solve import solve
 from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.planning.contribution import extra_updates, gate
 from camu.planning.groups import Groups, clusters, make_plan
@@ -25,7 +24,7 @@ class CamuJoint(Scheme):
     """Configuration 5: CAMU with powers and updates that minimise the bound within a budget.
 
     The budget is what Benchmark 2 (`petrel`) spends in a round, unless allocation.energy_joules
-    says otherwise; allocation.solver chooses between the exact solver and the paper's PPO.
+    says otherwise. allocation.solver chooses the exact solver, the paper's PPO, or your own.
     """
 
     threshold: float | None = None
@@ -40,7 +39,14 @@ class CamuJoint(Scheme):
         multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)
         problem = problem_of(groups, multi, extra, energy_budget(groups, self.max_extra_updates))
-        answer = solve(problem, world)
+        allocation = world.config.allocation
+        answer = solve(
+            problem,
+            allocation.solver,
+            seed=world.seed,
+            steps=allocation.ppo_steps,
+            reward=allocation.ppo_reward,
+        )
         plan = make_plan(
             self,
             groups,
@@ -50,17 +56,6 @@ class CamuJoint(Scheme):
             multi,
         )
         return replace(plan, allocation=answer)
-
-
-def solve(problem: Problem, world: World) -> Allocation:
-    """Solve P1 as the configuration says."""
-    allocation = world.config.allocation
-    if allocation.solver == "exact":
-        return solve_exact(problem)
-    from camu.allocation.ppo import PpoSettings, solve_ppo  # deferred: it imports gymnasium and SB3
-
-    settings = PpoSettings(steps=allocation.ppo_steps, reward=allocation.ppo_reward)
-    return solve_ppo(problem, world.seed, settings)
 
 
 def energy_budget(groups: Groups, max_extra_updates: int) -> float:

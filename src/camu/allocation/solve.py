@@ -1,0 +1,99 @@
+"""Solve problem P1 by the name of a solver, or with a function of your own.
+
+Your function takes a `Problem` and returns an `Allocation`, for example::
+
+    from camu.allocation import Allocation, Problem
+
+    def half_power(problem: Problem) -> Allocation:
+        return Allocation.of(problem, "half power", problem.max_power_watts / 2, [0] * problem.size)
+
+Name it as ``module:half_power``. Its answer is checked against every constraint, and measured
+against the certified lower bound.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from camu.allocation.answer import Allocation
+from camu.allocation.exact import solve_exact
+from camu.allocation.latency_gap import solve_latency_gap
+from camu.allocation.problem import Problem
+from camu.errors import InputError, suggest
+from camu.plugins import import_object, is_plugin, user_code
+
+# progress(steps done, steps in total, best objective so far)
+Progress = Callable[[int, int, float], None]
+
+
+def solve(
+    problem: Problem,
+    solver: str = "exact",
+    *,
+    seed: int = 0,
+    steps: int = 100_000,
+    reward: Literal["current", "literal"] = "current",
+    progress: Progress | None = None,
+) -> Allocation:
+    """The answer of a solver of `SOLVERS`, or of your own function as ``module:name``.
+
+    Only `ppo` uses the seed, the number of training steps, the reward and the progress callback.
+    """
+    if is_plugin(solver):
+        return _solve_own(problem, solver)
+    if solver not in SOLVERS:
+        raise InputError(
+            f"solver = {solver}: no such solver{suggest(solver, SOLVERS)}; there are "
+            f"{', '.join(SOLVERS)}, or your own function as module:name"
+        )
+    return SOLVERS[solver](problem, seed=seed, steps=steps, reward=reward, progress=progress)
+
+
+def _ppo(problem: Problem, **options: Any) -> Allocation:
+    from camu.allocation.ppo import PpoSettings, solve_ppo  # deferred: it imports torch
+
+    settings = PpoSettings(steps=options["steps"], reward=options["reward"])
+    return solve_ppo(problem, options["seed"], settings, options["progress"])
+
+
+SOLVERS: Mapping[str, Callable[..., Allocation]] = {
+    "exact": lambda problem, **options: solve_exact(problem),
+    "ppo": _ppo,
+    "latency": lambda problem, **options: solve_latency_gap(problem),
+}
+
+
+def _solve_own(problem: Problem, solver: str) -> Allocation:
+    """The checked answer of the user's function; its certificate is the exact solver's."""
+    function = import_object(solver, "solver")
+    if not callable(function):
+        raise InputError(f"solver = {solver}: it is not a function; it must take a Problem")
+    began = time.perf_counter()
+    with user_code(f"solver {solver}", function):
+        answer = function(problem)
+    seconds = time.perf_counter() - began
+    if not isinstance(answer, Allocation):
+        kind = type(answer).__name__
+        raise InputError(f"solver {solver}: it returned {kind}; it must return an Allocation")
+    power, extra = np.asarray(answer.power_watts), np.asarray(answer.extra_updates)
+    if power.shape != (problem.size,) or extra.shape != (problem.size,):
+        raise InputError(
+            f"solver {solver}: power_watts has shape {power.shape} and extra_updates "
+            f"{extra.shape}; both must have one entry for each of the {problem.size} clusters"
+        )
+    if wrong := problem.violations(power, extra):
+        raise InputError(f"solver {solver}: its answer is not feasible: {'; '.join(wrong)}")
+    return Allocation.of(
+        problem,
+        answer.solver,
+        power,
+        extra,
+        lower_bound=solve_exact(problem).lower_bound,
+        seconds=seconds,
+        shadow_price=answer.shadow_price,
+        details=answer.details,
+    )
