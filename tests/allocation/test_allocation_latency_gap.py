@@ -13,7 +13,7 @@ from camu.allocation.latency_gap import (
 )
 from camu.allocation.problem import Problem
 from camu.errors import CamuError, InputError
-from camu.planning.timing import send_in_turn
+from camu.planning.costs import send_in_turn
 from camu.seeding import derive
 
 

@@ -26,7 +26,7 @@ from camu.deploy.wire import mailbox
 from camu.deploy.wire.messages import head_text, read_task, write_report, write_result
 from camu.deploy.wire.reports import DeviceReport, Report
 from camu.errors import CamuError, InputError
-from camu.learning.building import model_layout
+from camu.learning.models import model_layout
 from camu.schemes import make_scheme
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import build_world

@@ -15,15 +15,18 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from camu.config import Config
 from camu.data.batches import Batches
-from camu.errors import InputError
+from camu.errors import CamuError, InputError
 from camu.learning.job import Job, LocalRule, Trained
+from camu.learning.models import seeded_model
 from camu.learning.pool import Pool, Result, Task, available_cores
 from camu.learning.replica import Data, Part, Replica, micro_batches
 from camu.learning.weights import Floats, Weights, weighted_mean
 from camu.seeding import Stream, derive
 
 LocalUpdate = Literal["step", "epoch"]
+Samples = tuple[npt.NDArray[np.uint8], npt.ArrayLike]  # images and labels
 
 # Fixed, because the order of additions must not depend on the number of workers.
 EVALUATION_SAMPLES = 500
@@ -41,11 +44,11 @@ class Engine:
     def __init__(
         self,
         model: nn.Module,
-        train_images: npt.NDArray[np.uint8],
-        train_labels: npt.ArrayLike,
+        train_images: npt.NDArray[np.uint8] | None,
+        train_labels: npt.ArrayLike | None,
         device_indices: Sequence[npt.ArrayLike],
-        test_images: npt.NDArray[np.uint8],
-        test_labels: npt.ArrayLike,
+        test_images: npt.NDArray[np.uint8] | None,
+        test_labels: npt.ArrayLike | None,
         *,
         learning_rate: float,
         batch: float = 0.2,
@@ -60,19 +63,57 @@ class Engine:
         if workers < 0:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
         self.device = _choose_device(device)
-        self.train_data = _data("train", train_images, train_labels, self.device)
-        self.test_data = _data("test", test_images, test_labels, self.device)
+        self._train_data = _data("train", train_images, train_labels, self.device)
+        self._test_data = _data("test", test_images, test_labels, self.device)
         self.batches = Batches(seed, device_indices, batch)
-        _check_indices(self.batches, len(self.train_data.images))
+        _check_indices(self.batches, len(self._train_data.images) if self._train_data else 0)
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
         self.seed = seed
         # A graphics card is one queue of work already.
         self.workers = 1 if self.device.type != "cpu" else workers or available_cores()
         self.initial = Weights.of(model)
         probe = Replica(model, self.device)
-        self.fused = probe.can_fuse(self.train_data)
+        self.fused = probe.can_fuse(self.train_data if self._train_data else self.test_data)
         self._whole_devices = probe.mixes_samples
         self._pool = Pool(self.workers, lambda: Replica(model, self.device, self.fused))
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Config,
+        train: Samples | None = None,
+        device_indices: Sequence[npt.ArrayLike] = (),
+        test: Samples | None = None,
+    ) -> Engine:
+        """An engine for the configured model, on (images, labels) for training, testing or both."""
+        training = config.training
+        images, labels = train or (None, None)
+        test_images, test_labels = test or (None, None)
+        return cls(
+            seeded_model(config),
+            images,
+            labels,
+            device_indices,
+            test_images,
+            test_labels,
+            learning_rate=training.learning_rate,
+            batch=training.batch,
+            local_update=training.local_update,
+            l2=training.l2,
+            seed=config.run.seed,
+            workers=config.run.workers,
+            device=config.run.device,
+        )
+
+    @property
+    def train_data(self) -> Data:
+        """The training samples of all devices."""
+        return _given(self._train_data, "training")
+
+    @property
+    def test_data(self) -> Data:
+        """The test samples."""
+        return _given(self._test_data, "test")
 
     def __enter__(self) -> Engine:
         return self
@@ -84,10 +125,7 @@ class Engine:
         """End the workers; jobs that run end at their next step."""
         self._pool.close()
 
-    @property
-    def fault_kinds(self) -> tuple[str, ...]:
-        """The engine meets no faults of its own."""
-        return ()
+    fault_kinds: tuple[str, ...] = ()  # the engine meets no faults of its own
 
     def take_faults(self) -> dict[str, int]:
         """Faults since the last call, by kind: none."""
@@ -164,15 +202,13 @@ class Engine:
                 for device, share in zip(job.members, shares, strict=True)
             )
             if len(job.members) == 1:
-                _, trained = next(results)
+                ((_, trained),) = results
                 losses.append(trained.loss)
                 state = trained.weights
                 continue
-            seen: list[tuple[float, float]] = []
-            state = weighted_mean(
-                (share, _noting(trained, share, seen)) for share, trained in results
-            )
-            losses.append(sum(share * loss for share, loss in seen))
+            trained_members = list(results)
+            state = weighted_mean((share, trained.weights) for share, trained in trained_members)
+            losses.append(sum(share * trained.loss for share, trained in trained_members))
         return state
 
     def _run_member(
@@ -300,11 +336,6 @@ class Engine:
                 )
 
 
-def _noting(trained: Trained, share: float, seen: list[tuple[float, float]]) -> Weights:
-    seen.append((share, trained.loss))
-    return trained.weights
-
-
 def _choose_device(name: str) -> torch.device:
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f'device: {name!r} is unknown; use "auto", "cpu" or "cuda".')
@@ -313,9 +344,20 @@ def _choose_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def _given(data: Data | None, what: str) -> Data:
+    if data is None:
+        raise CamuError(f"this engine was made without {what} samples")
+    return data
+
+
 def _data(
-    what: str, images: npt.NDArray[np.uint8], labels: npt.ArrayLike, device: torch.device
-) -> Data:
+    what: str,
+    images: npt.NDArray[np.uint8] | None,
+    labels: npt.ArrayLike | None,
+    device: torch.device,
+) -> Data | None:
+    if images is None or labels is None:
+        return None
     pictures = np.ascontiguousarray(images)
     if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
         raise InputError(

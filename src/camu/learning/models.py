@@ -13,10 +13,13 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from camu.config import Config
+from camu.data import dataset_spec
 from camu.errors import InputError
 from camu.learning.conv_pool import ConvPoolStack
+from camu.learning.weights import Layout
 from camu.plugins import import_object
-from camu.seeding import Stream
+from camu.seeding import Stream, derive
 
 Normalisation = Literal["batch", "group", "none"]
 ImageShape = tuple[int, int, int]
@@ -111,6 +114,20 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"training.model = {name}: this is not a torch.nn.Module")
     return model
+
+
+def seeded_model(config: Config) -> nn.Module:
+    """The configured model with the weights that every scheme starts from under its seed."""
+    training, spec = config.training, dataset_spec(config.data)
+    stream = derive(config.run.seed, "model")
+    return build_model(
+        training.model, spec.image_shape, spec.classes, training.normalisation, stream
+    )
+
+
+def model_layout(config: Config) -> Layout:
+    """The names and shapes of the configured model's state."""
+    return Layout.of(seeded_model(config))
 
 
 def ordinary_module(model: nn.Module) -> nn.Module:

@@ -20,8 +20,7 @@ from camu.data import dataset_spec
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict, codec_to_dict
-from camu.planning.costs import UpdateCost
-from camu.planning.timing import send_in_turn
+from camu.planning.costs import UpdateCost, send_in_turn
 from camu.seeding import derive
 from camu.world import World
 

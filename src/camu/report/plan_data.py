@@ -15,7 +15,7 @@ from camu.arrays import decibels
 from camu.config import Config
 from camu.errors import CamuError
 from camu.planning.contribution import contribution, log_contribution, log_threshold
-from camu.planning.timing import send_in_turn
+from camu.planning.costs import send_in_turn
 from camu.report.style import PALETTE, PHASES
 from camu.schemes import SCHEMES, describe
 from camu.world import Links, build_world

@@ -1,6 +1,8 @@
-"""What the uplink does to a unit's update."""
+"""What the uplink does to a unit's update, and which updates the server refuses."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -30,3 +32,13 @@ def receive(update: Floats, snr: float, uplink: str, stream: Stream) -> Floats:
 def in_outage(snr: float, outage_snr_db: float | None) -> bool:
     """Whether an uplink at this linear SNR fails."""
     return outage_snr_db is not None and 10.0 * np.log10(snr) < outage_snr_db
+
+
+def refuse(update: Floats, buffers: Floats, limit: float) -> str | None:
+    """Why an update must not touch the model, or None."""
+    if not (np.isfinite(update).all() and np.isfinite(buffers).all()):
+        return "it has entries that are not finite"
+    norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
+    if norm > limit:
+        return f"its norm {norm:.3g} exceeds training.max_update_norm = {limit:g}"
+    return None

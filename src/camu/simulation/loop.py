@@ -21,8 +21,9 @@ from camu.planning.costs import Costs, unit_costs
 from camu.planning.plan import Plan, Unit
 from camu.plugins import user_code
 from camu.schemes.contract import Arrival, PilotRun, Scheme, View
+from camu.schemes.fedavg import FedAvg
 from camu.seeding import derive
-from camu.simulation.channel import in_outage, receive
+from camu.simulation.channel import in_outage, receive, refuse
 from camu.simulation.faults import Faults, Part
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.run import Callback, Flight, Float32, Run, Trainer
@@ -42,12 +43,12 @@ def run_rounds(
         if not run.records:
             loop.pilot()
             loop.record(0, loop.no_faults(), ())
-        check_budgets(run, run.records[-1])  # a resumed run may have reached its end already
+        run.check_budgets(run.records[-1])  # a resumed run may have reached its end already
         for callback in callbacks:
             callback.on_start(run)
         while run.stopped is None:
             record = loop.round()
-            check_budgets(run, record)
+            run.check_budgets(record)
             for callback in callbacks:
                 callback.on_round(run, record)
     except BaseException:
@@ -77,36 +78,6 @@ def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
             f"scheme {scheme.name}: it needs exact losses or gradients on all data, which only a "
             "simulation has; choose another scheme for a deployment"
         )
-
-
-def check_budgets(run: Run, record: Record) -> None:
-    """Stop where the configuration says so."""
-    limits = run.world.config.run
-    if (
-        limits.target_accuracy is not None
-        and record.accuracy is not None
-        and record.accuracy >= limits.target_accuracy
-    ):
-        run.stop("target accuracy")
-    if limits.max_joules is not None and record.total_joules >= limits.max_joules:
-        run.stop("energy budget")
-    if (
-        limits.max_virtual_seconds is not None
-        and record.virtual_seconds >= limits.max_virtual_seconds
-    ):
-        run.stop("time budget")
-    if record.round >= limits.rounds:
-        run.stop("rounds")
-
-
-def refuse(update: Float32, buffers: Float32, limit: float) -> str | None:
-    """Why an update must not touch the model, or None."""
-    if not (np.isfinite(update).all() and np.isfinite(buffers).all()):
-        return "it has entries that are not finite"
-    norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
-    if norm > limit:
-        return f"its norm {norm:.3g} exceeds training.max_update_norm = {limit:g}"
-    return None
 
 
 def _call(scheme: Scheme, hook: Callable[..., Result], *arguments: object) -> Result:
@@ -311,7 +282,7 @@ class Loop:
             if arrival is not None:
                 arrived.append(arrival)
         if deadline is not None and not run.flights and not landed:
-            run.clock.wait_until(deadline)  # nobody started: the server waits all the same
+            run.clock.wait_until(deadline)  # no unit started, but time passes
         waiting = tuple(
             max(0.0, run.clock.now_seconds - flight.started_seconds - flight.busy_seconds)
             for flight in sorted(landed, key=lambda flight: flight.unit)
@@ -393,13 +364,6 @@ class Loop:
         return record
 
 
-class _Plain(Scheme):
-    """Synchronous rounds with the plan's weights, for pilot runs."""
-
-    def plan(self, world: World) -> Plan:
-        raise NotImplementedError
-
-
 class _Pilot:
     """Trains before the first round, and charges it to the run."""
 
@@ -411,7 +375,7 @@ class _Pilot:
         """Train with a plan from the initial model or another one; synchronous rounds."""
         loop, whole = self._loop, self._loop.run
         run = Run.new(self.world, plan, weights or self.weights)
-        trial = Loop(run, _Plain(), loop.trainer)
+        trial = Loop(run, FedAvg(), loop.trainer)
         losses = []
         for _ in range(rounds):
             counts = trial.no_faults()

@@ -13,9 +13,8 @@ from camu import __version__
 from camu.config import Config
 from camu.errors import InputError
 from camu.files import write_whole
-from camu.learning.building import make_engine, seeded_model
 from camu.learning.engine import Engine
-from camu.learning.models import ordinary_module
+from camu.learning.models import ordinary_module, seeded_model
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme
@@ -43,7 +42,7 @@ class Result:
         It takes float images in [0, 1] of shape (n, channels, height, width), gives logits, and is
         in evaluation mode.
         """
-        module = seeded_model(self.config, self.config.run.seed)
+        module = seeded_model(self.config)
         self.weights.load_into(module)
         return ordinary_module(module).eval()
 
@@ -77,7 +76,7 @@ def build_engine(world: World) -> Engine:
         raise InputError("fleet.file: a fleet file has no training data, so it can only be planned")
     data = federation.dataset
     train, test = (data.train_images, data.train_labels), (data.test_images, data.test_labels)
-    return make_engine(world.config, world.seed, train, federation.indices, test)
+    return Engine.from_config(world.config, train, federation.indices, test)
 
 
 def save_model(result: Result, path: Path) -> None:

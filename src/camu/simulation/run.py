@@ -64,6 +64,25 @@ class Run:
         """End the run after this round."""
         self.stopped = self.stopped or reason
 
+    def check_budgets(self, record: Record) -> None:
+        """Stop where the configuration says so."""
+        limits = self.world.config.run
+        if (
+            limits.target_accuracy is not None
+            and record.accuracy is not None
+            and record.accuracy >= limits.target_accuracy
+        ):
+            self.stop("target accuracy")
+        if limits.max_joules is not None and record.total_joules >= limits.max_joules:
+            self.stop("energy budget")
+        if (
+            limits.max_virtual_seconds is not None
+            and record.virtual_seconds >= limits.max_virtual_seconds
+        ):
+            self.stop("time budget")
+        if record.round >= limits.rounds:
+            self.stop("rounds")
+
     def history(self) -> History:
         """What has happened so far."""
         return History(tuple(self.records), self.weights.sha256(), self.stopped or "running")

@@ -19,9 +19,9 @@ from camu.deploy.node.own_data import read_own
 from camu.deploy.wire.messages import Task, read_task, write_report, write_result
 from camu.deploy.wire.reports import DeviceReport, Report
 from camu.errors import InputError
-from camu.learning.building import Samples, make_engine, model_layout
-from camu.learning.engine import Engine
+from camu.learning.engine import Engine, Samples
 from camu.learning.job import Job
+from camu.learning.models import model_layout
 from camu.learning.weights import Weights
 
 app = ClientApp()
@@ -120,8 +120,7 @@ class Node:
             return [t.weights for t in engine.iterate(starts, task.jobs, task.round)]
 
     def _engine(self, train: Samples, indices: Sequence[npt.NDArray[np.int64]]) -> Engine:
-        few = (train[0][:8], np.asarray(train[1])[:8])  # an engine wants test samples too
-        return make_engine(self.config, self.config.run.seed, train, indices, few)
+        return Engine.from_config(self.config, train, indices)
 
     def _measure(
         self, train: Samples, indices: Sequence[npt.NDArray[np.int64]], numbers: Sequence[int]

@@ -25,8 +25,7 @@ from camu.deploy.server.registry import NodeRegistry
 from camu.deploy.server.trainer import NodeTrainer
 from camu.deploy.wire.mailbox import Mailbox
 from camu.errors import CamuError, InputError
-from camu.learning.building import Samples, make_engine
-from camu.learning.engine import Engine
+from camu.learning.engine import Engine, Samples
 from camu.schemes import make_scheme
 from camu.simulation.directory import (
     RunDirectory,
@@ -89,8 +88,7 @@ def _evaluator(config: Config, test_data: str) -> Engine:
     else:
         dataset = load(config.data.dataset, config.data.directory)
         test = (dataset.test_images, dataset.test_labels)
-    few: Samples = (test[0][:8], list(test[1])[:8])
-    return make_engine(config, config.run.seed, few, [], test)
+    return Engine.from_config(config, test=test)
 
 
 @contextmanager

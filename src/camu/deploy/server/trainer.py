@@ -19,7 +19,7 @@ from camu.deploy.wire.reports import Refusal
 from camu.learning.engine import Engine
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights, weighted_mean
-from camu.simulation.loop import refuse
+from camu.simulation.channel import refuse
 
 log = logging.getLogger(__name__)
 
