@@ -4,50 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, decibels
 from camu.notebook import COLOURS, html_table
-
-if TYPE_CHECKING:
-    from camu.world.world import World
+from camu.world.devices import Devices
+from camu.world.links import Links
 
 LARGEST_MAP = 2000  # devices drawn
 _WIDTH, _HEIGHT, _MARGIN = 420.0, 240.0, 12.0
 
 
-def world_html(world: World) -> str:
+def world_html(links: Links, base_station: Float64) -> str:
     """A table with devices, samples and SNR per region, and an SVG map where positions are known.
 
-    SNR is the median over the region's devices, in dB at the base station; distances are metres.
+    SNR is that at the base station without fading.
     """
-    devices = world.devices
+    devices = links.devices
     names = list(dict.fromkeys(devices.regions))
     number = {name: index for index, name in enumerate(names)}
     regions = np.array([number[region] for region in devices.regions], dtype=np.int64)
-    parts = [_table(world, names, regions)]
+    parts = [_table(links, names, regions)]
     placed = ~np.isnan(devices.positions[:, 0])
     if placed.any():
-        parts += [_map(world, regions, placed), _legend(names)]
-    parts += [f"<p>{escape(warning)}</p>" for warning in world.warnings()]
-    return "<div>" + "".join(parts) + "</div>"
+        parts += [_map(devices, base_station[:2], regions, placed), _legend(names)]
+    return "".join(parts)
 
 
-def _table(world: World, names: Sequence[str], regions: Int64) -> str:
-    snr_db = decibels(world.links.uplink_snr())
+def _table(links: Links, names: Sequence[str], regions: Int64) -> str:
+    snr_db = decibels(links.uplink_snr())
     groups = {name or "devices": regions == number for number, name in enumerate(names)}
     if len(groups) > 1:
         groups["all"] = np.ones(len(regions), dtype=np.bool_)
     rows = []
     for name, mine in groups.items():
-        samples, snr = world.devices.samples[mine], snr_db[mine]
+        samples, snr = links.devices.samples[mine], snr_db[mine]
         numbers = (f"{mine.sum()}", f"{samples.sum()}", f"{np.median(samples):g}")
         rows.append((name, *numbers, f"{np.median(snr):.1f}", f"{snr.min():.1f}"))
     head = ("region", "devices", "samples", "median samples", "median SNR, dB", "lowest SNR, dB")
-    title = f"World of {world.devices.count} devices, seed {world.seed}"
+    title = f"World of {links.count} devices, seed {links.seed}"
     return html_table(head, rows, title)
 
 
@@ -64,14 +61,13 @@ def _legend(names: Sequence[str]) -> str:
     )
 
 
-def _map(world: World, regions: Int64, placed: npt.NDArray[np.bool_]) -> str:
+def _map(devices: Devices, station: Float64, regions: Int64, placed: npt.NDArray[np.bool_]) -> str:
     shown = np.flatnonzero(placed)[:LARGEST_MAP]
-    station = world.base_station[:2]
-    x, y = _to_picture(np.vstack([world.devices.positions[shown, :2], station]))
+    x, y = _to_picture(np.vstack([devices.positions[shown, :2], station]))
     dots = [
         f'<circle cx="{x[k]:.1f}" cy="{y[k]:.1f}" r="3" '
         f'fill="{COLOURS[regions[device] % len(COLOURS)]}">'
-        f"<title>{escape(world.devices.ids[device])}: {int(world.devices.samples[device])} samples"
+        f"<title>{escape(devices.ids[device])}: {int(devices.samples[device])} samples"
         "</title></circle>"
         for k, device in enumerate(shown.tolist())
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ class World:
         return read_only_floats(self.config.fleet.base_station)
 
     def _repr_html_(self) -> str:
-        return world_html(self)
+        notes = "".join(f"<p>{escape(warning)}</p>" for warning in self.warnings())
+        return f"<div>{world_html(self.links, self.base_station)}{notes}</div>"
 
     def with_devices(self, **changes: Any) -> World:
         """The same world with fields of its devices replaced, for example ``cpu_hz=...``."""
