@@ -97,6 +97,8 @@ def test_slow_block_runs(block: Block, camu: Run) -> None:
 
 def run_block(block: Block, camu: Run, space: dict[str, object]) -> None:
     if block.language == "python":
+        if match := re.match(r"# (\w+\.py)\b", block.text):  # a file that later commands use
+            Path(match[1]).write_text(block.text, encoding="utf-8")
         # Empty lines in front, so that a traceback shows the line of the page.
         source = "\n" * block.line + block.text
         with redirect_stdout(io.StringIO()):
