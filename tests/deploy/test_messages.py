@@ -29,7 +29,7 @@ from camu.deploy.wire.messages import (
 )
 from camu.deploy.wire.reports import Refusal, Report
 from camu.errors import InputError
-from camu.learning.engine import Job
+from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.weights import Entry, Layout, Weights
 
 LAYOUT = Layout((Entry("w", (3, 2)), Entry("b", (2,))), (Entry("mean", (2,)),))
@@ -47,24 +47,49 @@ def state(seed: int = 0) -> Weights:
     return Weights(draw.standard_normal(8), draw.standard_normal(2), LAYOUT)
 
 
+def trained(seed: int = 0, loss: float = 0.5) -> Trained:
+    return Trained(state(seed), loss)
+
+
 def test_a_task_arrives_as_it_was_sent() -> None:
     task, states = read_task(write_task(TASK, [state()]), LAYOUT)
     assert task == TASK
     assert states[0].sha256() == state().sha256()
 
 
+def test_all_of_a_job_arrives() -> None:
+    shared, own = state(1).parameters, state(2).parameters
+    rule = LocalRule(rate=0.3, batch=7, proximal=0.1, steps=2)
+    jobs = (
+        Job((2,), (0.1,), 3, 4, rule, correction=shared, anchor=own),
+        Job((5,), (1.0,), 1, 4, correction=shared),
+        Job((5,), (1.0,), 1, 4, LocalRule(batch=0.5)),
+    )
+    content = write_task(Task(0, 7, {2: "pump", 5: "fan"}, jobs, (0, 0, 0)), [state()])
+    assert [name for name in content if name.startswith("vector")] == ["vector-0", "vector-1"]
+    found = read_task(content, LAYOUT)[0].jobs
+    assert found == jobs
+    for one, other in zip(found, jobs, strict=True):
+        for name in ("correction", "anchor"):
+            assert np.array_equal(getattr(one, name), getattr(other, name)) or (
+                getattr(one, name) is getattr(other, name) is None
+            )
+    del content["vector-1"]
+    with pytest.raises(Refusal, match="vector-1 are missing"):
+        read_task(content, LAYOUT)
+
+
 def test_a_result_arrives_as_it_was_sent() -> None:
-    content = write_result(TASK, [state(1), state(2)])
-    found = read_result(content, TASK, LAYOUT)
-    assert [w.sha256() for w in found if isinstance(w, Weights)] == [
-        state(1).sha256(),
-        state(2).sha256(),
-    ]
+    content = write_result(TASK, [trained(1, 0.1), trained(2, float("inf"))])
+    found = [one for one in read_result(content, TASK, LAYOUT) if isinstance(one, Trained)]
+    assert [one.weights.sha256() for one in found] == [state(1).sha256(), state(2).sha256()]
+    assert found[0].loss == 0.1
+    assert np.isnan(found[1].loss)
 
 
 @pytest.mark.parametrize(("key", "value"), [("round", 3), ("round", None), ("first", 0)])
 def test_a_result_for_another_round_is_refused(key: str, value: Any) -> None:
-    content = write_result(TASK, [state(), state()])
+    content = write_result(TASK, [trained(), trained()])
     head = json.loads(head_text(content))
     head[key] = value
     content["camu"] = ConfigRecord({"json": json.dumps(head)})
@@ -73,7 +98,7 @@ def test_a_result_for_another_round_is_refused(key: str, value: Any) -> None:
 
 
 def spoilt(array: Array, name: str = "parameters") -> RecordDict:
-    content = write_result(TASK, [state(), state()])
+    content = write_result(TASK, [trained(), trained()])
     record = content["job-0"]
     assert isinstance(record, ArrayRecord)
     record[name] = array
@@ -113,12 +138,15 @@ def lying(count: int, shape: tuple[int, ...], kind: str = "<f4") -> Array:
 def test_arrays_of_a_wrong_kind_are_refused_each_on_its_own(array: Array) -> None:
     first, second = read_result(spoilt(array), TASK, LAYOUT)
     assert isinstance(first, Refusal)
-    assert isinstance(second, Weights)
+    assert isinstance(second, Trained)
 
 
 def test_missing_arrays_and_heads_are_refused() -> None:
-    content = write_result(TASK, [state()])
+    content = write_result(TASK, [trained(), trained()])
+    del content["job-1"]
     assert isinstance(read_result(content, TASK, LAYOUT)[1], Refusal)
+    with pytest.raises(Refusal, match="1 losses for 2 jobs"):
+        read_result(write_result(TASK, [trained()]), TASK, LAYOUT)
     for head in (ConfigRecord({}), ConfigRecord({"json": "{"}), ConfigRecord({"json": "[]"})):
         content["camu"] = head
         with pytest.raises(Refusal):
@@ -129,13 +157,27 @@ def test_missing_arrays_and_heads_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("round", -1), ("devices", "7"), ("ids", {"x": "pump"}), ("jobs", [{"members": [1]}])],
+    [
+        ("round", -1),
+        ("devices", "7"),
+        ("ids", {"x": "pump"}),
+        ("jobs", [{"members": [1]}]),
+    ],
 )
 def test_a_wrong_task_is_refused_by_the_key_that_is_wrong(key: str, value: Any) -> None:
     content = write_task(TASK, [state()])
     head = json.loads(head_text(content))
     with pytest.raises(Refusal, match=f"the task: {key}"):
         read_task(sent({**head, key: value}), LAYOUT)
+
+
+@pytest.mark.parametrize(("key", "value"), [("rate", "1"), ("steps", 1.5), ("proximal", True)])
+def test_a_wrong_rule_is_refused(key: str, value: Any) -> None:
+    content = write_task(TASK, [state()])
+    head = json.loads(head_text(content))
+    head["jobs"][1]["rule"][key] = value
+    with pytest.raises(Refusal, match=f"the task: jobs.1.rule.{key}"):
+        read_task(sent(head), LAYOUT)
 
 
 @given(st.lists(st.floats(0, 1e9, exclude_min=True), min_size=1))
@@ -158,7 +200,7 @@ def test_a_head_that_is_too_long_or_too_deep_is_refused(monkeypatch: pytest.Monk
 def test_no_bytes_get_past_the_door_unless_they_are_an_array(data: bytes) -> None:
     array = Array(dtype="float32", shape=(8,), stype="numpy.ndarray", data=data)
     first = read_result(spoilt(array), TASK, LAYOUT)[0]
-    assert isinstance(first, Refusal) or first.parameters.shape == (8,)
+    assert isinstance(first, Refusal) or first.weights.parameters.shape == (8,)
 
 
 def sent(data: Any) -> RecordDict:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,13 +16,23 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
 from safetensors.numpy import load_file, save_file
 
+import camu.planning.groups
+import camu.schemes.joint
 from camu.config import Config
 from camu.data import load
 from camu.deploy.deployment import Deployment
+from camu.deploy.host.local import check_trial
+from camu.deploy.host.runs import run_remote
 from camu.deploy.node.app import Node
 from camu.deploy.server import fleet
 from camu.deploy.server.app import serve
-from camu.deploy.server.fleet import assign, check_complete, device_ids, reported_world
+from camu.deploy.server.fleet import (
+    assign,
+    check_complete,
+    check_together,
+    device_ids,
+    reported_world,
+)
 from camu.deploy.wire import mailbox
 from camu.deploy.wire.messages import head_text, read_task, write_report, write_result
 from camu.deploy.wire.reports import DeviceReport, Report
@@ -101,6 +112,76 @@ def test_devices_give_the_simulations_weights(
     serve(grid, Deployment(config, str(tmp_path / "nodes"), "device", nodes=2))
     run_in_directory(config, RunDirectory(tmp_path / "here"))
     assert_same_weights(tmp_path / "nodes", tmp_path / "here")
+
+
+OWN_SCHEME = """
+from dataclasses import replace
+
+import numpy as np
+
+from camu.learning.job import LocalRule
+from camu.schemes.camu import Camu
+
+
+class Pulled(Camu):
+    def plan(self, world):
+        plan = super().plan(world)
+        plan = plan.with_updates([2] * len(plan.units))
+        rule = LocalRule(rate=0.5, batch=8, proximal=0.4, steps=STEPS)
+        return replace(plan, units=tuple(replace(unit, rule=rule) for unit in plan.units))
+
+    def correction(self, view, state, unit):
+        return (0.01 * (unit + 1) * view.weights.parameters).astype(np.float32)
+
+    def revise(self, view, state):
+        losses = [arrival.loss for arrival in view.arrived]
+        assert np.isfinite(losses).all() and min(losses) > 0
+        state["losses"] = np.array(losses)
+"""
+
+
+@pytest.mark.parametrize("granularity", ["leader", "device"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_nodes_train_by_a_schemes_own_rule(
+    settle: Settle, fake_grid: Any, tmp_path: Path, granularity: Any, steps: int
+) -> None:
+    own = tmp_path / "pulled.py"
+    own.write_text(OWN_SCHEME.replace("STEPS", str(steps)))
+    config = settle(scheme__name=f"{own}:Pulled", training__normalisation="none")
+    nodes = partition_nodes(config, 2)
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
+    serve(grid, Deployment(config, str(tmp_path / "nodes"), granularity, nodes=2))
+    run_in_directory(config, RunDirectory(tmp_path / "here"))
+    assert_same_weights(tmp_path / "nodes", tmp_path / "here")
+    plain = settle(scheme__name="camu", training__normalisation="none")
+    run_in_directory(plain, RunDirectory(tmp_path / "plain"))
+    with pytest.raises(AssertionError):
+        assert_same_weights(tmp_path / "plain", tmp_path / "here")
+
+
+def test_a_deployment_plans_once(
+    settle: Settle, fake_grid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(room: Any, name: str) -> None:
+        real = getattr(room, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return real(*args, **options)
+
+        monkeypatch.setattr(room, name, counted)
+
+    count(camu.planning.groups, "cluster_devices")
+    count(camu.schemes.joint, "solve")
+    config = settle(scheme__name="camu-joint", run__rounds=1, training__model="logistic")
+    nodes = partition_nodes(config, 2)
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
+    serve(grid, Deployment(config, str(tmp_path), nodes=2))
+    assert calls == {"cluster_devices": 1, "solve": 1}
+    serve(grid, Deployment(config, str(tmp_path), nodes=2, resume=True))
+    assert calls == {"cluster_devices": 1, "solve": 1}  # plan.json is read
 
 
 def spoil(content: RecordDict, how: str) -> Any:
@@ -250,14 +331,28 @@ def test_nodes_that_do_not_come_are_missed_by_name(
         serve(grid, Deployment(config, str(tmp_path), nodes=2, wait_seconds=0.5))
 
 
-def test_a_scheme_that_needs_all_gradients_is_refused(
+def test_a_scheme_that_needs_all_gradients_is_refused_before_nodes_are_asked(
     settle: Settle, fake_grid: Any, tmp_path: Path
 ) -> None:
-    config = settle(scheme__name="adaptive-tau")
-    nodes = partition_nodes(config, 1)
-    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
-    with pytest.raises(InputError, match="choose another scheme"):
-        serve(grid, Deployment(config, str(tmp_path), nodes=1))
+    deployment = Deployment(settle(scheme__name="adaptive-tau"), str(tmp_path / "run"), nodes=1)
+    asked: list[Any] = []
+    grid = fake_grid([1], lambda node, message: asked.append(message))
+    for refused in (
+        lambda: serve(grid, deployment),
+        lambda: check_trial(deployment),
+        lambda: run_remote(deployment, "localhost:1", None, cast(Any, None)),
+    ):
+        with pytest.raises(InputError, match=r"= adaptive-tau: .* choose another scheme"):
+            refused()
+    assert not asked
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_unit_that_was_revised_across_nodes_is_refused() -> None:
+    hosts, names = {0: "a", 1: "b", 2: "b"}, ["pump", "fan", "door"]
+    check_together((1, 2), hosts, names)
+    with pytest.raises(InputError, match="pump and fan, which are on different nodes"):
+        check_together((0, 1), hosts, names)
 
 
 def own_fleet(config: Config, folder: Path) -> dict[int, Node]:

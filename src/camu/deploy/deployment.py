@@ -13,6 +13,7 @@ from camu import __version__
 from camu.config import Config
 from camu.errors import InputError
 from camu.files import write_text
+from camu.schemes import Scheme, make_scheme
 
 Granularity = Literal["leader", "device"]
 
@@ -63,6 +64,17 @@ class Deployment:
                 "same version of camu as the nodes have"
             ) from None
         return cls(config=config, **known)
+
+
+def make_deployable_scheme(config: Config) -> Scheme:
+    """The configured scheme; refused if only a simulation can carry it out."""
+    scheme = make_scheme(config)
+    if scheme.uses_oracle:
+        raise InputError(
+            f"scheme.name = {config.scheme.name}: it needs exact losses or gradients on all data, "
+            "which only a simulation has; choose another scheme for a deployment"
+        )
+    return scheme
 
 
 def project_file(deployment: Deployment, node_app: str = NODE_APP) -> str:

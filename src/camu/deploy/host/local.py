@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from camu.deploy.deployment import NODE_APP, Deployment, project_file
+from camu.deploy.deployment import NODE_APP, Deployment, make_deployable_scheme, project_file
 from camu.deploy.flower_compat import build_bundle
 from camu.deploy.host.control import Control
 from camu.deploy.host.keys import KeyDirectory, NodeKeys, ServerKeys, make_keys
@@ -114,6 +114,7 @@ def check_trial(deployment: Deployment) -> RunDirectory:
         raise InputError(f"--nodes {deployment.nodes}: start at least one node")
     if deployment.config.fleet.file is not None:
         raise InputError("fleet.file: a trial deals camu's data sets, so it needs fleet.regions")
+    make_deployable_scheme(deployment.config)
     directory = RunDirectory(Path(deployment.out).absolute())
     check_directory(deployment.config, directory, deployment.resume)
     return directory

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from camu.deploy.deployment import Deployment, project_file
+from camu.deploy.deployment import Deployment, make_deployable_scheme, project_file
 from camu.deploy.flower_compat import build_bundle
 from camu.deploy.host.control import Control
 from camu.errors import CamuError
@@ -94,6 +94,7 @@ def run_remote(
     deployment: Deployment, address: str, authority: Path | None, display: Display
 ) -> RunDirectory:
     """Start a run and show it until it has ended; without an authority, in plain text."""
+    make_deployable_scheme(deployment.config)
     directory = RunDirectory(Path(deployment.out))
     check_directory(deployment.config, directory, deployment.resume)
     bundle = build_bundle(project_file(deployment))

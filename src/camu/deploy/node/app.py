@@ -20,7 +20,7 @@ from camu.deploy.wire.messages import Task, read_task, write_report, write_resul
 from camu.deploy.wire.reports import DeviceReport, Report
 from camu.errors import InputError
 from camu.learning.engine import Engine, Samples
-from camu.learning.job import Job
+from camu.learning.job import Job, Trained
 from camu.learning.models import model_layout
 from camu.learning.weights import Weights
 
@@ -108,8 +108,8 @@ class Node:
             self.partition,
         )
 
-    def train(self, task: Task, states: Sequence[Weights]) -> list[Weights]:
-        """The trained state of every job of a task."""
+    def train(self, task: Task, states: Sequence[Weights]) -> list[Trained]:
+        """The outcome of every job of a task."""
         if self.partition is None:
             mine = {k: name for k, name in task.ids.items() if name in self.devices}
             train, indices = self._own(mine, task.devices)
@@ -117,7 +117,7 @@ class Node:
             train, indices = _training(self._federation())
         with self._engine(train, indices) as engine:
             starts = [states[number] for number in task.starts]
-            return [t.weights for t in engine.iterate(starts, task.jobs, task.round)]
+            return list(engine.iterate(starts, task.jobs, task.round))
 
     def _engine(self, train: Samples, indices: Sequence[npt.NDArray[np.int64]]) -> Engine:
         return Engine.from_config(self.config, train, indices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from camu.config import Config
 from camu.data import dataset_spec, load
-from camu.deploy.deployment import Deployment
+from camu.deploy.deployment import Deployment, make_deployable_scheme
 from camu.deploy.node.own_data import read_own
 from camu.deploy.server.fleet import (
     assign,
@@ -26,7 +27,6 @@ from camu.deploy.server.trainer import NodeTrainer
 from camu.deploy.wire.mailbox import Mailbox
 from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine, Samples
-from camu.schemes import make_scheme
 from camu.simulation.directory import (
     RunDirectory,
     check_directory,
@@ -56,6 +56,7 @@ def serve(grid: Grid, deployment: Deployment) -> History:
     """Run a deployment on the nodes of a grid and keep everything in its directory."""
     config, directory = deployment.config, RunDirectory(Path(deployment.out))
     check_directory(config, directory, deployment.resume)
+    scheme = make_deployable_scheme(config)
     restarts = int(directory.exists())
     mailbox = Mailbox(grid)
     classes = dataset_spec(config.data).classes
@@ -68,15 +69,14 @@ def serve(grid: Grid, deployment: Deployment) -> History:
         registry.wait_for_all(device_ids(config), deployment.wait_seconds, deployment.nodes)
         save_reports(kept, registry.reports)
     world = reported_world(config, registry.reports, deployment.measured)
-    scheme = make_scheme(config)
-    ids = world.devices.ids
     plan = plan_in_directory(world, scheme, directory)
+    ids = world.devices.ids
     hosts = assign(registry.reports, plan, ids, deployment.granularity)
     with _evaluator(config, deployment.test_data) as engine:
-        nodes = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine)
-        nodes.noticed["restarts"] = restarts
-        # A round on nodes is slow and a checkpoint is quick: none is lost.
-        return keep_in_directory(world, plan, scheme, nodes, directory, checkpoint_every=1)
+        faults = Counter(restarts=restarts)
+        trainer = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine, faults)
+        # A round on nodes is slow and a checkpoint is quick, so every round gets one.
+        return keep_in_directory(world, plan, scheme, trainer, directory, checkpoint_every=1)
 
 
 def _evaluator(config: Config, test_data: str) -> Engine:

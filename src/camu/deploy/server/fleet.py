@@ -77,24 +77,27 @@ def assign(
     trial = sorted((r.partition, name) for name, r in reports.items() if r.partition is not None)
     if trial:
         names = [name for _, name in trial]
-        if granularity == "device":
-            return {k: names[k % len(names)] for unit in plan.units for k in unit.members}
-        return {
-            k: names[number % len(names)]
-            for number, unit in enumerate(plan.units)
-            for k in unit.members
-        }
+        hosts = {k: names[k % len(names)] for k in range(len(ids))}
+        if granularity == "leader":
+            for number, unit in enumerate(plan.units):
+                hosts.update(dict.fromkeys(unit.members, names[number % len(names)]))
+        return hosts
     holder = {device.id: name for name, report in reports.items() for device in report.devices}
-    hosts = {k: holder[ids[k]] for unit in plan.units for k in unit.members}
+    hosts = {k: holder[name] for k, name in enumerate(ids)}
     if granularity == "leader":
-        for number, unit in enumerate(plan.units):
-            apart = {hosts[k]: ids[k] for k in unit.members}
-            if len(apart) > 1:
-                raise InputError(
-                    f"unit {number}: its devices {' and '.join(list(apart.values())[:2])} are on "
-                    "different nodes; let one gateway hold them, or use --granularity device"
-                )
+        for unit in plan.units:
+            check_together(unit.members, hosts, ids)
     return hosts
+
+
+def check_together(members: Sequence[int], hosts: Mapping[int, str], ids: Sequence[str]) -> None:
+    """Refuse a unit whose devices are on different nodes."""
+    apart = {hosts[k]: ids[k] for k in members}
+    if len(apart) > 1:
+        raise InputError(
+            f"one unit has the devices {' and '.join(list(apart.values())[:2])}, which are on "
+            "different nodes; let one gateway hold them, or use --granularity device"
+        )
 
 
 def check_complete(reports: Mapping[str, Report], ids: Sequence[str]) -> None:

@@ -7,11 +7,12 @@ round, counted, logged, and asked again in the next.
 from __future__ import annotations
 
 import logging
-import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from camu.deploy.deployment import Deployment
+from camu.deploy.server.fleet import check_together
 from camu.deploy.server.registry import NodeRegistry
 from camu.deploy.wire.mailbox import TRAIN, Mailbox
 from camu.deploy.wire.messages import Task, read_result, write_task
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 # Kinds of faults in addition to the simulation's own. `silent`: units (granularity `leader`) or
 # devices (`device`) that were asked and did not reply; `restarts`: earlier starts of the server.
-NOTICED = ("silent", "refused", "restarts")
+FAULTS = ("silent", "refused", "restarts")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,21 +52,20 @@ class NodeTrainer:
     hosts: Mapping[int, str]  # name of the node of each device
     ids: Sequence[str]  # names of the devices
     engine: Engine  # evaluates; it has no training data
-    noticed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NOTICED, 0))
+    faults: Counter[str] = field(default_factory=Counter)  # since the last round
 
     @property
     def oracle(self) -> None:
-        """A server does not see the devices' data."""
+        """None: a server cannot read the devices' data."""
 
     @property
     def fault_kinds(self) -> tuple[str, ...]:
         """The kinds of faults that only nodes have."""
-        return NOTICED
+        return FAULTS
 
-    def take_faults(self) -> dict[str, int]:
+    def take_faults(self) -> Counter[str]:
         """The faults since the last call, by kind."""
-        taken = dict(self.noticed)
-        self.noticed.update(dict.fromkeys(self.noticed, 0))
+        taken, self.faults = self.faults, Counter()
         return taken
 
     @property
@@ -83,18 +83,20 @@ class NodeTrainer:
         """The outcome of each job; None if its node sent nothing usable."""
         self.registry.refresh()
         self.registry.wait_for_any(self.deployment.wait_seconds)
-        by_unit = self.deployment.granularity == "leader"
-        train = self._train_units if by_unit else self._train_devices
-        for state in train(start, jobs, round_number):
-            yield None if state is None else Trained(state, math.nan)
+        if self.deployment.granularity == "leader":
+            return iter(self._train_units(start, jobs, round_number))
+        return iter(self._train_devices(start, jobs, round_number))
 
     def _train_units(
         self, start: Weights, jobs: Sequence[Job], round_number: int
-    ) -> list[Weights | None]:
+    ) -> list[Trained | None]:
         """Each unit does all its local updates at one node."""
+        if all(report.partition is None for report in self.registry.reports.values()):
+            for job in jobs:  # a scheme may have revised its units
+                check_together(job.members, self.hosts, self.ids)
         requests = [_Request(unit, job, start) for unit, job in enumerate(jobs)]
         results = self._ask(requests, round_number, set())
-        trained: list[Weights | None] = []
+        trained: list[Trained | None] = []
         for request, result in zip(requests, results, strict=True):
             if isinstance(result, Refusal):
                 self._notice(result, f"unit of devices {self._names(request)}", round_number)
@@ -103,23 +105,26 @@ class NodeTrainer:
 
     def _train_devices(
         self, start: Weights, jobs: Sequence[Job], round_number: int
-    ) -> list[Weights | None]:
+    ) -> list[Trained | None]:
         """Members of a unit do each local update at their nodes; the server takes the mean."""
         states: list[Weights | None] = [start] * len(jobs)
+        losses: list[list[float]] = [[] for _ in jobs]
         shares = [dict(zip(job.members, job.weights, strict=True)) for job in jobs]
         left_out: set[str] = set()  # nodes that failed in this round
-        for update in range(max(job.updates for job in jobs)):
+        for update in range(max((job.updates for job in jobs), default=0)):
             requests = [
-                _Request(unit, _one_update(job, device, update), state)
+                _Request(unit, _one_update(job, device, update, start), state)
                 for unit, (job, state) in enumerate(zip(jobs, states, strict=True))
                 if state is not None and update < job.updates
                 for device in shares[unit]
             ]
             results = self._ask(requests, round_number, left_out)
-            usable: dict[int, list[tuple[float, Weights]]] = {r.unit: [] for r in requests}
+            usable: dict[int, list[tuple[float, Trained]]] = {r.unit: [] for r in requests}
             for request, result in zip(requests, results, strict=True):
                 device = request.job.members[0]
-                if not isinstance(result, Refusal) and (why := self._fault(result, request.start)):
+                if not isinstance(result, Refusal) and (
+                    why := self._fault(result.weights, request.start)
+                ):
                     result = Refusal(why)
                 if isinstance(result, Refusal):
                     self._notice(result, f"device {self._names(request)}", round_number)
@@ -128,15 +133,22 @@ class NodeTrainer:
                     usable[request.unit].append((shares[request.unit][device], result))
             for unit, weighted in usable.items():
                 total = sum(share for share, _ in weighted)
-                states[unit] = weighted_mean(weighted) if total > 0 else None
-        return states
+                if total > 0:
+                    states[unit] = weighted_mean((share, one.weights) for share, one in weighted)
+                    losses[unit].append(sum(share * one.loss for share, one in weighted) / total)
+                else:
+                    states[unit] = None
+        return [
+            None if state is None else Trained(state, sum(seen) / len(seen))
+            for state, seen in zip(states, losses, strict=True)
+        ]
 
     def _ask(
         self, requests: Sequence[_Request], round_number: int, left_out: set[str]
-    ) -> list[Weights | Refusal]:
+    ) -> list[Trained | Refusal]:
         """Send every node its task; returns one result per request, in their order."""
         present = self.registry.present()
-        results: list[Weights | Refusal] = [_Silence("its node is not online") for _ in requests]
+        results: list[Trained | Refusal] = [_Silence("its node is not online") for _ in requests]
         by_node: dict[str, list[int]] = {}
         for place, request in enumerate(requests):
             name = self.hosts[request.job.members[0]]
@@ -152,7 +164,7 @@ class NodeTrainer:
         replies = self.mailbox.ask(contents, TRAIN, subject, self.deployment.deadline_seconds)
         for name, places in by_node.items():
             reply = replies[present[name]]
-            found: Sequence[Weights | Refusal]
+            found: Sequence[Trained | Refusal]
             try:
                 if reply.content is None:
                     raise _Silence(reply.reason)
@@ -187,13 +199,20 @@ class NodeTrainer:
 
     def _notice(self, refusal: Refusal, what: str, round_number: int) -> None:
         if isinstance(refusal, _Silence):
-            self.noticed["silent"] += 1
+            self.faults["silent"] += 1
             log.warning("round %d: %s takes no part: %s", round_number + 1, what, refusal)
         else:
-            self.noticed["refused"] += 1
+            self.faults["refused"] += 1
             log.warning("round %d: %s is refused: %s", round_number + 1, what, refusal)
 
 
-def _one_update(job: Job, device: int, update: int) -> Job:
-    """The part of a job that one of its devices does in one of its local updates."""
-    return replace(job, members=(device,), weights=(1.0,), updates=1, first=job.first + update)
+def _one_update(job: Job, device: int, update: int, start: Weights) -> Job:
+    """The part of a job that one of its devices does in one of its local updates.
+
+    The proximal term pulls to the model at the start of the round, not of the update.
+    """
+    anchor = job.anchor
+    if anchor is None and job.rule.proximal > 0 and update > 0:
+        anchor = start.parameters
+    first = job.first + update
+    return replace(job, members=(device,), weights=(1.0,), updates=1, first=first, anchor=anchor)

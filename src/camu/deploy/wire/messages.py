@@ -7,6 +7,7 @@ trusted: sizes are compared before anything is decoded, and nothing is unpickled
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,7 +18,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from camu.deploy.wire.reports import REPORT, STRICT, Refusal, Report, check_report, parse
-from camu.learning.job import Job
+from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.weights import Floats, Layout, Weights
 
 HEAD = "camu"  # the record with the JSON
@@ -51,7 +52,10 @@ class _JobHead:
     weights: tuple[float, ...]
     updates: Count
     first: Count
-    start: Count
+    rule: LocalRule
+    start: Count  # number of the state
+    correction: Count | None  # number of a vector
+    anchor: Count | None
 
 
 @checked(frozen=True, config=STRICT)
@@ -66,11 +70,11 @@ class _TaskHead:
 
 @checked(frozen=True, config=STRICT)
 class ResultHead:
-    """The JSON of a result: the task that it belongs to."""
+    """The JSON of a result: the task that it belongs to, and the training loss of each job."""
 
     round: Count
     first: Count
-    jobs: Count
+    losses: tuple[float | None, ...]  # None: not finite
 
 
 _TASK_HEAD = TypeAdapter(_TaskHead)
@@ -94,38 +98,67 @@ def read_report(content: RecordDict, classes: int) -> Report:
 
 def write_task(task: Task, states: Sequence[Weights]) -> RecordDict:
     """A task with the states that its jobs start from."""
+    vectors: list[Floats] = []  # each is sent once, however many jobs use it
     jobs = tuple(
-        _JobHead(job.members, job.weights, job.updates, job.first, start)
+        _JobHead(
+            job.members,
+            job.weights,
+            job.updates,
+            job.first,
+            job.rule,
+            start,
+            _number_of(job.correction, vectors),
+            _number_of(job.anchor, vectors),
+        )
         for job, start in zip(task.jobs, task.starts, strict=True)
     )
     head = _TaskHead(task.round, task.devices, dict(task.ids), jobs)
     content = _content(_TASK_HEAD.dump_json(head))
     for number, state in enumerate(states):
-        content[f"state-{number}"] = _arrays(state)
+        content[f"state-{number}"] = _arrays(parameters=state.parameters, buffers=state.buffers)
+    for number, vector in enumerate(vectors):
+        content[f"vector-{number}"] = _arrays(vector=vector)
     return content
 
 
 def read_task(content: RecordDict, layout: Layout) -> tuple[Task, list[Weights]]:
     """The task and its states, on a node."""
     head = parse(_TASK_HEAD, head_text(content), "the task")
-    jobs = tuple(Job(job.members, job.weights, job.updates, job.first) for job in head.jobs)
+    numbers = {n for job in head.jobs for n in (job.correction, job.anchor) if n is not None}
+    vectors = {
+        number: _flat(_record(content, f"vector-{number}"), "vector", layout.parameter_count)
+        for number in numbers
+    }
+    jobs = tuple(
+        Job(
+            job.members,
+            job.weights,
+            job.updates,
+            job.first,
+            job.rule,
+            None if job.correction is None else vectors[job.correction],
+            None if job.anchor is None else vectors[job.anchor],
+        )
+        for job in head.jobs
+    )
     starts = tuple(job.start for job in head.jobs)
     task = Task(head.round, head.devices, head.ids, jobs, starts)
     count = 1 + max(starts, default=-1)
     return task, [_weights(content, f"state-{number}", layout) for number in range(count)]
 
 
-def write_result(task: Task, trained: Sequence[Weights]) -> RecordDict:
-    """A node's result: one state per job, in the order of the jobs."""
-    head = ResultHead(task.round, task.first, len(trained))
-    content = _content(RESULT_HEAD.dump_json(head))
-    for number, state in enumerate(trained):
-        content[f"job-{number}"] = _arrays(state)
+def write_result(task: Task, results: Sequence[Trained]) -> RecordDict:
+    """A node's result: the trained state and the loss of each job, in the order of the jobs."""
+    losses = tuple(r.loss if math.isfinite(r.loss) else None for r in results)
+    content = _content(RESULT_HEAD.dump_json(ResultHead(task.round, task.first, losses)))
+    for number, result in enumerate(results):
+        state = result.weights
+        content[f"job-{number}"] = _arrays(parameters=state.parameters, buffers=state.buffers)
     return content
 
 
-def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Weights | Refusal]:
-    """The states of a result for this very task, each on its own; a wrong head refuses all."""
+def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Trained | Refusal]:
+    """The outcome of each job of this very task, each on its own; a wrong head refuses all."""
     head = parse(RESULT_HEAD, head_text(content), "its result")
     # People count rounds and updates from 1.
     for what, found, expected in (
@@ -134,10 +167,13 @@ def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Weights
     ):
         if found != expected:
             raise Refusal(f"it is for {what} {found + 1}, not {expected + 1}")
-    results: list[Weights | Refusal] = []
-    for number in range(len(task.jobs)):
+    if len(head.losses) != len(task.jobs):
+        raise Refusal(f"it has {len(head.losses)} losses for {len(task.jobs)} jobs")
+    results: list[Trained | Refusal] = []
+    for number, loss in enumerate(head.losses):
         try:
-            results.append(_weights(content, f"job-{number}", layout))
+            state = _weights(content, f"job-{number}", layout)
+            results.append(Trained(state, math.nan if loss is None else loss))
         except Refusal as refusal:
             results.append(refusal)
     return results
@@ -157,17 +193,33 @@ def _content(head: str | bytes) -> RecordDict:
     return RecordDict({HEAD: ConfigRecord({"json": text})})
 
 
-def _arrays(state: Weights) -> ArrayRecord:
+def _number_of(vector: Floats | None, vectors: list[Floats]) -> int | None:
+    """The place of a vector in the list, where it is put if it is new."""
+    if vector is None:
+        return None
+    for number, known in enumerate(vectors):
+        if known is vector:
+            return number
+    vectors.append(vector)
+    return len(vectors) - 1
+
+
+def _arrays(**arrays: Floats) -> ArrayRecord:
     record = ArrayRecord()
-    record["parameters"] = Array(np.array(state.parameters))
-    record["buffers"] = Array(np.array(state.buffers))
+    for name, array in arrays.items():
+        record[name] = Array(np.array(array, dtype=np.float32))
+    return record
+
+
+def _record(content: RecordDict, name: str) -> ArrayRecord:
+    record = content.get(name)
+    if not isinstance(record, ArrayRecord):
+        raise Refusal(f"the arrays {name} are missing")
     return record
 
 
 def _weights(content: RecordDict, name: str, layout: Layout) -> Weights:
-    record = content.get(name)
-    if not isinstance(record, ArrayRecord):
-        raise Refusal(f"the arrays {name} are missing")
+    record = _record(content, name)
     return Weights(
         _flat(record, "parameters", layout.parameter_count),
         _flat(record, "buffers", layout.buffer_count),

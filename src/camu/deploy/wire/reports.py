@@ -50,7 +50,7 @@ REPORTS = TypeAdapter(tuple[Report, ...])
 def parse(kind: TypeAdapter[Value], text: str | bytes, what: str) -> Value:
     """The value that a JSON text describes; a Refusal names the first key that is wrong."""
     try:
-        return kind.validate_json(text)
+        return kind.validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
