@@ -78,6 +78,7 @@ class NodeRegistry:
     def _wait(self, done: Callable[[], bool], seconds: float, complaint: Callable[[], str]) -> None:
         deadline = time.monotonic() + seconds
         self.refresh()
+        self.mailbox.poll()
         while not done():
             if time.monotonic() > deadline:
                 raise CamuError(complaint())
