@@ -70,11 +70,11 @@ def test_names_choose_the_solver(problem: Problem) -> None:
 
 
 def test_options_reach_ppo(problem: Problem) -> None:
-    calls: list[tuple[int, int, float]] = []
+    calls: list[tuple[str, int, int]] = []
     answer = solve(problem, "ppo", seed=5, steps=1100, progress=lambda *state: calls.append(state))
     assert answer.solver == "ppo"
     assert answer.details["seed"] == 5
-    assert calls[-1][1] == 1100
+    assert calls[-1][1:] == (1100, 1100)
     literal = solve(problem, "ppo", seed=5, steps=1100, reward="literal")
     rewards = [a.details["learning_curve"][0][2] for a in (answer, literal)]
     assert rewards[0] != rewards[1]

@@ -103,9 +103,15 @@ def test_joint_improves_on_petrels_own_allocation() -> None:
     limit = extra_updates(groups.step_seconds, 4)
     problem = problem_of(groups, multi, limit, energy_budget(groups, 4))
     flat = world.devices.power_watts[np.array(groups.leaders)]
-    for extra in (np.zeros_like(limit), problem.extra_limit):
-        if not problem.violations(flat, extra):
-            assert solve_exact(problem).objective <= float(problem.objective(flat, extra))
+    best = solve_exact(problem).objective
+    feasible = [
+        extra
+        for extra in (np.zeros_like(limit), problem.extra_limit)
+        if not problem.violations(flat, extra)
+    ]
+    assert len(feasible) == 2
+    for extra in feasible:
+        assert best < float(problem.objective(flat, extra))
 
 
 def unequal_fleet(tmp_path: Path) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from camu.allocation.problem import Floats, Integers, Problem
+from camu.notebook import html_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,16 +98,15 @@ class Allocation:
 
     def _repr_html_(self) -> str:
         """A table for notebooks."""
-        rows = "".join(
-            f"<tr><td>{c}</td><td>{power:.4g}</td><td>{1 + extra}</td></tr>"
+        rows = [
+            (str(c), f"{power:.4g}", str(1 + int(extra)))
             for c, (power, extra) in enumerate(
-                zip(self.power_watts.tolist(), self.extra_updates.tolist(), strict=True)
+                zip(self.power_watts, self.extra_updates, strict=True)
             )
+        ]
+        binding = ", ".join(self.binding) or "nothing"
+        caption = (
+            f"{self.solver}: objective {self.objective:.6g}, at most {self.gap:.2g} (relative) "
+            f"above the optimum, {self.energy_joules:.4g} J; binding: {binding}"
         )
-        return (
-            f"<table><caption>{escape(self.solver)}: objective {self.objective:.6g}, at most "
-            f"{self.gap:.2g} (relative) above the optimum, {self.energy_joules:.4g} J; "
-            f"binding: {escape(', '.join(self.binding)) or 'nothing'}</caption>"
-            "<thead><tr><th>cluster</th><th>power (W)</th><th>updates</th></tr></thead>"
-            f"<tbody>{rows}</tbody></table>"
-        )
+        return html_table(("cluster", "power (W)", "updates"), rows, caption)

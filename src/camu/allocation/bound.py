@@ -9,7 +9,7 @@ contraction, B what noise and heterogeneity put back. Two versions are here behi
   unequal N_c, the factor L/2 and the dimension q accounted for. Derived in ``docs/theory.md``.
 
 Both give problem P1 its denominator 1 - A as sum_c (descent_c N_c - penalty_c N_c^2). The
-estimators at the end measure the constants from gradients alone; they know no framework.
+estimators at the end measure the constants from gradients alone, whatever computes them.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from stable_baselines3.common.vec_env import VecEnv
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Floats, Integers, Problem
-from camu.allocation.solve import Progress
 from camu.errors import CamuError
+from camu.progress import Progress, silent
 from camu.seeding import derive
 
 Space = spaces.Space[NDArray[np.float32]]
@@ -125,7 +125,7 @@ class Game:
 
 
 class AllocationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """One player, for any reinforcement learning library that speaks Gymnasium."""
+    """One player, for any reinforcement learning library that uses Gymnasium."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium asks for a class attribute
 
@@ -189,7 +189,7 @@ class _Players:
 
 
 class ArrayVecEnv(VecEnv):
-    """Many players as one array computation: no process, no loop over environments."""
+    """Many players as one array computation: all environments share this object."""
 
     def __init__(self, problem: Problem, settings: PpoSettings, rng: np.random.Generator) -> None:
         self.players = _Players(Game(problem, settings), settings.environments)
@@ -199,18 +199,16 @@ class ArrayVecEnv(VecEnv):
         super().__init__(settings.environments, game.observation_space, game.action_space)
 
     def reset(self) -> NDArray[np.float32]:
-        """Restart everyone."""
         self.players.restart(self.rng, np.ones(self.num_envs, dtype=np.bool_))
         return self.players.state.copy()
 
     def step_async(self, actions: NDArray[Any]) -> None:
-        """Keep the actions for `step_wait`."""
         self.actions = actions
 
     def step_wait(
         self,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Evaluate all actions, remember the best, restart whoever is done."""
+        """Evaluate all actions, remember the best, restart the players that are done."""
         players = self.players
         reward = players.act(self.actions)
         self.mean_reward = float(reward.mean())
@@ -222,24 +220,20 @@ class ArrayVecEnv(VecEnv):
         return players.state.copy(), reward.astype(np.float32), done, infos
 
     def close(self) -> None:
-        """Nothing is held."""
+        pass
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """One answer per environment; they all share this object."""
         return [getattr(self, attr_name, None)] * len(self._count(indices))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Set it on the shared object."""
         setattr(self, attr_name, value)
 
     def env_method(
         self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any
     ) -> list[Any]:
-        """Call it on the shared object, once per environment."""
         return [getattr(self, method_name)(*args, **kwargs) for _ in self._count(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-        """Nothing is wrapped."""
         return [False] * len(self._count(indices))
 
     def _count(self, indices: Any) -> Sequence[int]:
@@ -298,7 +292,7 @@ class _Curve(BaseCallback):
     The curve begins with the first rollout after which a feasible allocation is known.
     """
 
-    def __init__(self, environment: ArrayVecEnv, total: int, progress: Progress | None) -> None:
+    def __init__(self, environment: ArrayVecEnv, total: int, progress: Progress) -> None:
         super().__init__()
         self.environment, self.total, self.progress = environment, total, progress
         self.points: list[list[float]] = []
@@ -313,20 +307,20 @@ class _Curve(BaseCallback):
         if np.isfinite(best):
             self.points.append([self.num_timesteps, best, float(np.mean(self.rewards))])
         self.rewards.clear()
-        if self.progress is not None:
-            self.progress(min(self.num_timesteps, self.total), self.total, best)
+        done = min(self.num_timesteps, self.total)
+        self.progress(f"PPO, best so far {best:.4g}", done, self.total)
 
 
 def solve_ppo(
     problem: Problem,
     seed: int = 0,
     settings: PpoSettings | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Allocation:
     """Train a policy on the problem and return the best feasible allocation it tried.
 
-    ``progress(step, total, best objective)`` is called after each rollout. The learning curve,
-    (steps, best objective so far, mean reward) per rollout, is in the answer's details.
+    Progress is reported after each rollout. The learning curve, [steps, best objective so far, mean
+    reward] per rollout, is in the answer's details.
     """
     began = time.perf_counter()
     settings = settings or PpoSettings()

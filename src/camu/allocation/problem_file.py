@@ -17,7 +17,7 @@ from camu.errors import InputError, suggest
 
 LARGEST, SMALLEST, MAX_EXTRA = 1e30, 1e-30, 1_000_000
 Number = Annotated[float, Field(strict=True)]
-# numpy has no larger integer; Problem knows the range.
+# numpy has no larger integer; `Problem` checks the range.
 Whole = Annotated[int, Field(strict=True, ge=-(10**18), le=10**18)]
 
 

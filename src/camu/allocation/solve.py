@@ -25,9 +25,7 @@ from camu.allocation.latency_gap import solve_latency_gap
 from camu.allocation.problem import Problem
 from camu.errors import InputError, suggest
 from camu.plugins import import_object, is_plugin, user_code
-
-# progress(steps done, steps in total, best objective so far)
-Progress = Callable[[int, int, float], None]
+from camu.progress import Progress, silent
 
 
 def solve(
@@ -37,7 +35,7 @@ def solve(
     seed: int = 0,
     steps: int = 100_000,
     reward: Literal["current", "literal"] = "current",
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Allocation:
     """The answer of a solver of `SOLVERS`, or of your own function as ``module:name``.
 

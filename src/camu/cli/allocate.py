@@ -71,10 +71,10 @@ def _solve(problem: Problem, solver: str, seed: int) -> Allocation:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         tasks: list[TaskID] = []
 
-        def show(step: int, total: int, best: float) -> None:
+        def show(what: str, done: int, total: int) -> None:
             if not tasks:
-                tasks.append(bar.add_task("training the policy", total=total))
-            bar.update(tasks[0], completed=step, description=f"best so far {best:.4g}")
+                tasks.append(bar.add_task(what, total=total))
+            bar.update(tasks[0], completed=done, description=what)
 
         return solve(problem, solver, seed=seed, progress=show)
 
@@ -108,7 +108,7 @@ def show_allocation(problem: Problem, answer: Allocation, console: Console) -> N
         highlight=False,
         soft_wrap=True,
     )
-    if answer.solver == "exact":  # the others know no price
+    if answer.solver == "exact":  # only it computes a price
         console.print(
             f"One joule more would lower the objective by about {answer.shadow_price:.3g}.",
             highlight=False,

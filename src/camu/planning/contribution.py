@@ -15,8 +15,8 @@ from scipy.special import softmax
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Distances below this are not told apart, whatever w_min says: it is less than one sample in a
-# million, and 1/W keeps enough digits for log |D_c| beside it.
+# Smaller distances count as this one, whatever w_min is: it is less than one sample in a million,
+# and next to 1/W enough digits of log |D_c| are left.
 SMALLEST_DISTANCE = 1e-6
 
 
