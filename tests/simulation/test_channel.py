@@ -1,8 +1,11 @@
 """The uplink's effect on an update, against its definition."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from camu.errors import InputError, UserCodeError
 from camu.seeding import derive
 from camu.simulation.channel import in_outage, receive
 
@@ -35,3 +38,34 @@ def test_outage_is_below_the_threshold() -> None:
     assert not in_outage(0.1, None)
     assert in_outage(0.09, -10.0)
     assert not in_outage(0.11, -10.0)
+
+
+OWN = """
+from pathlib import Path
+
+import numpy as np
+
+def erased(update, snr, generator):
+    update[generator.random(update.size) < 1 / (1 + snr)] = 0
+    return update
+
+def short(update, snr, generator):
+    return update[:3]
+
+def broken(update, snr, generator):
+    return 1 / 0
+"""
+
+
+def test_an_uplink_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_air.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    received = receive(UPDATE, 1.0, "own_air:erased", derive(0, "own-noise"))
+    assert np.mean(received == 0) == pytest.approx(0.5, abs=0.01)
+    assert UPDATE.all()  # the sender's copy is untouched
+    again = receive(UPDATE, 1.0, "own_air:erased", derive(0, "own-noise"))
+    assert np.array_equal(received, again)
+    with pytest.raises(InputError, match=r"own_air:short: it returned float32 of shape \(3,\)"):
+        receive(UPDATE, 1.0, "own_air:short", derive(0, "own-noise"))
+    with pytest.raises(UserCodeError, match=r"own_air\.py, line 12, in broken: ZeroDivisionError"):
+        receive(UPDATE, 1.0, "own_air:broken", derive(0, "own-noise"))

@@ -189,10 +189,11 @@ class RadioConfig(Section):
     access: Literal["tdma", "ofdma"] = field(
         "tdma", "Uplinks in turn over the whole band, or at once on equal shares of it."
     )
-    uplink: Literal["update", "weights", "digital"] = field(
+    uplink: Annotated[str, Choice(("update", "weights", "digital"))] = field(
         "update",
         "What the noise does: `update`: on the normalised model update, 1/sqrt(SNR); `weights`: "
-        "on raw weights, as printed; `digital`: none, the channel costs time and energy only.",
+        "on raw weights, as printed; `digital`: none, the channel costs time and energy only; your "
+        "own function as `module:name`.",
     )
     outage_snr_db: float | None = field(
         None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB"

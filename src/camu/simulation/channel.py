@@ -7,6 +7,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from camu.errors import InputError
+from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream
 
 Floats = npt.NDArray[np.float32]
@@ -18,15 +20,31 @@ def receive(update: Floats, snr: float, uplink: str, stream: Stream) -> Floats:
     `update`: the leader sends the update scaled to unit power, so its noise relative to the update
     is 1/sqrt(SNR). `weights`: the leader sends raw weights, so the noise of standard deviation
     1/sqrt(SNR) per weight is the same however small the update is (as printed in Appendix I).
-    `digital`: bits arrive without error.
+    `digital`: bits arrive without error. Otherwise `uplink` names the user's own function
+    (update, snr, generator) -> update, with numpy's random generator of this uplink and round.
     """
     if uplink == "digital":
         return update
+    if is_plugin(uplink):
+        return _own_uplink(update, snr, uplink, stream)
     scale = 1.0 / np.sqrt(snr)
     if uplink == "update":
         scale *= float(np.sqrt(np.mean(np.square(update, dtype=np.float64))))
     noise = stream.numpy().standard_normal(update.shape, dtype=np.float32)
     return update + np.float32(scale) * noise
+
+
+def _own_uplink(update: Floats, snr: float, name: str, stream: Stream) -> Floats:
+    function = import_object(name, "radio.uplink")
+    with user_code(f"radio.uplink = {name}", function):
+        received = function(update.copy(), snr, stream.numpy())
+    array = np.asarray(received)
+    if array.shape != update.shape or array.dtype.kind != "f":
+        raise InputError(
+            f"radio.uplink = {name}: it returned {array.dtype} of shape {array.shape}; return the "
+            f"received update, floats of shape {update.shape}"
+        )
+    return array.astype(np.float32)
 
 
 def in_outage(snr: float, outage_snr_db: float | None) -> bool:

@@ -192,7 +192,7 @@ def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
 
 def _noise_words(uplink: str, deviation: float) -> str:
     """What the channel noise does to what is sent, in the words of the uplink's kind."""
-    if uplink == "digital":
+    if uplink not in ("update", "weights"):
         return ""
     what = "raw weight" if uplink == "weights" else "entry of the normalised update"
     rounded = float(f"{deviation:.2g}")  # 3200, where .2g alone would print 3.2e+03
