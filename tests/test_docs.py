@@ -141,6 +141,26 @@ def stripped(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("cart-2,Hall,13.5,3.0,1.0,21,20,20,19", "cart-2,Hall,13.5,3.0,1.0,21,20,20,-4"),
+        ("\ndoor-1,", "\ncart-2,"),
+        ("region,", "regoin,"),
+        ("120,0,0,0,0,0,0,130", "120,0,0,0,0,0,0,"),
+    ],
+)
+def test_the_page_on_fleets_shows_real_messages(old: str, new: str, camu: Run) -> None:
+    text = Path("docs/examples/fleet.csv").read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    Path("devices.csv").write_text(text.replace(old, new), encoding="utf-8")
+    done = camu("plan", "--fleet", "devices.csv")
+    assert done.code == 2
+    message = done.err.removeprefix("error: ").strip()
+    assert message in (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
