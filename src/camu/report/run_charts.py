@@ -13,7 +13,8 @@ from camu.report.plan_charts import rows
 from camu.report.style import PALETTE, PHASES
 
 AXES = {"rounds": "rounds", "joules": "joules, all devices together", "seconds": "virtual seconds"}
-SCHEMES, COLOURS, DASHES = "$schemes", "$colours", "$dashes"
+# Markers in a chart; the page and the figures put the values of a world in their place.
+SCHEME_NAMES, COLOURS, DASHES = "$schemes", "$colours", "$dashes"
 
 
 def fill(spec: Any, values: dict[str, list[Any]]) -> Any:
@@ -34,14 +35,14 @@ def accuracy(axis: str) -> Any:
     colour = alt.Color(
         "scheme:N",
         title=None,
-        scale=alt.Scale(domain=[SCHEMES], range=[COLOURS]),
+        scale=alt.Scale(domain=[SCHEME_NAMES], range=[COLOURS]),
         sort=None,
         legend=legend,
     )
     dash = alt.StrokeDash(
         "scheme:N",
         title=None,
-        scale=alt.Scale(domain=[SCHEMES], range=[DASHES]),
+        scale=alt.Scale(domain=[SCHEME_NAMES], range=[DASHES]),
         sort=None,
         legend=legend,
     )

@@ -13,7 +13,7 @@ from camu.report.groups import group_runs, looks
 from camu.report.page import render
 from camu.report.panels import PLAN_PANELS, WORLD_PANELS, Panel
 from camu.report.plan_data import Rows
-from camu.report.run_charts import COLOURS, DASHES, SCHEMES, fill
+from camu.report.run_charts import COLOURS, DASHES, SCHEME_NAMES, fill
 from camu.report.runs import read_runs
 from camu.report.scenes import Scene, scenes_of
 from camu.report.style import save_spec, theme
@@ -74,7 +74,7 @@ def _finished(spec: dict[str, Any], tables: dict[str, Rows], look: Look) -> dict
     """The chart with its rows, its scheme colours and the light theme."""
     shown = list(dict.fromkeys(row["scheme"] for row in tables.get("curves", [])))
     marks = {
-        SCHEMES: shown,
+        SCHEME_NAMES: shown,
         COLOURS: [look[label][0] for label in shown],
         DASHES: [look[label][1] for label in shown],
     }
