@@ -24,6 +24,15 @@ FIGURES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def one_torch_thread():
+    """Plain torch computations wait for each other's threads on a busy machine; one is enough."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def test_a_quick_bench_reports_all_figures():
     said: list[str] = []
     report = bench.run_bench(quick=True, repetitions=1, progress=said.append)

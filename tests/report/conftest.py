@@ -80,7 +80,16 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     curve = [[1000 * step, 1.0 + 0.8**step, -1.0] for step in range(1, 20)]
     path = folder / "camu" / "seed-0" / "plan.json"
     plan = json.loads(path.read_text())
-    plan["allocation"] = {"learning_curve": [[0, None, -1.0], *curve], "lower_bound": 0.999}
+    plan["allocation"] = {
+        "solver": "ppo",
+        "objective": 1.01,
+        "lower_bound": 0.999,
+        "energy_joules": 1.0,
+        "shadow_price": None,
+        "binding": [],
+        "gap": 0.01,
+        "learning_curve": [[0, None, -1.0], *curve],
+    }
     path.write_text(json.dumps(plan))
     (folder / "verdicts.json").write_text(json.dumps(VERDICTS))
     return folder

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from camu.config import PRESETS, load_config
+from camu.errors import InputError
 from camu.simulation import manifest as manifest_module
+from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.manifest import Manifest
 
 
@@ -74,3 +76,21 @@ def test_a_saved_manifest_is_the_same(tmp_path: Path, preset: str) -> None:
     assert read is not None
     assert read.key == made.key
     assert Manifest.read(tmp_path / "nowhere") is None
+
+
+def test_a_resumed_run_refuses_edited_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`camu run --resume` after an edit would continue with the old plan and the new code."""
+    monkeypatch.chdir(tmp_path)
+    scheme = tmp_path / "resumed_scheme_of_mine.py"
+    scheme.write_text("from camu.schemes.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n")
+    name = "resumed_scheme_of_mine:Mine"
+    settings = {"scheme.name": name, "run.rounds": 1, "run.workers": 1}
+    config = load_config(preset="demo").replace(settings)
+    directory = RunDirectory(tmp_path / "run")
+    run_in_directory(config, directory)
+    longer = config.replace({"run.rounds": 2})
+    scheme.write_text(scheme.read_text() + "# edited\n")
+    with pytest.raises(InputError, match=f"source of scheme.name = {name} has changed"):
+        run_in_directory(longer, directory, resume=True)
+    scheme.write_text(scheme.read_text().removesuffix("# edited\n"))
+    assert run_in_directory(longer, directory, resume=True).final.round == 2

@@ -32,7 +32,7 @@ from camu.learning.pool import available_cores
 from camu.learning.replica import Replica
 from camu.seeding import derive
 
-Progress = Callable[[str], None]
+Say = Callable[[str], None]
 
 # Multiplications and additions that training the paper's CNN on one sample asks for: the two
 # convolutions forward, their weight gradients and the second one's input gradient, and the same
@@ -40,7 +40,7 @@ Progress = Callable[[str], None]
 FLOPS_PER_SAMPLE = 2 * (2 * 24 * 24 * 10 * 25 + 3 * 8 * 8 * 20 * 250 + 3 * (320 * 50 + 50 * 10))
 
 
-# So many jobs of a round tell how much of it is spent outside torch's operators.
+# The jobs of a round that are profiled for the time outside torch's operators.
 PROFILED_JOBS = 6
 
 
@@ -90,7 +90,7 @@ def run_bench(
     repetitions: int = 5,
     workers: int = 0,
     quick: bool = False,
-    progress: Progress | None = None,
+    progress: Say | None = None,
 ) -> dict[str, Any]:
     """Measure the named workloads; ``quick`` shrinks them to a few seconds for a first look."""
     unknown = [name for name in workloads if name not in WORKLOADS]
@@ -129,7 +129,7 @@ def _shrunk(workload: Workload) -> Workload:
 
 
 def _measure(
-    name: str, workload: Workload, repetitions: int, workers: int, peak: float, say: Progress
+    name: str, workload: Workload, repetitions: int, workers: int, peak: float, say: Say
 ) -> dict[str, float]:
     with _engine(workload, workers) as engine:
         jobs = workload.jobs()
@@ -185,7 +185,7 @@ def _engine_round(engine: Engine, jobs: Sequence[Job], round_number: int) -> flo
 
 
 class PlainLoop:
-    """What one would write first: torch's layers, its default threads, one device after another."""
+    """The obvious way: torch's layers, its default threads, one device after another."""
 
     def __init__(self, engine: Engine) -> None:
         self.data = engine.train_data
@@ -260,10 +260,10 @@ def _overhead_fraction(engine: Engine, jobs: Sequence[Job]) -> float:
             times = []
             for _ in range(3):  # the best of three: the machine may have other work
                 begin = time.perf_counter()
-                engine._run_job(replica, engine.initial, job, 0)
+                engine.run_job(replica, engine.initial, job, 0)
                 alone = time.perf_counter() - begin
                 with profile() as profiler:  # type: ignore[no-untyped-call]
-                    engine._run_job(replica, engine.initial, job, 0)
+                    engine.run_job(replica, engine.initial, job, 0)
                 # Operators nest; without their children's times they add up without counting twice.
                 events = [e for e in profiler.key_averages() if e.key.startswith("aten::")]
                 times.append((alone, sum(e.self_cpu_time_total for e in events) * 1e-6))
@@ -291,14 +291,14 @@ def sgemm_gflops(size: int = 1024, repetitions: int = 7) -> float:
 
 
 class _PeakMemory:
-    """The highest resident memory of the process while the block ran, where Linux tells it."""
+    """The highest resident memory of the process; on Linux while the block ran."""
 
     megabytes = 0.0
 
     def __enter__(self) -> _PeakMemory:
         gc.collect()
         with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # starts the high-water mark anew
+            Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
         return self
 
     def __exit__(self, *_: object) -> None:

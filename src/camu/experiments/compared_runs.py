@@ -92,7 +92,6 @@ def _histories(
         if world is None or world.seed != run.config.run.seed:
             world = build_world(run.config)
         shared = replace(world, config=run.config)
-        run.manifest.write(run.directory.path)
         history = run_in_directory(run.config, run.directory, True, callbacks(run), shared)
         if history.stopped == "interrupted":
             raise KeyboardInterrupt

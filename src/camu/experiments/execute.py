@@ -23,7 +23,7 @@ from camu.progress import Progress
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.manifest import Manifest
 
-FILES = ("config.toml", "plan.json", "rounds.jsonl", "summary.json")
+FILES = ("config.toml", "plan.json", "manifest.json", "rounds.jsonl", "summary.json")
 
 
 def study_config(changes: Mapping[str, Any]) -> Config:
@@ -56,8 +56,6 @@ def execute(
     advance(0)
     if not missing:
         return 0
-    for path, config in missing.items():
-        Manifest.of(config).write(path)
     if engine == "ray":
         _run_on_ray(missing, address, advance)
     else:

@@ -156,14 +156,15 @@ class Engine:
         tasks = [
             Task(
                 f"Training devices {_brief(job.members)} in round {round_number}",
-                partial(self._run_job, start=begin, job=job, round_number=round_number),
+                partial(self.run_job, start=begin, job=job, round_number=round_number),
                 cost=self._cost(job),
             )
             for begin, job in zip(starts, jobs, strict=True)
         ]
         return self._pool.stream(tasks)
 
-    def _run_job(self, replica: Replica, start: Weights, job: Job, round_number: int) -> Trained:
+    def run_job(self, replica: Replica, start: Weights, job: Job, round_number: int) -> Trained:
+        """Train one unit on a worker's replica."""
         total = sum(job.weights)
         shares = [weight / total for weight in job.weights]
         numbers = range(job.first, job.first + job.updates)

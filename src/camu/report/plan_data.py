@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from camu.arrays import decibels
 from camu.config import Config
 from camu.errors import CamuError
 from camu.planning.contribution import contribution, log_contribution, log_threshold
-from camu.planning.costs import send_in_turn
+from camu.planning.plan import Plan
 from camu.report.style import PALETTE, PHASES
 from camu.schemes import SCHEMES, describe
 from camu.world import Links, build_world
@@ -55,7 +56,7 @@ def plan_rows(plan: PlanDict, station: Sequence[float], links: Links | None) -> 
         "station": [_at(station) | {"name": "base station"}] if placed else [],
         "labels": label_rows(plan),
         "units": unit_rows(plan),
-        "timeline": timeline_rows(plan),
+        "timeline": timeline_rows(Plan.from_dict(plan, "plan.json")),
     }
 
 
@@ -157,22 +158,19 @@ def unit_rows(plan: PlanDict) -> Rows:
     ]
 
 
-def timeline_rows(plan: PlanDict) -> Rows:
+def timeline_rows(plan: Plan) -> Rows:
     """When each cluster computes, sends and waits in a round as planned.
 
     Members send to their leader after every update; that is drawn in one piece after computing.
     """
-    units = plan["units"]
-    ready = np.array([unit["compute_seconds"] + unit.get("gather_seconds", 0.0) for unit in units])
-    air = np.array([u["transmit_seconds"] - u.get("gather_seconds", 0.0) for u in units])
-    ends = ready + air if plan.get("access") == "ofdma" else send_in_turn(ready, air)
-    last = float(max(ends, default=0.0))
+    last = plan.round_seconds
     rows: Rows = []
-    for index, unit in enumerate(units[:LARGEST_BARS]):
-        start, end = float(ends[index] - air[index]), float(ends[index])
-        times = (0.0, unit["compute_seconds"], float(ready[index]), start, end, last)
+    for index, unit in enumerate(plan.units[:LARGEST_BARS]):
+        end = float(plan.arrival_seconds[index])
+        start = end - unit.uplink_seconds
+        times = (0.0, unit.compute_seconds, unit.ready_seconds, start, end, last)
         phases = ("compute", "transmit", "wait", "transmit", "wait")
-        for phase, begin, finish in zip(phases, times, times[1:], strict=False):
+        for phase, (begin, finish) in zip(phases, pairwise(times), strict=True):
             if finish - begin > 1e-9 * last:
                 rows.append(
                     {
@@ -181,7 +179,7 @@ def timeline_rows(plan: PlanDict) -> Rows:
                         "start": short(begin),
                         "end": short(finish),
                         "seconds": short(finish - begin),
-                        "updates": unit["local_updates"],
+                        "updates": unit.local_updates,
                         "order": list(PHASES).index(phase),
                     }
                 )

@@ -26,6 +26,7 @@ from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkp
 from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
 from camu.simulation.loop import check_trainer, plan_for, run_rounds
+from camu.simulation.manifest import Manifest
 from camu.simulation.result import Result, build_engine, save_model
 from camu.simulation.run import Callback, Run, Trainer
 from camu.world import World, build_world
@@ -142,6 +143,7 @@ def check_directory(config: Config, directory: RunDirectory, resume: bool) -> No
         )
     if directory.exists():
         check_same(directory.read_config().to_toml(), config, directory.path)
+        Manifest.of(config).check_resume(directory.path)
 
 
 def keep_in_directory(
@@ -161,6 +163,7 @@ def keep_in_directory(
     if not run.records:
         write_text(directory.config, world.config.to_toml())
         write_json(directory.plan, plan.to_dict(world))
+        Manifest.of(world.config).write(directory.path)
     history_file = HistoryFile(directory.rounds)
     every = checkpoint_every or limits.checkpoint_every
     checkpoint = Checkpoint(directory.checkpoint, every, history_file, wall_before)

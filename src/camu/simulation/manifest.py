@@ -61,6 +61,24 @@ class Manifest:
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    def check_resume(self, directory: Path) -> None:
+        """Refuse to continue a run in a directory with other code or input files than it had."""
+        before = Manifest.read(directory)
+        if before is None:
+            return
+        changed = [
+            f"{key} = {self.config[key]}"
+            for key in sorted(self.sources)
+            if before.sources.get(key, self.sources[key]) != self.sources[key]
+        ]
+        if before.kernel != self.kernel:
+            changed.append(f"the kernel (was {before.kernel}, now {self.kernel})")
+        if changed:
+            raise InputError(
+                f"{directory}: the source of {', '.join(changed)} has changed since this run "
+                "began; restore it, or start a new run in another directory"
+            )
+
     def changes_since(self, before: Manifest) -> list[str]:
         """What differs from an earlier manifest, one phrase each: "run.rounds (was 20, now 6)"."""
         found = [
