@@ -33,10 +33,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """In api.md, point each `::: camu.NAME` at the module that defines NAME.
 
     The names of `camu` are loaded lazily, so mkdocstrings cannot find them by reading the source.
-    A name that `camu` does not have yet is left out.
+    A public name without an entry is added at the end; an entry that `camu` lacks is left out.
     """
     if page.file.src_uri != "api.md":
         return markdown
+    public = getattr(import_module("camu"), "__all__", ())
+    listed = re.findall(r"^::: camu\.(\w+)$", markdown, flags=re.MULTILINE)
+    missing = [name for name in public if name not in listed and not name.startswith("__")]
+    if missing:
+        markdown += "\n## More\n\n" + "\n\n".join(f"::: camu.{name}" for name in missing) + "\n"
     return re.sub(r"^::: camu\.(\w+)$", lambda match: entry(match[1]), markdown, flags=re.MULTILINE)
 
 
@@ -45,6 +50,6 @@ def entry(name: str) -> str:
     value = getattr(import_module("camu"), name, None)
     if value is None:
         return ""
-    if hasattr(value, "__qualname__"):
+    if isinstance(value, type) or callable(value):
         return f"::: {value.__module__}.{value.__qualname__}"
     return f"::: camu.{name}"
