@@ -41,8 +41,6 @@ def test_outage_is_below_the_threshold() -> None:
 
 
 OWN = """
-from pathlib import Path
-
 import numpy as np
 
 def erased(update, snr, generator):
