@@ -40,11 +40,7 @@ def run(
     from camu.simulation.callbacks import ProgressBar
     from camu.simulation.directory import RunDirectory, run_in_directory
 
-    given = (file, preset, settings, seed, scheme) != (None, None, None, None, None)
-    if resume and out is not None and not given and RunDirectory(out).exists():
-        config = RunDirectory(out).read_config()
-    else:
-        config = resolve(file, preset, settings, seed, scheme)
+    config = run_config(out, resume, file, preset, settings, seed, scheme)
     directory = RunDirectory(out or default_directory(config, resume))
     bar = ProgressBar(config.scheme.name)
     history = run_in_directory(config, directory, resume, [bar])
@@ -56,6 +52,24 @@ def run(
         )
         raise typer.Exit(130)
     show_summary(directory, as_json)
+
+
+def run_config(
+    out: Path | None,
+    resume: bool,
+    file: Path | None,
+    preset: str | None,
+    settings: list[str] | None,
+    seed: int | None,
+    scheme: str | None,
+) -> Config:
+    """The configured run; a resumed run without options takes its own configuration."""
+    from camu.simulation.directory import RunDirectory
+
+    given = (file, preset, settings, seed, scheme) != (None, None, None, None, None)
+    if resume and out is not None and not given and RunDirectory(out).exists():
+        return RunDirectory(out).read_config()
+    return resolve(file, preset, settings, seed, scheme)
 
 
 def show_summary(directory: RunDirectory, as_json: bool) -> None:

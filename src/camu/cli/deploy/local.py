@@ -15,10 +15,9 @@ from camu.cli.deploy.options import (
     Out,
     Resume,
     Wait,
-    deployed_config,
 )
 from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings
-from camu.cli.run import default_directory, show_summary
+from camu.cli.run import default_directory, run_config, show_summary
 
 
 def local(
@@ -47,7 +46,7 @@ def local(
     from camu.deploy.deployment import Deployment
     from camu.deploy.host.local import run_local
 
-    config = deployed_config(out, resume, file, preset, settings, seed, scheme)
+    config = run_config(out, resume, file, preset, settings, seed, scheme)
     folder = out or default_directory(config, resume)
     wanted = Deployment(
         config, str(folder), granularity, nodes, deadline, wait, measured, resume=resume

@@ -7,9 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from camu.cli.options import resolve
-from camu.config import Config
-
 Granularity = Annotated[
     Literal["leader", "device"],
     typer.Option(
@@ -41,21 +38,3 @@ Out = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue from the checkpoint in the run directory.")
 ]
-
-
-def deployed_config(
-    out: Path | None,
-    resume: bool,
-    file: Path | None,
-    preset: str | None,
-    settings: list[str] | None,
-    seed: int | None,
-    scheme: str | None,
-) -> Config:
-    """The configured run; a resumed run without options takes its own configuration."""
-    from camu.simulation.directory import RunDirectory
-
-    given = (file, preset, settings, seed, scheme) != (None, None, None, None, None)
-    if resume and out is not None and not given and RunDirectory(out).exists():
-        return RunDirectory(out).read_config()
-    return resolve(file, preset, settings, seed, scheme)

@@ -20,10 +20,9 @@ from camu.cli.deploy.options import (
     Resume,
     Superlink,
     Wait,
-    deployed_config,
 )
 from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings
-from camu.cli.run import default_directory, show_summary
+from camu.cli.run import default_directory, run_config, show_summary
 from camu.errors import InputError
 
 TestData = Annotated[
@@ -70,7 +69,7 @@ def run(
     from camu.deploy.deployment import Deployment
     from camu.deploy.host.runs import run_remote
 
-    config = deployed_config(out, resume, file, preset, settings, seed, scheme)
+    config = run_config(out, resume, file, preset, settings, seed, scheme)
     if authority is None and not insecure:
         raise InputError("--ca: give the certificate of the authority, or --insecure")
     wanted = Deployment(
@@ -118,7 +117,7 @@ def write_flower_app(
 
     if folder.exists():
         raise InputError(f"{folder}: it exists already; give a new directory")
-    config = deployed_config(out, False, file, preset, settings, seed, scheme)
+    config = run_config(out, False, file, preset, settings, seed, scheme)
     run_directory = (out or default_directory(config, False)).absolute()
     wanted = Deployment(config, str(run_directory), granularity, nodes, deadline, wait)
     check_trial(wanted)
