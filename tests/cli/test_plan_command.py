@@ -80,3 +80,15 @@ def test_unknown_scheme_suggests(camu: Camu) -> None:
     done = camu("plan", "--scheme", "petrle")
     assert done.code == 2
     assert "petrel" in done.err
+
+
+def test_the_saved_problem_has_the_answer_of_camu_joint(camu: Camu, tmp_path: Path) -> None:
+    path = tmp_path / "problem.json"
+    done = camu("plan", "--preset", "demo", "--scheme", "fedavg", "--problem", path)
+    assert done.code == 0, done.err
+    assert f"problem: {path}" in " ".join(done.out.split())
+    answer = json.loads(camu("allocate", path, "--json").out)
+    plan = json.loads(camu("plan", "--preset", "demo", "--scheme", "camu-joint", "--json").out)
+    assert answer["objective"] == plan["allocation"]["objective"]
+    powers = [cluster["power_watts"] for cluster in answer["clusters"]]
+    assert powers == [unit["power_watts"] for unit in plan["units"]]

@@ -40,6 +40,12 @@ def plan(
         Path | None,
         typer.Option("--figure", metavar="FILE", help="Save a picture: .svg, .png, .pdf or .html."),
     ] = None,
+    problem: Annotated[
+        Path | None,
+        typer.Option(
+            "--problem", metavar="FILE", help="Save problem P1 of the clusters for camu allocate."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Plan a fleet: who clusters with whom, who leads, how often each updates, what a round costs.
@@ -66,12 +72,27 @@ def plan(
         from camu.report.style import save
 
         save(plan_figure(made, world), figure)
+    if problem is not None:
+        _save_problem(world, problem)
     if as_json:
         print(json.dumps(made.to_dict(world)))
         return
     show_plan(made, world, Console())
     if figure is not None:
         print(f"picture: {figure}")
+    if problem is not None:
+        print(f"problem: {problem}")
+
+
+def _save_problem(world: World, path: Path) -> None:
+    """Write P1 as `camu-joint` states it for this world."""
+    from camu.files import write_json
+    from camu.schemes import clusters
+    from camu.schemes.joint import CamuJoint
+
+    scheme = world.config.scheme
+    joint = CamuJoint(scheme.threshold, scheme.threshold_quantile, scheme.max_extra_updates)
+    write_json(path, joint.problem(clusters(world)).to_dict())
 
 
 def show_plan(plan: Plan, world: World, console: Console) -> None:

@@ -240,16 +240,10 @@ def _read_unit(data: Mapping[str, Any], place: Mapping[Any, int]) -> Unit:
 
 def _read_allocation(data: Mapping[str, Any], units: Sequence[Unit]) -> Allocation:
     """The answer to P1; its powers and updates are those of the units."""
-    known = ("solver", "objective", "lower_bound", "energy_joules", "shadow_price", "binding")
-    rest = {key: value for key, value in data.items() if key not in (*known, "gap")}
-    return Allocation(
-        **{key: data[key] for key in known if key != "binding"},
-        binding=tuple(data["binding"]),
-        seconds=0.0,
-        power_watts=np.array([unit.power_watts for unit in units]),
-        extra_updates=np.array([unit.local_updates - 1 for unit in units]),
-        details=rest,
-    )
+    clusters = [
+        {"power_watts": unit.power_watts, "extra_updates": unit.local_updates - 1} for unit in units
+    ]
+    return Allocation.from_dict({**data, "seconds": 0.0, "clusters": clusters})
 
 
 def parameter_count(world: World) -> int:

@@ -36,9 +36,7 @@ class CamuJoint(Scheme):
     def plan(self, world: World) -> Plan:
         """Solve P1 for the clusters that may update repeatedly; the plan keeps the answer."""
         groups = clusters(world)
-        multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
-        extra = extra_updates(groups.step_seconds, self.max_extra_updates)
-        problem = problem_of(groups, multi, extra, energy_budget(groups, self.max_extra_updates))
+        problem = self.problem(groups)
         allocation = world.config.allocation
         answer = solve(
             problem,
@@ -53,9 +51,15 @@ class CamuJoint(Scheme):
             groups.contribution_weights,
             1 + answer.extra_updates,
             answer.power_watts,
-            multi,
+            problem.multi_update,
         )
         return replace(plan, allocation=answer)
+
+    def problem(self, groups: Groups) -> Problem:
+        """P1 of clusters that are formed already; only those that pass the gate may update more."""
+        multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
+        extra = extra_updates(groups.step_seconds, self.max_extra_updates)
+        return problem_of(groups, multi, extra, energy_budget(groups, self.max_extra_updates))
 
 
 def energy_budget(groups: Groups, max_extra_updates: int) -> float:
