@@ -1,5 +1,6 @@
 """The schemes, one file each, reading like its paper; their contract and their registry."""
 
+from camu.learning.job import LocalRule
 from camu.planning.codecs import Quantised, Raw, Sparse
 from camu.planning.groups import Groups, assess, clusters, make_plan, single_devices
 from camu.planning.plan import Plan, Unit
@@ -29,6 +30,7 @@ __all__ = [
     "FedAvg",
     "Groups",
     "HeterogeneousIntensity",
+    "LocalRule",
     "LocalSgd",
     "Petrel",
     "Pilot",

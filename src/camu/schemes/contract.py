@@ -88,7 +88,7 @@ class View:
     joules: float
     device_joules: Float64  # (K,)
     weights: Weights  # the global model
-    before: Weights  # the global model before the last aggregation
+    before: Weights  # the global model at the start of this round; `revise` compares it
     in_flight: Mapping[int, InFlight] = field(default_factory=dict)
     arrived: tuple[Arrival, ...] = ()  # since the last aggregation, in the order of arrival
     oracle: Oracle | None = None  # only for a scheme with `uses_oracle`

@@ -54,10 +54,11 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
         "plan": run.plan.to_dict(run.world) if run.revised else None,
         "flights": flights,
         "scheme": own_values,
+        "scheme_names": list(run.state),
         "wall_seconds": wall_seconds,
         "config": run.world.config.to_toml(),
     }
-    whole = {name: np.ascontiguousarray(array) for name, array in (arrays | own_arrays).items()}
+    whole = {name: np.asarray(array, order="C") for name, array in (arrays | own_arrays).items()}
     metadata = {"camu": json.dumps(state)}
     write_whole(path, lambda beside: save_file(whole, beside, metadata=metadata))
 
@@ -78,15 +79,13 @@ def load_checkpoint(
         round=state["round"],
         compute_joules=state["compute_joules"],
         transmit_joules=state["transmit_joules"],
-        state=dict(state["scheme"]),
+        state=_join_state(state, arrays),
         records=records,
         revised=revised,
     )
     for name, array in arrays.items():
         kind, _, key = name.partition(".")
-        if kind == "scheme":
-            run.state[key] = array
-        elif kind == "memory":
+        if kind == "memory":
             run.memory[int(key)] = array
     for numbers in state["flights"]:
         name = f"flight.{numbers['unit']}"
@@ -107,21 +106,26 @@ def load_checkpoint(
 
 
 def _split_state(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The scheme's state as arrays for the file and plain values for its header."""
+    """The scheme's state as arrays for the file and plain values for its header.
+
+    Numbers of numpy are arrays without dimensions: their precision is part of the state.
+    """
     arrays, values = {}, {}
     for name, value in run.state.items():
-        if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-            arrays[f"scheme.{name}"] = value
-        elif isinstance(value, np.generic):
-            values[name] = value.item()
-        elif isinstance(value, bool | int | float | str):
-            values[name] = value
+        if isinstance(value, np.ndarray | np.generic):
+            arrays[f"scheme.{name}"] = np.asarray(value)
         else:
-            raise InputError(
-                f"scheme {run.plan.scheme}: state[{name!r}] is a {type(value).__name__}; a state "
-                "holds numpy arrays of numbers, numbers, text and booleans"
-            )
+            values[name] = value
     return arrays, values
+
+
+def _join_state(state: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
+    """The scheme's state, its names in the order in which it had them."""
+    values = state["scheme"]
+    return {
+        name: values[name] if name in values else arrays[f"scheme.{name}"][()]
+        for name in state["scheme_names"]
+    }
 
 
 def checkpoint_round(path: Path) -> int:

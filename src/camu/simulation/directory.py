@@ -25,7 +25,8 @@ from camu.simulation.callbacks import (
 from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkpoint
 from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
-from camu.simulation.loop import check_trainer, plan_for, run_rounds
+from camu.simulation.hooks import check_trainer, plan_for
+from camu.simulation.loop import run_rounds
 from camu.simulation.manifest import Manifest
 from camu.simulation.result import Result, build_engine, save_model
 from camu.simulation.run import Callback, Run, Trainer

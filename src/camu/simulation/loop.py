@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TypeVar
 
 import numpy as np
 
-from camu.errors import CamuError, InputError
+from camu.errors import CamuError
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.planning.costs import Costs, unit_costs
@@ -26,11 +25,10 @@ from camu.seeding import derive
 from camu.simulation.channel import in_outage, receive, refuse
 from camu.simulation.faults import Faults, Part
 from camu.simulation.history import FAULTS, Record
+from camu.simulation.hooks import Hooks, check_trainer
 from camu.simulation.run import Callback, Flight, Float32, Run, Trainer
-from camu.world import World
 
 log = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 
 def run_rounds(
@@ -41,7 +39,7 @@ def run_rounds(
     loop = Loop(run, scheme, trainer)
     try:
         if not run.records:
-            loop.pilot()
+            loop.hooks.pilot(_Pilot(loop), run)
             loop.record(0, loop.no_faults(), ())
         run.check_budgets(run.records[-1])  # a resumed run may have reached its end already
         for callback in callbacks:
@@ -60,37 +58,12 @@ def run_rounds(
         callback.on_end(run, run.history())
 
 
-def plan_for(scheme: Scheme, world: World) -> Plan:
-    """The scheme's plan for a world; mistakes in a user's own scheme are reported as theirs."""
-    plan = _call(scheme, scheme.plan, world)
-    if not isinstance(plan, Plan):
-        raise InputError(
-            f"scheme {scheme.name}: plan() returned {type(plan).__name__}; it must return a Plan, "
-            "for example from make_plan(...)"
-        )
-    return plan
-
-
-def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
-    """Refuse a scheme that needs more than the trainer can give."""
-    if scheme.uses_oracle and trainer.oracle is None:
-        raise InputError(
-            f"scheme {scheme.name}: it needs exact losses or gradients on all data, which only a "
-            "simulation has; choose another scheme for a deployment"
-        )
-
-
-def _call(scheme: Scheme, hook: Callable[..., Result], *arguments: object) -> Result:
-    """Call a method of the scheme; an error in a user's own scheme names their line."""
-    with user_code(f"scheme {scheme.name}", scheme):
-        return hook(*arguments)
-
-
 class Loop:
     """The steps of a round; all state that outlives a round is in the run."""
 
     def __init__(self, run: Run, scheme: Scheme, trainer: Trainer) -> None:
         self.run, self.scheme, self.trainer = run, scheme, trainer
+        self.hooks = Hooks(scheme, run.state)
         self.faults = Faults.of(run.world)
         self.config = run.world.config
         self.before = run.weights
@@ -118,33 +91,24 @@ class Loop:
             oracle=self.trainer.oracle if self.scheme.uses_oracle else None,
         )
 
-    def pilot(self) -> None:
-        """Let the scheme try something out; its costs are charged to the run."""
-        run = self.run
-        plan = _call(self.scheme, self.scheme.pilot, _Pilot(self), run.state)
-        if plan is not None:
-            self.take_plan(plan)
-
     def round(self) -> Record:
         """Start the selected units, wait until the server is ready, aggregate, record."""
         counts = self.no_faults()
         run = self.run
+        self.before = run.weights
         self.launch(counts)
         arrived, waiting = self.wait(counts)
-        self.before = run.weights
         if arrived:
-            self.aggregate(arrived)
+            run.weights = self.hooks.aggregate(self.view(arrived))
         run.round += 1
-        plan = _call(self.scheme, self.scheme.revise, self.view(arrived), run.state)
-        if plan is not None:
-            self.take_plan(plan)
+        self.hooks.revise(self.view(arrived), run)
         return self.record(len(arrived), counts, waiting)
 
     def launch(self, counts: dict[str, int]) -> None:
         """Start the units that the scheme selects, from the present weights."""
         run, world = self.run, self.run.world
         view = self.view()
-        attendance = self.faults.attend(run.plan, self.selected(view), run.round)
+        attendance = self.faults.attend(run.plan, self.hooks.select(view), run.round)
         counts["absent"] += attendance.absent
         counts["leader_failures"] += attendance.leader_failures
         parts = attendance.parts
@@ -180,28 +144,14 @@ class Loop:
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 
-    def selected(self, view: View) -> list[int]:
-        """The units that start in this round, in order."""
-        chosen = _call(self.scheme, self.scheme.select, view, self.run.state)
-        units = sorted({int(unit) for unit in chosen})
-        if wrong := [unit for unit in units if unit not in view.idle]:
-            raise InputError(
-                f"scheme {self.scheme.name}: select() chose unit {wrong[0]}, which is not idle; "
-                "choose among view.idle"
-            )
-        return units
-
     def job(self, view: View, part: Part, unit: Unit) -> Job:
         """The training of one unit in this round."""
-        correction = _call(self.scheme, self.scheme.correction, view, self.run.state, part.unit)
-        if correction is not None:
-            correction = np.ascontiguousarray(correction, dtype=np.float32)
         return Job(
             part.members,
             part.member_weights,
             unit.local_updates,
             rule=unit.rule,
-            correction=correction,
+            correction=self.hooks.correction(view, part.unit),
         )
 
     def charge(self, part: Part, unit: Unit, costs: Costs, index: int, members: slice) -> None:
@@ -253,7 +203,8 @@ class Loop:
             update = np.float32(unit.update_scale) * update
         memory = run.memory.pop(part.leader, None)
         stream = derive(run.world.seed, "codec", run.round, part.leader)
-        update, kept = unit.codec.encode(update, memory, stream)
+        with user_code(f"codec of unit {part.unit}", unit.codec):
+            update, kept = unit.codec.encode(update, memory, stream)
         if kept is not None:
             run.memory[part.leader] = kept
         if part.corrupt == "nan":
@@ -268,11 +219,11 @@ class Loop:
 
         Returns the usable ones, and for each unit that arrived how long it was idle meanwhile.
         """
-        run, scheme = self.run, self.scheme
-        deadline = _call(scheme, scheme.deadline, self.view(), run.state)
+        run = self.run
+        deadline = self.hooks.deadline(self.view())
         arrived: list[Arrival] = []
         landed: list[Flight] = []
-        while run.flights and not _call(scheme, scheme.ready, self.view(arrived), run.state):
+        while run.flights and not self.hooks.ready(self.view(arrived)):
             unit = run.clock.next_arrival(deadline)
             if unit is None:
                 break
@@ -313,37 +264,6 @@ class Loop:
             trained=flight.trained,
         )
 
-    def aggregate(self, arrived: list[Arrival]) -> None:
-        """Let the scheme make the new global model."""
-        run, scheme = self.run, self.scheme
-        weights = _call(scheme, scheme.aggregate, self.view(arrived), run.state)
-        if not isinstance(weights, Weights) or weights.layout != run.weights.layout:
-            raise InputError(
-                f"scheme {scheme.name}: aggregate() returned {type(weights).__name__}; it must "
-                "return the model's weights, for example view.weights.with_parameters(...)"
-            )
-        run.weights = weights
-
-    def take_plan(self, plan: object) -> None:
-        """Go on with another plan."""
-        run, name = self.run, self.scheme.name
-        if not isinstance(plan, Plan):
-            raise InputError(
-                f"scheme {name}: revise() and pilot() return a Plan or None, not "
-                f"{type(plan).__name__}"
-            )
-        for unit in run.flights:
-            same = unit < len(plan.units) and (
-                plan.units[unit].members == run.plan.units[unit].members
-            )
-            if not same:
-                raise InputError(
-                    f"scheme {name}: unit {unit} is on its way, so its members cannot change yet; "
-                    "change members in a round without units in flight"
-                )
-        run.revised = run.revised or plan != run.plan
-        run.plan = plan
-
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
@@ -383,7 +303,7 @@ class _Pilot:
             arrived, _ = trial.wait(counts)
             if not arrived:
                 raise CamuError(f"scheme {loop.scheme.name}: no update of its pilot arrived")
-            trial.aggregate(arrived)
+            run.weights = trial.hooks.aggregate(trial.view(arrived))
             run.round += 1
             share = sum(arrival.weight for arrival in arrived)
             losses.append(sum(a.weight * a.loss for a in arrived) / share)

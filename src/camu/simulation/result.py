@@ -19,7 +19,8 @@ from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme
 from camu.simulation.history import History
-from camu.simulation.loop import plan_for, run_rounds
+from camu.simulation.hooks import plan_for
+from camu.simulation.loop import run_rounds
 from camu.simulation.run import Callback, Run
 from camu.world import World
 

@@ -1,0 +1,169 @@
+"""Calls to the methods of a scheme, and checks of their answers.
+
+An error in a user's own scheme is reported as theirs, with file and line. A wrong answer is
+refused in words.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from camu.errors import InputError
+from camu.learning.weights import Weights
+from camu.planning.plan import Plan
+from camu.plugins import user_code
+from camu.schemes.contract import Pilot, Scheme, State, View
+from camu.simulation.run import Float32, Run, Trainer
+from camu.world import World
+
+Result = TypeVar("Result")
+
+
+def plan_for(scheme: Scheme, world: World) -> Plan:
+    """The scheme's plan for a world."""
+    plan: Any = _call(scheme, scheme.plan, world)
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"scheme {scheme.name}: plan() returned {_kind(plan)}; it must return a Plan, for "
+            "example from make_plan(...)"
+        )
+    return plan
+
+
+def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
+    """Refuse a scheme that needs more than the trainer can give."""
+    if scheme.uses_oracle and trainer.oracle is None:
+        raise InputError(
+            f"scheme {scheme.name}: it needs exact losses or gradients on all data, which only a "
+            "simulation has; choose another scheme for a deployment"
+        )
+
+
+class Hooks:
+    """The optional methods of a scheme, called with the scheme's state."""
+
+    def __init__(self, scheme: Scheme, state: State) -> None:
+        self.scheme, self.state = scheme, state
+
+    def select(self, view: View) -> list[int]:
+        """The units that start in this round, in order."""
+
+        def chosen() -> list[Any]:
+            return list(self.scheme.select(view, self.state))
+
+        try:
+            units = sorted({operator.index(unit) for unit in _call(self.scheme, chosen)})
+        except TypeError:
+            raise self._wrong("select", "the numbers of units, chosen among view.idle") from None
+        idle = set(view.idle)
+        if wrong := [unit for unit in units if unit not in idle]:
+            raise InputError(
+                f"scheme {self.scheme.name}: select() chose unit {wrong[0]}, which is not idle; "
+                "choose among view.idle"
+            )
+        return units
+
+    def correction(self, view: View, unit: int) -> Float32 | None:
+        """A vector that is added to the gradients of a unit."""
+        answer = _call(self.scheme, self.scheme.correction, view, self.state, unit)
+        if answer is None:
+            return None
+        shape = view.weights.parameters.shape
+        vector = np.asarray(answer)
+        if vector.dtype.kind not in "iuf" or vector.shape != shape:
+            found = f"{vector.dtype} of shape {vector.shape}"
+            wanted = f"one number per parameter, shape {shape}, or None"
+            raise self._wrong("correction", wanted, found)
+        return np.ascontiguousarray(vector, dtype=np.float32)
+
+    def deadline(self, view: View) -> float | None:
+        """When the server aggregates at the latest, on the virtual clock."""
+        answer: Any = _call(self.scheme, self.scheme.deadline, view, self.state)
+        if answer is None:
+            return None
+        try:
+            seconds = float(answer)
+        except (TypeError, ValueError):
+            raise self._wrong("deadline", "virtual seconds or None", _kind(answer)) from None
+        if math.isnan(seconds):
+            raise self._wrong("deadline", "virtual seconds or None", "nan")
+        return None if seconds == math.inf else seconds
+
+    def ready(self, view: View) -> bool:
+        """Whether the server aggregates now."""
+        return bool(_call(self.scheme, self.scheme.ready, view, self.state))
+
+    def aggregate(self, view: View) -> Weights:
+        """The new global model."""
+        weights: Any = _call(self.scheme, self.scheme.aggregate, view, self.state)
+        if not isinstance(weights, Weights) or weights.layout != view.weights.layout:
+            wanted = "the model's weights, for example view.weights.with_parameters(...)"
+            raise self._wrong("aggregate", wanted, _kind(weights))
+        return weights
+
+    def revise(self, view: View, run: Run) -> None:
+        """Let the scheme change the plan after a round."""
+        self._take("revise", _call(self.scheme, self.scheme.revise, view, self.state), run)
+        check_state(self.scheme, self.state)
+
+    def pilot(self, pilot: Pilot, run: Run) -> None:
+        """Let the scheme try something out before the first round."""
+        self._take("pilot", _call(self.scheme, self.scheme.pilot, pilot, self.state), run)
+        check_state(self.scheme, self.state)
+
+    def _take(self, hook: str, plan: Any, run: Run) -> None:
+        """Continue with another plan, unless it is None."""
+        if plan is None:
+            return
+        if not isinstance(plan, Plan):
+            raise self._wrong(hook, "a Plan or None", _kind(plan))
+        for unit in run.flights:
+            same = unit < len(plan.units) and (
+                plan.units[unit].members == run.plan.units[unit].members
+            )
+            if not same:
+                raise InputError(
+                    f"scheme {self.scheme.name}: unit {unit} is on its way, so its members cannot "
+                    "change yet; change members in a round without units in flight"
+                )
+        if (plan.access, plan.parameters) != (run.plan.access, run.plan.parameters):
+            raise self._wrong(hook, "a plan for the same model and the same access to the band")
+        run.revised = run.revised or plan != run.plan
+        run.plan = plan
+
+    def _wrong(self, hook: str, wanted: str, found: str = "something else") -> InputError:
+        return InputError(
+            f"scheme {self.scheme.name}: {hook}() returned {found}; it must return {wanted}"
+        )
+
+
+def check_state(scheme: Scheme, state: State) -> None:
+    """Refuse a state that a checkpoint could not hold."""
+    for name, value in state.items():
+        if not isinstance(name, str):
+            raise InputError(
+                f"scheme {scheme.name}: state[{name!r}]: the names in a state are text; write "
+                f'state["{name}"]'
+            )
+        numbers = isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf"
+        if not (numbers or isinstance(value, bool | int | float | str)):
+            raise InputError(
+                f"scheme {scheme.name}: state[{name!r}] is {_kind(value)}; a state holds numpy "
+                "arrays of numbers, numbers, text and booleans"
+            )
+
+
+def _call(scheme: Scheme, hook: Callable[..., Result], *arguments: object) -> Result:
+    """Call a method of the scheme; an error in a user's own scheme names their line."""
+    with user_code(f"scheme {scheme.name}", scheme):
+        return hook(*arguments)
+
+
+def _kind(value: object) -> str:
+    """The type of a value, for a message."""
+    return "None" if value is None else f"a value of type {type(value).__name__}"
