@@ -7,7 +7,8 @@ from html import escape
 
 Point = tuple[float, float]
 
-# Okabe and Ito's colours, distinct under every common colour vision deficiency.
+# Okabe and Ito's colours, distinct under every common colour vision deficiency; their yellow is
+# darkened, because thin yellow lines vanish on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8500", "#999999")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 420, 180, 42, 34
 

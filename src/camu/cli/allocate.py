@@ -52,7 +52,7 @@ def allocate(
     problem = Problem.from_json(problem_file)
     answer = _solve(problem, solver, seed)
     if figure is not None:
-        from camu.report.allocation_figure import allocation_figure
+        from camu.report.figures import allocation_figure
         from camu.report.style import save
 
         save(allocation_figure(problem, answer), figure)

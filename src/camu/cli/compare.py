@@ -62,7 +62,6 @@ def compare(
     """
     from camu.experiments.compared_runs import compared_runs
     from camu.experiments.comparison import tabulate
-    from camu.files import write_json, write_text
     from camu.report.writing import PAGE, write_report
 
     names = [name.strip() for name in schemes.split(",") if name.strip()]
@@ -71,18 +70,27 @@ def compare(
     folder = out or Path("runs/compare")
     runs = compared_runs(config, names, numbers, folder)
     table = tabulate(run_with_bars(runs), numbers, target)
-    write_json(folder / "comparison.json", table.to_dict())
-    for path in dict.fromkeys((folder / "comparison.csv", csv_file)):
-        if path is not None:
-            write_text(path, table.to_csv())
-    if latex_file is not None:
-        write_text(latex_file, table.to_latex())
+    save_comparison(table, folder, csv_file, latex_file)
     page = write_report([run.directory.path for run in runs], folder / PAGE, title="camu compare")
     if as_json:
         print(json.dumps(table.to_dict()))
         return
     show_comparison(table, Console())
     print(f"all runs are in {folder}; look at {page}")
+
+
+def save_comparison(
+    table: Comparison, folder: Path, csv_file: Path | None, latex_file: Path | None
+) -> None:
+    """Write comparison.json and comparison.csv, and the files that the user asked for."""
+    from camu.files import write_json, write_text
+
+    write_json(folder / "comparison.json", table.to_dict())
+    for path in dict.fromkeys((folder / "comparison.csv", csv_file)):
+        if path is not None:
+            write_text(path, table.to_csv())
+    if latex_file is not None:
+        write_text(latex_file, table.to_latex())
 
 
 def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:

@@ -68,7 +68,7 @@ def plan(
     for warning in world.warnings(made.parameters):
         stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
     if figure is not None:
-        from camu.report.plan_figure import plan_figure
+        from camu.report.figures import plan_figure
         from camu.report.style import save
 
         save(plan_figure(made, world), figure)

@@ -1,4 +1,4 @@
-"""Sorts runs into worlds and schemes: what was varied becomes a label, seeds become a sample."""
+"""Sorts runs into worlds and schemes: varied keys become labels, seeds become a sample."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Group:
 
     @property
     def counted(self) -> tuple[SavedRun, ...]:
-        """The finished runs, or all of them where none is: the ones that statistics speak of."""
+        """The runs that statistics use: the finished ones, or all if none has finished."""
         return tuple(run for run in self.runs if run.finished) or self.runs
 
 

@@ -56,7 +56,7 @@ def render(title: str, findings: Findings, groups: list[Group], scenes: list[Sce
 def chart_library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script.
 
-    Putting them together takes seconds, so the script is kept beside the data sets.
+    Putting them together takes seconds, so the script is kept in the cache of the data sets.
     """
     version = vega_lite_version()
     name = f"vega-lite-{version}-vl-convert-{metadata.version('vl-convert-python')}.js"

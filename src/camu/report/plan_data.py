@@ -119,7 +119,7 @@ def link_rows(plan: PlanDict, station: Sequence[float]) -> Rows:
 
 
 def label_rows(plan: PlanDict) -> Rows:
-    """The share of each label in each cluster, beside its share in all devices' data."""
+    """The share of each label in each cluster, and its share in all devices' data."""
     numbers = _numbers(plan)
     counts = np.array([device["label_counts"] for device in plan["devices"]], dtype=float)
     everyone = counts.sum(axis=0) / max(1.0, counts.sum())
@@ -138,7 +138,7 @@ def label_rows(plan: PlanDict) -> Rows:
             for label in range(counts.shape[1])
         ]
     tallest = max((max(row["share"], row["everyone"]) for row in rows), default=1.0) or 1.0
-    # A bar stands on its cluster's line; the largest share of all fills most of a row.
+    # A bar starts at its cluster's line; the largest share of all fills most of a row.
     return [row | {"scale": short(0.85 / tallest)} for row in rows]
 
 

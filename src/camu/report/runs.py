@@ -61,7 +61,7 @@ class SavedRun:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything a page shows: runs, verdicts, and what was passed over."""
+    """Everything a page shows: runs, verdicts, and the runs that are left out."""
 
     runs: tuple[SavedRun, ...]
     verdicts: tuple[dict[str, Any], ...]
@@ -98,14 +98,14 @@ def _run_directories(path: Path) -> Iterator[Path]:
     if RunDirectory(path).exists():
         yield path
         return
-    # A study keeps the runs of its learning-rate sweep beside those that its verdicts rest on.
+    # A study also keeps the runs of its learning-rate sweep, which no verdict uses.
     study = (path / _VERDICTS).exists() and (path / "runs").is_dir()
     below = path / "runs" if study else path
     yield from sorted(file.parent for file in below.rglob("config.toml"))
 
 
 def _read_run(path: Path, must_have_begun: bool) -> SavedRun | None:
-    """The run; None where planning still goes on, which is an error if the user named it."""
+    """The run; None during planning, which is an error if the user named the directory."""
     directory = RunDirectory(path)
     for file in (directory.plan, directory.rounds):
         if not file.exists():

@@ -11,10 +11,9 @@ import vl_convert
 
 from camu.errors import CamuError, InputError
 from camu.files import write_whole
+from camu.notebook import COLOURS
 
-# Okabe and Ito's palette, told apart under every common colour vision deficiency; its yellow is
-# darkened, because thin yellow lines vanish on white.
-PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8A8500", "#999999"]
+PALETTE = list(COLOURS)
 PHASES = {"compute": "#0072B2", "transmit": "#E69F00", "wait": "#C9CED6"}
 # On a dark ground the darkest blue and the brightest grey change places with these.
 DARK_SHADES = {"#0072B2": "#2F8AD6", "#C9CED6": "#4B535E"}
@@ -96,7 +95,7 @@ def save_spec(spec: dict[str, Any], path: Path, endings: Sequence[str]) -> None:
 
 def _write(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
-    write_whole(path, lambda beside: _fill(beside, data))
+    write_whole(path, lambda temporary: _fill(temporary, data))
 
 
 def _fill(path: Path, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The tables of a report as rows of text: what was run, and the verdicts on claims."""
+"""The tables of a report as rows of text: the runs, and the verdicts on claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of an allocation: what a joule buys, how it is split, and how PPO got there."""
+"""Figures of a plan (map and timeline) and of an allocation (objective and split by budget)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,42 @@ import numpy as np
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem
-from camu.report.plan_data import ppo_rows
+from camu.report.plan_charts import device_map, timeline
+from camu.report.plan_data import LARGEST_BARS, plan_rows, ppo_rows
 from camu.report.run_charts import learning_curve
 from camu.report.style import PHASES, quiet
+from camu.schemes import Plan
+from camu.world import World
 
 _BUDGETS = 41
+
+
+def plan_figure(plan: Plan, world: World) -> Any:
+    """Map and timeline side by side."""
+    seconds, joules = plan.round_seconds, plan.round_joules
+    title = alt.TitleParams(
+        f"{plan.scheme}: {len(plan.units)} units, {world.devices.count} devices",
+        subtitle=f"A round takes {seconds:.3g} s and {joules:.3g} J (seed {plan.seed})",
+        offset=16,
+    )
+    bars = min(len(plan.units), LARGEST_BARS)
+    more = f" (first {bars})" if len(plan.units) > bars else ""
+    parts = [
+        timeline().properties(
+            width=340,
+            height=max(120, min(380, 24 * bars)),
+            title="What each cluster does in a round" + more,
+        )
+    ]
+    if np.isfinite(world.devices.positions).all():
+        where = "Who is where, and who talks to whom"
+        parts.insert(0, device_map().properties(width=520, height=380, title=where))
+    both = alt.hconcat(*parts, spacing=40).resolve_scale(
+        color="independent", shape="independent", strokeDash="independent"
+    )
+    data = plan_rows(plan.to_dict(world), world.base_station.tolist(), world.links)
+    shown = {name: data[name] for name in ("devices", "links", "station", "timeline")}
+    return quiet(both.properties(title=title, padding=16, datasets=shown))
 
 
 def allocation_figure(problem: Problem, answer: Allocation) -> Any:
