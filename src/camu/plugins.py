@@ -43,7 +43,7 @@ def import_object(path: str, key: str) -> Any:
         module = _import(module_name)
     except (Exception, SystemExit) as error:  # any error of the user's module during its import
         raise InputError(
-            f"{key} = {path}: module {module_name} cannot be imported ({_describe(error)}); "
+            f"{key} = {path}: module {module_name} cannot be imported ({describe_error(error)}); "
             "modules are searched in the current directory and among installed packages"
         ) from error
     if not hasattr(module, name):
@@ -90,7 +90,7 @@ def user_code(what: str, thing: object = None) -> Iterator[None]:
         module = str(getattr(thing, "__module__", None) or kind.__module__)
         if thing is not None and (module == "camu" or module.startswith("camu.")):
             raise
-        raise UserCodeError(f"{what}: {_describe(error)}") from error
+        raise UserCodeError(f"{what}: {describe_error(error)}") from error
 
 
 def source_digest(path: str, key: str = "source") -> str:
@@ -166,7 +166,7 @@ def _searched(directory: Path) -> Iterator[None]:
             sys.path.remove(here)
 
 
-def _describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error with the place in the user's code: "mine.py, line 3, in plan: ValueError: ..."."""
     said = str(error)
     text = f"{type(error).__name__}: {said}" if said else type(error).__name__

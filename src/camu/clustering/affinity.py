@@ -69,7 +69,7 @@ def propagate(
 def _join(
     similarity: Similarity, heads: Int64, devices: Int64, group: Int64, config: ClusteringConfig
 ) -> Int64 | None:
-    """The head that each device joins, as a position in heads; `group` is who it stands behind."""
+    """The head that each device joins, as a position in heads; `group` is its present head."""
     if len(heads) == 1:
         return group
     itself = devices == heads[group]
@@ -141,7 +141,7 @@ def _cut(similarity: Similarity, devices: Int64, limit: int, level: int) -> list
 
 
 def _settle(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
-    """The exemplar of each row, or None; also where no pair stands out."""
+    """The exemplar of each row, or None; also if all pairs are alike."""
     alike = _common_value(matrix)
     if alike is not None and preference.min() == preference.max():
         # Messages have nothing to say: one cluster if joining is worth at least as much as
@@ -172,7 +172,7 @@ def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int6
             random_state=0,  # only breaks exact ties, the same way every time
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # told by n_iter_ below
+            warnings.simplefilter("ignore", ConvergenceWarning)  # n_iter_ shows it below
             model.fit(matrix)
         centers = np.asarray(model.cluster_centers_indices_, dtype=np.int64)
         if len(centers):

@@ -57,7 +57,6 @@ class Iid:
     with_replacement: bool = False
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        """One array of sample indices per device."""
         sizes = self.sizes.draw(devices, len(labels), generator)
         _check_total(int(sizes.sum()), len(labels), self.with_replacement)
         if sizes.sum() <= len(labels):
@@ -80,7 +79,6 @@ class Mixed:
     with_replacement: bool = False
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        """One array of sample indices per device."""
         supply = np.bincount(labels)
         if (self.noniid_devices or 0) > devices:
             raise InputError(
@@ -134,7 +132,6 @@ class Dirichlet:
     with_replacement: bool = False
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        """One array of sample indices per device."""
         supply = np.bincount(labels)
         sizes = self.sizes.draw(devices, len(labels), generator)
         _check_total(int(sizes.sum()), len(labels), self.with_replacement)
@@ -161,7 +158,6 @@ class Shards:
     with_replacement: bool = False
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        """One array of sample indices per device."""
         if self.sizes.law != "equal":
             raise InputError(
                 'data.sizes = "power-law": shards are of one size; use "equal" or other partitions'

@@ -25,7 +25,7 @@ CLIENT_TIMEOUT_SECONDS = 600
 # Where compressed content may be no larger than this much more than the plain content.
 _SLACK_BYTES = 1 << 16
 
-Advance = Callable[[int], None]  # told how many bytes more have arrived
+Advance = Callable[[int], None]  # called with the number of bytes that have arrived since
 
 
 class SourceError(Exception):

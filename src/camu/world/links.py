@@ -264,7 +264,7 @@ def _uplink_gain(
     ground = np.hypot(offset[:, 0], offset[:, 1])
     mast = np.full(len(positions), base_station[2])
     height = positions[:, 2]
-    if distances_m is not None:  # as far as possible the device stands on the ground
+    if distances_m is not None:  # the device is on the ground, if the distance allows it
         known = ~np.isnan(distances_m)
         drop = np.minimum(np.abs(mast), distances_m)
         ground = np.where(known, np.sqrt(distances_m**2 - drop**2), ground)

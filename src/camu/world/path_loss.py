@@ -63,7 +63,6 @@ class OwnPathLoss:
     function: Callable[[Float64, Float64, Float64, Sight], npt.ArrayLike]
 
     def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        """The gain that the user's code returns."""
         what = f"radio.path_loss = {self.name}"
         with user_code(what):
             gain = np.asarray(self.function(ground_m, upper_m, lower_m, sight), dtype=np.float64)
@@ -85,7 +84,6 @@ class PaperPathLoss:
     exponent: float
 
     def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        """The printed formula without the antenna gains."""
         ratio = _wave_ratio(self.carrier_hz, _distance(ground_m, upper_m - lower_m))
         return np.asarray(ratio**self.exponent, dtype=np.float64)
 
@@ -113,7 +111,6 @@ class UrbanMicro:
     carrier_hz: float
 
     def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        """The LOS or the NLOS gain of each link, as its draw decides."""
         upper, lower = _antenna_heights(upper_m, lower_m)
         distance = _distance(ground_m, upper - lower)
         carrier = 20.0 * math.log10(self.carrier_hz / 1e9)
@@ -134,7 +131,6 @@ class UrbanMacro:
     carrier_hz: float
 
     def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        """The LOS or the NLOS gain of each link, as its draw decides."""
         upper, lower = _antenna_heights(upper_m, lower_m)
         distance = _distance(ground_m, upper - lower)
         carrier = 20.0 * math.log10(self.carrier_hz / 1e9)

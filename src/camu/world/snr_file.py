@@ -16,7 +16,7 @@ SYMMETRY_DB = 1e-6  # two directions of a link may differ by this much
 
 
 def read_snr(path: Path, ids: tuple[str, ...]) -> Float64:
-    """The symmetric matrix in the order of `ids`; what stands on its diagonal is ignored.
+    """The symmetric matrix in the order of `ids`, in dB; its diagonal is ignored.
 
     Without a header, rows and columns are in the order of the fleet file. A header names the
     devices in any order; the rows then follow the header's order, and may begin with their id.
@@ -46,7 +46,7 @@ def read_snr(path: Path, ids: tuple[str, ...]) -> Float64:
 
 
 def _order(path: Path, header: list[str], ids: tuple[str, ...]) -> list[int]:
-    """Where each name of the header stands in the fleet."""
+    """The index in the fleet of each name of the header."""
     index = {name: k for k, name in enumerate(ids)}
     for number, name in enumerate(header, start=1):
         if name not in index:
@@ -56,7 +56,7 @@ def _order(path: Path, header: list[str], ids: tuple[str, ...]) -> list[int]:
             )
     missing = set(ids) - set(header)
     if missing or len(header) != len(ids):
-        what = f"{min(missing)!r} is missing" if missing else "an id stands twice"
+        what = f"{min(missing)!r} is missing" if missing else "an id appears twice"
         raise InputError(f"{path}, header: {what}; name each of the {len(ids)} devices once")
     return [index[name] for name in header]
 
@@ -67,7 +67,7 @@ def _without_labels(
     for row, place, name in zip(rows, places, names, strict=True):
         if row[0].strip() != name:
             raise InputError(
-                f"{path}, {place}, column 1: {row[0].strip()!r} stands where the header's order "
+                f"{path}, {place}, column 1: {row[0].strip()!r}, but the header's order "
                 f"asks for {name!r}; put rows and columns in the same order"
             )
     return [row[1:] for row in rows]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from camu.data import Federation
 
 DOMINATING_UPLINK = 1000.0  # times the median upload: a warning names such a device
-PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN; warnings speak of this model unless told another
+PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN, the default model of warnings
 _BITS_PER_PARAMETER = 32
 
 
