@@ -95,8 +95,8 @@ def save_comparison(
 
 def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
     """Run what is missing with a progress bar each; Ctrl-C ends the command with exit code 130."""
+    from camu.cli.progress_bar import ProgressBar
     from camu.experiments.compared_runs import run_all
-    from camu.simulation.callbacks import ProgressBar
 
     stderr = Console(stderr=True)
     try:

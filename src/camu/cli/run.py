@@ -37,7 +37,7 @@ def run(
     result as an undisturbed run. Without other options --resume takes the configuration that is in
     the directory.
     """
-    from camu.simulation.callbacks import ProgressBar
+    from camu.cli.progress_bar import ProgressBar
     from camu.simulation.directory import RunDirectory, run_in_directory
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)

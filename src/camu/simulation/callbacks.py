@@ -1,4 +1,4 @@
-"""What may watch a run: progress bar, history file, checkpoints, early stop, Ctrl-C, trackers."""
+"""Callbacks of a run: history file, checkpoints, early stop, Ctrl-C, trackers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,6 @@ import time
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from camu.errors import InputError
 from camu.files import write_text
@@ -119,44 +109,6 @@ class StopOnInterrupt(Callback):
         """Stop if asked to."""
         if self.asked:
             run.stop("interrupted")
-
-
-class ProgressBar(Callback):
-    """A bar on stderr with round, accuracy, joules and the time left."""
-
-    def __init__(self, title: str) -> None:
-        self.title = title
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
-
-    def on_start(self, run: Run) -> None:
-        """Show the bar."""
-        self.task = self.bar.add_task(
-            self.title, total=run.world.config.run.rounds, completed=run.round, state=""
-        )
-        self._show(run)
-        self.bar.start()
-
-    def on_round(self, run: Run, record: Record) -> None:
-        """Advance."""
-        self._show(run)
-
-    def on_end(self, run: Run, history: History) -> None:
-        """Leave the last state standing."""
-        self.bar.stop()
-
-    def _show(self, run: Run) -> None:
-        last = next((r.accuracy for r in reversed(run.records) if r.accuracy is not None), 0.0)
-        joules = run.compute_joules + run.transmit_joules
-        state = f"accuracy {last:.2%}  {joules:.3g} J  {run.clock.now_seconds:.3g} s"
-        self.bar.update(self.task, completed=run.round, state=state)
 
 
 class TensorBoard(Callback):
