@@ -159,6 +159,44 @@ def test_nodes_train_by_a_schemes_own_rule(
         assert_same_weights(tmp_path / "plain", tmp_path / "here")
 
 
+RESTLESS_SCHEME = """
+from dataclasses import replace
+
+from camu.planning.codecs import Sparse
+from camu.schemes.fedavg import FedAvg
+
+
+class Restless(FedAvg):
+    def plan(self, world):
+        plan = super().plan(world)
+        units = tuple(replace(unit, codec=Sparse(0.3)) for unit in plan.units)
+        return replace(plan, units=units)
+
+    def select(self, view, state):
+        return view.random().numpy().choice(view.idle, 4, replace=False)
+
+    def ready(self, view, state):
+        return len(view.arrived) >= 3
+
+    def revise(self, view, state):
+        return view.plan.with_updates([1 + view.round] * len(view.plan.units))
+"""
+
+
+def test_nodes_follow_a_scheme_that_samples_compresses_and_does_not_wait(
+    settle: Settle, fake_grid: Any, tmp_path: Path
+) -> None:
+    own = tmp_path / "restless.py"
+    own.write_text(RESTLESS_SCHEME)
+    config = settle(scheme__name=f"{own}:Restless", run__rounds=4)
+    nodes = partition_nodes(config, 2)
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
+    history = serve(grid, Deployment(config, str(tmp_path / "nodes"), nodes=2))
+    simulated = run_in_directory(config, RunDirectory(tmp_path / "here"))
+    assert history.weights_sha256 == simulated.weights_sha256
+    assert [record.units for record in history.records] == [0, 3, 3, 3, 3]
+
+
 def test_a_deployment_plans_once(
     settle: Settle, fake_grid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
