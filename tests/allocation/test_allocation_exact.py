@@ -24,6 +24,7 @@ def check(problem, answer, optimum):
     assert problem.violations(rounded.power_watts, rounded.extra_updates, tolerance=0.0) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
 def test_branch_and_bound_equals_brute_force(block):
     for index in range(25 * block, 25 * block + 25):

@@ -60,6 +60,7 @@ def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap, own_c
             assert [s for s in said if "denominator" not in s] == []
 
 
+@pytest.mark.slow
 def test_the_learning_curve_is_finite_where_few_counts_converge():
     """Nine clusters must nearly all update five times, or 1 - A is negative: rarely tried."""
     document = random_problem(2, clusters=10, tightness=1e3).to_dict()
@@ -79,6 +80,7 @@ def test_the_learning_curve_is_finite_where_few_counts_converge():
     assert again.to_dict() == answer.to_dict()
 
 
+@pytest.mark.slow
 def test_unequal_caps_are_kept_and_used():
     """With energy to spare the best is every leader at its own cap; the policy finds it."""
     problem = random_problem(31, clusters=4, max_extra=0, tightness=1e3, own_caps=True)
@@ -88,6 +90,7 @@ def test_unequal_caps_are_kept_and_used():
     assert (answer.power_watts > problem.max_power_watts.min()).sum() == 3
 
 
+@pytest.mark.slow
 def test_a_short_training_is_close_repeatable_and_leaves_global_randomness_alone():
     problem = random_problem(31, clusters=6, max_extra=4, tightness=1.0)
     random.seed(1)

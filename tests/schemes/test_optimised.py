@@ -176,6 +176,7 @@ def test_impossible_budget_names_the_smallest() -> None:
     assert caught.value.exit_code == 1
 
 
+@pytest.mark.slow
 def test_ppo_plan_is_feasible_and_close() -> None:
     config = settle(allocation__solver="ppo", allocation__ppo_steps=20_000)
     world = build_world(config)
