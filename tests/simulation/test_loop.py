@@ -237,7 +237,7 @@ def test_all_absent_keeps_the_model(tmp_path: Path) -> None:
     assert history.final.total_joules == 0
 
 
-def test_failing_leader_is_replaced_by_the_best_uplink(tmp_path: Path) -> None:
+def test_failing_leader_is_replaced_by_the_best_uplink() -> None:
     config = settle(fleet__leader_failure_probability=0.5, scheme__name="clustered")
     history = play(config)
     assert faults_of(history)["leader_failures"] > 0
@@ -247,8 +247,8 @@ def test_failing_leader_is_replaced_by_the_best_uplink(tmp_path: Path) -> None:
     plan = make_scheme(config).plan(world)
     attendance = Faults.of(world).attend(plan, list(range(len(plan.units))), 0)
     replaced = 0
-    for part in attendance.parts:
-        own = plan.units[part.unit]
+    for number, part in attendance.units.items():
+        own = plan.units[number]
         assert sum(part.member_weights) == pytest.approx(1)
         if part.leader != own.leader:
             replaced += 1

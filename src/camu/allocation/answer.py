@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from camu.allocation.problem import Floats, Integers, Problem
+from camu.allocation.problem import Problem
+from camu.arrays import Float64, Int64
 from camu.notebook import html_table
 
 
@@ -22,8 +23,8 @@ class Allocation:
     lower_bound: float  # no feasible point is better than this
     energy_joules: float  # spent
     seconds: float  # wall time of the solver
-    power_watts: Floats
-    extra_updates: Integers
+    power_watts: Float64
+    extra_updates: Int64
     shadow_price: float = 0.0  # how much the objective falls per extra joule
     binding: tuple[str, ...] = ()  # the keys of the constraints that hold with equality
     details: Mapping[str, Any] = field(default_factory=dict)  # results of this solver alone

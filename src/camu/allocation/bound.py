@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
+from camu.arrays import Float64
 
 
 class Recursion(NamedTuple):
@@ -37,7 +37,7 @@ class Bound(Protocol):
     def recursion(self, local_updates: ArrayLike, noise: float) -> Recursion:
         """A and B of one global round; ``noise`` is the `noise_error` of its powers."""
 
-    def p1_coefficients(self) -> tuple[Floats, Floats]:
+    def p1_coefficients(self) -> tuple[Float64, Float64]:
         """(descent, penalty) per cluster: 1 - A >= sum_c (descent_c N_c - penalty_c N_c^2)."""
 
 
@@ -83,21 +83,21 @@ class Theorem1:
     ``delta`` is the inter-cluster index of A4, ``delta_c`` the intra-cluster one per cluster.
     """
 
-    weight: Floats  # G_c
-    member_weight: Sequence[Floats]  # G_{k,c}, one array per cluster
+    weight: Float64  # G_c
+    member_weight: Sequence[Float64]  # G_{k,c}, one array per cluster
     delta: float
-    delta_c: Floats
+    delta_c: Float64
     strong_convexity: float  # mu
     smoothness: float  # L
     learning_rate: float  # lambda
 
     @property
-    def _sums(self) -> tuple[Floats, Floats]:
+    def _sums(self) -> tuple[Float64, Float64]:
         first = np.array([np.sum(members) for members in self.member_weight], dtype=np.float64)
         second = np.array([np.sum(np.square(m)) for m in self.member_weight], dtype=np.float64)
         return first, second
 
-    def p1_coefficients(self) -> tuple[Floats, Floats]:
+    def p1_coefficients(self) -> tuple[Float64, Float64]:
         """beta_c of A = 1 - sum_c beta_c N_c; a printed A has no penalty."""
         first, second = self._sums
         reach = self.delta * np.asarray(self.weight) * np.asarray(self.delta_c)
@@ -112,7 +112,7 @@ class Theorem1:
         descent, _ = self.p1_coefficients()
         return Recursion(float(1 - (descent * np.asarray(local_updates)).sum()), noise)
 
-    def learning_rate_limit(self) -> Floats:
+    def learning_rate_limit(self) -> Float64:
         """The printed condition, per cluster: lambda must stay below it."""
         first, second = self._sums
         reach = self.delta * np.asarray(self.weight) * np.asarray(self.delta_c)
@@ -138,16 +138,16 @@ class CorrectedBound:
     mu-strongly convex.
     """
 
-    weight: Floats  # G_c, summing to one
-    divergence: Floats  # epsilon_c: how far a cluster pulls aside
-    dissimilarity: Floats  # delta_c: how hard it pulls
-    offset: Floats  # zeta_c: what is left of both at the optimum of F
+    weight: Float64  # G_c, summing to one
+    divergence: Float64  # epsilon_c: how far a cluster pulls aside
+    dissimilarity: Float64  # delta_c: how hard it pulls
+    offset: Float64  # zeta_c: what is left of both at the optimum of F
     strong_convexity: float  # mu
     smoothness: float  # L
     learning_rate: float  # lambda
     parameters: int = 1  # q, the dimension that noise fills
 
-    def _descent(self, updates: Floats) -> float:
+    def _descent(self, updates: Float64) -> float:
         """D: the round moves F by at most -lambda D ||g||^2, offsets and noise apart."""
         side = updates - updates.min()  # common steps follow g exactly; only the rest can stray
         drift = updates * (updates - 1) * self.dissimilarity
@@ -177,7 +177,7 @@ class CorrectedBound:
         slope = self.strong_convexity if descent > 0 else smooth
         return Recursion(max(0.0, 1 - 2 * slope * rate * descent), error)
 
-    def p1_coefficients(self) -> tuple[Floats, Floats]:
+    def p1_coefficients(self) -> tuple[Float64, Float64]:
         """1 - A from below, one quadratic per cluster; the same as 1 - A when all N_c are 1."""
         half = self.learning_rate * self.smoothness / 2
         scale = 2 * self.strong_convexity * self.learning_rate * self.weight
@@ -200,7 +200,7 @@ def convex_constants(
     difference_smoothness: ArrayLike,
     strong_convexity: float,
     gradient_norm_at_optimum: ArrayLike,
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[Float64, Float64, Float64]:
     """(divergence, dissimilarity, offset) that hold at every w, not only where one looked.
 
     ``difference_smoothness`` bounds ||hess F_c - hess F||; the last argument is ||grad F_c(w*)||.
@@ -211,7 +211,7 @@ def convex_constants(
     return divergence, np.sqrt(2.0) * reach, np.sqrt(2.0) * rest
 
 
-def aggregate(weight: ArrayLike, gradients: ArrayLike) -> Floats:
+def aggregate(weight: ArrayLike, gradients: ArrayLike) -> Float64:
     """The weighted mean of gradients, one row each."""
     rows = np.asarray(gradients, dtype=np.float64)
     return np.asarray(np.asarray(weight, dtype=np.float64) @ rows)
@@ -231,7 +231,7 @@ def dissimilarity(weight: ArrayLike, gradients: ArrayLike) -> float:
     return max(1.0, float(np.sqrt(spread / mean)))
 
 
-def cluster_divergence(weight: ArrayLike, gradients: ArrayLike) -> tuple[Floats, Floats]:
+def cluster_divergence(weight: ArrayLike, gradients: ArrayLike) -> tuple[Float64, Float64]:
     """(epsilon_c, delta_c) of the corrected bound at one model, without offset.
 
     ||grad_c - g|| / ||g|| and ||grad_c|| / ||g||; take the largest over the models of a run.
@@ -248,12 +248,12 @@ def cluster_divergence(weight: ArrayLike, gradients: ArrayLike) -> tuple[Floats,
 
 
 def hessian_product(
-    gradient: Callable[[Floats], ArrayLike], weights: ArrayLike, step: float = 1e-5
-) -> Callable[[Floats], Floats]:
+    gradient: Callable[[Float64], ArrayLike], weights: ArrayLike, step: float = 1e-5
+) -> Callable[[Float64], Float64]:
     """v -> Hessian v at ``weights``, by central differences of a gradient function."""
     at = np.asarray(weights, dtype=np.float64)
 
-    def product(vector: Floats) -> Floats:
+    def product(vector: Float64) -> Float64:
         shift = step * (1 + float(np.linalg.norm(at))) / max(float(np.linalg.norm(vector)), 1e-300)
         ahead, behind = gradient(at + shift * vector), gradient(at - shift * vector)
         return np.asarray((np.asarray(ahead) - np.asarray(behind)) / (2 * shift), dtype=np.float64)
@@ -262,7 +262,7 @@ def hessian_product(
 
 
 def smoothness(
-    product: Callable[[Floats], ArrayLike],
+    product: Callable[[Float64], ArrayLike],
     size: int,
     rng: np.random.Generator,
     iterations: int = 200,
@@ -285,7 +285,7 @@ def smoothness(
 
 
 def strong_convexity(
-    product: Callable[[Floats], ArrayLike],
+    product: Callable[[Float64], ArrayLike],
     size: int,
     rng: np.random.Generator,
     largest: float,
@@ -294,7 +294,7 @@ def strong_convexity(
 ) -> float:
     """mu at one model: the smallest eigenvalue, by power iteration on L - Hessian."""
 
-    def flipped(vector: Floats) -> Floats:
+    def flipped(vector: Float64) -> Float64:
         return largest * vector - np.asarray(product(vector), dtype=np.float64)
 
     return largest - smoothness(flipped, size, rng, iterations, tolerance)

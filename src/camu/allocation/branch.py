@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from camu.allocation.problem import Floats, Integers, Problem
+from camu.allocation.problem import Problem
 from camu.allocation.transmit import Powers, Transmit
 from camu.allocation.updates import useful_extra
+from camu.arrays import Float64, Int64
 
 TOLERANCE = 1e-9  # a better point must be better by this share; so the answer is proven to it
 
@@ -24,7 +25,7 @@ TOLERANCE = 1e-9  # a better point must be better by this share; so the answer i
 class Incumbent:
     """The best whole update counts so far, with their powers."""
 
-    extra: Integers
+    extra: Int64
     powers: Powers
     objective: float
 
@@ -81,9 +82,9 @@ class _Choice:
     """One cluster's options: counts with their cost, value and regret over the best of them."""
 
     cluster: int
-    cost: Floats
-    value: Floats
-    regret: Floats
+    cost: Float64
+    value: Float64
+    regret: Float64
     least: float
 
 
@@ -104,7 +105,7 @@ def _regrets(problem: Problem, tangent: Tangent, target: float) -> list[_Choice]
 
 def _expand(
     choices: list[_Choice], slack: float, available: float, most_states: int
-) -> tuple[Floats, Floats, Integers] | None:
+) -> tuple[Float64, Float64, Int64] | None:
     """Every combination within the slack that no other dominates; None when there are too many."""
     clusters = [choice.cluster for choice in choices]
     cost, value, regret = np.zeros(1), np.zeros(1), np.zeros(1)
@@ -126,7 +127,7 @@ def _expand(
     return cost, value, _columns(picks, clusters)
 
 
-def _columns(picks: Integers, clusters: list[int]) -> Integers:
+def _columns(picks: Int64, clusters: list[int]) -> Int64:
     """The picks in the order of the clusters' indices; others keep no extra update."""
     width = max(clusters, default=-1) + 1
     ordered = np.zeros((picks.shape[0], width), dtype=np.int64)
@@ -134,7 +135,7 @@ def _columns(picks: Integers, clusters: list[int]) -> Integers:
     return ordered
 
 
-def _undominated(cost: Floats, value: Floats) -> Integers:
+def _undominated(cost: Float64, value: Float64) -> Int64:
     """Indices of the states that no other state beats in both cost and value."""
     order = np.lexsort((-value, cost))
     sorted_value = value[order]
@@ -148,7 +149,7 @@ def _solve_survivors(
     available: float,
     tangent: Tangent,
     incumbent: Incumbent,
-    states: tuple[Floats, Floats, Integers],
+    states: tuple[Float64, Float64, Int64],
 ) -> tuple[Incumbent, bool]:
     """Solve the powers of the most promising state, tighten all bounds with it, repeat."""
     cost, value, picks = states

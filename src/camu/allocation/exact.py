@@ -19,9 +19,10 @@ import numpy as np
 
 from camu.allocation.answer import Allocation
 from camu.allocation.branch import Incumbent, Tangent, branch_and_bound
-from camu.allocation.problem import Floats, Integers, Problem, cheapest_updates
+from camu.allocation.problem import Problem, cheapest_updates
 from camu.allocation.transmit import Powers, Transmit
 from camu.allocation.updates import Updates
+from camu.arrays import Float64, Int64
 from camu.errors import CamuError
 
 IntegerMethod = Literal["auto", "round", "branch"]
@@ -277,7 +278,7 @@ def _solve_powers(
     problem: Problem,
     transmit: Transmit,
     available: float,
-    extra: Integers,
+    extra: Int64,
     relaxation: Relaxation,
 ) -> Incumbent | None:
     left = available - float((problem.compute_joules * extra).sum())
@@ -289,7 +290,7 @@ def _solve_powers(
     return Incumbent(extra, powers, powers.error / value)
 
 
-def _within_budget(problem: Problem, power_watts: Floats, extra: Integers) -> Floats:
+def _within_budget(problem: Problem, power_watts: Float64, extra: Int64) -> Float64:
     """The same powers, lowered by the few units in the last place that rounding put on top."""
     shrink, limit = 1e-14, problem.energy_joules
     power_watts = np.minimum(power_watts, problem.max_power_watts)

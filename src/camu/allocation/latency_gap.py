@@ -25,7 +25,8 @@ from numpy.typing import ArrayLike
 
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Floats, Integers, Problem, round_up
+from camu.allocation.problem import Problem, round_up
+from camu.arrays import Float64, Int64
 from camu.errors import CamuError, InputError
 
 
@@ -35,7 +36,7 @@ def minimise_latency_gap(
     max_extra_updates: ArrayLike,
     compute_joules: ArrayLike,
     budget_joules: float,
-) -> tuple[Integers, float]:
+) -> tuple[Int64, float]:
     """The extra updates n_c with the smallest gap between the clusters' arrivals, and that gap.
 
     ``budget_joules`` is what extra updates may cost together. Among equal gaps the cheapest wins.
@@ -73,7 +74,7 @@ def minimise_arrival_spread(
     max_extra_updates: ArrayLike,
     compute_joules: ArrayLike,
     budget_joules: float,
-) -> tuple[Integers, float]:
+) -> tuple[Int64, float]:
     """The same on one shared channel: the smallest spread of the arrivals, first come first served.
 
     The first cluster to be ready arrives first, and the last arrival is the end of the queue. Once
@@ -108,7 +109,7 @@ def minimise_arrival_spread(
     return best_extra, float(best)
 
 
-def _fewest(per_update: Floats, target: float) -> Integers:
+def _fewest(per_update: Float64, target: float) -> Int64:
     """The fewest updates that keep each cluster busy until ``target``, at least one."""
     updates = np.maximum(1.0, np.ceil(target / per_update))
     # The quotient may be off by rounding; the products decide.
@@ -116,7 +117,7 @@ def _fewest(per_update: Floats, target: float) -> Integers:
     return np.where(updates * per_update < target, updates + 1, updates).astype(np.int64)
 
 
-def _queue_end(ready: Floats, transmit: Floats) -> float:
+def _queue_end(ready: Float64, transmit: Float64) -> float:
     """When the last transmission ends: someone's readiness plus all that is sent from then on."""
     order = np.argsort(ready, kind="stable")
     return float((ready[order] + np.cumsum(transmit[order][::-1])[::-1]).max())
@@ -165,7 +166,7 @@ def solve_latency_gap(
     )
 
 
-def _fixed_power(problem: Problem, power_watts: ArrayLike | None) -> Floats:
+def _fixed_power(problem: Problem, power_watts: ArrayLike | None) -> Float64:
     """The given powers, or each leader's cap, lowered to an equal share of the total cap."""
     if power_watts is None:
         if problem.max_total_power_watts is None:

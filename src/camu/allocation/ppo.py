@@ -30,7 +30,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Floats, Integers, Problem
+from camu.allocation.problem import Problem
+from camu.arrays import Float64, Int64
 from camu.errors import CamuError
 from camu.progress import Progress, silent
 from camu.seeding import derive
@@ -79,7 +80,7 @@ class Game:
         self.low = np.log(power[0] / reach)  # ln of each power at action -1
         self.high = np.log(np.minimum(problem.max_power_watts, power[0] * reach))  # at action 1
 
-    def decode(self, action: NDArray[Any]) -> tuple[Floats, Integers]:
+    def decode(self, action: NDArray[Any]) -> tuple[Float64, Int64]:
         """Actions in [-1, 1] as powers, projected onto both caps, and whole extra updates."""
         size, problem = self.problem.size, self.problem
         clipped = np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0)
@@ -93,19 +94,19 @@ class Game:
         extra = np.rint((clipped[:, size:] + 1) / 2 * problem.extra_limit)
         return power, extra.astype(np.int64)
 
-    def judge(self, power: Floats, extra: Integers) -> tuple[Floats, Floats]:
+    def judge(self, power: Float64, extra: Int64) -> tuple[Float64, Float64]:
         """The logarithm of objective / reference, and the energy as a share of the budget."""
         energy = self.problem.spent_joules(power, extra) / self.problem.energy_joules
         self.best.consider(*spend_budget(self.problem, power, extra))
         ratio = self.problem.objective(power, extra) / self.reference
         return np.log(np.clip(ratio, 1e-4, 1e4)), energy
 
-    def observe(self, action: NDArray[Any], score: Floats, energy: Floats) -> NDArray[np.float32]:
+    def observe(self, action: NDArray[Any], score: Float64, energy: Float64) -> NDArray[np.float32]:
         """The state: powers and updates as acted, objective and energy, all of order one."""
         parts = [np.clip(action, -1, 1), score[:, None], np.log(np.maximum(energy, 1e-4))[:, None]]
         return np.concatenate(parts, axis=1).astype(np.float32)
 
-    def reward(self, score: Floats, energy: Floats) -> Floats:
+    def reward(self, score: Float64, energy: Float64) -> Float64:
         """What an allocation earns."""
         alpha, problem = self.settings.energy_penalty, self.problem
         if self.settings.reward == "literal":
@@ -176,7 +177,7 @@ class _Players:
         self.last_reward[who] = self.game.reward(score, energy)
         self.age[who] = 0
 
-    def act(self, action: NDArray[Any]) -> Floats:
+    def act(self, action: NDArray[Any]) -> Float64:
         """Let everyone act; the literal reward is the one of the round before."""
         self.power, self.extra = self.game.decode(action)
         score, energy = self.game.judge(self.power, self.extra)
@@ -245,10 +246,10 @@ class Best:
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.objective = problem, np.inf
-        self.power: Floats | None = None
-        self.extra: Integers | None = None
+        self.power: Float64 | None = None
+        self.extra: Int64 | None = None
 
-    def consider(self, power: Floats, extra: Integers) -> None:
+    def consider(self, power: Float64, extra: Int64) -> None:
         """Keep the best of these feasible trials if it is better than all before."""
         value = self.problem.objective(power, extra)
         winner = int(np.argmin(value))
@@ -258,8 +259,8 @@ class Best:
 
 
 def spend_budget(
-    problem: Problem, power: Floats, extra: Integers, halvings: int = 40
-) -> tuple[Floats, Integers]:
+    problem: Problem, power: Float64, extra: Int64, halvings: int = 40
+) -> tuple[Float64, Int64]:
     """Scale each row's powers by one factor onto the budget and the caps.
 
     Rows whose updates alone exceed the budget lose the same share of all extra updates.

@@ -35,11 +35,10 @@ from camu.allocation.problem_file import (
     read_document,
     shown,
 )
+from camu.arrays import Float64, Int64
 from camu.errors import CamuError, InputError
 from camu.files import read_json
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 PowerLaw = Literal["power", "amplitude"]
 
 # At the infimum of the energy every power is zero and the objective infinite, so a budget must
@@ -51,22 +50,22 @@ BUDGET_MARGIN = 1e-9
 class Problem:
     """One instance of P1. Arrays have one entry per cluster; methods accept batches (..., C)."""
 
-    weight: Floats  # G_c, the aggregation weight
-    gain: Floats  # ||h_c||^2 of the leader's uplink
-    descent: Floats  # beta_c, what one local update adds to 1 - A
-    compute_joules: Floats  # of one local update of the whole cluster
-    bandwidth_hz: Floats  # B_c
+    weight: Float64  # G_c, the aggregation weight
+    gain: Float64  # ||h_c||^2 of the leader's uplink
+    descent: Float64  # beta_c, what one local update adds to 1 - A
+    compute_joules: Float64  # of one local update of the whole cluster
+    bandwidth_hz: Float64  # B_c
     multi_update: NDArray[np.bool_]  # S_c
-    max_extra_updates: Integers  # n_max,c
+    max_extra_updates: Int64  # n_max,c
     noise_watts: float
     payload_bits: float
     energy_joules: float  # E_total, the budget of one round
-    max_power_watts: Floats  # the cap of each leader; one number holds for all
+    max_power_watts: Float64  # the cap of each leader; one number holds for all
     max_total_power_watts: float | None = None  # on sum_c p_c^a
     power_law: PowerLaw = "power"
     first_update_free: bool = False  # the energy as printed counts n_c in place of N_c
-    penalty: Floats = field(default_factory=lambda: np.zeros(1))  # of N_c^2; 0 is Theorem 1
-    compute_seconds: Floats | None = None  # of one local update; only the latency solver asks
+    penalty: Float64 = field(default_factory=lambda: np.zeros(1))  # of N_c^2; 0 is Theorem 1
+    compute_seconds: Float64 | None = None  # of one local update; only the latency solver asks
     source: str = "problem"  # named in error messages
 
     def __post_init__(self) -> None:
@@ -130,53 +129,53 @@ class Problem:
         return 1 if self.power_law == "power" else 2
 
     @cached_property
-    def extra_limit(self) -> Integers:
+    def extra_limit(self) -> Int64:
         """The largest n_c that still means something: 0 where S_c = 0."""
         return np.where(self.multi_update, self.max_extra_updates, 0).astype(np.int64)
 
     @cached_property
-    def snr_per_watt(self) -> Floats:
+    def snr_per_watt(self) -> Float64:
         """gamma_c / p_c."""
         return self.gain / self.noise_watts
 
     @cached_property
-    def base_joules(self) -> Floats:
+    def base_joules(self) -> Float64:
         """The infimum of each leader's transmission energy, approached as its power goes to 0."""
         return self.payload_bits * math.log(2) / (self.bandwidth_hz * self.snr_per_watt)
 
-    def error(self, power_watts: ArrayLike) -> Floats:
+    def error(self, power_watts: ArrayLike) -> Float64:
         """The noise term sum_c G_c^2 noise / (p_c^a gain_c)."""
         power = np.asarray(power_watts, dtype=np.float64)
         terms = self.weight**2 / (power**self.exponent * self.snr_per_watt)
         return np.asarray(terms.sum(axis=-1))
 
-    def denominator(self, extra_updates: ArrayLike) -> Floats:
+    def denominator(self, extra_updates: ArrayLike) -> Float64:
         """1 - A, that is sum_c (beta_c N_c - penalty_c N_c^2)."""
         updates = 1.0 + np.asarray(extra_updates, dtype=np.float64)
         return np.asarray((self.descent * updates - self.penalty * updates**2).sum(axis=-1))
 
-    def objective(self, power_watts: ArrayLike, extra_updates: ArrayLike) -> Floats:
+    def objective(self, power_watts: ArrayLike, extra_updates: ArrayLike) -> Float64:
         """GAP in the limit of many rounds; infinite where the denominator is not positive."""
         below = self.denominator(extra_updates)
         safe = np.where(below > 0, below, 1.0)
         return np.where(below > 0, self.error(power_watts) / safe, np.inf)
 
-    def transmit_seconds(self, power_watts: ArrayLike) -> Floats:
+    def transmit_seconds(self, power_watts: ArrayLike) -> Float64:
         """Each leader's time on the air at the Shannon rate."""
         power = np.asarray(power_watts, dtype=np.float64)
         nats = np.log1p(power * self.snr_per_watt)
         return np.asarray(self.payload_bits * math.log(2) / (self.bandwidth_hz * nats))
 
-    def transmit_joules(self, power_watts: ArrayLike) -> Floats:
+    def transmit_joules(self, power_watts: ArrayLike) -> Float64:
         """Each leader's transmission energy, p_c times its time on the air."""
         return np.asarray(power_watts, dtype=np.float64) * self.transmit_seconds(power_watts)
 
-    def update_joules(self, extra_updates: ArrayLike) -> Floats:
+    def update_joules(self, extra_updates: ArrayLike) -> Float64:
         """Each cluster's computing energy for its N_c local updates."""
         counted = np.asarray(extra_updates, dtype=np.float64) + (not self.first_update_free)
         return np.asarray(self.compute_joules * counted)
 
-    def spent_joules(self, power_watts: ArrayLike, extra_updates: ArrayLike) -> Floats:
+    def spent_joules(self, power_watts: ArrayLike, extra_updates: ArrayLike) -> Float64:
         """The left-hand side of the energy constraint."""
         each = self.transmit_joules(power_watts) + self.update_joules(extra_updates)
         return np.asarray(each.sum(axis=-1))
@@ -210,7 +209,7 @@ class Problem:
         return found
 
     def binding(
-        self, power_watts: Floats, extra_updates: Integers, tolerance: float = 1e-6
+        self, power_watts: Float64, extra_updates: Int64, tolerance: float = 1e-6
     ) -> tuple[str, ...]:
         """The keys of the constraints that a feasible point meets with equality."""
         spent, names = float(self.spent_joules(power_watts, extra_updates)), []
@@ -245,7 +244,7 @@ class Problem:
             )
 
 
-def cheapest_updates(problem: Problem) -> Integers:
+def cheapest_updates(problem: Problem) -> Int64:
     """The fewest joules' worth of extra updates that make 1 - A positive; usually none at all.
 
     Only when the first updates together do harm must extra ones be bought; then the best descent

@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from camu.allocation.problem import Floats, Problem
+from camu.allocation.problem import Problem
+from camu.arrays import Float64
 
 # Below this ratio x the closed forms lose digits to cancellation; the series are exact to 1e-15.
 _SERIES_BELOW = 1e-3
@@ -32,7 +33,7 @@ _LONGEST_STEP = 5.0  # in log price: keeps Newton from leaping off where all pow
 class Powers(NamedTuple):
     """The powers that minimise the Lagrangian at given prices, and what they cost."""
 
-    log_ratio: Floats  # u_c = ln(signal-to-noise ratio)
+    log_ratio: Float64  # u_c = ln(signal-to-noise ratio)
     log_price: float  # of a joule; -inf when energy is free
     log_power_price: float  # of sum p^a; -inf when that cap is slack
     error: float  # the numerator of the objective
@@ -73,9 +74,9 @@ class _Guard:
 class _Point(NamedTuple):
     """One solved equation per cluster, with its sensitivities to both prices."""
 
-    u: Floats
-    to_price: Floats  # du / d log_price
-    to_power_price: Floats  # du / d log_power_price
+    u: Float64
+    to_price: Float64  # du / d log_price
+    to_power_price: Float64  # du / d log_power_price
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +84,12 @@ class Transmit:
     """The power side of one problem, prepared for many solves."""
 
     exponent: int
-    weight: Floats  # w_c
-    log_weight: Floats
-    base_joules: Floats
-    log_base: Floats
-    log_cap: Floats  # u_c at the leader's max_power_watts
-    log_scale: Floats  # ln(p^a) - a u
+    weight: Float64  # w_c
+    log_weight: Float64
+    base_joules: Float64
+    log_base: Float64
+    log_cap: Float64  # u_c at the leader's max_power_watts
+    log_scale: Float64  # ln(p^a) - a u
     log_total: float  # ln(max_total_power_watts); inf when there is none
 
     @classmethod
@@ -140,7 +141,7 @@ class Transmit:
         """The powers when energy costs nothing: only the caps hold them."""
         return self.at_price(-math.inf)
 
-    def power_watts(self, powers: Powers) -> Floats:
+    def power_watts(self, powers: Powers) -> Float64:
         """p_c of a solution, never above the cap."""
         log_power = np.minimum(powers.log_ratio, self.log_cap) + self.log_scale / self.exponent
         return np.asarray(np.exp(log_power))
@@ -153,7 +154,7 @@ class Transmit:
             (np.logaddexp.reduce(terms - root * self.log_base) - math.log(2 * joules)) / root
         )
 
-    def _equations(self, log_price: float, log_power_price: float, start: Floats | None) -> _Point:
+    def _equations(self, log_price: float, log_power_price: float, start: Float64 | None) -> _Point:
         """Newton on ln(price * base * g'(x) x^(a+1) + power_price * a * p^a x^a) = ln(a w)."""
         a = self.exponent
         target = math.log(a) + self.log_weight
@@ -223,16 +224,16 @@ class Transmit:
             total_power=float(power.sum()),
         )
 
-    def _error(self, u: Floats) -> float:
+    def _error(self, u: Float64) -> float:
         return float((self.weight * np.exp(-self.exponent * u)).sum())
 
-    def _log_total_power(self, u: Floats) -> float:
+    def _log_total_power(self, u: Float64) -> float:
         if self.log_total == math.inf:
             return -math.inf
         return float(np.logaddexp.reduce(self.exponent * u + self.log_scale))
 
 
-def _energy_above(x: Floats) -> Floats:
+def _energy_above(x: Float64) -> Float64:
     """g(x) - 1 with g(x) = x / ln(1+x): what a ratio x costs above the infimum."""
     small = x < _SERIES_BELOW
     log = np.log1p(np.where(small, 1.0, x))
@@ -240,7 +241,7 @@ def _energy_above(x: Floats) -> Floats:
     return np.where(small, series, (x - log) / log)
 
 
-def _log_slope(u: Floats) -> tuple[Floats, Floats]:
+def _log_slope(u: Float64) -> tuple[Float64, Float64]:
     """ln g'(x) and its derivative by u = ln x."""
     x = np.exp(u)
     small = x < _SERIES_BELOW

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from camu.allocation.problem import Floats, Integers, Problem
+from camu.allocation.problem import Problem
+from camu.arrays import Float64, Int64
 from camu.errors import InputError
 
 MOST_ITEMS = 5_000_000
@@ -26,13 +27,13 @@ class Updates:
     ``cost[k]`` joules. The sums run over the items before k, so they have one entry more.
     """
 
-    cluster: Integers
-    gain: Floats
-    cost: Floats
-    count: Integers
-    sum_cost: Floats
-    sum_value: Floats  # the denominator when the items before k are bought
-    rate: Floats  # descent per joule
+    cluster: Int64
+    gain: Float64
+    cost: Float64
+    count: Int64
+    sum_cost: Float64
+    sum_value: Float64  # the denominator when the items before k are bought
+    rate: Float64  # descent per joule
 
     @classmethod
     def of(cls, problem: Problem) -> Updates:
@@ -86,7 +87,7 @@ class Updates:
         extra = joules - float(self.sum_cost[position])
         return float(self.sum_value[position]) + (rate * extra if extra else 0.0)
 
-    def counts(self, size: int, position: int, partial: int = 0) -> Integers:
+    def counts(self, size: int, position: int, partial: int = 0) -> Int64:
         """Extra updates per cluster: the items before ``position`` and a part of that one."""
         extra = np.zeros(size, dtype=np.int64)
         np.add.at(extra, self.cluster[:position], self.count[:position])
@@ -95,7 +96,7 @@ class Updates:
         return extra
 
 
-def useful_extra(problem: Problem) -> Integers:
+def useful_extra(problem: Problem) -> Int64:
     """How many extra updates of each cluster still raise 1 - A."""
     # The j-th extra update adds beta - penalty (2 j + 1).
     room = np.full(problem.size, np.inf)

@@ -35,7 +35,7 @@ class Experiment(StrEnum):
     all = "all"
 
 
-class Engine(StrEnum):
+class Executor(StrEnum):
     """Where runs are executed."""
 
     local = "local"
@@ -60,8 +60,8 @@ def reproduce(
         bool,
         typer.Option("--quick", help="600 samples per device, 30 rounds, 3 seeds: about an hour."),
     ] = False,
-    engine: Annotated[Engine, typer.Option("--engine", help="Local processes or Ray.")] = (
-        Engine.local
+    engine: Annotated[Executor, typer.Option("--engine", help="Local processes or Ray.")] = (
+        Executor.local
     ),
     address: Annotated[
         str | None, typer.Option("--address", help="Address of a running Ray cluster.")

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.allocation.bound import Bound, CorrectedBound, Theorem1, bound_after, convex_constants
+from camu.arrays import Float64
 from camu.data import Federation
 from camu.experiments.execute import study_config
 from camu.schemes import make_scheme
 from camu.seeding import derive
 from camu.world import build_world
-
-Floats = npt.NDArray[np.float64]
 
 ROUNDS = 25
 NOISY_COPIES = 32
@@ -34,9 +33,9 @@ STRENGTH = 0.1  # mu, the l2 term
 class LogisticFederation:
     """Clusters of devices, each with rows y*x of unit length at most."""
 
-    weight: Floats  # G_c
-    member_weight: list[Floats]  # G_{k,c}
-    rows: list[list[Floats]]  # per cluster and member
+    weight: Float64  # G_c
+    member_weight: list[Float64]  # G_{k,c}
+    rows: list[list[Float64]]  # per cluster and member
     updates: npt.NDArray[np.int64]  # N_c
 
     @cached_property
@@ -44,7 +43,7 @@ class LogisticFederation:
         """q, the number of weights."""
         return int(self.rows[0][0].shape[1])
 
-    def loss(self, w: Floats) -> Floats:
+    def loss(self, w: Float64) -> Float64:
         """F at each row of w."""
         total = STRENGTH / 2 * (w**2).sum(axis=-1)
         for c, members in enumerate(self.rows):
@@ -53,7 +52,7 @@ class LogisticFederation:
                 total = total + self.weight[c] * share * each
         return np.asarray(total)
 
-    def member_gradients(self, c: int, w: Floats) -> Floats:
+    def member_gradients(self, c: int, w: Float64) -> Float64:
         """Gradients of the members of a cluster, (members, rows of w, q)."""
         return np.stack(
             [
@@ -62,15 +61,15 @@ class LogisticFederation:
             ]
         )
 
-    def gradient(self, c: int, w: Floats) -> Floats:
+    def gradient(self, c: int, w: Float64) -> Float64:
         """Gradient of a cluster at each row of w."""
         return np.asarray(np.tensordot(self.member_weight[c], self.member_gradients(c, w), 1))
 
-    def gradients(self, w: Floats) -> Floats:
+    def gradients(self, w: Float64) -> Float64:
         """Gradients of all clusters, (clusters, rows of w, q)."""
         return np.stack([self.gradient(c, w) for c in range(len(self.rows))])
 
-    def optimum(self) -> Floats:
+    def optimum(self) -> Float64:
         """The minimiser of F, by gradient descent to the last digit."""
         w = np.zeros((1, self.size))
         for _ in range(20_000):
@@ -80,7 +79,7 @@ class LogisticFederation:
                 break
         return np.asarray(w[0])
 
-    def curvature(self) -> Floats:
+    def curvature(self) -> Float64:
         """The largest eigenvalue of each cluster's data term; it bounds the Hessian's."""
         return np.array(
             [
@@ -108,7 +107,7 @@ def federation_of(dataset: str, seed: int) -> LogisticFederation:
     side = images.shape[1] // SIDE
     small = images[:, : SIDE * side, : SIDE * side].reshape(-1, SIDE, side, SIDE, side)
 
-    def rows(device: int) -> Floats:
+    def rows(device: int) -> Float64:
         own = data.indices[device]
         x = small[own].mean(axis=(2, 4)).reshape(len(own), -1)
         x = np.hstack([x / 255, np.ones((len(own), 1))])
@@ -155,7 +154,9 @@ def margins(dataset: str, seed: int) -> dict[str, float]:
     return {"theorem1": margin(printed), "corrected": margin(corrected_bound(federation, rate))}
 
 
-def measure(federation: LogisticFederation, rate: float, seed: int) -> tuple[Floats, float, Floats]:
+def measure(
+    federation: LogisticFederation, rate: float, seed: int
+) -> tuple[Float64, float, Float64]:
     """Mean gap per round (the start first), and A4's indices, the largest that were met."""
     generator = derive(seed, "theory-noise").numpy()
     start = derive(seed, "theory-start").numpy().normal(0, 2, federation.size)
@@ -178,10 +179,10 @@ def measure(federation: LogisticFederation, rate: float, seed: int) -> tuple[Flo
 
 def _move(
     federation: LogisticFederation,
-    w: Floats,
+    w: Float64,
     rate: float,
-    gradient: Callable[[int, Floats], Floats],
-) -> Floats:
+    gradient: Callable[[int, Float64], Float64],
+) -> Float64:
     total = np.zeros_like(w)
     for c, count in enumerate(federation.updates):
         local = w
@@ -191,7 +192,7 @@ def _move(
     return total
 
 
-def _index(weight: Floats, gradients: Floats) -> float:
+def _index(weight: Float64, gradients: Float64) -> float:
     """A4's dissimilarity of these gradients, averaged over the noisy copies."""
     mean = np.tensordot(weight, gradients, 1)
     squares = float((weight[:, None] * (gradients**2).sum(axis=-1)).sum())

@@ -15,14 +15,15 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from camu.arrays import Float32
 from camu.config import Config
 from camu.data.batches import Batches
 from camu.errors import CamuError, InputError
 from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.models import seeded_model
-from camu.learning.pool import Pool, Result, Task, available_cores
-from camu.learning.replica import Data, Part, Replica, micro_batches
-from camu.learning.weights import Floats, Weights, weighted_mean
+from camu.learning.pool import Pool, Result, Work, available_cores
+from camu.learning.replica import Data, DeviceBatch, Replica, micro_batches
+from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import Stream, derive
 
 LocalUpdate = Literal["step", "epoch"]
@@ -154,7 +155,7 @@ class Engine:
         for job in jobs:
             self._check_job(job)
         tasks = [
-            Task(
+            Work(
                 f"Training devices {_brief(job.members)} in round {round_number}",
                 partial(self.run_job, start=begin, job=job, round_number=round_number),
                 cost=self._cost(job),
@@ -178,7 +179,9 @@ class Engine:
         for update in numbers:
             self._pool.go_on()
             parts = [
-                Part(device, self.batches.step(round_number, device, update, job.rule.batch), share)
+                DeviceBatch(
+                    device, self.batches.step(round_number, device, update, job.rule.batch), share
+                )
                 for device, share in zip(job.members, shares, strict=True)
             ]
             streams = self._dropout_streams(round_number, update)
@@ -231,7 +234,7 @@ class Engine:
             self._pool.go_on()
             indices = self.batches.step(round_number, device, step, rule.batch)
             streams = self._dropout_streams(round_number, step)
-            part = Part(device, indices, 1.0)
+            part = DeviceBatch(device, indices, 1.0)
             losses.append(replica.step(self.train_data, [part], rate, self.l2, streams))
         return Trained(replica.save(), float(np.mean(losses)))
 
@@ -242,7 +245,7 @@ class Engine:
         """Accuracy and mean cross-entropy (without the l2 term) on the test samples."""
         count = len(self.test_data.images)
         tasks = [
-            Task("Evaluating the model", partial(self._evaluate_span, weights=weights, span=span))
+            Work("Evaluating the model", partial(self._evaluate_span, weights=weights, span=span))
             for span in _spans(count, EVALUATION_SAMPLES)
         ]
         right, loss = 0, 0.0
@@ -259,7 +262,7 @@ class Engine:
         weights: Weights,
         members: Sequence[int] | None = None,
         member_weights: Sequence[float] | None = None,
-    ) -> Floats:
+    ) -> Float32:
         """The gradient of a set of devices' loss over all their data, float32 (q,).
 
         Devices count by ``member_weights``, or by their numbers of samples; all devices if
@@ -287,17 +290,17 @@ class Engine:
         members: Sequence[int] | None,
         member_weights: Sequence[float] | None,
         backward: bool,
-    ) -> Iterator[tuple[Floats, float]]:
+    ) -> Iterator[tuple[Float32, float]]:
         chosen = range(len(self.batches.device_indices)) if members is None else members
         counts = [float(self.batches.samples(device)) for device in chosen]
         relative = tuple(counts if member_weights is None else member_weights)
         self._check_job(Job(tuple(chosen), relative))
         parts = [
-            Part(device, self.batches.device_indices[device], weight / sum(relative))
+            DeviceBatch(device, self.batches.device_indices[device], weight / sum(relative))
             for device, weight in zip(chosen, relative, strict=True)
         ]
         tasks = [
-            Task(
+            Work(
                 f"Computing the loss of devices {_brief([part.device for part in group])}",
                 partial(self._full_pass, weights=weights, group=group, backward=backward),
                 cost=float(sum(len(part.indices) for part in group)),
@@ -307,8 +310,8 @@ class Engine:
         return self._pool.stream(tasks)
 
     def _full_pass(
-        self, replica: Replica, weights: Weights, group: Sequence[Part], backward: bool
-    ) -> tuple[Floats, float]:
+        self, replica: Replica, weights: Weights, group: Sequence[DeviceBatch], backward: bool
+    ) -> tuple[Float32, float]:
         replica.load(weights)
         stream = derive(self.seed, "full-pass-dropout", group[0].device)
         loss = replica.full_pass(self.train_data, group, stream, backward)
@@ -316,7 +319,7 @@ class Engine:
 
     def on_worker(self, what: str, work: Callable[[Replica], Result]) -> Result:
         """Run a function on one worker, with its replica; for measurements and experiments."""
-        return next(self._pool.stream([Task(what, work)]))
+        return next(self._pool.stream([Work(what, work)]))
 
     def _cost(self, job: Job) -> float:
         work = job.updates * job.rule.steps

@@ -6,15 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
+from camu.arrays import Float32
 from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.learning.weights import Weights
-
-Float32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)

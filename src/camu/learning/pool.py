@@ -28,7 +28,7 @@ TASKS_AHEAD = 64
 
 
 @dataclass(frozen=True)
-class Task(Generic[Result]):
+class Work(Generic[Result]):
     """Work for one worker; ``what`` names it in an error, ``cost`` says how long it takes."""
 
     what: str
@@ -47,7 +47,7 @@ class Pool:
         self._stop = threading.Event()
         self._threads_before = torch.get_num_threads()
 
-    def stream(self, tasks: Sequence[Task[Result]]) -> Iterator[Result]:
+    def stream(self, tasks: Sequence[Work[Result]]) -> Iterator[Result]:
         """The results in the order of the tasks; at most ``TASKS_AHEAD`` are held at a time."""
         futures: deque[Future[Result]] = deque()
         try:
@@ -79,19 +79,19 @@ class Pool:
             self._stop.clear()
             torch.set_num_threads(self._threads_before)
 
-    def _submit_longest_first(self, tasks: Sequence[Task[Result]]) -> list[Future[Result]]:
+    def _submit_longest_first(self, tasks: Sequence[Work[Result]]) -> list[Future[Result]]:
         # A long task that starts last would leave the other workers idle at the end.
         order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
         submitted = {number: self._submit(tasks[number]) for number in order}
         return [submitted[number] for number in range(len(tasks))]
 
-    def _submit(self, task: Task[Result]) -> Future[Result]:
+    def _submit(self, task: Work[Result]) -> Future[Result]:
         if self._executor is None:
             self._threads_before = torch.get_num_threads()
             self._executor = ThreadPoolExecutor(self.workers, thread_name_prefix="camu-worker")
         return self._executor.submit(self._run, task)
 
-    def _run(self, task: Task[Result]) -> Result:
+    def _run(self, task: Work[Result]) -> Result:
         self.go_on()
         # Set for every task: parts of this setting are shared by all threads of the process, and
         # results must not depend on what another thread made of it.

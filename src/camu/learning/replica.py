@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from camu.arrays import Int64
+from camu.arrays import Float32, Int64
 from camu.errors import CamuError, InputError
-from camu.learning.job import Float32
 from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.weights import Layout, Weights
 from camu.seeding import Stream, derive
@@ -30,7 +29,7 @@ MICRO_BATCH_SAMPLES = 512
 
 
 @dataclass(frozen=True)
-class Part:
+class DeviceBatch:
     """One device's samples in a step, and the weight of their mean in the step's gradient."""
 
     device: int
@@ -143,7 +142,9 @@ class Replica:
             )
         return found
 
-    def full_pass(self, data: Data, parts: Sequence[Part], stream: Stream, backward: bool) -> float:
+    def full_pass(
+        self, data: Data, parts: Sequence[DeviceBatch], stream: Stream, backward: bool
+    ) -> float:
         """The parts' weighted mean loss in training mode, and its gradient in ``gradient``."""
         self.gradient.zero_()
         with torch.set_grad_enabled(backward):
@@ -154,7 +155,7 @@ class Replica:
             norm.begin()
         return float(loss.detach())
 
-    def _loss(self, data: Data, parts: Sequence[Part], stream: Stream) -> Tensor:
+    def _loss(self, data: Data, parts: Sequence[DeviceBatch], stream: Stream) -> Tensor:
         if not self.module.training:
             self.module.train()
         for norm in self._norms:
@@ -173,7 +174,7 @@ class Replica:
     def step(
         self,
         data: Data,
-        parts: Sequence[Part],
+        parts: Sequence[DeviceBatch],
         learning_rate: float,
         l2: float,
         stream: Callable[[int], Stream],
@@ -261,7 +262,9 @@ class Replica:
         return [tensor.clone() for name, tensor in named if name not in self._normalised]
 
 
-def micro_batches(parts: Sequence[Part], fused: bool, mixes_samples: bool) -> list[list[Part]]:
+def micro_batches(
+    parts: Sequence[DeviceBatch], fused: bool, mixes_samples: bool
+) -> list[list[DeviceBatch]]:
     """Cut the parts of a step into passes of bounded size, devices whole where that matters."""
     if not fused:
         return [[part] for part in parts]
@@ -270,7 +273,7 @@ def micro_batches(parts: Sequence[Part], fused: bool, mixes_samples: bool) -> li
     else:
         # Batch norm is quickest where devices with equally many samples are neighbours.
         parts = sorted(parts, key=lambda part: -len(part.indices))
-    groups: list[list[Part]] = []
+    groups: list[list[DeviceBatch]] = []
     room = 0
     for part in parts:
         if not groups or len(part.indices) > room:
@@ -281,11 +284,11 @@ def micro_batches(parts: Sequence[Part], fused: bool, mixes_samples: bool) -> li
     return groups
 
 
-def _pieces(part: Part) -> list[Part]:
+def _pieces(part: DeviceBatch) -> list[DeviceBatch]:
     """Cut one device's samples into pieces whose weighted means add up to its own."""
     count = len(part.indices)
     return [
-        Part(part.device, piece, part.weight * len(piece) / count)
+        DeviceBatch(part.device, piece, part.weight * len(piece) / count)
         for start in range(0, count, MICRO_BATCH_SAMPLES)
         for piece in [part.indices[start : start + MICRO_BATCH_SAMPLES]]
     ]

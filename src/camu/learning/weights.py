@@ -18,9 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from camu.arrays import Float32
 from camu.errors import InputError
-
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ class Layout:
 class Weights:
     """The state of a model: ``parameters`` (q,) and ``buffers``, float32 and read-only."""
 
-    parameters: Floats
-    buffers: Floats
+    parameters: Float32
+    buffers: Float32
     layout: Layout = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -107,9 +106,9 @@ class Weights:
                     raise InputError(f"weights: the model has no array {name!r} of {array.shape}.")
                 state[name].copy_(torch.from_numpy(array.copy()))
 
-    def tensors(self) -> dict[str, Floats]:
+    def tensors(self) -> dict[str, Float32]:
         """The arrays by name, as a state dict; safetensors can save it as it is."""
-        result: dict[str, Floats] = {}
+        result: dict[str, Float32] = {}
         for flat, entries in (
             (self.parameters, self.layout.parameters),
             (self.buffers, self.layout.buffers),
@@ -167,7 +166,7 @@ def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def _flat(state: Mapping[str, torch.Tensor], entries: Iterable[Entry]) -> Floats:
+def _flat(state: Mapping[str, torch.Tensor], entries: Iterable[Entry]) -> Float32:
     parts = [np.zeros(0, dtype=np.float32)]
     for entry in entries:
         parts.append(state[entry.name].detach().to("cpu", torch.float32).numpy().reshape(-1))

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from camu.arrays import Float32
 from camu.errors import InputError
 from camu.plugins import import_object
 from camu.seeding import Stream
 
-Float32 = npt.NDArray[np.float32]
 BITS_PER_PARAMETER = 32
 
 

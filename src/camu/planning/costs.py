@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from camu.arrays import Float64
 from camu.learning.job import LocalRule
 from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.world import World
 from camu.world.compute import update_joules, update_seconds
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -33,14 +32,14 @@ class Costs:
     Members follow each other unit by unit, in the order in which they were given.
     """
 
-    compute_seconds: Floats  # of one local update
-    gather_seconds: Floats
-    compute_joules: Floats
-    gather_joules: Floats
-    uplink_seconds: Floats  # of the whole round
-    uplink_joules: Floats
-    member_compute_joules: Floats  # of one local update
-    member_gather_joules: Floats  # zero for leaders
+    compute_seconds: Float64  # of one local update
+    gather_seconds: Float64
+    compute_joules: Float64
+    gather_joules: Float64
+    uplink_seconds: Float64  # of the whole round
+    uplink_joules: Float64
+    member_compute_joules: Float64  # of one local update
+    member_gather_joules: Float64  # zero for leaders
 
     def per_update(self, index: int) -> UpdateCost:
         """What one local update of a unit costs."""
@@ -61,7 +60,7 @@ def unit_costs(
     parameters: int,
     *,
     rules: Sequence[LocalRule] | None = None,
-    uplink_gain: Floats | None = None,
+    uplink_gain: Float64 | None = None,
     uplinks: int | None = None,
 ) -> Costs:
     """What these units cost; uplink gains (K,) are the mean ones unless given.
@@ -98,7 +97,7 @@ def _member_updates(
     sizes: npt.NDArray[np.int64],
     rules: Sequence[LocalRule] | None,
     parameters: int,
-) -> tuple[Floats, Floats]:
+) -> tuple[Float64, Float64]:
     """Seconds and joules of one local update of each member under its unit's rule."""
     config, devices = world.config, world.devices
     seconds = update_seconds(devices, config.training)[flat]
@@ -122,7 +121,7 @@ def _gather(
     sizes: npt.NDArray[np.int64],
     leaders: Sequence[int],
     parameters: int,
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[Float64, Float64, Float64]:
     """Seconds and joules of each unit's gather, and the joules of each member in it."""
     seconds, joules, each = np.zeros(len(sizes)), np.zeros(len(sizes)), np.zeros(len(flat))
     bits = BITS_PER_PARAMETER * parameters
@@ -140,7 +139,7 @@ def _gather(
     return seconds, joules, each
 
 
-def send_in_turn(ready_seconds: Floats, air_seconds: Floats) -> Floats:
+def send_in_turn(ready_seconds: Float64, air_seconds: Float64) -> Float64:
     """When each transmission ends if they share one channel and queue in the order of readiness.
 
     Those ready at the same time go in the order of their index.

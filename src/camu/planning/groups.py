@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from camu.arrays import Float64
 from camu.clustering import cluster_devices
 from camu.config import ClusteringConfig
 from camu.errors import InputError
@@ -27,8 +28,6 @@ from camu.planning.plan import Plan, Unit, parameter_count
 from camu.world import World
 from camu.world.compute import update_joules, update_seconds
 
-Floats = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Groups:
@@ -38,10 +37,10 @@ class Groups:
     members: tuple[tuple[int, ...], ...]
     leaders: tuple[int, ...]
     samples: npt.NDArray[np.int64]  # |D_c|
-    wasserstein: Floats  # W_c
-    log_contribution: Floats  # log theta_c
-    update_seconds: Floats  # T_c, slowest member
-    update_joules: Floats  # sum over members
+    wasserstein: Float64  # W_c
+    log_contribution: Float64  # log theta_c
+    update_seconds: Float64  # T_c, slowest member
+    update_joules: Float64  # sum over members
 
     @cached_property
     def once(self) -> Costs:
@@ -56,17 +55,17 @@ class Groups:
         return len(self.members)
 
     @property
-    def step_seconds(self) -> Floats:
+    def step_seconds(self) -> Float64:
         """Seconds of one local update: the slowest member computes, then all send to the leader."""
         return self.once.compute_seconds + self.once.gather_seconds
 
     @property
-    def sample_weights(self) -> Floats:
+    def sample_weights(self) -> Float64:
         """Weights in proportion to data size, as in FedAvg."""
         return np.asarray(self.samples / self.samples.sum())
 
     @property
-    def contribution_weights(self) -> Floats:
+    def contribution_weights(self) -> Float64:
         """G_c, eq. (4)."""
         return aggregation_weights(self.log_contribution)
 
@@ -178,7 +177,7 @@ def make_plan(
     return Plan(scheme.name, world.seed, parameters, world.config.radio.access, units)
 
 
-def _check_power(scheme: str, power: Floats, limit: Floats) -> None:
+def _check_power(scheme: str, power: Float64, limit: Float64) -> None:
     over = np.flatnonzero(power > limit * (1 + 1e-9))
     if over.size:
         raise InputError(

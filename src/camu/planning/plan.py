@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from camu.allocation.answer import Allocation
+from camu.arrays import Float64
 from camu.data import dataset_spec
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
@@ -23,8 +23,6 @@ from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict, code
 from camu.planning.costs import UpdateCost, send_in_turn
 from camu.seeding import derive
 from camu.world import World
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class Plan:
             raise InputError(f"scheme {self.scheme}: the units' weights add up to {total}, not 1")
 
     @cached_property
-    def arrival_seconds(self) -> Floats:
+    def arrival_seconds(self) -> Float64:
         """When each unit's update has arrived, counted from the start of the round."""
         ready = np.array([unit.ready_seconds for unit in self.units])
         air = np.array([unit.uplink_seconds for unit in self.units])

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
+from camu.arrays import Float64
 from camu.experiments.statistics import CONFIDENCE
 from camu.report.groups import Group
 from camu.report.plan_data import Rows, short
@@ -16,8 +16,6 @@ from camu.report.runs import SavedRun
 from camu.simulation.history import accuracy_at, measure
 
 _POINTS = 60
-
-Floats = npt.NDArray[np.float64]
 
 
 def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
@@ -40,7 +38,7 @@ def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
     return rows
 
 
-def band(values: Floats) -> tuple[Floats, Floats, Floats]:
+def band(values: Float64) -> tuple[Float64, Float64, Float64]:
     """Mean and 95 % interval (Student's t) of each column; the interval of one row is nan."""
     mean, count = values.mean(axis=0), len(values)
     if count < 2:
@@ -69,10 +67,10 @@ def _mean_joules(runs: Sequence[SavedRun], phase: str) -> float:
     return float(np.mean([run.last.joules[phase] for run in runs]))
 
 
-def _grid(places: Sequence[Floats]) -> Floats:
+def _grid(places: Sequence[Float64]) -> Float64:
     """The runs' own points where they agree and are few; else even steps to the shortest's end."""
     end = min(float(x[-1]) for x in places)
-    first: Floats = places[0][places[0] <= end]
+    first: Float64 = places[0][places[0] <= end]
     if len(first) <= 2 * _POINTS and all(np.array_equal(x[x <= end], first) for x in places):
         return first
     return np.linspace(0.0, end, _POINTS)

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from camu.arrays import Float32, Float64
 from camu.planning.plan import Plan
 from camu.seeding import Stream, derive
 from camu.world import World
@@ -33,8 +33,6 @@ from camu.world import World
 if TYPE_CHECKING:
     from camu.learning.weights import Weights
 
-Float32 = npt.NDArray[np.float32]
-Float64 = npt.NDArray[np.float64]
 
 # What a scheme keeps from round to round, by name: numpy arrays, numbers, text and booleans. It is
 # saved in checkpoints.

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from camu.arrays import Float32
 from camu.errors import InputError
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream
 
-Floats = npt.NDArray[np.float32]
 
-
-def receive(update: Floats, snr: float, uplink: str, stream: Stream) -> Floats:
+def receive(update: Float32, snr: float, uplink: str, stream: Stream) -> Float32:
     """The update as the base station reads it, at this linear SNR.
 
     `update`: the leader sends the update scaled to unit power, so its noise relative to the update
@@ -34,7 +32,7 @@ def receive(update: Floats, snr: float, uplink: str, stream: Stream) -> Floats:
     return update + np.float32(scale) * noise
 
 
-def _own_uplink(update: Floats, snr: float, name: str, stream: Stream) -> Floats:
+def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float32:
     function = import_object(name, "radio.uplink")
     with user_code(f"radio.uplink = {name}", function):
         received = function(update.copy(), snr, stream.numpy())
@@ -52,7 +50,7 @@ def in_outage(snr: float, outage_snr_db: float | None) -> bool:
     return outage_snr_db is not None and 10.0 * np.log10(snr) < outage_snr_db
 
 
-def refuse(update: Floats, buffers: Floats, limit: float) -> str | None:
+def refuse(update: Float32, buffers: Float32, limit: float) -> str | None:
     """Why an update must not touch the model, or None."""
     if not (np.isfinite(update).all() and np.isfinite(buffers).all()):
         return "it has entries that are not finite"

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from camu.errors import InputError
-from camu.schemes import Plan
+from camu.planning.plan import Plan, Unit
 from camu.seeding import derive
 from camu.world import World
 
 
 @dataclass(frozen=True)
-class Part:
-    """A unit as it takes part in one round: who is there, who leads, what it will send."""
-
-    unit: int
-    members: tuple[int, ...]
-    member_weights: tuple[float, ...]
-    leader: int
-    corrupt: str | None = None  # "nan" or "huge"
-
-
-@dataclass(frozen=True)
 class Attendance:
-    """The units of one round, and how many devices are absent and leaders have failed."""
+    """The units of one round as they take part, and what went wrong.
 
-    parts: tuple[Part, ...]
-    absent: int
+    A unit without some of its members has their weights shared among the others, and another
+    leader if its own is missing.
+    """
+
+    units: Mapping[int, Unit]  # by their number in the plan
+    corrupt: Mapping[int, str]  # units whose update will be "nan" or "huge"
+    absent: int  # devices
     leader_failures: int
 
 
@@ -56,11 +51,7 @@ class Faults:
             or fleet.leader_failure_probability
             or fleet.corrupt_probability
         ):
-            parts = [
-                Part(u, plan.units[u].members, plan.units[u].member_weights, plan.units[u].leader)
-                for u in units
-            ]
-            return Attendance(tuple(parts), 0, 0)
+            return Attendance({unit: plan.units[unit] for unit in units}, {}, 0, 0)
         count = self.world.devices.count
         absent = derive(seed, "dropout", round_).numpy().random(count) < fleet.dropout_probability
         absent |= np.array([(round_ + 1, device) in self.trace for device in range(count)])
@@ -70,34 +61,35 @@ class Faults:
             < fleet.leader_failure_probability
         )
         corrupts = derive(seed, "corrupt", round_).numpy().random((count, 2))
-        seen, failures, parts = 0, 0, []
-        for unit in units:
-            own = plan.units[unit]
-            seen += int(absent[list(own.members)].sum())
+        missing, failures = 0, 0
+        present: dict[int, Unit] = {}
+        corrupt: dict[int, str] = {}
+        for number in units:
+            unit = plan.units[number]
+            missing += int(absent[list(unit.members)].sum())
             # A failed leader takes no part: it neither trains nor sends in this round.
-            failed = bool(fails[own.leader] and not absent[own.leader])
+            failed = bool(fails[unit.leader] and not absent[unit.leader])
             failures += failed
-            there = [k for k in own.members if not absent[k] and not (failed and k == own.leader)]
+            there = [k for k in unit.members if not absent[k] and not (failed and k == unit.leader)]
             if there:
-                sick = corrupts[own.leader, 0] < fleet.corrupt_probability
-                kind = ("nan" if corrupts[own.leader, 1] < 0.5 else "huge") if sick else None
-                parts.append(self._part(plan, unit, there, kind))
-        return Attendance(tuple(parts), seen, failures)
+                present[number] = self._reduced(unit, there)
+                if corrupts[unit.leader, 0] < fleet.corrupt_probability:
+                    corrupt[number] = "nan" if corrupts[unit.leader, 1] < 0.5 else "huge"
+        return Attendance(present, corrupt, missing, failures)
 
-    def _part(self, plan: Plan, unit: int, there: list[int], corrupt: str | None) -> Part:
-        own = plan.units[unit]
-        share = dict(zip(own.members, own.member_weights, strict=True))
+    def _reduced(self, unit: Unit, there: list[int]) -> Unit:
+        """A unit with some of its members; the best uplink leads if the leader is missing."""
+        share = dict(zip(unit.members, unit.member_weights, strict=True))
         total = sum(share[device] for device in there)
         weights = (
             tuple(share[device] / total for device in there)
             if total > 0
             else (1.0 / len(there),) * len(there)
         )
-        if own.leader in there:
-            leader = own.leader
-        else:  # the next best uplink takes over
+        leader = unit.leader
+        if leader not in there:
             leader = max(there, key=lambda device: self.world.links.uplink_gain[device])
-        return Part(unit, tuple(there), weights, leader, corrupt)
+        return replace(unit, members=tuple(there), member_weights=weights, leader=leader)
 
 
 def _read_trace(path: Path, world: World) -> frozenset[tuple[int, int]]:

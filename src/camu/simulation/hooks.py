@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from camu.arrays import Float32
 from camu.errors import InputError
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.plugins import user_code
 from camu.schemes.contract import Pilot, Scheme, State, View
-from camu.simulation.run import Float32, Run, Trainer
+from camu.simulation.run import Run, Trainer
 from camu.world import World
 
 Result = TypeVar("Result")

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from camu.arrays import Float32
 from camu.errors import CamuError
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
@@ -23,10 +24,10 @@ from camu.schemes.contract import Arrival, PilotRun, Scheme, View
 from camu.schemes.fedavg import FedAvg
 from camu.seeding import derive
 from camu.simulation.channel import in_outage, receive, refuse
-from camu.simulation.faults import Faults, Part
+from camu.simulation.faults import Faults
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks, check_trainer
-from camu.simulation.run import Callback, Flight, Float32, Run, Trainer
+from camu.simulation.run import Callback, Flight, Run, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -111,65 +112,65 @@ class Loop:
         attendance = self.faults.attend(run.plan, self.hooks.select(view), run.round)
         counts["absent"] += attendance.absent
         counts["leader_failures"] += attendance.leader_failures
-        parts = attendance.parts
-        if parts:
+        units = attendance.units
+        if units:
             gain = world.links.uplink_gain * world.links.fading(run.round)
-            units = [run.plan.units[part.unit] for part in parts]
-            uplinks = len(parts) + len(run.flights)
+            uplinks = len(units) + len(run.flights)
             costs = unit_costs(
                 world,
-                [part.members for part in parts],
-                [part.leader for part in parts],
-                [unit.power_watts for unit in units],
-                [unit.payload_bits for unit in units],
+                [unit.members for unit in units.values()],
+                [unit.leader for unit in units.values()],
+                [unit.power_watts for unit in units.values()],
+                [unit.payload_bits for unit in units.values()],
                 run.plan.parameters,
-                rules=[unit.rule for unit in units],
+                rules=[unit.rule for unit in units.values()],
                 uplink_gain=gain,
                 uplinks=uplinks,
             )
             noise_watts = world.links.share(uplinks).noise_watts
-            jobs = [self.job(view, part, unit) for part, unit in zip(parts, units, strict=True)]
+            jobs = [self.job(view, number, unit) for number, unit in units.items()]
             results = self.trainer.iterate(run.weights, jobs, run.round)
             first = 0
-            for index, (part, unit, trained) in enumerate(zip(parts, units, results, strict=True)):
-                members = slice(first, first + len(part.members))
+            for index, (number, trained) in enumerate(zip(units, results, strict=True)):
+                unit = units[number]
+                members = slice(first, first + len(unit.members))
                 first = members.stop
                 if trained is None:
                     continue
-                snr = unit.power_watts * float(gain[part.leader]) / noise_watts
-                update = self.send(part, unit, trained.weights, snr)
+                snr = unit.power_watts * float(gain[unit.leader]) / noise_watts
+                update = self.send(unit, trained.weights, snr, attendance.corrupt.get(number))
                 counts["outages"] += update is None
-                self.charge(part, unit, costs, index, members)
-                self.take_off(part, unit, costs, index, trained, update)
+                self.charge(unit, costs, index, members)
+                self.take_off(number, unit, costs, index, trained, update)
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 
-    def job(self, view: View, part: Part, unit: Unit) -> Job:
+    def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""
         return Job(
-            part.members,
-            part.member_weights,
+            unit.members,
+            unit.member_weights,
             unit.local_updates,
             rule=unit.rule,
-            correction=self.hooks.correction(view, part.unit),
+            correction=self.hooks.correction(view, number),
         )
 
-    def charge(self, part: Part, unit: Unit, costs: Costs, index: int, members: slice) -> None:
+    def charge(self, unit: Unit, costs: Costs, index: int, members: slice) -> None:
         """Book the energy of a unit's round, in total and per device."""
         run, updates = self.run, unit.local_updates
         per_update = costs.per_update(index)
         run.compute_joules += updates * per_update.compute_joules
         uplink_joules = float(costs.uplink_joules[index])
         run.transmit_joules += updates * per_update.gather_joules + uplink_joules
-        devices = list(part.members)
+        devices = list(unit.members)
         run.device_joules[devices] += updates * (
             costs.member_compute_joules[members] + costs.member_gather_joules[members]
         )
-        run.device_joules[part.leader] += uplink_joules
+        run.device_joules[unit.leader] += uplink_joules
 
     def take_off(
         self,
-        part: Part,
+        number: int,
         unit: Unit,
         costs: Costs,
         index: int,
@@ -181,9 +182,9 @@ class Loop:
         per_update, air = costs.per_update(index), float(costs.uplink_seconds[index])
         updates = unit.local_updates
         ready = updates * per_update.compute_seconds + updates * per_update.gather_seconds
-        run.clock.start(part.unit, ready, air)
-        run.flights[part.unit] = Flight(
-            unit=part.unit,
+        run.clock.start(number, ready, air)
+        run.flights[number] = Flight(
+            unit=number,
             round=run.round,
             started_seconds=run.clock.now_seconds,
             busy_seconds=ready + air,
@@ -193,7 +194,7 @@ class Loop:
             trained=trained.weights if self.scheme.uses_oracle else None,
         )
 
-    def send(self, part: Part, unit: Unit, trained: Weights, snr: float) -> Float32 | None:
+    def send(self, unit: Unit, trained: Weights, snr: float, corrupt: str | None) -> Float32 | None:
         """What arrives of a unit's update; None if the uplink fails."""
         run, radio = self.run, self.config.radio
         if in_outage(snr, radio.outage_snr_db):
@@ -201,17 +202,17 @@ class Loop:
         update = trained.parameters - run.weights.parameters
         if unit.update_scale != 1.0:
             update = np.float32(unit.update_scale) * update
-        memory = run.memory.pop(part.leader, None)
-        stream = derive(run.world.seed, "codec", run.round, part.leader)
-        with user_code(f"codec of unit {part.unit}", unit.codec):
+        memory = run.memory.pop(unit.leader, None)
+        stream = derive(run.world.seed, "codec", run.round, unit.leader)
+        with user_code(f"codec of device {unit.leader}", unit.codec):
             update, kept = unit.codec.encode(update, memory, stream)
         if kept is not None:
-            run.memory[part.leader] = kept
-        if part.corrupt == "nan":
+            run.memory[unit.leader] = kept
+        if corrupt == "nan":
             return np.full_like(update, np.nan)
-        if part.corrupt == "huge":
+        if corrupt == "huge":
             return update + np.float32(1e30)
-        stream = derive(run.world.seed, "noise", run.round, part.leader)
+        stream = derive(run.world.seed, "noise", run.round, unit.leader)
         return receive(update, snr, radio.uplink, stream)
 
     def wait(self, counts: dict[str, int]) -> tuple[list[Arrival], tuple[float, ...]]:

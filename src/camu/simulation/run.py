@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from camu.arrays import Float32, Float64
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
@@ -16,9 +16,6 @@ from camu.schemes.contract import InFlight, Oracle, State
 from camu.simulation.clock import Clock
 from camu.simulation.history import History, Record
 from camu.world import World
-
-Float32 = npt.NDArray[np.float32]
-Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

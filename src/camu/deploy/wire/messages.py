@@ -17,9 +17,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
+from camu.arrays import Float32
 from camu.deploy.wire.reports import REPORT, STRICT, Refusal, Report, check_report, parse
 from camu.learning.job import Job, LocalRule, Trained
-from camu.learning.weights import Floats, Layout, Weights
+from camu.learning.weights import Layout, Weights
 
 HEAD = "camu"  # the record with the JSON
 HEADER_BYTES = 1024  # more than numpy's header of a flat array needs
@@ -98,7 +99,7 @@ def read_report(content: RecordDict, classes: int) -> Report:
 
 def write_task(task: Task, states: Sequence[Weights]) -> RecordDict:
     """A task with the states that its jobs start from."""
-    vectors: list[Floats] = []  # each is sent once, however many jobs use it
+    vectors: list[Float32] = []  # each is sent once, however many jobs use it
     jobs = tuple(
         _JobHead(
             job.members,
@@ -193,7 +194,7 @@ def _content(head: str | bytes) -> RecordDict:
     return RecordDict({HEAD: ConfigRecord({"json": text})})
 
 
-def _number_of(vector: Floats | None, vectors: list[Floats]) -> int | None:
+def _number_of(vector: Float32 | None, vectors: list[Float32]) -> int | None:
     """The place of a vector in the list, where it is put if it is new."""
     if vector is None:
         return None
@@ -204,7 +205,7 @@ def _number_of(vector: Floats | None, vectors: list[Floats]) -> int | None:
     return len(vectors) - 1
 
 
-def _arrays(**arrays: Floats) -> ArrayRecord:
+def _arrays(**arrays: Float32) -> ArrayRecord:
     record = ArrayRecord()
     for name, array in arrays.items():
         record[name] = Array(np.array(array, dtype=np.float32))
@@ -227,7 +228,7 @@ def _weights(content: RecordDict, name: str, layout: Layout) -> Weights:
     )
 
 
-def _flat(record: ArrayRecord, name: str, count: int) -> Floats:
+def _flat(record: ArrayRecord, name: str, count: int) -> Float32:
     """A flat float32 array of the right length; compared before numpy allocates anything."""
     array = record.get(name)
     if not isinstance(array, Array):
