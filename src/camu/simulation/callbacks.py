@@ -1,8 +1,7 @@
-"""Callbacks of a run: history file, checkpoints, early stop, Ctrl-C, trackers."""
+"""Callbacks of a run: history file, checkpoints, early stop, Ctrl-C."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -12,7 +11,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from camu.errors import InputError
 from camu.files import write_text
 from camu.simulation.checkpoint import save_checkpoint
 from camu.simulation.history import History, Record
@@ -109,60 +107,3 @@ class StopOnInterrupt(Callback):
         """Stop if asked to."""
         if self.asked:
             run.stop("interrupted")
-
-
-class TensorBoard(Callback):
-    """Writes TensorBoard events beside the run."""
-
-    def __init__(self, directory: Path) -> None:
-        writer = _extra("torch.utils.tensorboard", "run.tensorboard").SummaryWriter
-        self.writer = writer(str(directory))
-
-    def on_round(self, run: Run, record: Record) -> None:
-        """One point per value."""
-        for name, value in _values(record).items():
-            self.writer.add_scalar(name, value, record.round)
-
-    def on_end(self, run: Run, history: History) -> None:
-        """Flush."""
-        self.writer.close()
-
-
-class MLflow(Callback):
-    """Logs parameters and metrics to MLflow's current tracking store."""
-
-    def __init__(self, name: str) -> None:
-        self.mlflow, self.name = _extra("mlflow", "run.mlflow"), name
-
-    def on_start(self, run: Run) -> None:
-        """Open a run with the configuration as parameters."""
-        self.mlflow.start_run(run_name=self.name)
-        for section, keys in run.world.config.model_dump(exclude_none=True).items():
-            self.mlflow.log_params({f"{section}.{key}": value for key, value in keys.items()})
-
-    def on_round(self, run: Run, record: Record) -> None:
-        """One point per value."""
-        self.mlflow.log_metrics(_values(record), step=record.round)
-
-    def on_end(self, run: Run, history: History) -> None:
-        """Close the run."""
-        self.mlflow.end_run()
-
-
-def _extra(module: str, key: str) -> Any:
-    """A module of the extra `tracking`."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise InputError(f"{key}: install the extra with pip install 'camu-fl[tracking]'") from None
-
-
-def _values(record: Record) -> dict[str, float]:
-    values = {
-        "virtual_seconds": record.virtual_seconds,
-        "joules_compute": record.joules["compute"],
-        "joules_transmit": record.joules["transmit"],
-    }
-    if record.accuracy is not None and record.loss is not None:
-        values |= {"accuracy": record.accuracy, "loss": record.loss}
-    return values

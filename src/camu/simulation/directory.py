@@ -14,14 +14,7 @@ from camu.errors import CamuError, InputError
 from camu.files import read_json, write_json, write_text
 from camu.planning.plan import Plan
 from camu.schemes import Scheme, make_scheme
-from camu.simulation.callbacks import (
-    Checkpoint,
-    HistoryFile,
-    MLflow,
-    Patience,
-    StopOnInterrupt,
-    TensorBoard,
-)
+from camu.simulation.callbacks import Checkpoint, HistoryFile, Patience, StopOnInterrupt
 from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkpoint
 from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
@@ -30,6 +23,7 @@ from camu.simulation.loop import run_rounds
 from camu.simulation.manifest import Manifest
 from camu.simulation.result import Result, build_engine, save_model
 from camu.simulation.run import Callback, Run, Trainer
+from camu.simulation.tracking import MLflow, TensorBoard
 from camu.world import World, build_world
 
 
