@@ -75,7 +75,7 @@ def test_kill_at_any_moment_and_resume_gives_the_same_bits(camu: Camu, tmp_path:
     out = tmp_path / "killed"
     dice = random.Random(5)
     for kill in range(5):
-        process = start(out, rounds, "--resume")
+        process = start(out, rounds, *(["--resume"] if RunDirectory(out).exists() else []))
         if kill:  # the first one dies before or just as it begins
             done = len((out / "rounds.jsonl").read_text().splitlines())
             wait_for_round(out, min(done + dice.randrange(6), rounds - 4))
@@ -95,7 +95,7 @@ def test_kill_at_any_moment_and_resume_gives_the_same_bits(camu: Camu, tmp_path:
 def wait_for_or_make(out: Path, rounds: int) -> None:
     """A run killed before it wrote anything is simply begun again."""
     if not (out / "rounds.jsonl").exists():
-        process = start(out, rounds, "--resume")
+        process = start(out, rounds, *(["--resume"] if RunDirectory(out).exists() else []))
         wait_for_round(out, 1)
         process.kill()
         process.communicate()
@@ -191,3 +191,4 @@ def test_missing_extra_says_how_to_get_it(
     )
     assert done.code == 2
     assert "camu-fl[tracking]" in done.err
+    assert not (tmp_path / "r").exists()

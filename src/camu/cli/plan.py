@@ -54,6 +54,7 @@ def plan(
     `paper` unless you name another.
     """
     from camu.schemes import make_scheme
+    from camu.simulation.hooks import plan_for
     from camu.world import build_world
 
     if fleet is not None and file is None and preset is None:
@@ -64,7 +65,7 @@ def plan(
     with stderr.status("building the world"):
         world = build_world(config)
     with stderr.status(f"planning with {config.scheme.name}"):
-        made = make_scheme(config).plan(world)
+        made = plan_for(make_scheme(config), world)
     for warning in world.warnings(made.parameters):
         stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
     if figure is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
 from camu.config import Config
+from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.simulation.directory import RunDirectory
@@ -34,16 +36,19 @@ def run(
     """Train with one scheme and keep its configuration, plan, rounds, summary and a report.
 
     Ctrl-C stops after the round; --resume goes on from there, and also after a crash, with the same
-    result as an undisturbed run. Without other options --resume takes the configuration that is in
-    the directory.
+    result as an undisturbed run. With only --out, --resume takes the configuration that is in the
+    directory; without --out, it goes on in the last default directory of the configuration.
     """
     from camu.cli.progress_bar import ProgressBar
     from camu.simulation.directory import RunDirectory, run_in_directory
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
     directory = RunDirectory(out or default_directory(config, resume))
-    bar = ProgressBar(config.scheme.name)
-    history = run_in_directory(config, directory, resume, [bar])
+    if resume and not directory.exists():
+        raise InputError(
+            f"{directory.path}: no run is here to go on with; check --out, or leave --resume out"
+        )
+    history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
     if history.stopped == "interrupted":
         Console(stderr=True).print(
             f"stopped after round {history.final.round}; go on with: "
@@ -73,7 +78,7 @@ def run_config(
 
 
 def show_summary(directory: RunDirectory, as_json: bool) -> None:
-    """How a run ended, in words or as JSON, with the page written beside it."""
+    """How a run ended, in words or as JSON, and write the report next to it."""
     from camu.report.writing import write_report
 
     summary = directory.read_summary()
@@ -91,12 +96,16 @@ def show_summary(directory: RunDirectory, as_json: bool) -> None:
 
 
 def default_directory(config: Config, resume: bool) -> Path:
-    """A name that tells what was run; a number more where it is taken."""
+    """The first free directory of a configuration; to resume, the last one that holds a run.
+
+    Its name says what was run; a number is added where the name is taken.
+    """
     from camu.simulation.directory import RunDirectory
 
-    stem = f"{config.scheme.name.replace(':', '.')}-{config.data.dataset}-seed{config.run.seed}"
-    path, number = Path("runs") / stem, 1
-    while RunDirectory(path).exists() and not resume:
+    what = f"{config.scheme.name}-{config.data.dataset}-seed{config.run.seed}"
+    stem = re.sub(r"[^\w.-]+", ".", what).strip(".")
+    last, path, number = Path("runs") / stem, Path("runs") / stem, 1
+    while RunDirectory(path).exists():
         number += 1
-        path = Path("runs") / f"{stem}-{number}"
-    return path
+        last, path = path, Path("runs") / f"{stem}-{number}"
+    return last if resume else path

@@ -18,7 +18,7 @@ from camu.data import dataset_spec
 from camu.errors import InputError
 from camu.learning.conv_pool import ConvPoolStack
 from camu.learning.weights import Layout
-from camu.plugins import describe_error, import_object
+from camu.plugins import import_object, user_code
 from camu.seeding import Stream, derive
 
 Normalisation = Literal["batch", "group", "none"]
@@ -104,13 +104,8 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
     kind = import_object(name, "training.model")
     if not callable(kind):
         raise InputError(f"training.model = {name}: this is not a class")
-    try:
+    with user_code(f"model {name}, made with ({shape}, {classes})", kind):
         model = kind(shape, classes)
-    except Exception as error:
-        raise InputError(
-            f"training.model = {name}: could not be constructed with (image_shape, classes) = "
-            f"({shape}, {classes}): {describe_error(error)}"
-        ) from error
     if not isinstance(model, nn.Module):
         raise InputError(f"training.model = {name}: this is not a torch.nn.Module")
     return model

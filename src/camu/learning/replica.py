@@ -21,6 +21,7 @@ from camu.arrays import Float32, Int64
 from camu.errors import CamuError, InputError
 from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.weights import Layout, Weights
+from camu.plugins import user_code
 from camu.seeding import Stream, derive
 
 # A fused pass takes devices until it holds this many samples; one device is never divided, unless
@@ -252,7 +253,8 @@ class Replica:
             norm.divide(sizes, [1 / len(sizes)] * len(sizes))
         for dropout in self._dropouts:
             dropout.generator = derive(0, "probe").torch(self.device.type)
-        logits: Tensor = self.module(images)
+        with user_code("the model's forward", self.module):
+            logits: Tensor = self.module(images)
         for norm in self._norms:
             norm.begin()
         return logits

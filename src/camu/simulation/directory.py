@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
 from camu.simulation.hooks import check_trainer, plan_for
 from camu.simulation.loop import run_rounds
+from camu.simulation.manifest import FILE as MANIFEST
 from camu.simulation.manifest import Manifest
 from camu.simulation.result import Result, build_engine, save_model
 from camu.simulation.run import Callback, Run, Trainer
@@ -62,6 +65,11 @@ class RunDirectory:
     def model(self) -> Path:
         """The trained model, with named tensors; absent until the run has ended."""
         return self.path / "model.safetensors"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard's events, with run.tensorboard."""
+        return self.path / "tensorboard"
 
     def exists(self) -> bool:
         """Whether a run was begun here."""
@@ -107,6 +115,14 @@ class RunDirectory:
         records = self.read_records()
         return History(tuple(records), summary["weights_sha256"], summary["stopped"])
 
+    def discard(self) -> None:
+        """Remove the files that a run writes before its first checkpoint."""
+        for path in (self.config, self.plan, self.rounds, self.path / MANIFEST):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.tensorboard, ignore_errors=True)
+        with contextlib.suppress(OSError):  # files of others stay
+            self.path.rmdir()
+
 
 def run_in_directory(
     config: Config,
@@ -115,13 +131,25 @@ def run_in_directory(
     callbacks: Sequence[Callback] = (),
     world: World | None = None,
 ) -> History:
-    """Run what the configuration says and keep everything in the directory."""
+    """Run what the configuration says and keep everything in the directory.
+
+    A new run that fails before its first checkpoint leaves nothing, so that it can be started again
+    in the same directory.
+    """
     check_directory(config, directory, resume)
+    begun = directory.exists()
     world = world or build_world(config)
     scheme = make_scheme(config)
     plan = plan_in_directory(world, scheme, directory)
     with StopOnInterrupt() as interrupt, build_engine(world) as engine:
-        return keep_in_directory(world, plan, scheme, engine, directory, [*callbacks, interrupt])
+        try:
+            return keep_in_directory(
+                world, plan, scheme, engine, directory, [*callbacks, interrupt]
+            )
+        except Exception:
+            if not begun and not directory.checkpoint.exists():
+                directory.discard()
+            raise
 
 
 def plan_in_directory(world: World, scheme: Scheme, directory: RunDirectory) -> Plan:
@@ -166,9 +194,9 @@ def keep_in_directory(
     if limits.patience is not None:
         watchers.append(Patience(limits.patience))
     if limits.tensorboard:
-        watchers.append(TensorBoard(directory.path / "tensorboard"))
+        watchers.append(TensorBoard(directory.tensorboard))
     if limits.mlflow:
-        watchers.append(MLflow(directory.path.name))
+        watchers.append(MLflow())
     # The checkpoint comes last, so that it saves a stop that another callback asked for.
     watchers += [*callbacks, checkpoint]
     run_rounds(run, scheme, trainer, watchers)

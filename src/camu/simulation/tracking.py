@@ -12,7 +12,7 @@ from camu.simulation.run import Callback, Run
 
 
 class TensorBoard(Callback):
-    """Writes TensorBoard events beside the run."""
+    """Writes TensorBoard events into a directory."""
 
     def __init__(self, directory: Path) -> None:
         writer = _extra("torch.utils.tensorboard", "run.tensorboard").SummaryWriter
@@ -27,13 +27,17 @@ class TensorBoard(Callback):
 
 
 class MLflow(Callback):
-    """Logs parameters and metrics to MLflow's current tracking store."""
+    """Logs parameters and metrics to MLflow's current tracking store.
 
-    def __init__(self, name: str) -> None:
-        self.mlflow, self.name = _extra("mlflow", "run.mlflow"), name
+    A run is named by its scheme, data set and seed.
+    """
+
+    def __init__(self) -> None:
+        self.mlflow = _extra("mlflow", "run.mlflow")
 
     def on_start(self, run: Run) -> None:
-        self.mlflow.start_run(run_name=self.name)
+        name = f"{run.plan.scheme}-{run.world.config.data.dataset}-seed{run.world.seed}"
+        self.mlflow.start_run(run_name=name)
         for section, keys in run.world.config.model_dump(exclude_none=True).items():
             self.mlflow.log_params({f"{section}.{key}": value for key, value in keys.items()})
 

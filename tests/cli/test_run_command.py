@@ -1,0 +1,162 @@
+"""`camu run`: what it resumes, and what errors in a user's own code leave behind."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+Camu = Callable[..., Any]
+SMALL = ["--preset", "demo", "--set", "data.samples_per_device=30", "--set", "run.rounds=2"]
+SMALL += ["--set", "run.workers=1"]
+
+SCHEME = """
+import camu
+
+class Mine(camu.schemes.FedAvg):
+    def plan(self, world):
+        {plan}
+
+    def revise(self, view, state):
+        {revise}
+"""
+RIGHT = {"plan": "return super().plan(world)", "revise": "return None"}
+
+MODEL = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, image_shape, classes):
+        super().__init__()
+        {init}
+        self.linear = nn.Linear(64, classes)
+
+    def forward(self, images):
+        {forward}
+        return self.linear(images.flatten(1))
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary directory as the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_resume_where_no_run_is(camu: Camu, here: Path) -> None:
+    for options in ([], SMALL):
+        done = camu("run", *options, "--resume", "--out", "runs/typo")
+        assert done.code == 2
+        assert "runs/typo: no run is here" in done.err
+    assert not (here / "runs").exists()
+
+
+def test_resume_without_out_takes_the_last_default_directory(camu: Camu, here: Path) -> None:
+    none = camu("run", *SMALL, "--resume")
+    assert none.code == 2
+    assert "no run is here" in none.err
+    for name in ("camu-digits-seed0", "camu-digits-seed0-2"):
+        done = camu("run", *SMALL, "--json")
+        assert json.loads(done.out)["directory"] == f"runs/{name}"
+    resumed = camu("run", *SMALL, "--resume", "--json")
+    assert resumed.code == 0, resumed.err
+    assert json.loads(resumed.out)["directory"] == "runs/camu-digits-seed0-2"
+    assert sorted(path.name for path in (here / "runs").iterdir()) == [
+        "camu-digits-seed0",
+        "camu-digits-seed0-2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "message"),
+    [
+        ({"plan": "return 1 / 0"}, 1, "mine.py, line 6, in plan: ZeroDivisionError"),
+        ({"plan": "return None"}, 2, "plan() returned None; it must return a Plan"),
+        ({"revise": "return [1, 2]"}, 2, "a Plan or None"),
+        ({"revise": "return view.plans"}, 1, "mine.py, line 9, in revise: AttributeError"),
+    ],
+)
+def test_an_error_in_my_scheme_is_mine_and_the_command_works_after_the_fix(
+    camu: Camu, here: Path, wrong: dict[str, str], code: int, message: str
+) -> None:
+    file = here / "mine.py"
+    command = ["run", *SMALL, "--out", "runs/mine", "--set", "run.tensorboard=true", "--scheme"]
+    file.write_text(SCHEME.format(**{**RIGHT, **wrong}))
+    failed = camu(*command, "./mine.py:Mine")
+    assert failed.code == code
+    assert message in failed.err
+    assert "defect" not in failed.err
+    assert not (here / "runs" / "mine").exists()
+    # Another directory, since Python keeps modules that it has imported.
+    (here / "fixed").mkdir()
+    (here / "fixed" / "mine.py").write_text(SCHEME.format(**RIGHT))
+    fixed = camu(*command, "./fixed/mine.py:Mine")
+    assert fixed.code == 0, fixed.err
+
+
+def test_an_error_after_a_checkpoint_leaves_a_run_that_can_be_resumed(
+    camu: Camu, here: Path
+) -> None:
+    late = "return None if view.round < 2 or not __import__('pathlib').Path('bad').exists() else 7"
+    (here / "late.py").write_text(SCHEME.format(**{**RIGHT, "revise": late}))
+    (here / "bad").touch()
+    command = ["run", *SMALL, "--set", "run.checkpoint_every=1", "--scheme", "./late.py:Mine"]
+    failed = camu(*command, "--out", "runs/late")
+    assert failed.code == 2
+    assert (here / "runs" / "late" / "config.toml").exists()
+    again = camu(*command, "--out", "runs/late")
+    assert "continue it with --resume" in again.err
+    (here / "bad").unlink()
+    resumed = camu("run", "--resume", "--out", "runs/late", "--json")
+    assert resumed.code == 0, resumed.err
+    undisturbed = camu(*command, "--out", "runs/whole", "--json")
+    digests = [json.loads(done.out)["weights_sha256"] for done in (resumed, undisturbed)]
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"init": "self.size = sizes"}, "mine.py, line 7, in __init__: NameError"),
+        ({"forward": "images = images.flat"}, "mine.py, line 11, in forward: AttributeError"),
+    ],
+)
+def test_an_error_in_my_model_is_mine(
+    camu: Camu, here: Path, wrong: dict[str, str], message: str
+) -> None:
+    text = MODEL.format(**{"init": "pass", "forward": "pass", **wrong})
+    (here / "mine.py").write_text(text)
+    command = ["run", *SMALL, "--out", "runs/mine", "--set", "training.model=./mine.py:Net"]
+    failed = camu(*command)
+    assert failed.code == 1
+    assert message in failed.err
+    assert "defect" not in failed.err
+    assert not (here / "runs").exists()
+
+
+def test_an_error_in_my_scheme_is_mine_when_planning(camu: Camu, here: Path) -> None:
+    (here / "mine.py").write_text(SCHEME.format(**{**RIGHT, "plan": "return 1 / 0"}))
+    failed = camu("plan", "--scheme", "./mine.py:Mine")
+    assert failed.code == 1
+    assert "mine.py, line 6, in plan: ZeroDivisionError" in failed.err
+
+
+def test_runs_of_mlflow_are_named_by_scheme_and_seed(
+    camu: Camu, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    class Recorder(ModuleType):
+        start_run = staticmethod(lambda run_name: names.append(run_name))
+        log_params = log_metrics = end_run = staticmethod(lambda *args, **options: None)
+
+    monkeypatch.setitem(sys.modules, "mlflow", Recorder("mlflow"))
+    done = camu("run", *SMALL, "--set", "run.mlflow=true", "--scheme", "fedavg", "--out", "out")
+    assert done.code == 0, done.err
+    assert names == ["fedavg-digits-seed0"]
