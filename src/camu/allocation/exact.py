@@ -18,10 +18,9 @@ from typing import Literal
 import numpy as np
 
 from camu.allocation.answer import Allocation
-from camu.allocation.branch import Incumbent, Tangent, branch_and_bound
 from camu.allocation.problem import Problem, cheapest_updates
 from camu.allocation.transmit import Powers, Transmit
-from camu.allocation.updates import Updates
+from camu.allocation.updates import Incumbent, Tangent, Updates, branch_and_bound
 from camu.arrays import Float64, Int64
 from camu.errors import CamuError
 

@@ -69,10 +69,7 @@ def plan(
     for warning in world.warnings(made.parameters):
         stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
     if figure is not None:
-        from camu.report.figures import plan_figure
-        from camu.report.style import save
-
-        save(plan_figure(made, world), figure)
+        _save_figure(made, world, figure)
     if problem is not None:
         _save_problem(world, problem)
     if as_json:
@@ -83,6 +80,13 @@ def plan(
         print(f"picture: {figure}")
     if problem is not None:
         print(f"problem: {problem}")
+
+
+def _save_figure(plan: Plan, world: World, path: Path) -> None:
+    from camu.report.figures import plan_figure
+    from camu.report.style import save
+
+    save(plan_figure(plan, world), path)
 
 
 def _save_problem(world: World, path: Path) -> None:

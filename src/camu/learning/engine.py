@@ -64,8 +64,8 @@ class Engine:
         if workers < 0:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
         self.device = _choose_device(device)
-        self._train_data = _data("train", train_images, train_labels, self.device)
-        self._test_data = _data("test", test_images, test_labels, self.device)
+        self._train_data = Data.of("train", train_images, train_labels, self.device)
+        self._test_data = Data.of("test", test_images, test_labels, self.device)
         self.batches = Batches(seed, device_indices, batch)
         _check_indices(self.batches, len(self._train_data.images) if self._train_data else 0)
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
@@ -352,36 +352,6 @@ def _given(data: Data | None, what: str) -> Data:
     if data is None:
         raise CamuError(f"this engine was made without {what} samples")
     return data
-
-
-def _data(
-    what: str,
-    images: npt.NDArray[np.uint8] | None,
-    labels: npt.ArrayLike | None,
-    device: torch.device,
-) -> Data | None:
-    if images is None or labels is None:
-        return None
-    pictures = np.ascontiguousarray(images)
-    if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
-        raise InputError(
-            f"{what}_images: {pictures.dtype} of shape {pictures.shape} was given; they must be "
-            "uint8 (n, height, width) or (n, channels, height, width)."
-        )
-    numbers = np.asarray(labels, dtype=np.int64)
-    if numbers.shape != (len(pictures),) or not len(pictures) or numbers.min() < 0:
-        raise InputError(
-            f"{what}_labels: {numbers.shape} labels were given for {len(pictures)} images; give "
-            "one label from 0 upwards per image, and at least one image."
-        )
-    if pictures.ndim == 3:
-        pictures = pictures[:, None]
-    return Data(_tensor(pictures).to(device), _tensor(numbers).to(device))
-
-
-def _tensor(array: npt.NDArray[np.generic]) -> torch.Tensor:
-    # torch refuses to share read-only memory silently, so such arrays (memory maps) are copied.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def _check_indices(batches: Batches, samples: int) -> None:

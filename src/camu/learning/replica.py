@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -44,6 +45,33 @@ class Data:
 
     images: Tensor
     labels: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        images: npt.NDArray[np.uint8] | None,
+        labels: npt.ArrayLike | None,
+        device: torch.device,
+    ) -> Data | None:
+        """Checked images and labels on a device; None if there are none."""
+        if images is None or labels is None:
+            return None
+        pictures = np.ascontiguousarray(images)
+        if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
+            raise InputError(
+                f"{what}_images: {pictures.dtype} of shape {pictures.shape} was given; they must "
+                "be uint8 (n, height, width) or (n, channels, height, width)."
+            )
+        numbers = np.asarray(labels, dtype=np.int64)
+        if numbers.shape != (len(pictures),) or not len(pictures) or numbers.min() < 0:
+            raise InputError(
+                f"{what}_labels: {numbers.shape} labels were given for {len(pictures)} images; "
+                "give one label from 0 upwards per image, and at least one image."
+            )
+        if pictures.ndim == 3:
+            pictures = pictures[:, None]
+        return cls(_tensor(pictures).to(device), _tensor(numbers).to(device))
 
     def batch(self, indices: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Float images in [0, 1] and labels of some samples."""
@@ -294,6 +322,11 @@ def _pieces(part: DeviceBatch) -> list[DeviceBatch]:
         for start in range(0, count, MICRO_BATCH_SAMPLES)
         for piece in [part.indices[start : start + MICRO_BATCH_SAMPLES]]
     ]
+
+
+def _tensor(array: npt.NDArray[np.generic]) -> Tensor:
+    # torch warns about read-only memory such as memory maps, so it is copied.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 @contextmanager
