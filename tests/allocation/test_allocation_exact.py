@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from allocation_instances import brute_force, every_update, random_problem, slsqp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +7,7 @@ from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem
 from camu.allocation.transmit import Transmit
 from camu.errors import CamuError
+from helpers.allocation_instances import brute_force, every_update, random_problem, slsqp
 
 
 def check(problem, answer, optimum):

@@ -2,7 +2,6 @@ import itertools
 
 import numpy as np
 import pytest
-from allocation_instances import random_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from camu.allocation.problem import Problem
 from camu.errors import CamuError, InputError
 from camu.planning.costs import send_in_turn
 from camu.seeding import derive
+from helpers.allocation_instances import random_problem
 
 
 def own_bands(ready, transmit):

@@ -4,7 +4,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from allocation_instances import random_problem
 from gymnasium.utils.env_checker import check_env
 
 from camu.allocation.answer import Allocation
@@ -12,6 +11,7 @@ from camu.allocation.exact import solve_exact
 from camu.allocation.ppo import AllocationEnv, PpoSettings, solve_ppo, spend_budget
 from camu.allocation.problem import Problem
 from camu.seeding import derive
+from helpers.allocation_instances import random_problem
 
 SHORT = PpoSettings(steps=6_000)
 

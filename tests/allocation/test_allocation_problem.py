@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from allocation_instances import random_problem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem, round_up
 from camu.errors import CamuError, InputError
+from helpers.allocation_instances import random_problem
 
 GOOD = random_problem(4, clusters=4, tightness=0.5).to_dict()
 

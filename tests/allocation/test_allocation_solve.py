@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from allocation_instances import random_problem
 
 from camu.allocation import SOLVERS, Problem, solve, solve_exact, solve_latency_gap
 from camu.errors import InputError, UserCodeError
+from helpers.allocation_instances import random_problem
 
 OWN = """
 import numpy as np

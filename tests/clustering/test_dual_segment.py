@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import AffinityPropagation
 from sklearn.metrics import adjusted_rand_score
-from small_fleets import REGIONS, make_world, random_world
 
 from camu.clustering import Clustering, affinity, cluster_devices
 from camu.clustering.affinity import propagate
 from camu.clustering.similarity import data_similarity, link_similarity
 from camu.config import ClusteringConfig, load_config
 from camu.world import World, build_world
+from helpers.small_fleets import REGIONS, make_world, random_world
 
 READINGS = st.builds(
     ClusteringConfig,

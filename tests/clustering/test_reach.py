@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_fleets import random_world
 
 from camu.clustering import Clustering, cluster_devices
 from camu.config import load_config
 from camu.planning.costs import unit_costs
 from camu.world import World, build_world
+from helpers.small_fleets import random_world
 
 NO_LINK_DB = -200.0
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from small_fleets import make_world, random_world
 
 from camu.clustering.similarity import data_similarity, information, link_similarity
 from camu.config import ClusteringConfig
+from helpers.small_fleets import make_world, random_world
 
 HISTOGRAMS = arrays(
     np.int64, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=st.integers(0, 2000)

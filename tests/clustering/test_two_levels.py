@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
-from small_fleets import random_world
 
 from camu.clustering import affinity, cluster_devices
 from camu.clustering.affinity import propagate
 from camu.clustering.similarity import Similarity, data_similarity, link_similarity
 from camu.config import ClusteringConfig
+from helpers.small_fleets import random_world
 
 ONE, TWO = ClusteringConfig(), ClusteringConfig(two_level_above=2)
 

@@ -45,6 +45,7 @@ pytestmark = [
 ]
 
 MARK = "CAMU_TEST_MARK"
+HELPERS = Path(__file__).parents[1] / "helpers"  # nodes import faulty_client from here
 ENOUGH_SECONDS = 400.0  # a machine may be busy; alone it needs a tenth of this
 
 
@@ -235,7 +236,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalDeplo
     name = uuid.uuid4().hex
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, name)
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patch.setenv("PYTHONPATH", str(HELPERS), prepend=os.pathsep)
         deployment = Deployment(demo(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
         with open_local(deployment) as local:
             local.start_superlink()

@@ -16,8 +16,7 @@ from camu.learning.job import Job
 from camu.learning.models import build_model
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import derive
-
-from . import reference
+from helpers import plain_torch
 
 UNIT = Job((0, 1, 2, 3), (0.4, 0.1, 0.3, 0.2), 3)
 
@@ -55,7 +54,7 @@ def test_a_unit_trains_as_its_devices_one_by_one(toy, mode, normalisation):
     ) as engine:
         model = build_model("cnn", (28, 28), 10, normalisation, derive(3, "model"))
         (trained,) = engine.train(engine.initial, [UNIT], 4)
-        assert_close(trained, reference.train(model, toy, engine, UNIT, 4))
+        assert_close(trained, plain_torch.train(model, toy, engine, UNIT, 4))
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
@@ -63,7 +62,7 @@ def test_any_batch_size_is_right(small_toy, batch):
     with small_toy.engine(batch=batch) as engine:
         model = build_model("cnn", (8, 8), 10, "batch", derive(3, "model"))
         (trained,) = engine.train(engine.initial, [UNIT], 4)
-        assert_close(trained, reference.train(model, small_toy, engine, UNIT, 4))
+        assert_close(trained, plain_torch.train(model, small_toy, engine, UNIT, 4))
 
 
 def test_a_large_unit_is_split_into_passes_without_a_trace(small_toy, monkeypatch):
@@ -84,7 +83,7 @@ def test_an_own_module_with_batch_norm_is_right(toy, mode):
     with toy.engine(model, local_update=mode) as engine:
         assert engine.fused
         (trained,) = engine.train(engine.initial, [UNIT], 2)
-        parameters, buffers = reference.train(model, toy, engine, UNIT, 2)
+        parameters, buffers = plain_torch.train(model, toy, engine, UNIT, 2)
     trainable = [p.requires_grad for p in model.parameters() for _ in range(p.numel())]
     chosen = torch.tensor(trainable)
     assert_close(trained, (parameters[chosen], torch.cat([parameters[~chosen], buffers])))
@@ -254,7 +253,7 @@ def test_a_module_that_mixes_samples_by_hand_is_computed_device_by_device(small_
     with small_toy.engine(model) as engine:
         assert not engine.fused
         (trained,) = engine.train(engine.initial, [UNIT], 2)
-        assert_close(trained, reference.train(model, small_toy, engine, UNIT, 2))
+        assert_close(trained, plain_torch.train(model, small_toy, engine, UNIT, 2))
 
 
 class GlobalNoise(nn.Module):
