@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,37 +27,49 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(camu.config, "load_config", load)
 
 
-def test_the_demo_runs_every_scheme_and_can_be_run_again(camu: Camu, tmp_path: Path) -> None:
-    out = tmp_path / "demo"
-    for _ in range(2):
-        done = camu("demo", "--out", out)
-        assert done.code == 0, done.err
-        summaries = list(out.glob("*/seed-0-*/summary.json"))
-        assert len(summaries) == len(SCHEMES)
-        written = {path.stat().st_mtime_ns for path in summaries}
-        for name in SCHEMES:
-            assert name in done.out
-        assert str(out / "report.html") in done.out.replace("\n", "")
-        assert f"{len(SCHEMES)} runs" in (out / "report.html").read_text(encoding="utf-8")
-    assert min(written) > 0
-    keep = out / "fedavg" / "notes.txt"
-    keep.write_text("mine")
-    assert camu("demo", "--out", out).code == 0
-    assert keep.read_text() == "mine"
-    assert {p.stat().st_mtime_ns for p in out.glob("*/seed-0-*/summary.json")}.isdisjoint(written)
+def test_a_demo_replaces_an_earlier_one_and_nothing_else(camu: Camu, tmp_path: Path) -> None:
+    out, notes = tmp_path / "demo", tmp_path / "demo" / "fedavg" / "notes.txt"
+    _demo(camu, out)
+    written = _summaries(out)
+    notes.write_text("mine")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.toml").write_text("precious")
+    mark = out / "demo.json"
+    mark.write_text(json.dumps({"runs": [*json.loads(mark.read_text())["runs"], "../elsewhere"]}))
+    _demo(camu, out)
+    assert _summaries(out).isdisjoint(written)
+    assert notes.read_text() == "mine"
+    assert (elsewhere / "config.toml").read_text() == "precious"
 
 
-@pytest.mark.parametrize("mark", [None, "[]", '{"runs": ["../elsewhere"]}'])
-def test_the_demo_removes_nothing_of_others(camu: Camu, tmp_path: Path, mark: str | None) -> None:
+def _demo(camu: Camu, out: Path) -> None:
+    done = camu("demo", "--out", out)
+    assert done.code == 0, done.err
+    for name in SCHEMES:
+        assert name in done.out
+    assert str(out / "report.html") in done.out
+    assert f"{len(SCHEMES)} runs" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def _summaries(out: Path) -> set[int]:
+    """When the results of all schemes were written."""
+    found = list(out.glob("*/seed-0-*/summary.json"))
+    assert len(found) == len(SCHEMES)
+    return {path.stat().st_mtime_ns for path in found}
+
+
+@pytest.mark.parametrize("mark", [None, "[]"])
+def test_the_demo_refuses_a_directory_of_others(
+    camu: Camu, tmp_path: Path, mark: str | None
+) -> None:
     """Results of `camu compare --out X` survive `camu demo --out X`."""
-    mine = tmp_path / "elsewhere" if mark and "else" in mark else tmp_path / "out" / "fedavg"
-    mine.mkdir(parents=True)
+    mine = tmp_path / "fedavg"
+    mine.mkdir()
     (mine / "config.toml").write_text("precious")
     if mark is not None:
-        (tmp_path / "out").mkdir(exist_ok=True)
-        (tmp_path / "out" / "demo.json").write_text(mark)
-    done = camu("demo", "--out", tmp_path / "out")
-    assert done.code == (0 if mine.name == "elsewhere" else 2)
+        (tmp_path / "demo.json").write_text(mark)
+    done = camu("demo", "--out", tmp_path)
+    assert done.code == 2
+    assert "give an empty directory" in done.err
     assert (mine / "config.toml").read_text() == "precious"
-    if done.code:
-        assert "give an empty directory" in done.err
