@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from camu.cli import main
+from camu.config import load_config
+from camu.world import World, build_world
 
 # Machines differ in speed and CI runs several things at once: a deadline would test the machine.
 settings.register_profile("camu", deadline=None)
@@ -39,3 +42,21 @@ def camu(
         return Outcome(int(stop.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def tiny() -> Callable[..., World]:
+    """Build a world of six devices whose linear model trains in milliseconds; __ for dots."""
+
+    def build(**changes: Any) -> World:
+        regions = [
+            {"name": name, "devices": 3, "x": [x, x + 10.0], "y": [-5.0, 5.0]}
+            for name, x in (("I", -10.0), ("II", 10.0))
+        ]
+        base = {"run.rounds": 3, "run.eval_every": 10, "run.workers": 1, "fleet.regions": regions}
+        base |= {"data.samples_per_device": 20, "data.noniid_devices": 4}
+        base |= {"training.model": "logistic"}
+        dotted = {key.replace("__", "."): value for key, value in changes.items()}
+        return build_world(load_config(preset="demo").replace({**base, **dotted}))
+
+    return build
