@@ -5,23 +5,23 @@ from typing import ClassVar
 
 import numpy as np
 
+import camu
 from camu.learning.weights import Weights
-from camu.schemes import Plan, Raw, Scheme, State, View, make_plan, single_devices
-from camu.world import World
+from camu.schemes import Raw, State, View
 
 
 @dataclass(frozen=True)
-class Scaffold(Scheme):
+class Scaffold(camu.Scheme):
     """Devices step along g - c_i + c, where c_i estimates their own gradient and c the mean one."""
 
     local_updates: int = 5
     citation: ClassVar[str] = "Karimireddy et al., ICML 2020"
 
-    def plan(self, world: World) -> Plan:
+    def plan(self, world: camu.World) -> camu.Plan:
         """One device per unit; each sends its model and its control variate."""
-        groups = single_devices(world)
+        groups = camu.single_devices(world)
         weights = groups.sample_weights
-        return make_plan(self, groups, weights, self.local_updates, codec=Raw(copies=2))
+        return camu.make_plan(self, groups, weights, self.local_updates, codec=Raw(copies=2))
 
     def correction(self, view: View, state: State, unit: int) -> np.ndarray | None:
         """c - c_i, nothing in the first round."""

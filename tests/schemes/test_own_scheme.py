@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,14 +159,7 @@ def test_own_class_without_plan(here: Callable[[str, str], None]) -> None:
     assert "class Stranger(camu.Scheme)" in refusal("scheme.name=own_four:Stranger")
 
 
-# ---- the page of the documentation --------------------------------------------------------------
-
-
-def test_the_page_shows_the_file_that_is_run_here() -> None:
-    page = (DOCS / "own-scheme.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    assert EXAMPLE.read_text("utf-8") in blocks
-    assert len(EXAMPLE.read_text("utf-8").splitlines()) < 40
+# ---- the plan-only example of the documentation --------------------------------------------------
 
 
 def test_the_example_plans(here: Callable[[str, str], None]) -> None:
