@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from camu.world.draws import link_normal, link_uniform
+from camu.world.fading import link_normal, link_uniform
 
 
 def matrix(count: int, seed: int = 0, purpose: str = "own-test") -> np.ndarray:

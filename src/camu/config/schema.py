@@ -148,5 +148,5 @@ def preset_layers(name: Any, source: str) -> list[Layer]:
             f"{source} {name}: not one of the presets {', '.join(PRESETS)}"
             f"{suggest(str(name), PRESETS)} (a file of your own goes with -c FILE)"
         )
-    text = (resources.files("camu.config.presets") / f"{name}.toml").read_text("utf-8")
+    text = (resources.files("camu.config") / "presets" / f"{name}.toml").read_text("utf-8")
     return document_layers(f"preset {name}", tomllib.loads(text))

@@ -20,8 +20,7 @@ from filelock import FileLock
 
 from camu.arrays import UInt8
 from camu.config import DataConfig
-from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile
-from camu.data.own import load_own
+from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile, load_own
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
 from camu.plugins import is_plugin

@@ -12,7 +12,7 @@ from camu.arrays import Float64
 from camu.learning.job import LocalRule
 from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.world import World
-from camu.world.compute import update_joules, update_seconds
+from camu.world.devices import update_joules, update_seconds
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from camu.planning.contribution import (
 from camu.planning.costs import Costs, unit_costs
 from camu.planning.plan import Plan, Unit, parameter_count
 from camu.world import World
-from camu.world.compute import update_joules, update_seconds
+from camu.world.devices import update_joules, update_seconds
 
 
 @dataclass(frozen=True, eq=False)

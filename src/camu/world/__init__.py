@@ -1,13 +1,13 @@
 """The wireless fleet: devices, path loss, fading, links, compute; from a config or a fleet file."""
 
-from camu.world.compute import (
+from camu.world.devices import (
+    Devices,
     cluster_joules,
     cluster_seconds,
     update_joules,
     update_samples,
     update_seconds,
 )
-from camu.world.devices import Devices
 from camu.world.links import Links, Share, build_links, noise_watts
 from camu.world.path_loss import PathLoss
 from camu.world.world import World, build_world, read_fleet

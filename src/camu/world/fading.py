@@ -1,18 +1,13 @@
-"""Small-scale block fading of the uplinks: one factor per device and round, with mean 1.
-
-Each of the N_a receive antennas sees h = sqrt(line) + sqrt(1 - line) g, with g a complex standard
-normal number and line = K / (K + 1) for the Rician factor K (0 for Rayleigh). Maximum-ratio
-combining adds the branches' powers, so the factor on the mean gain is the mean of |h|^2. From one
-round to the next g follows g[t] = rho g[t-1] + sqrt(1 - rho^2) w[t], started in its stationary law.
-"""
+"""Random factors of links: block fading of the uplinks per round, and one number per link."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, ndtri
 
 from camu.arrays import Float64
 from camu.config import RadioConfig
@@ -67,3 +62,40 @@ class BlockFading:
         """Complex standard normal numbers, E|w|^2 = 1, from this round's own stream."""
         parts = derive(self._seed, "fading", round_).numpy().standard_normal((2, *self._shape))
         return np.asarray((parts[0] + 1j * parts[1]) * math.sqrt(0.5), dtype=np.complex128)
+
+
+_Bits = npt.NDArray[np.uint64]
+_MASK = (1 << 64) - 1
+
+
+def link_uniform(
+    seed: int, purpose: str, first: npt.NDArray[Any], second: npt.NDArray[Any]
+) -> Float64:
+    """A number in (0, 1) for each pair of ends; the arrays of indices broadcast."""
+    first, second = np.atleast_1d(first), np.atleast_1d(second)
+    low = np.minimum(first, second).astype(np.uint64)
+    high = np.maximum(first, second).astype(np.uint64)
+    entropy = derive(seed, purpose).entropy
+    bits = (low << np.uint64(32)) | high
+    # Two keyed rounds: 128 bits of the derived entropy, and no visible structure in the counter.
+    bits = _mix(bits + np.uint64(entropy & _MASK))
+    bits = _mix(bits ^ np.uint64((entropy >> 64) & _MASK))
+    # 52 bits and a half: exact in float64, so that neither 0 nor 1 can occur.
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def link_normal(
+    seed: int, purpose: str, first: npt.NDArray[Any], second: npt.NDArray[Any]
+) -> Float64:
+    """A standard normal number for each pair of ends."""
+    return np.asarray(ndtri(link_uniform(seed, purpose, first, second)), dtype=np.float64)
+
+
+def _mix(bits: _Bits) -> _Bits:
+    """The finaliser of splitmix64 (Steele, Lea and Flood, 2014), in place."""
+    bits ^= bits >> np.uint64(30)
+    bits *= np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(27)
+    bits *= np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    return bits

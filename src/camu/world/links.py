@@ -1,4 +1,4 @@
-"""The radio links of a fleet: gains, SNR, fading, rates, and the cost of sending.
+"""The radio links of a fleet: gains, SNR, fading, Shannon rates, and the cost of sending.
 
 Gains of uplinks are kept; gains between devices are computed for the block that is asked for, so
 that the K x K matrix never has to exist.
@@ -6,6 +6,7 @@ that the K x K matrix never has to exist.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,10 +24,8 @@ from camu.arrays import (
 )
 from camu.config import RadioConfig
 from camu.errors import CamuError
-from camu.world import shannon
 from camu.world.devices import Devices
-from camu.world.draws import link_normal, link_uniform
-from camu.world.fading import BlockFading
+from camu.world.fading import BlockFading, link_normal, link_uniform
 from camu.world.path_loss import PathLoss, path_loss_model
 
 # Limits of the gain of one antenna pair: nothing is amplified on its way, and decibels and
@@ -194,7 +193,7 @@ class Links:
     ) -> Float64:
         """Shannon rate; the bandwidth defaults to the whole band, the noise is that within it."""
         band, noise = self._band(bandwidth_hz)
-        return shannon.rate_bps(power_watts, gain, band, noise)
+        return rate_bps(power_watts, gain, band, noise)
 
     def transmit_seconds(
         self,
@@ -205,7 +204,7 @@ class Links:
     ) -> Float64:
         """Time to send these bits at the Shannon rate."""
         band, noise = self._band(bandwidth_hz)
-        return shannon.transmit_seconds(bits, power_watts, gain, band, noise)
+        return transmit_seconds(bits, power_watts, gain, band, noise)
 
     def transmit_joules(
         self,
@@ -216,7 +215,7 @@ class Links:
     ) -> Float64:
         """Energy to send these bits at the Shannon rate."""
         band, noise = self._band(bandwidth_hz)
-        return shannon.transmit_joules(bits, power_watts, gain, band, noise)
+        return transmit_joules(bits, power_watts, gain, band, noise)
 
     def _band(self, bandwidth_hz: npt.ArrayLike | None) -> tuple[Float64, Float64]:
         whole = self.bandwidth_hz
@@ -303,3 +302,43 @@ def _by_rows(
     for start in range(0, len(first), step):
         result[start : start + step] = block(first[start : start + step], second)
     return result
+
+
+def rate_bps(
+    power_watts: npt.ArrayLike,
+    gain: npt.ArrayLike,
+    bandwidth_hz: npt.ArrayLike,
+    noise_watts: npt.ArrayLike,
+) -> Float64:
+    """B log2(1 + p gain / noise), the rate in the denominator of P1's transmission energy."""
+    snr = np.multiply(power_watts, gain) / np.asarray(noise_watts, dtype=np.float64)
+    return np.asarray(np.multiply(bandwidth_hz, np.log1p(snr)) / math.log(2.0), dtype=np.float64)
+
+
+def transmit_seconds(
+    bits: npt.ArrayLike,
+    power_watts: npt.ArrayLike,
+    gain: npt.ArrayLike,
+    bandwidth_hz: npt.ArrayLike,
+    noise_watts: npt.ArrayLike,
+) -> Float64:
+    """Time to send these bits at the Shannon rate; infinite at zero power."""
+    rate = rate_bps(power_watts, gain, bandwidth_hz, noise_watts)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.asarray(bits, dtype=np.float64) / rate, dtype=np.float64)
+
+
+def transmit_joules(
+    bits: npt.ArrayLike,
+    power_watts: npt.ArrayLike,
+    gain: npt.ArrayLike,
+    bandwidth_hz: npt.ArrayLike,
+    noise_watts: npt.ArrayLike,
+) -> Float64:
+    """Energy p * bits / rate, P1's transmission energy; its limit at zero power is finite."""
+    share = np.asarray(noise_watts, dtype=np.float64) / np.asarray(gain, dtype=np.float64)
+    snr = np.asarray(power_watts, dtype=np.float64) / share
+    # x / log(1 + x) tends to 1, so weak signals need no special formula, only no division by zero.
+    growth = np.divide(snr, np.log1p(snr), out=np.ones_like(snr), where=snr > 0)
+    per_bit = share * math.log(2.0) / np.asarray(bandwidth_hz, dtype=np.float64)
+    return np.asarray(np.asarray(bits, dtype=np.float64) * per_bit * growth, dtype=np.float64)

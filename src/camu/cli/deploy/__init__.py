@@ -7,7 +7,7 @@ import os
 
 import typer
 
-from camu.cli.deploy import local, run, services
+from camu.cli.deploy import run, services
 from camu.errors import InputError
 
 app = typer.Typer(
@@ -15,7 +15,7 @@ app = typer.Typer(
     help="Run a plan on Flower nodes, with TLS and node authentication (extra `flower`).",
     no_args_is_help=True,
 )
-app.command()(local.local)
+app.command()(run.local)
 app.command()(services.keys)
 app.command()(services.superlink)
 app.command()(services.register)

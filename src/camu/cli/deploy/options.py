@@ -1,11 +1,17 @@
-"""The options that the commands of `camu deploy` share."""
+"""What the commands of camu deploy share: their options, and a progress bar with the last round."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from camu.config import Config
+    from camu.simulation.history import Record
 
 Granularity = Annotated[
     Literal["leader", "device"],
@@ -38,3 +44,48 @@ Out = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue from the checkpoint in the run directory.")
 ]
+
+
+class ProgressDisplay:
+    """Shows a run; a context manager. The bar appears with the first step."""
+
+    def __init__(self, config: Config) -> None:
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )
+        self.task = self.bar.add_task(config.scheme.name, total=config.run.rounds, state="starting")
+        self.started = False
+        self.accuracy = 0.0
+
+    def __enter__(self) -> ProgressDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.started:
+            self.bar.stop()
+
+    def say(self, state: str) -> None:
+        """Show a step before the first round."""
+        if not self.started:
+            self.bar.start()
+            self.started = True
+        self.bar.update(self.task, state=state)
+
+    def warn(self, text: str) -> None:
+        """Print a line above the bar."""
+        self.bar.console.print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, record: Record) -> None:
+        """Advance the bar to a round that has ended."""
+        if record.accuracy is not None:
+            self.accuracy = record.accuracy
+        state = (
+            f"accuracy {self.accuracy:.2%}  {record.total_joules:.3g} J  "
+            f"{record.virtual_seconds:.3g} s"
+        )
+        self.bar.update(self.task, completed=record.round, state=state)

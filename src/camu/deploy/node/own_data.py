@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from camu.arrays import Labels, UInt8
 from camu.data import DatasetSpec
-from camu.data.own import check_samples
+from camu.data.catalog import check_samples
 from camu.errors import InputError
 from camu.plugins import import_object, is_plugin
 

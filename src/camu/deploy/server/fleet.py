@@ -17,7 +17,7 @@ from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.planning.plan import Plan
 from camu.world import World, build_world
-from camu.world.compute import update_samples
+from camu.world.devices import update_samples
 from camu.world.fleet_file import parse_fleet
 
 

@@ -1,1 +1,0 @@
-"""The presets that ship with camu, as TOML files."""
