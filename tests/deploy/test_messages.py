@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from camu.config import load_config
 from camu.deploy.deployment import Deployment
-from camu.deploy.wire.messages import (
+from camu.deploy.messages import (
     Task,
     head_text,
     read_report,
@@ -27,7 +27,7 @@ from camu.deploy.wire.messages import (
     write_result,
     write_task,
 )
-from camu.deploy.wire.reports import Refusal, Report
+from camu.deploy.reports import Refusal, Report
 from camu.errors import InputError
 from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.weights import Entry, Layout, Weights
@@ -191,7 +191,7 @@ def test_a_head_that_is_too_long_or_too_deep_is_refused(monkeypatch: pytest.Monk
     deep = RecordDict({"camu": ConfigRecord({"json": "[" * 100_000})})
     with pytest.raises(Refusal, match="recursion"):
         read_report(deep, 2)
-    monkeypatch.setattr("camu.deploy.wire.messages.LARGEST_HEAD", 10)
+    monkeypatch.setattr("camu.deploy.messages.LARGEST_HEAD", 10)
     with pytest.raises(Refusal, match="no readable head"):
         read_report(sent({"devices": []}), 2)
 

@@ -12,8 +12,8 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import load_config
 from camu.data import CATALOG
-from camu.deploy.node.app import Node
-from camu.deploy.node.own_data import read_own
+from camu.deploy.node_app import Node
+from camu.deploy.own_data import read_own
 from camu.errors import InputError
 
 SPEC = CATALOG["digits"]

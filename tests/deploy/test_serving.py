@@ -20,10 +20,13 @@ import camu.planning.groups
 import camu.schemes.joint
 from camu.config import Config
 from camu.data import load
+from camu.deploy import mailbox
 from camu.deploy.deployment import Deployment
 from camu.deploy.host.local import check_trial
 from camu.deploy.host.runs import run_remote
-from camu.deploy.node.app import Node
+from camu.deploy.messages import head_text, read_task, write_report, write_result
+from camu.deploy.node_app import Node
+from camu.deploy.reports import DeviceReport, Report
 from camu.deploy.server import fleet
 from camu.deploy.server.app import serve
 from camu.deploy.server.fleet import (
@@ -33,9 +36,6 @@ from camu.deploy.server.fleet import (
     device_ids,
     reported_world,
 )
-from camu.deploy.wire import mailbox
-from camu.deploy.wire.messages import head_text, read_task, write_report, write_result
-from camu.deploy.wire.reports import DeviceReport, Report
 from camu.errors import CamuError, InputError
 from camu.learning.models import model_layout
 from camu.schemes import make_scheme

@@ -8,8 +8,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from camu.deploy.node import app as client_app
-from camu.deploy.wire.messages import head_text
+from camu.deploy import node_app as client_app
+from camu.deploy.messages import head_text
 
 app = ClientApp()
 

@@ -18,7 +18,7 @@ from camu.schemes import Scheme, make_scheme
 Granularity = Literal["leader", "device"]
 
 SERVER_APP = "camu.deploy.server.app:app"
-NODE_APP = "camu.deploy.node.app:app"
+NODE_APP = "camu.deploy.node_app:app"
 LONGEST_SECONDS = 86_400
 
 

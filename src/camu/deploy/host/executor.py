@@ -20,7 +20,7 @@ def main() -> None:
     import sklearn.datasets  # noqa: F401
     import torch  # noqa: F401
 
-    import camu.deploy.node.app  # noqa: F401
+    import camu.deploy.node_app  # noqa: F401
 
     run_executor(sys.argv[1])
 

@@ -14,7 +14,8 @@ from flwr.serverapp import Grid, ServerApp
 from camu.config import Config
 from camu.data import dataset_spec, load
 from camu.deploy.deployment import Deployment, make_deployable_scheme
-from camu.deploy.node.own_data import read_own
+from camu.deploy.mailbox import Mailbox
+from camu.deploy.own_data import read_own
 from camu.deploy.server.fleet import (
     assign,
     device_ids,
@@ -24,7 +25,6 @@ from camu.deploy.server.fleet import (
 )
 from camu.deploy.server.registry import NodeRegistry
 from camu.deploy.server.trainer import NodeTrainer
-from camu.deploy.wire.mailbox import Mailbox
 from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine, Samples
 from camu.simulation.directory import (

@@ -12,7 +12,7 @@ from camu.arrays import from_decibels, read_only_floats
 from camu.config import Config
 from camu.data import dataset_spec
 from camu.deploy.deployment import Granularity
-from camu.deploy.wire.reports import REPORTS, DeviceReport, Refusal, Report, check_report, parse
+from camu.deploy.reports import REPORTS, DeviceReport, Refusal, Report, check_report, parse
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.planning.plan import Plan

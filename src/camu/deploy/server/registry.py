@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from camu.deploy.mailbox import POLL_SECONDS, QUERY, Mailbox, Reply
+from camu.deploy.messages import query_content, read_report
+from camu.deploy.reports import Refusal, Report
 from camu.deploy.server.fleet import missing_devices
-from camu.deploy.wire.mailbox import POLL_SECONDS, QUERY, Mailbox, Reply
-from camu.deploy.wire.messages import query_content, read_report
-from camu.deploy.wire.reports import Refusal, Report
 from camu.errors import CamuError
 
 log = logging.getLogger(__name__)

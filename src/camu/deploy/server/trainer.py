@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from camu.deploy.deployment import Deployment
+from camu.deploy.mailbox import TRAIN, Mailbox
+from camu.deploy.messages import Task, read_result, write_task
+from camu.deploy.reports import Refusal
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.registry import NodeRegistry
-from camu.deploy.wire.mailbox import TRAIN, Mailbox
-from camu.deploy.wire.messages import Task, read_result, write_task
-from camu.deploy.wire.reports import Refusal
 from camu.learning.engine import Engine
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights, weighted_mean

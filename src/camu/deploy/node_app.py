@@ -15,9 +15,9 @@ from flwr.clientapp import ClientApp
 from camu.config import Config
 from camu.data import Federation, dataset_spec, federate
 from camu.deploy.deployment import Deployment
-from camu.deploy.node.own_data import read_own
-from camu.deploy.wire.messages import Task, read_task, write_report, write_result
-from camu.deploy.wire.reports import DeviceReport, Report
+from camu.deploy.messages import Task, read_task, write_report, write_result
+from camu.deploy.own_data import read_own
+from camu.deploy.reports import DeviceReport, Report
 from camu.errors import InputError
 from camu.learning.engine import Engine, Samples
 from camu.learning.job import Job, Trained

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked
 
 from camu.arrays import Float32
-from camu.deploy.wire.reports import REPORT, STRICT, Refusal, Report, check_report, parse
+from camu.deploy.reports import REPORT, STRICT, Refusal, Report, check_report, parse
 from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.weights import Layout, Weights
 

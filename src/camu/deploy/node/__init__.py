@@ -1,1 +1,0 @@
-"""A node of a deployment: reports on its devices and trains on their data."""

@@ -1,1 +1,0 @@
-"""Messages between server and nodes, and their checks."""
