@@ -303,7 +303,7 @@ def test_a_late_answer_is_noted_and_never_used(
         return found
 
     grid.pull_messages = pull_but_hold
-    history = serve(grid, Deployment(config, str(tmp_path), nodes=2, deadline_seconds=0.5))
+    history = serve(grid, Deployment(config, str(tmp_path), nodes=2, deadline_seconds=3.0))
     assert history.records[1].faults["silent"] > 0
     assert history.records[2].faults["silent"] == 0
     assert any("is late and is not used" in message for message in caplog.messages)
