@@ -35,7 +35,7 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.base
-	$(PIP) -e '.[dev,tracking,flower,ray]'
+	$(PIP) -e '.[dev,tracking,onnx,flower,ray]'
 	@touch $@
 
 .venv/.browser: .venv/.dev scripts/install-browser

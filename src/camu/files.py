@@ -67,9 +67,14 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         raise CamuError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all."""
+    write_whole(path, lambda temporary: _fill(temporary, data))
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    write_whole(path, lambda temporary: _fill(temporary, text))
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -77,8 +82,8 @@ def write_json(path: Path, document: Any) -> None:
     write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
-def _fill(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
+def _fill(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
 
 
 class _RepeatedKeyError(Exception):

@@ -19,6 +19,7 @@ from camu.cli import (
     data,
     demo,
     deploy,
+    export,
     plan,
     report,
     reproduce,
@@ -42,6 +43,7 @@ app.command()(plan.plan)
 app.command()(run.run)
 app.command()(compare.compare)
 app.command()(report.report)
+app.command()(export.export)
 app.command()(schemes.schemes)
 app.command()(allocate.allocate)
 app.command()(reproduce.reproduce)

@@ -16,14 +16,22 @@ from typing import Any
 
 from camu.config import Config, load_config
 from camu.errors import CamuError, InputError
-from camu.files import write_text
+from camu.files import write_bytes
 from camu.learning.pool import available_cores
 from camu.processes import end_with_parent
 from camu.progress import Progress
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.manifest import Manifest
 
-FILES = ("config.toml", "plan.json", "manifest.json", "rounds.jsonl", "summary.json")
+# The summary comes last: it marks a finished run.
+FILES = (
+    "config.toml",
+    "plan.json",
+    "manifest.json",
+    "rounds.jsonl",
+    "model.safetensors",
+    "summary.json",
+)
 
 
 def study_config(changes: Mapping[str, Any]) -> Config:
@@ -93,12 +101,12 @@ def _run_here(config: Config, directory: Path) -> str:
     return run_in_directory(config, RunDirectory(directory), resume=True).stopped
 
 
-def run_elsewhere(config: Config) -> dict[str, str]:
+def run_elsewhere(config: Config) -> dict[str, bytes]:
     """Run one configuration on whatever machine this is; returns its files."""
     with tempfile.TemporaryDirectory(prefix="camu-") as name:
         directory = Path(name) / "run"
         run_in_directory(config, RunDirectory(directory))
-        return {file: (directory / file).read_text(encoding="utf-8") for file in FILES}
+        return {file: (directory / file).read_bytes() for file in FILES}
 
 
 def _run_on_ray(
@@ -122,8 +130,8 @@ def _run_on_ray(
         while pending:
             finished, pending = ray.wait(pending)
             for reference in finished:
-                for file, text in ray.get(reference).items():
-                    write_text(paths[reference] / file, text)
+                for file, data in ray.get(reference).items():
+                    write_bytes(paths[reference] / file, data)
                 count += 1
             advance(count)
     finally:

@@ -120,6 +120,11 @@ def seeded_model(config: Config) -> nn.Module:
     )
 
 
+def input_shape(config: Config) -> ImageShape:
+    """(channels, height, width) of the configured data set's images."""
+    return _full_shape(dataset_spec(config.data).image_shape)
+
+
 def model_layout(config: Config) -> Layout:
     """The names and shapes of the configured model's state."""
     return Layout.of(seeded_model(config))

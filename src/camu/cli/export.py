@@ -1,0 +1,26 @@
+"""`camu export`: the trained model of a run as a file for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")],
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="FILE", help="The file: .safetensors, .pt2 or .onnx."),
+    ],
+) -> None:
+    """Write the trained model of a run: tensors by name, a torch program, or ONNX.
+
+    The model takes float images in [0, 1] of shape (n, channels, height, width) and gives logits
+    (n, classes). `.pt2` is loaded with torch.export.load; `.onnx` needs the extra `onnx`.
+    """
+    from camu.simulation.export import export_model
+
+    export_model(run, to)
+    print(f"model: {to}")

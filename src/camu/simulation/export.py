@@ -1,0 +1,115 @@
+"""The trained model of a run directory: read back as a torch module, written in other formats."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from camu.config import Config
+from camu.errors import CamuError, InputError
+from camu.files import write_bytes
+from camu.learning.models import input_shape, ordinary_module, seeded_model
+from camu.simulation.directory import RunDirectory
+
+SUFFIXES = (".safetensors", ".pt2", ".onnx")
+
+
+def load_model(directory: str | Path) -> nn.Module:
+    """The trained model of a finished run, as `Result.model()` gives it.
+
+    It is rebuilt from config.toml and model.safetensors of the run directory.
+    """
+    run = RunDirectory(Path(directory))
+    config = run.read_config()
+    if not run.summary.exists():
+        raise CamuError(
+            f"{run.path}: the run has not ended, so it has no model yet; go on with: "
+            f"camu run --resume --out {run.path}"
+        )
+    if not run.model.exists():
+        raise CamuError(f"{run.model}: the file is missing; run it again in another directory")
+    module = ordinary_module(seeded_model(config)).eval()
+    try:
+        module.load_state_dict(load_file(run.model))
+    except SafetensorError as error:
+        raise CamuError(f"{run.model}: cannot be read ({error})") from None
+    except RuntimeError:
+        raise CamuError(
+            f"{run.model}: the tensors do not fit the model {config.training.model}; has its code "
+            "changed since the run?"
+        ) from None
+    return module
+
+
+def export_model(directory: str | Path, path: Path) -> None:
+    """Write the trained model of a finished run to a file; its suffix chooses the format.
+
+    `.safetensors` holds the named tensors, `.pt2` is a program for `torch.export.load`, `.onnx` is
+    for other runtimes. The programs take float images in [0, 1], any number of them at a time.
+    """
+    check_format(path)
+    module, run = load_model(directory), RunDirectory(Path(directory))
+    if path.suffix == ".safetensors":
+        write_bytes(path, run.model.read_bytes())
+        return
+    config = run.read_config()
+    write = _onnx if path.suffix == ".onnx" else _pt2
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch uses parts of itself that it has deprecated
+            data = write(module, config)
+    except Exception as error:  # torch raises many kinds for a module that it cannot trace
+        first = str(error).strip().partition("\n")[0]
+        raise CamuError(
+            f"{path}: torch cannot export the model {config.training.model} "
+            f"({type(error).__name__}: {first})"
+        ) from error
+    write_bytes(path, data)
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file whose suffix is no format, and ONNX where its packages are missing."""
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path}: the name must end with {', '.join(SUFFIXES[:-1])} or .onnx")
+    if path.suffix == ".onnx":
+        try:
+            import onnx  # noqa: F401
+            import onnxscript  # noqa: F401
+        except ImportError:
+            raise InputError(
+                f"{path}: install the extra with pip install 'camu-fl[onnx]'"
+            ) from None
+
+
+def _pt2(module: nn.Module, config: Config) -> bytes:
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(module, _example(config), dynamic_shapes=({0: batch},))
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    return buffer.getvalue()
+
+
+def _onnx(module: nn.Module, config: Config) -> bytes:
+    batch = torch.export.Dim("batch")
+    program = torch.onnx.export(
+        module,
+        _example(config),
+        input_names=["images"],
+        output_names=["logits"],
+        dynamic_shapes=({0: batch},),
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    return bytes(program.model_proto.SerializeToString())
+
+
+def _example(config: Config) -> tuple[torch.Tensor]:
+    """Two images: torch takes a batch of one for a constant."""
+    return (torch.zeros(2, *input_shape(config)),)
