@@ -35,12 +35,13 @@ __all__ = [
     "schemes",
     "simulate",
     "single_devices",
+    "solve",
     "write_report",
 ]
 
 if TYPE_CHECKING:
     from camu import schemes
-    from camu.allocation import Allocation, Problem
+    from camu.allocation import Allocation, Problem, solve
     from camu.config import Config, load_config
     from camu.errors import CamuError, InputError
     from camu.experiments.compare import compare
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from camu.world import World, build_world, read_fleet
 else:
     _NAMES = {
-        "camu.allocation": ("Allocation", "Problem"),
+        "camu.allocation": ("Allocation", "Problem", "solve"),
         "camu.config": ("Config", "load_config"),
         "camu.errors": ("CamuError", "InputError"),
         "camu.experiments.compare": ("compare",),
