@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from camu.config import PRESETS, Config, keys_that_decide, load_config
-from camu.config.compose import compose
-from camu.config.keys import as_markdown, describe_keys
+from camu.config.keys import as_markdown, compose, describe_keys
 from camu.config.schema import preset_layers
 from camu.errors import InputError
 

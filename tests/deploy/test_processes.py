@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
+from camu.deploy.host.control import Tail
 from camu.deploy.host.processes import Processes, free_ports, last_line, marked, wait_for_port
-from camu.deploy.host.runs import Tail
 from camu.deploy.host.superlink import LocalControl, LoggedHandshake, allowed
 from camu.errors import CamuError
 

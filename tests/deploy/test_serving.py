@@ -22,8 +22,8 @@ from camu.config import Config
 from camu.data import load
 from camu.deploy import mailbox
 from camu.deploy.deployment import Deployment
+from camu.deploy.host.control import run_remote
 from camu.deploy.host.local import check_trial
-from camu.deploy.host.runs import run_remote
 from camu.deploy.messages import head_text, read_task, write_report, write_result
 from camu.deploy.node_app import Node
 from camu.deploy.reports import DeviceReport, Report

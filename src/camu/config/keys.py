@@ -1,12 +1,16 @@
-"""Every key of the configuration in words, for error messages, `camu config keys` and the docs."""
+"""Keys of the configuration in words, and layers of settings merged into one checked value."""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+
+from camu.errors import InputError, suggest
 
 Schema = dict[str, Any]
 _WORDS = {
@@ -104,3 +108,137 @@ def accepted_values(key: Schema) -> str:
     if key["unit"] not in ("", "1"):
         text += f", unit {key['unit']}"
     return f"{text}; or none" if "null" in kinds else text
+
+
+Layer = tuple[str, Mapping[str, Any]]  # what set it, and its sections
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def compose(
+    model: type[Model], layers: Iterable[Layer], base: Mapping[str, Any] | None = None
+) -> Model:
+    """The layers merged over `base`, as a validated `model`.
+
+    A value of None unsets a key. Tables (``scheme.parameters``) are merged key by key.
+    """
+    merged = {section: dict(keys) for section, keys in (base or {}).items()}
+    origin: dict[str, str] = {}
+    for source, layer in layers:
+        _check_names(model, layer, source)
+        for section, keys in layer.items():
+            target = merged.setdefault(section, {})
+            for key, value in keys.items():
+                origin.pop(f"{section}.{key}", None)  # the last layer that sets a key comes last
+                origin[f"{section}.{key}"] = source
+                if value is None:
+                    target.pop(key, None)
+                elif isinstance(value, Mapping):
+                    whole = {**target.get(key, {}), **value}
+                    target[key] = {name: each for name, each in whole.items() if each is not None}
+                else:
+                    target[key] = value
+    try:
+        return model.model_validate(merged)
+    except ValidationError as error:
+        raise InputError(_explain(model, error, origin)) from None
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The document of a TOML text; `source` names it in the error."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(
+            f"{source}: is not valid TOML: {error}; `camu config show` prints a valid one"
+        ) from None
+
+
+def parse_setting(text: str) -> dict[str, Any]:
+    """``section.key=value`` with the value read as TOML; a bare word is text, ``none`` unsets."""
+    name, equals, raw = text.partition("=")
+    section, _, key = name.strip().partition(".")
+    if not (equals and section and key):
+        raise InputError(f"--set {text}: write section.key=value, for example run.rounds=50")
+    raw = raw.strip()
+    value: Any
+    if raw.lower() == "none":
+        value = None
+    else:
+        try:
+            value = tomllib.loads(f"value = {raw}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = raw
+    return nested({f"{section}.{key}": value})
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections with their keys, from ``section.key`` and ``scheme.parameters.name``."""
+    layer: dict[str, Any] = {}
+    for name, value in flat.items():
+        section, _, key = name.partition(".")
+        keys = layer.setdefault(section, {})
+        if section == "scheme" and key.startswith("parameters."):
+            keys["parameters"] = {
+                **(keys.get("parameters") or {}),
+                key.removeprefix("parameters."): value,
+            }
+        else:
+            keys[key] = value
+    return layer
+
+
+def _check_names(model: type[BaseModel], layer: Mapping[str, Any], source: str) -> None:
+    """Refuse unknown sections and keys, and suggest a known one."""
+    sections = model.model_fields
+    for section, keys in layer.items():
+        if section not in sections:
+            hint = (
+                "; did you mean `extends`?" if section == "preset" else suggest(section, sections)
+            )
+            raise InputError(
+                f"{source}: unknown section `{section}`; sections are {', '.join(sections)}{hint}"
+            )
+        if not isinstance(keys, Mapping):
+            raise InputError(
+                f"{source}: `{section}` is a section; write [{section}] with keys below it"
+            )
+        known = section_keys(model, section)
+        for key in keys:
+            if key not in known:
+                elsewhere = [s for s in sections if key in section_keys(model, s)]
+                hint = (
+                    f"; did you mean `{elsewhere[0]}.{key}`?"
+                    if elsewhere
+                    else suggest(key, known, prefix=f"{section}.")
+                )
+                raise InputError(
+                    f"{source}: unknown key `{section}.{key}`{hint}"
+                    f" (`camu config keys {section}` lists the keys)"
+                )
+
+
+def _explain(model: type[BaseModel], error: ValidationError, origin: Mapping[str, str]) -> str:
+    """One sentence per wrong value: the layer that set it, the key, the value, what is accepted."""
+    lines = []
+    for item in error.errors(include_url=False):
+        where = [str(part) for part in item["loc"]]
+        name = ".".join(where)
+        if item["type"] == "rule":
+            keys = item["ctx"]["keys"] or [".".join(where[:2])]
+            place = "" if item["ctx"]["keys"] else f"{name}: "
+            lines.append(f"{_blame(keys, origin)}: {place}{item['msg']}")
+            continue
+        source = _blame([".".join(where[:2])], origin)
+        if where[:2] == ["scheme", "parameters"] and len(where) > 2:
+            name, wanted = ".".join(where[:3]), "give a finite number, text, true or false"
+        else:
+            key = section_keys(model, where[0]).get(where[1]) if len(where) > 1 else None
+            wanted = item["msg"] + (f"; accepted: {accepted_values(key)}" if key else "")
+        lines.append(f"{source}: {name} = {item['input']!r}: {wanted}")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _blame(keys: Iterable[str], origin: Mapping[str, str]) -> str:
+    """The layer that set a wrong value: for a rule over several keys, the last that set one."""
+    named = [source for key, source in origin.items() if key in keys]
+    return named[-1] if named else "configuration"

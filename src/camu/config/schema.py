@@ -13,9 +13,8 @@ from typing import Any
 import tomli_w
 from pydantic import model_validator
 
-from camu.config.compose import Layer, compose, nested, parse_setting, parse_toml
 from camu.config.fields import Decides, Section, broken, field
-from camu.config.keys import section_keys
+from camu.config.keys import Layer, compose, nested, parse_setting, parse_toml, section_keys
 from camu.config.run_sections import (
     AllocationConfig,
     ContributionConfig,

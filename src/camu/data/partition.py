@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, Labels
+from camu.config import DataConfig
+from camu.data.catalog import Dataset
+from camu.data.store import load
 from camu.errors import InputError
-from camu.plugins import user_code
+from camu.plugins import import_method, user_code
+from camu.seeding import derive
 
 
 class Partition(Protocol):
@@ -294,3 +299,42 @@ def _check_total(wanted: int, available: int, with_replacement: bool) -> None:
             f"the devices ask for {wanted} samples and the data set has {available}; lower "
             "data.samples_per_device, or set data.with_replacement=true"
         )
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A data set and, for each device, the indices of its training samples."""
+
+    dataset: Dataset
+    indices: tuple[Int64, ...]
+
+    @cached_property
+    def label_counts(self) -> Int64:
+        """Samples of each label on each device, (devices, classes)."""
+        classes = self.dataset.spec.classes
+        labels = self.dataset.train_labels
+        return np.stack([np.bincount(labels[own], minlength=classes) for own in self.indices])
+
+
+def choose_partition(config: DataConfig) -> Partition:
+    """The partition that a configuration asks for."""
+    sizes = Sizes(config.samples_per_device, config.sizes, config.size_exponent)
+    shared = config.with_replacement
+    if config.partition == "mixed":
+        return Mixed(config.noniid_devices, config.labels_per_device, sizes, shared)
+    if config.partition == "dirichlet":
+        return Dirichlet(config.alpha, sizes, shared)
+    if config.partition == "shards":
+        return Shards(config.shards_per_device, sizes, shared)
+    if config.partition == "iid":
+        return Iid(sizes, shared)
+    own = config.partition
+    return OwnPartition(own, import_method(own, "data.partition", "split", config))
+
+
+def federate(config: DataConfig, devices: int, seed: int) -> Federation:
+    """Load the data set and deal it to the devices."""
+    dataset = load(config.dataset, config.directory)
+    generator = derive(seed, "partition").numpy()
+    indices = choose_partition(config).split(dataset.train_labels, devices, generator)
+    return Federation(dataset, tuple(indices))

@@ -20,8 +20,7 @@ from camu.errors import InputError, suggest
 from camu.seeding import derive
 from camu.world.device_row import PLACES, DeviceRow, first_fault
 from camu.world.devices import Devices
-from camu.world.snr_file import read_snr
-from camu.world.table import Table, read_table
+from camu.world.table import Table, read_snr, read_table
 
 _LABEL = "label_"
 _KNOWN = tuple(name for name in DeviceRow.model_fields if name != "labels")

@@ -67,7 +67,7 @@ def run(
     continues it from its last round.
     """
     from camu.deploy.deployment import Deployment
-    from camu.deploy.host.runs import run_remote
+    from camu.deploy.host.control import run_remote
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
     if authority is None and not insecure:

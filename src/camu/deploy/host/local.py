@@ -19,10 +19,9 @@ from types import FrameType
 
 from camu.deploy.deployment import NODE_APP, Deployment, make_deployable_scheme, project_file
 from camu.deploy.flower_compat import build_bundle
-from camu.deploy.host.control import Control
+from camu.deploy.host.control import INSECURE, Control, Display, Follower
 from camu.deploy.host.keys import KeyDirectory, NodeKeys, ServerKeys, make_keys
 from camu.deploy.host.processes import Processes, free_ports, wait_for_port
-from camu.deploy.host.runs import INSECURE, Display, Follower
 from camu.deploy.host.superlink import superlink_command
 from camu.deploy.host.supernode import supernode_command
 from camu.errors import CamuError, InputError
