@@ -19,10 +19,13 @@ from camu.arrays import Float64
 from camu.data import dataset_spec
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
+from camu.notebook import html_table
 from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict, codec_to_dict
 from camu.planning.costs import UpdateCost, send_in_turn
 from camu.seeding import derive
 from camu.world import World
+
+_SHOWN_UNITS = 40  # in a notebook
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,30 @@ class Plan:
             "round_joules": self.round_joules,
             **self._allocation_dict(),
         }
+
+    def _repr_html_(self) -> str:
+        """A table of the units for notebooks, with the totals of a round."""
+        head = ["unit", "members", "leader", "weight", "N", "power W", "seconds", "joules"]
+        rows = [
+            [
+                str(index),
+                str(len(unit.members)),
+                str(unit.leader),
+                f"{unit.weight:.4f}",
+                str(unit.local_updates),
+                f"{unit.power_watts:.3g}",
+                f"{unit.compute_seconds + unit.transmit_seconds:.3g}",
+                f"{unit.compute_joules + unit.transmit_joules:.3g}",
+            ]
+            for index, unit in enumerate(self.units[:_SHOWN_UNITS])
+        ]
+        first = f"the first {_SHOWN_UNITS} of " if len(self.units) > _SHOWN_UNITS else ""
+        caption = (
+            f"{self.scheme}: {first}{len(self.units)} units, "
+            f"{sum(len(unit.members) for unit in self.units)} devices; a round takes "
+            f"{self.round_seconds:.4g} s and {self.round_joules:.4g} J"
+        )
+        return html_table(head, rows, caption)
 
     def _allocation_dict(self) -> dict[str, Any]:
         """How well P1 was solved; what was decided is said unit by unit."""

@@ -47,6 +47,10 @@ class Result:
         self.weights.load_into(module)
         return ordinary_module(module).eval()
 
+    def _repr_html_(self) -> str:
+        """The accuracy curve, the last rounds and the plan, for notebooks."""
+        return self.history._repr_html_() + self.plan._repr_html_()
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The trained model's tensors by name, as `model()` names them."""
         return dict(self.model().state_dict())
