@@ -43,12 +43,12 @@ def flat(model: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
     return parameters, torch.cat(buffers) if buffers else torch.zeros(0)
 
 
-def _tensors(toy, indices):
+def images_and_labels(toy, indices):
     images = torch.from_numpy(toy.images[indices]).float()[:, None] / 255
     return images, torch.from_numpy(toy.labels[indices])
 
 
-def _average(models, shares):
+def average(models, shares):
     state = models[0].state_dict()
     for name, value in state.items():
         if value.is_floating_point():
@@ -74,11 +74,11 @@ def train(model, toy, engine, job, round_number=0):
             else:
                 batches = engine.batches.epoch(round_number, device, update)
             for indices in batches:
-                images, labels = _tensors(toy, indices)
+                images, labels = images_and_labels(toy, indices)
                 optimiser.zero_grad()
                 F.cross_entropy(local(images), labels).backward()
                 optimiser.step()
             members.append(local)
-        _average(members, shares)
+        average(members, shares)
         unit = members[0]
     return flat(unit)

@@ -13,9 +13,7 @@ from camu.errors import InputError
 from camu.learning.job import Job, LocalRule
 from camu.learning.models import build_model
 from camu.seeding import derive
-
-from .conftest import Toy
-from .reference import _average, _tensors, flat, plain
+from helpers.plain_torch import average, flat, images_and_labels, plain
 
 MEMBERS, WEIGHTS = (0, 2, 4), (2.0, 3.0, 1.0)
 RULES = {
@@ -29,7 +27,7 @@ RULES = {
 }
 
 
-def train(model, toy: Toy, engine, job: Job, round_number: int) -> np.ndarray:
+def train(model, toy, engine, job: Job, round_number: int) -> np.ndarray:
     """Members run their own steps from the unit's model, then it is their weighted mean."""
     rule, shares = job.rule, [weight / sum(job.weights) for weight in job.weights]
     unit = plain(model)
@@ -51,7 +49,7 @@ def train(model, toy: Toy, engine, job: Job, round_number: int) -> np.ndarray:
             count = rule.steps * (per_pass if engine.local_update == "epoch" else 1)
             for step in range(update * count, (update + 1) * count):
                 indices = engine.batches.step(round_number, device, step, rule.batch)
-                images, labels = _tensors(toy, indices)
+                images, labels = images_and_labels(toy, indices)
                 local.zero_grad()
                 loss = F.cross_entropy(local(images), labels)
                 for parameter, anchor in zip(local.parameters(), start, strict=True):
@@ -62,7 +60,7 @@ def train(model, toy: Toy, engine, job: Job, round_number: int) -> np.ndarray:
                     for parameter, piece in zip(local.parameters(), pieces, strict=True):
                         parameter -= rate * (parameter.grad + piece)
             members.append(local)
-        _average(members, shares)
+        average(members, shares)
         unit = members[0]
     return flat(unit)[0].numpy()
 
@@ -71,7 +69,7 @@ def train(model, toy: Toy, engine, job: Job, round_number: int) -> np.ndarray:
 @pytest.mark.parametrize("local_update", ["step", "epoch"])
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_a_rule_agrees_with_plain_torch(
-    small_toy: Toy, rule: LocalRule, local_update: str, corrected: bool
+    small_toy, rule: LocalRule, local_update: str, corrected: bool
 ) -> None:
     model = build_model("logistic", (8, 8), 10, "none", derive(3, "model"))
     options = {"local_update": local_update, "l2": 0.01, "batch": 0.34, "workers": 1}
@@ -86,7 +84,7 @@ def test_a_rule_agrees_with_plain_torch(
     assert np.abs(trained.parameters - engine.initial.parameters).max() > 1e-2
 
 
-def test_steps_of_a_convolutional_model_with_batch_norm(small_toy: Toy) -> None:
+def test_steps_of_a_convolutional_model_with_batch_norm(small_toy) -> None:
     model = build_model("cnn", (8, 8), 10, "batch", derive(3, "model"))
     with small_toy.engine(model, workers=1) as engine:
         job = Job(MEMBERS, WEIGHTS, updates=2, rule=LocalRule(steps=2, proximal=0.5))
@@ -95,7 +93,7 @@ def test_steps_of_a_convolutional_model_with_batch_norm(small_toy: Toy) -> None:
     assert np.abs(trained.parameters - expected).max() < 1e-4
 
 
-def test_one_member_with_steps_is_one_member_with_updates(small_toy: Toy) -> None:
+def test_one_member_with_steps_is_one_member_with_updates(small_toy) -> None:
     with small_toy.engine("logistic", "none", workers=1) as engine:
         apart, together = engine.train(
             engine.initial,
@@ -105,7 +103,7 @@ def test_one_member_with_steps_is_one_member_with_updates(small_toy: Toy) -> Non
     assert np.array_equal(apart.parameters, together.parameters)
 
 
-def test_the_proximal_term_pulls_to_the_anchor_where_one_is_given(small_toy: Toy) -> None:
+def test_the_proximal_term_pulls_to_the_anchor_where_one_is_given(small_toy) -> None:
     """A job continued on another node keeps the model that the round began with."""
     with small_toy.engine("logistic", "none", workers=1) as engine:
         rule = LocalRule(proximal=3.0)
@@ -116,7 +114,7 @@ def test_the_proximal_term_pulls_to_the_anchor_where_one_is_given(small_toy: Toy
     assert np.array_equal(whole.parameters, continued.parameters)
 
 
-def test_the_training_loss_is_that_of_the_batches(small_toy: Toy) -> None:
+def test_the_training_loss_is_that_of_the_batches(small_toy) -> None:
     with small_toy.engine("logistic", "none", workers=1, batch=1.0) as engine:
         job = Job(MEMBERS, WEIGHTS)
         (trained,) = list(engine.iterate(engine.initial, [job], 0))
@@ -134,7 +132,7 @@ def test_the_training_loss_is_that_of_the_batches(small_toy: Toy) -> None:
         (LocalRule(steps=0), r"rule\.steps = 0"),
     ],
 )
-def test_rules_out_of_range_are_refused(small_toy: Toy, rule: LocalRule, words: str) -> None:
+def test_rules_out_of_range_are_refused(small_toy, rule: LocalRule, words: str) -> None:
     with (
         small_toy.engine("logistic", "none", workers=1) as engine,
         pytest.raises(InputError, match=words),
