@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import camu
-from camu.planning.contribution import extra_updates
+from camu.schemes import extra_updates
 
 
 @dataclass(frozen=True)

@@ -109,14 +109,12 @@ def test_an_edited_scheme_is_run_again(
 def test_finished_runs_are_used_again(
     camu: Camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from camu.experiments import compared_runs
-
     first = compare(camu, tmp_path, "fedavg", "--seeds", 1)
 
     def never(*_: object) -> None:
         raise AssertionError("the run is finished")
 
-    monkeypatch.setattr(compared_runs, "run_in_directory", never)
+    monkeypatch.setattr("camu.experiments.compare.run_in_directory", never)
     again = compare(camu, tmp_path, "fedavg", "--seeds", 1)
     assert again.out == first.out
 

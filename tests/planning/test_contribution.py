@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import wasserstein_distance
 
-from camu.planning.contribution import (
+from camu.planning.groups import (
     SMALLEST_DISTANCE,
     aggregation_weights,
     contribution,

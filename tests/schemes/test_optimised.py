@@ -16,7 +16,7 @@ import camu.schemes.hti
 import camu.schemes.joint
 from camu.allocation.exact import solve_exact
 from camu.config import Config, load_config
-from camu.planning.contribution import extra_updates, gate
+from camu.planning.groups import extra_updates, gate
 from camu.schemes import SCHEMES, FedAvg, Plan, State, View, clusters, make_scheme
 from camu.schemes.adaptive_tau import AdaptiveTau, control_value, joules_of
 from camu.schemes.joint import CamuJoint, energy_budget, problem_of

@@ -15,7 +15,7 @@ from camu.errors import InputError
 from camu.experiments.claims import accuracy_ahead
 from camu.experiments.comparison import tabulate
 from camu.report.groups import Group
-from camu.report.run_data import curve_rows
+from camu.report.rows import curve_rows
 from camu.simulation.history import History, Record
 
 

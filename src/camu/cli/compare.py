@@ -14,7 +14,7 @@ from rich.table import Table
 from camu.cli.options import ConfigFile, Json, Preset, Settings, resolve
 
 if TYPE_CHECKING:
-    from camu.experiments.compared_runs import ComparedRun
+    from camu.experiments.compare import ComparedRun
     from camu.experiments.comparison import Comparison
     from camu.simulation.history import History
 
@@ -60,7 +60,7 @@ def compare(
     done again if a key, your own code or the version of camu changed. --out also gets
     comparison.json and comparison.csv.
     """
-    from camu.experiments.compared_runs import compared_runs
+    from camu.experiments.compare import compared_runs
     from camu.experiments.comparison import tabulate
     from camu.report.writing import PAGE, write_report
 
@@ -96,7 +96,7 @@ def save_comparison(
 def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
     """Run what is missing with a progress bar each; Ctrl-C ends the command with exit code 130."""
     from camu.cli.progress_bar import ProgressBar
-    from camu.experiments.compared_runs import run_all
+    from camu.experiments.compare import run_all
 
     stderr = Console(stderr=True)
     try:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from camu.experiments.compared_runs import ComparedRun
+    from camu.experiments.compare import ComparedRun
 
 _MARK = "demo.json"  # lists the directories that a demo wrote, relative to its own
 
@@ -28,7 +28,7 @@ def demo(
     from camu.cli.compare import run_with_bars, show_comparison
     from camu.cli.plan import show_plan
     from camu.config import load_config
-    from camu.experiments.compared_runs import compared_runs
+    from camu.experiments.compare import compared_runs
     from camu.experiments.comparison import tabulate
     from camu.report.writing import PAGE, write_report
     from camu.schemes import SCHEMES, make_scheme

@@ -11,9 +11,8 @@ import numpy as np
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem
-from camu.report.plan_charts import device_map, timeline
-from camu.report.plan_data import LARGEST_BARS, plan_rows, ppo_rows
-from camu.report.run_charts import learning_curve
+from camu.report.charts import device_map, learning_curve, timeline
+from camu.report.rows import LARGEST_BARS, plan_rows, ppo_rows
 from camu.report.style import PHASES, quiet
 from camu.schemes import Plan
 from camu.world import World

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from camu.report import plan_charts, run_charts
+from camu.report import charts
 
 HEIGHT = 340
 
@@ -47,7 +47,7 @@ def _accuracy(axis: str, name: str) -> Panel:
         note="Lines are means over seeds, bands their 95 % intervals. Hover for numbers; "
         "click a name in the legend to see it alone.",
         table="curves",
-        chart=partial(run_charts.accuracy, axis),
+        chart=partial(charts.accuracy, axis),
         wide=True,
     )
 
@@ -61,7 +61,7 @@ WORLD_PANELS = (
         title="Where the energy goes: computing or sending",
         note="Joules of a whole run, mean over seeds.",
         table="energy",
-        chart=run_charts.energy,
+        chart=charts.energy,
         row_pixels=34,
         wide=True,
     ),
@@ -73,7 +73,7 @@ PLAN_PANELS = (
         note="Diamonds lead the cluster whose number they carry. Hover over a device for its data "
         "and its link; the axes have different scales.",
         table="links",
-        chart=plan_charts.device_map,
+        chart=charts.device_map,
         wide=True,
     ),
     Panel(
@@ -81,7 +81,7 @@ PLAN_PANELS = (
         title="A round: the slowest cluster decides, the others wait",
         note="As planned, without fading and faults. Leaders send in turn under TDMA.",
         table="timeline",
-        chart=plan_charts.timeline,
+        chart=charts.timeline,
         row_pixels=24,
     ),
     Panel(
@@ -89,7 +89,7 @@ PLAN_PANELS = (
         title="Contribution against the threshold: who may update repeatedly",
         note="Theta grows with a cluster's data and with how much its labels look like everyone's.",
         table="units",
-        chart=plan_charts.contributions,
+        chart=charts.contributions,
         row_pixels=24,
     ),
     Panel(
@@ -97,7 +97,7 @@ PLAN_PANELS = (
         title="Labels per cluster: bars at the dashes mean data like everyone's",
         note="Bars are shares of the cluster's samples, orange dashes those of all data.",
         table="labels",
-        chart=plan_charts.label_histograms,
+        chart=charts.label_histograms,
         row_pixels=34,
     ),
     Panel(
@@ -106,13 +106,13 @@ PLAN_PANELS = (
         note="SNR without fading, devices ordered by cluster; on the diagonal the link to the base "
         "station.",
         table="snr",
-        chart=plan_charts.snr_matrix,
+        chart=charts.snr_matrix,
     ),
     Panel(
         key="ppo",
         title="How PPO approaches the certified optimum",
         note="Best objective so far, in % above the exact solver's lower bound.",
         table="ppo",
-        chart=run_charts.learning_curve,
+        chart=charts.learning_curve,
     ),
 )

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from camu.report import plan_data
+from camu.report import rows
+from camu.report.charts import AXES
 from camu.report.groups import Group
-from camu.report.plan_data import Rows
-from camu.report.run_charts import AXES
-from camu.report.run_data import curve_rows, energy_rows
+from camu.report.rows import Rows, curve_rows, energy_rows
 from camu.report.runs import SavedRun
 
 
@@ -56,14 +55,14 @@ def scenes_of(groups: Sequence[Group]) -> list[Scene]:
 def _plan_view(run: SavedRun, matrices: dict[str, Rows]) -> PlanView:
     config, plan = run.config, run.plan
     key = f"{config.fleet!r} {config.radio!r} {run.seed}"
-    links = plan_data.links_of(config, plan)
+    links = rows.links_of(config, plan)
     if key not in matrices:
-        matrices[key] = [] if links is None else plan_data.snr_rows(plan, links)
+        matrices[key] = [] if links is None else rows.snr_rows(plan, links)
     tables: dict[str, Rows] = {
-        **plan_data.plan_rows(plan, config.fleet.base_station, links),
-        "threshold": plan_data.threshold_rows(config, plan),
+        **rows.plan_rows(plan, config.fleet.base_station, links),
+        "threshold": rows.threshold_rows(config, plan),
         "snr": matrices[key],
-        "ppo": [] if run.ppo is None else plan_data.ppo_rows(run.ppo),
+        "ppo": [] if run.ppo is None else rows.ppo_rows(run.ppo),
     }
     return PlanView(_sentence(plan, run.seed, links is not None), tables)
 
@@ -77,12 +76,12 @@ def _sentence(plan: dict[str, Any], seed: int, linked: bool) -> str:
         f"{plan['round_seconds']:.3g} virtual seconds and {plan['round_joules']:.3g} J; "
         f"{repeated or 'no'} cluster{'' if repeated == 1 else 's'} with more than one local update."
     )
-    if len(units) > plan_data.LARGEST_BARS:
-        text += f" Charts per cluster show the first {plan_data.LARGEST_BARS}."
-    if len(devices) > plan_data.LARGEST_MATRIX:
-        text += f" The SNR matrix shows the first {plan_data.LARGEST_MATRIX} devices."
-    if len(devices) > plan_data.LARGEST_MAP:
-        text += f" The map shows {plan_data.LARGEST_MAP} devices."
+    if len(units) > rows.LARGEST_BARS:
+        text += f" Charts per cluster show the first {rows.LARGEST_BARS}."
+    if len(devices) > rows.LARGEST_MATRIX:
+        text += f" The SNR matrix shows the first {rows.LARGEST_MATRIX} devices."
+    if len(devices) > rows.LARGEST_MAP:
+        text += f" The map shows {rows.LARGEST_MAP} devices."
     if not linked:
         text += " SNR is left out: the links cannot be rebuilt from the run's configuration."
     return text

@@ -9,11 +9,11 @@ from typing import Any
 
 from camu.files import write_text
 from camu.progress import Progress, silent
+from camu.report.charts import COLOURS, DASHES, SCHEME_NAMES, fill
 from camu.report.groups import group_runs, looks
 from camu.report.page import render
 from camu.report.panels import PLAN_PANELS, WORLD_PANELS, Panel
-from camu.report.plan_data import Rows
-from camu.report.run_charts import COLOURS, DASHES, SCHEME_NAMES, fill
+from camu.report.rows import Rows
 from camu.report.runs import read_runs
 from camu.report.scenes import Scene, scenes_of
 from camu.report.style import save_spec, theme

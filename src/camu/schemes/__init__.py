@@ -2,7 +2,14 @@
 
 from camu.learning.job import LocalRule
 from camu.planning.codecs import Quantised, Raw, Sparse
-from camu.planning.groups import Groups, assess, clusters, make_plan, single_devices
+from camu.planning.groups import (
+    Groups,
+    assess,
+    clusters,
+    extra_updates,
+    make_plan,
+    single_devices,
+)
 from camu.planning.plan import Plan, Unit
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
@@ -47,6 +54,7 @@ __all__ = [
     "assess",
     "clusters",
     "describe",
+    "extra_updates",
     "find_scheme",
     "make_plan",
     "make_scheme",

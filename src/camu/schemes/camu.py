@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from camu.planning.contribution import extra_updates, gate, local_updates
-from camu.planning.groups import clusters, make_plan
+from camu.planning.groups import clusters, extra_updates, gate, local_updates, make_plan
 from camu.planning.plan import Plan
 from camu.schemes.contract import Scheme
 from camu.world import World

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from camu.errors import InputError
-from camu.planning.contribution import aggregation_weights
-from camu.planning.groups import clusters, make_plan, single_devices
+from camu.planning.groups import aggregation_weights, clusters, make_plan, single_devices
 from camu.planning.plan import Plan
 from camu.schemes.contract import Scheme
 from camu.world import World

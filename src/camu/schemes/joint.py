@@ -11,8 +11,7 @@ from camu.allocation.bound import Bound, CorrectedBound, Theorem1
 from camu.allocation.problem import Problem
 from camu.allocation.solve import solve
 from camu.planning.codecs import BITS_PER_PARAMETER
-from camu.planning.contribution import extra_updates, gate
-from camu.planning.groups import Groups, clusters, make_plan
+from camu.planning.groups import Groups, clusters, extra_updates, gate, make_plan
 from camu.planning.plan import Plan, parameter_count
 from camu.schemes.contract import Scheme
 from camu.schemes.petrel import Petrel

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from camu.planning.contribution import extra_updates
-from camu.planning.groups import Groups, clusters, make_plan
+from camu.planning.groups import Groups, clusters, extra_updates, make_plan
 from camu.planning.plan import Plan
 from camu.schemes.contract import Scheme
 from camu.world import World
