@@ -14,6 +14,7 @@ import pytest
 import camu
 from camu.experiments.comparison import Comparison
 from camu.schemes import Camu, FedAvg
+from helpers.configs import small
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "sklearn", "scipy", "altair", "pandas", "numpy", "pydantic", "rich", "typer"}
@@ -72,11 +73,6 @@ def test_the_api_page_describes_exactly_the_public_names() -> None:
 @pytest.mark.parametrize("name", [name for name in camu.__all__ if name != "__version__"])
 def test_every_public_name_has_a_docstring(name: str) -> None:
     assert inspect.getdoc(getattr(camu, name))
-
-
-def small(**changes: object) -> camu.Config:
-    overrides = {"run.rounds": 2, **changes}
-    return camu.load_config(preset="demo", overrides=overrides)
 
 
 def test_compare_takes_a_configuration_and_names() -> None:

@@ -1,4 +1,4 @@
-"""What the tests of the deployment share: a small configuration, and a grid without a network."""
+"""A grid of nodes without a network, for the tests of the deployment."""
 
 from __future__ import annotations
 
@@ -6,20 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-
-from camu.config import Config, load_config
-
-
-@pytest.fixture
-def settle() -> Callable[..., Config]:
-    """The demo on two rounds; keys with __ for dots."""
-
-    def make(**changes: Any) -> Config:
-        base = {"run.rounds": 2, "run.eval_every": 1, "run.workers": 1}
-        dotted = {key.replace("__", "."): value for key, value in changes.items()}
-        return load_config(preset="demo").replace({**base, **dotted})
-
-    return make
 
 
 class FakeGrid:

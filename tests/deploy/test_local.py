@@ -29,7 +29,7 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from safetensors.numpy import load_file
 
-from camu.config import Config, load_config
+from camu.config import Config
 from camu.deploy.deployment import NODE_APP, Deployment, project_file
 from camu.deploy.flower_compat import build_bundle
 from camu.deploy.host.control import Control
@@ -37,6 +37,7 @@ from camu.deploy.host.keys import make_keys
 from camu.deploy.host.local import LocalDeployment, open_local
 from camu.deploy.host.processes import quiet_environment
 from camu.simulation.directory import RunDirectory, run_in_directory
+from helpers.configs import small
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -95,12 +96,6 @@ def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
             os.kill(pid, signal.SIGKILL)
 
 
-def demo(**changes: Any) -> Config:
-    base = {"run.rounds": 2, "run.eval_every": 1, "run.workers": 1}
-    dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return load_config(preset="demo").replace({**base, **dotted})
-
-
 def records(folder: Path) -> list[dict[str, Any]]:
     path = folder / "rounds.jsonl"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
@@ -118,7 +113,7 @@ def assert_same_as_run(config: Config, folder: Path, here: Path) -> None:
 def test_leaders_on_three_nodes_give_the_weights_of_camu_run(
     camu: Callable[..., Any], mark: str, tmp_path: Path
 ) -> None:
-    config, out = demo(), tmp_path / "run"
+    config, out = small(), tmp_path / "run"
     (tmp_path / "run.toml").write_text(config.to_toml())
     arguments = ["--nodes", 3, "-c", tmp_path / "run.toml", "--out", out, "--json"]
     outcome = camu("deploy", "local", *arguments)
@@ -136,7 +131,7 @@ def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
     camu: Callable[..., Any], mark: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    (tmp_path / "run.toml").write_text(demo(run__rounds=4, training__model="logistic").to_toml())
+    (tmp_path / "run.toml").write_text(small(run__rounds=4, training__model="logistic").to_toml())
     arguments = ["--nodes", "2", "--deadline", "12", "--out", str(out)]
     command = [sys.executable, "-m", "camu.cli", "deploy", "local", *arguments]
     process = subprocess.Popen(
@@ -197,7 +192,7 @@ def test_flowers_own_simulator_gives_the_weights_of_camu_run(
     camu: Callable[..., Any], mark: str, tmp_path: Path, short_folder: str
 ) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    config, out, folder = demo(run__rounds=1), tmp_path / "run", tmp_path / "app"
+    config, out, folder = small(run__rounds=1), tmp_path / "run", tmp_path / "app"
     (tmp_path / "run.toml").write_text(config.to_toml())
     arguments = ["--nodes", 2, "-c", tmp_path / "run.toml", "--out", out]
     outcome = camu("deploy", "app", folder, *arguments)
@@ -237,7 +232,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalDeplo
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, name)
         patch.setenv("PYTHONPATH", str(HELPERS), prepend=os.pathsep)
-        deployment = Deployment(demo(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
+        deployment = Deployment(small(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
         with open_local(deployment) as local:
             local.start_superlink()
             assert local.keys is not None
@@ -262,7 +257,7 @@ def carry_out(control: Control, deployment: Deployment, node_app: str = NODE_APP
 def test_registering_goes_on_past_keys_that_are_known(
     camu: Callable[..., Any], mark: str, tmp_path: Path
 ) -> None:
-    with open_local(Deployment(demo(), str(tmp_path / "run"), nodes=2)) as local:
+    with open_local(Deployment(small(), str(tmp_path / "run"), nodes=2)) as local:
         assert local.keys is not None
         local.start_superlink()
         old, new = (local.keys.node_public_key(number) for number in range(2))
@@ -279,7 +274,7 @@ def test_devices_on_two_nodes_give_the_weights_of_camu_run(
     fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:
     local, control = fleet
-    config = demo(training__normalisation="none", scheme__max_extra_updates=1, run__rounds=1)
+    config = small(training__normalisation="none", scheme__max_extra_updates=1, run__rounds=1)
     out = tmp_path / "run"
     carry_out(control, replace(local.deployment, config=config, granularity="device", out=str(out)))
     assert_same_as_run(config, out, tmp_path / "here")
@@ -313,7 +308,7 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
     fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:
     local, control = fleet
-    config = demo(run__rounds=4, training__model="logistic")
+    config = small(run__rounds=4, training__model="logistic")
     out = tmp_path / "run"
     outside = {}
     for number, (name, command) in enumerate(intruders(local, tmp_path).items()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,8 +40,7 @@ from camu.learning.models import model_layout
 from camu.schemes import make_scheme
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import build_world
-
-Settle = Callable[..., Config]
+from helpers.configs import small
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +81,8 @@ def planned_units(folder: Path) -> int:
     return len(json.loads((folder / "plan.json").read_text())["units"])
 
 
-def test_leaders_give_the_simulations_bits(settle: Settle, fake_grid: Any, tmp_path: Path) -> None:
-    config = settle(radio__fading="rayleigh", fleet__dropout_probability=0.1)
+def test_leaders_give_the_simulations_bits(fake_grid: Any, tmp_path: Path) -> None:
+    config = small(radio__fading="rayleigh", fleet__dropout_probability=0.1)
     nodes = partition_nodes(config, 3)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     history = serve(grid, Deployment(config, str(tmp_path / "nodes"), nodes=3))
@@ -104,9 +102,9 @@ def test_leaders_give_the_simulations_bits(settle: Settle, fake_grid: Any, tmp_p
 
 @pytest.mark.parametrize("local_update", ["step", "epoch"])
 def test_devices_give_the_simulations_weights(
-    settle: Settle, fake_grid: Any, tmp_path: Path, local_update: str
+    fake_grid: Any, tmp_path: Path, local_update: str
 ) -> None:
-    config = settle(training__normalisation="none", training__local_update=local_update)
+    config = small(training__normalisation="none", training__local_update=local_update)
     nodes = partition_nodes(config, 2)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     serve(grid, Deployment(config, str(tmp_path / "nodes"), "device", nodes=2))
@@ -143,17 +141,17 @@ class Pulled(Camu):
 @pytest.mark.parametrize("granularity", ["leader", "device"])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_nodes_train_by_a_schemes_own_rule(
-    settle: Settle, fake_grid: Any, tmp_path: Path, granularity: Any, steps: int
+    fake_grid: Any, tmp_path: Path, granularity: Any, steps: int
 ) -> None:
     own = tmp_path / "pulled.py"
     own.write_text(OWN_SCHEME.replace("STEPS", str(steps)))
-    config = settle(scheme__name=f"{own}:Pulled", training__normalisation="none")
+    config = small(scheme__name=f"{own}:Pulled", training__normalisation="none")
     nodes = partition_nodes(config, 2)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     serve(grid, Deployment(config, str(tmp_path / "nodes"), granularity, nodes=2))
     run_in_directory(config, RunDirectory(tmp_path / "here"))
     assert_same_weights(tmp_path / "nodes", tmp_path / "here")
-    plain = settle(scheme__name="camu", training__normalisation="none")
+    plain = small(scheme__name="camu", training__normalisation="none")
     run_in_directory(plain, RunDirectory(tmp_path / "plain"))
     with pytest.raises(AssertionError):
         assert_same_weights(tmp_path / "plain", tmp_path / "here")
@@ -184,11 +182,11 @@ class Restless(FedAvg):
 
 
 def test_nodes_follow_a_scheme_that_samples_compresses_and_does_not_wait(
-    settle: Settle, fake_grid: Any, tmp_path: Path
+    fake_grid: Any, tmp_path: Path
 ) -> None:
     own = tmp_path / "restless.py"
     own.write_text(RESTLESS_SCHEME)
-    config = settle(scheme__name=f"{own}:Restless", run__rounds=4)
+    config = small(scheme__name=f"{own}:Restless", run__rounds=4)
     nodes = partition_nodes(config, 2)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     history = serve(grid, Deployment(config, str(tmp_path / "nodes"), nodes=2))
@@ -198,7 +196,7 @@ def test_nodes_follow_a_scheme_that_samples_compresses_and_does_not_wait(
 
 
 def test_a_deployment_plans_once(
-    settle: Settle, fake_grid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake_grid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: Counter[str] = Counter()
 
@@ -213,7 +211,7 @@ def test_a_deployment_plans_once(
 
     count(camu.planning.groups, "cluster_devices")
     count(camu.schemes.joint, "solve")
-    config = settle(scheme__name="camu-joint", run__rounds=1, training__model="logistic")
+    config = small(scheme__name="camu-joint", run__rounds=1, training__model="logistic")
     nodes = partition_nodes(config, 2)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     serve(grid, Deployment(config, str(tmp_path), nodes=2))
@@ -244,14 +242,13 @@ def spoil(content: RecordDict, how: str) -> Any:
 @pytest.mark.parametrize("granularity", ["leader", "device"])
 @pytest.mark.parametrize("how", ["silent", "error", "past round", "nan", "wrong shape"])
 def test_a_faulty_node_is_left_out_counted_logged_and_asked_again(
-    settle: Settle,
     fake_grid: Any,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     how: str,
     granularity: Any,
 ) -> None:
-    config = settle(
+    config = small(
         training__model="logistic", scheme__max_extra_updates=1, data__samples_per_device=20
     )
     nodes = partition_nodes(config, 2)
@@ -283,9 +280,9 @@ def test_a_faulty_node_is_left_out_counted_logged_and_asked_again(
 
 
 def test_a_late_answer_is_noted_and_never_used(
-    settle: Settle, fake_grid: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fake_grid: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = settle(training__model="logistic", data__samples_per_device=20)
+    config = small(training__model="logistic", data__samples_per_device=20)
     nodes = partition_nodes(config, 2)
     slow = max(nodes)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
@@ -310,9 +307,9 @@ def test_a_late_answer_is_noted_and_never_used(
 
 
 def test_a_server_that_was_killed_goes_on_from_its_checkpoint(
-    settle: Settle, fake_grid: Any, tmp_path: Path
+    fake_grid: Any, tmp_path: Path
 ) -> None:
-    config = settle(run__rounds=3, run__checkpoint_every=3)
+    config = small(run__rounds=3, run__checkpoint_every=3)
     nodes = partition_nodes(config, 2)
 
     class Killed(BaseException):
@@ -340,9 +337,9 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint(
 
 
 def test_a_strange_node_is_not_used(
-    settle: Settle, fake_grid: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fake_grid: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = settle(run__rounds=1, training__model="logistic", data__samples_per_device=20)
+    config = small(run__rounds=1, training__model="logistic", data__samples_per_device=20)
     nodes = partition_nodes(config, 2)
     asked = []
 
@@ -358,10 +355,8 @@ def test_a_strange_node_is_not_used(
     assert any("node 1 is not used" in message for message in caplog.messages)
 
 
-def test_nodes_that_do_not_come_are_missed_by_name(
-    settle: Settle, fake_grid: Any, tmp_path: Path
-) -> None:
-    config = settle()
+def test_nodes_that_do_not_come_are_missed_by_name(fake_grid: Any, tmp_path: Path) -> None:
+    config = small()
     nodes = partition_nodes(config, 2)
     del nodes[max(nodes)]
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
@@ -370,9 +365,9 @@ def test_nodes_that_do_not_come_are_missed_by_name(
 
 
 def test_a_scheme_that_needs_all_gradients_is_refused_before_nodes_are_asked(
-    settle: Settle, fake_grid: Any, tmp_path: Path
+    fake_grid: Any, tmp_path: Path
 ) -> None:
-    deployment = Deployment(settle(scheme__name="adaptive-tau"), str(tmp_path / "run"), nodes=1)
+    deployment = Deployment(small(scheme__name="adaptive-tau"), str(tmp_path / "run"), nodes=1)
     asked: list[Any] = []
     grid = fake_grid([1], lambda node, message: asked.append(message))
     for refused in (
@@ -415,9 +410,9 @@ def own_fleet(config: Config, folder: Path) -> dict[int, Node]:
 
 
 def test_nodes_with_their_own_data_are_planned_without_seeing_it(
-    settle: Settle, fake_grid: Any, tmp_path: Path
+    fake_grid: Any, tmp_path: Path
 ) -> None:
-    config = settle(training__normalisation="none", run__rounds=1)
+    config = small(training__normalisation="none", run__rounds=1)
     nodes = own_fleet(config, tmp_path)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     out = tmp_path / "run"
@@ -430,20 +425,18 @@ def test_nodes_with_their_own_data_are_planned_without_seeing_it(
         serve(grid, Deployment(config, str(tmp_path / "other"), "leader", measured=True))
 
 
-def test_names_of_devices_need_no_world(
-    settle: Settle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_of_devices_need_no_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "fleet.csv"
     path.write_text("id,x,y,samples\npump,0,0,10\nfan,5,5,20\n")
     monkeypatch.setattr(fleet, "build_world", None)
-    assert device_ids(settle(fleet__file=str(path))) == ("pump", "fan")
+    assert device_ids(small(fleet__file=str(path))) == ("pump", "fan")
     path.write_text("id,x,y,samples\npump,0,0,10\nfan,near,5,20\n")
     with pytest.raises(InputError, match="column x"):
-        device_ids(settle(fleet__file=str(path)))
+        device_ids(small(fleet__file=str(path)))
 
 
-def test_measured_speed_and_known_snr_replace_the_configured_ones(settle: Settle) -> None:
-    config = settle()
+def test_measured_speed_and_known_snr_replace_the_configured_ones() -> None:
+    config = small()
     counts = build_world(config).devices.label_counts
     devices = tuple(
         DeviceReport(str(k), tuple(row), 0.5, 10.0 if k == 0 else None)
@@ -461,8 +454,8 @@ def test_measured_speed_and_known_snr_replace_the_configured_ones(settle: Settle
     )
 
 
-def test_every_device_has_exactly_one_node(settle: Settle) -> None:
-    config = settle()
+def test_every_device_has_exactly_one_node() -> None:
+    config = small()
     plan = make_scheme(config).plan(build_world(config))
     names = [str(k) for k in range(20)]
     trial = {f"partition {p}": Report((), p) for p in (1, 0, 2)}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
+from camu.config import Config
 from camu.experiments import claims, reproduce
 from camu.experiments.design import (
     DATASETS,
@@ -26,21 +28,41 @@ from camu.experiments.execute import execute, result_directory, study_config
 from camu.experiments.reproduce import Results, Study, as_markdown, run_study
 from camu.files import write_json
 from camu.simulation.directory import RunDirectory
+from helpers.configs import small
 
 TINY = Scale("tiny", 30, 2, 1, 2, (1000,))
 
 
-def tiny_config(seed: int, **changes: object) -> object:
-    base = {
-        "data.dataset": "digits",
-        "data.samples_per_device": 30,
-        "run.rounds": 2,
-        "run.eval_every": 1,
-        "run.workers": 1,
-        "run.seed": seed,
-        "scheme.name": "clustered",
-    }
-    return study_config({**base, **changes})
+tiny = partial(small, data__samples_per_device=30, scheme__name="clustered")
+
+EXECUTE = """
+import sys
+from pathlib import Path
+from camu.config import load_config
+from camu.experiments.execute import execute
+
+if __name__ == "__main__":
+    given, out, engine = sys.argv[1:]
+    configs = {path.stem: load_config(path) for path in sorted(Path(given).glob("*.toml"))}
+    print(execute(configs, Path(out), lambda *_: None, engine=engine))
+"""
+
+
+def execute_elsewhere(
+    folder: Path, configs: dict[str, Config], out: Path, engine: str
+) -> subprocess.Popen[str]:
+    """`execute` in a process of its own, which prints how many configurations it ran."""
+    folder.mkdir()
+    for name, config in configs.items():
+        (folder / f"{name}.toml").write_text(config.to_toml())
+    script = folder / "execute.py"
+    script.write_text(EXECUTE)
+    return subprocess.Popen(
+        [sys.executable, script, folder, out, engine],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def quiet(*_: object) -> None:
@@ -70,35 +92,18 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
 
 def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
     """The command is killed, the workers with it; a second call ends with the same numbers."""
-    configs = {f"s{seed}": tiny_config(seed, **{"run.rounds": 12}) for seed in range(4)}
+    configs = {f"s{seed}": tiny(run__seed=seed, run__rounds=12) for seed in range(4)}
     execute(configs, tmp_path / "whole", quiet)
-    script = tmp_path / "study.py"
-    script.write_text(
-        "import sys; from pathlib import Path\n"
-        "sys.path.insert(0, sys.argv[2])\n"
-        "from tests.experiments.test_study import tiny_config, quiet\n"
-        "from camu.experiments.execute import execute\n"
-        "if __name__ == '__main__':\n"
-        "    configs = {f's{seed}': tiny_config(seed, **{'run.rounds': 12}) for seed in range(4)}\n"
-        "    execute(configs, Path(sys.argv[1]), quiet)\n"
-    )
-    out, home = tmp_path / "killed", str(Path(__file__).parents[2])
-    process = subprocess.Popen([sys.executable, str(script), str(out), home])
-    for _ in range(1200):
-        if list(out.glob("*/rounds.jsonl")):
-            break
+    out = tmp_path / "killed"
+    process = execute_elsewhere(tmp_path / "given", configs, out, "local")
+    while not list(out.glob("*/rounds.jsonl")):
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    for _ in range(100):  # the workers notice within a second or two
-        alive = subprocess.run(["pgrep", "-f", str(script)], capture_output=True, text=True).stdout
-        children = subprocess.run(
-            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True
-        ).stdout
-        if not alive and not children:
-            break
-        time.sleep(0.1)
-    time.sleep(2)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert alive == []
     execute(configs, out, quiet)
     for name, config in configs.items():
         one, other = (result_directory(tmp_path / way, name, config) for way in ("whole", "killed"))
@@ -107,28 +112,12 @@ def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
 
 def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    configs = {f"s{seed}": tiny_config(seed) for seed in range(2)}
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from camu.experiments.execute import execute, study_config\n"
-        "import json\n"
-        "configs = {name: study_config(c) for name, c in json.loads(sys.argv[2]).items()}\n"
-        "print(execute(configs, Path(sys.argv[1]), lambda *_: None, engine='ray'))\n"
-    )
-    base = {
-        "data.dataset": "digits", "data.samples_per_device": 30, "run.rounds": 2,
-        "run.eval_every": 1, "run.workers": 1, "scheme.name": "clustered",
-    }  # fmt: skip
-    changes = json.dumps({f"s{seed}": {**base, "run.seed": seed} for seed in range(2)})
+    configs = {f"s{seed}": tiny(run__seed=seed) for seed in range(2)}
     # In a process of its own: Ray leaves threads and warnings behind that are not ours to judge.
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "ray"), changes],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip().endswith("2")
+    process = execute_elsewhere(tmp_path / "given", configs, tmp_path / "ray", "ray")
+    out, err = process.communicate()
+    assert process.returncode == 0, err[-2000:]
+    assert out.strip().endswith("2")
     execute(configs, tmp_path / "local", quiet)
     for name, config in configs.items():
         one, other = (result_directory(tmp_path / way, name, config) for way in ("local", "ray"))

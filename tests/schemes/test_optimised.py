@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import replace as change
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +16,21 @@ import camu.planning.groups
 import camu.schemes.hti
 import camu.schemes.joint
 from camu.allocation.exact import solve_exact
-from camu.config import Config, load_config
 from camu.planning.groups import extra_updates, gate
 from camu.schemes import SCHEMES, FedAvg, Plan, State, View, clusters, make_scheme
 from camu.schemes.adaptive_tau import AdaptiveTau, control_value, joules_of
 from camu.schemes.joint import CamuJoint, energy_budget, problem_of
 from camu.simulation import simulate
 from camu.world import build_world
+from helpers.configs import small
 
-
-def settle(**changes: Any) -> Config:
-    base = {"radio.noise": "matters", "run.rounds": 4, "run.eval_every": 2, "run.workers": 1}
-    dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return load_config(preset="demo").replace({**base, **dotted})
+noisy = partial(small, radio__noise="matters", run__rounds=4, run__eval_every=2)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", ["camu-joint", "hti"])
 def test_budget_is_petrels_round(name: str, seed: int) -> None:
-    config = settle(run__seed=seed)
+    config = noisy(run__seed=seed)
     world = build_world(config)
     petrel = make_scheme(config, "petrel").plan(world)
     plan = make_scheme(config, name).plan(world)
@@ -59,7 +56,7 @@ def test_clusters_are_formed_once_and_the_problem_solved_once(
     count(camu.planning.groups, "cluster_devices")
     count(camu.schemes.joint, "solve")
     count(camu.schemes.hti, "solve_latency_gap")
-    config = settle()
+    config = noisy()
     make_scheme(config, name).plan(build_world(config))
     solver = {"camu-joint": "solve", "hti": "solve_latency_gap"}[name]
     assert calls == {"cluster_devices": 1, solver: 1}
@@ -68,7 +65,7 @@ def test_clusters_are_formed_once_and_the_problem_solved_once(
 @pytest.mark.parametrize("bound", ["theorem1", "corrected"])
 @pytest.mark.parametrize("power_law", ["power", "amplitude"])
 def test_joint_plan_is_the_certified_answer(bound: str, power_law: str) -> None:
-    config = settle(allocation__bound=bound, allocation__power_law=power_law)
+    config = noisy(allocation__bound=bound, allocation__power_law=power_law)
     world = build_world(config)
     plan = CamuJoint().plan(world)
     answer = plan.allocation
@@ -83,7 +80,7 @@ def test_joint_plan_is_the_certified_answer(bound: str, power_law: str) -> None:
 
 def test_problem_energy_is_the_plans_energy() -> None:
     """P1 charges exactly what the plan then spends, whatever powers and updates are chosen."""
-    world = build_world(settle())
+    world = build_world(noisy())
     groups = clusters(world)
     count = len(groups.members)
     limit = extra_updates(groups.step_seconds, 4)
@@ -96,7 +93,7 @@ def test_problem_energy_is_the_plans_energy() -> None:
 
 
 def test_joint_improves_on_petrels_own_allocation() -> None:
-    config = settle()
+    config = noisy()
     world = build_world(config)
     groups = clusters(world)
     multi = gate(groups.log_contribution, None, 0.5)
@@ -128,7 +125,7 @@ def unequal_fleet(tmp_path: Path) -> Path:
 
 def test_every_leader_has_its_own_power_cap(tmp_path: Path) -> None:
     """With energy to spare the best power of each leader is its own cap, not the weakest one."""
-    config = settle(fleet__file=str(unequal_fleet(tmp_path)), allocation__energy_joules=1e6)
+    config = noisy(fleet__file=str(unequal_fleet(tmp_path)), allocation__energy_joules=1e6)
     world = build_world(config)
     plan = make_scheme(config, "camu-joint").plan(world)
     caps = [float(world.devices.max_power_watts[unit.leader]) for unit in plan.units]
@@ -142,14 +139,14 @@ def test_joint_takes_a_solver_of_your_own(tmp_path: Path, monkeypatch: pytest.Mo
         "    return solve_exact(problem, 'round')\n"
     )
     monkeypatch.chdir(tmp_path)
-    config = settle(allocation__solver="joint_solver:mine")
+    config = noisy(allocation__solver="joint_solver:mine")
     answer = make_scheme(config, "camu-joint").plan(build_world(config)).allocation
     assert answer is not None
     assert answer.details["integer"] == "round"
 
 
 def test_hti_keeps_each_leaders_power_in_a_fleet_with_unequal_limits(tmp_path: Path) -> None:
-    config = settle(fleet__file=str(unequal_fleet(tmp_path)))
+    config = noisy(fleet__file=str(unequal_fleet(tmp_path)))
     world = build_world(config)
     plan = make_scheme(config, "hti").plan(world)
     own = [float(world.devices.power_watts[unit.leader]) for unit in plan.units]
@@ -158,10 +155,10 @@ def test_hti_keeps_each_leaders_power_in_a_fleet_with_unequal_limits(tmp_path: P
 
 
 def test_more_energy_never_hurts() -> None:
-    world = build_world(settle())
+    world = build_world(noisy())
     spent = energy_budget(clusters(world), 4)
     objectives = [
-        CamuJoint().plan(build_world(settle(allocation__energy_joules=factor * spent))).allocation
+        CamuJoint().plan(build_world(noisy(allocation__energy_joules=factor * spent))).allocation
         for factor in (0.7, 1.0, 1.5)
     ]
     values = [answer.objective for answer in objectives]
@@ -172,17 +169,17 @@ def test_impossible_budget_names_the_smallest() -> None:
     from camu.errors import CamuError
 
     with pytest.raises(CamuError, match="smallest") as caught:
-        CamuJoint().plan(build_world(settle(allocation__energy_joules=1e-6)))
+        CamuJoint().plan(build_world(noisy(allocation__energy_joules=1e-6)))
     assert caught.value.exit_code == 1
 
 
 @pytest.mark.slow
 def test_ppo_plan_is_feasible_and_close() -> None:
-    config = settle(allocation__solver="ppo", allocation__ppo_steps=20_000)
+    config = noisy(allocation__solver="ppo", allocation__ppo_steps=20_000)
     world = build_world(config)
     plan = CamuJoint().plan(world)
     answer = plan.allocation
-    exact = CamuJoint().plan(build_world(settle())).allocation
+    exact = CamuJoint().plan(build_world(noisy())).allocation
     assert answer.energy_joules <= energy_budget(clusters(world), 4) * (1 + 1e-9)
     assert exact.objective <= answer.objective * (1 + 1e-9)
     assert answer.objective <= 1.1 * exact.objective
@@ -203,7 +200,7 @@ def test_hti_arrives_closest_together_of_all_counts_within_the_budget(
     access: str, seed: int
 ) -> None:
     """No other counts near its own, nor one update each, bring the real arrivals closer."""
-    config = settle(radio__access=access, run__seed=seed)
+    config = noisy(radio__access=access, run__seed=seed)
     world = build_world(config)
     hti = make_scheme(config, "hti").plan(world)
     budget = energy_budget(clusters(world), 4)
@@ -224,7 +221,7 @@ def test_hti_arrives_closest_together_of_all_counts_within_the_budget(
 
 
 def test_nova_divides_by_steps_and_keeps_the_length() -> None:
-    config = settle(scheme__threshold=0.0)
+    config = noisy(scheme__threshold=0.0)
     world = build_world(config)
     camu, nova = (make_scheme(config, name).plan(world) for name in ("camu", "camu-nova"))
     mean = sum(unit.weight * unit.local_updates for unit in camu.units)
@@ -234,7 +231,7 @@ def test_nova_divides_by_steps_and_keeps_the_length() -> None:
 
 
 def test_nova_with_equal_steps_changes_nothing() -> None:
-    config = settle(scheme__max_extra_updates=0)
+    config = noisy(scheme__max_extra_updates=0)
     world = build_world(config)
     runs = [simulate(world, make_scheme(config, name)).history for name in ("camu", "camu-nova")]
     assert runs[0].weights_sha256 == runs[1].weights_sha256
@@ -256,7 +253,7 @@ def test_control_value_against_its_definition() -> None:
 
 
 def test_adaptive_tau_adapts_reproducibly_and_within_limits() -> None:
-    config = settle(scheme__name="adaptive-tau", run__rounds=5)
+    config = noisy(scheme__name="adaptive-tau", run__rounds=5)
     world = build_world(config)
     seen: list[int] = []
 
@@ -291,7 +288,7 @@ def test_expensive_aggregation_asks_for_more_local_steps() -> None:
 
 
 def test_all_schemes_run_on_the_same_world() -> None:
-    config = settle(run__rounds=2, data__samples_per_device=30)
+    config = noisy(run__rounds=2, data__samples_per_device=30)
     world = build_world(config)
     for name in SCHEMES:
         history = simulate(world, make_scheme(config, name)).history

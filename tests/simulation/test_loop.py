@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from camu.config import Config, load_config
+from camu.config import Config
 from camu.data.batches import Batches
 from camu.errors import InputError
 from camu.learning.models import build_model
@@ -23,18 +24,9 @@ from camu.seeding import derive
 from camu.simulation import Callback, History, Record, Run, simulate
 from camu.simulation.callbacks import Patience
 from camu.world import build_world
+from helpers.configs import small
 
-
-def settle(**changes: Any) -> Config:
-    """A small federation on embedded digits; keys with __ for dots."""
-    base = {
-        "run.rounds": 4,
-        "run.eval_every": 2,
-        "run.workers": 1,
-        "data.samples_per_device": 30,
-    }
-    dotted = {key.replace("__", "."): value for key, value in changes.items()}
-    return load_config(preset="demo").replace({**base, **dotted})
+tiny = partial(small, run__rounds=4, run__eval_every=2, data__samples_per_device=30)
 
 
 def play(config: Config, callbacks: tuple[Callback, ...] = ()) -> History:
@@ -46,7 +38,7 @@ def play(config: Config, callbacks: tuple[Callback, ...] = ()) -> History:
 def test_same_bits_for_any_number_of_workers(scheme: str, local_update: str) -> None:
     outcomes = {
         play(
-            settle(
+            tiny(
                 run__workers=workers,
                 scheme__name=scheme,
                 training__local_update=local_update,
@@ -59,12 +51,12 @@ def test_same_bits_for_any_number_of_workers(scheme: str, local_update: str) -> 
 
 
 def test_another_seed_gives_another_result() -> None:
-    assert play(settle()).weights_sha256 != play(settle(run__seed=1)).weights_sha256
+    assert play(tiny()).weights_sha256 != play(tiny(run__seed=1)).weights_sha256
 
 
 def test_camu_threshold_limits_are_petrel_and_clustered() -> None:
     def bits(**changes: Any) -> str:
-        return play(settle(**changes)).weights_sha256
+        return play(tiny(**changes)).weights_sha256
 
     petrel, clustered = bits(scheme__name="petrel"), bits(scheme__name="clustered")
     assert petrel != clustered
@@ -74,7 +66,7 @@ def test_camu_threshold_limits_are_petrel_and_clustered() -> None:
 
 def test_fedavg_on_one_update_is_centralised_sgd() -> None:
     """Averaging one gradient step of equal devices is one step on the union of their batches."""
-    config = settle(
+    config = tiny(
         scheme__name="fedavg",
         data__partition="iid",
         training__normalisation="none",
@@ -108,7 +100,7 @@ def test_fedavg_on_one_update_is_centralised_sgd() -> None:
 @pytest.mark.parametrize("access", ["tdma", "ofdma"])
 @pytest.mark.parametrize("scheme", ["fedavg", "petrel"])
 def test_clock_and_ledger_follow_the_plan(access: str, scheme: str) -> None:
-    config = settle(radio__access=access, scheme__name=scheme)
+    config = tiny(radio__access=access, scheme__name=scheme)
     world = build_world(config)
     plan = json.loads(json.dumps(make_scheme(config).plan(world).to_dict(world)))
     history = simulate(world, make_scheme(config)).history
@@ -124,19 +116,19 @@ def test_clock_and_ledger_follow_the_plan(access: str, scheme: str) -> None:
 
 
 def test_fading_changes_the_uplink_and_nothing_else() -> None:
-    still, faded = play(settle()), play(settle(radio__fading="rayleigh"))
+    still, faded = play(tiny()), play(tiny(radio__fading="rayleigh"))
     assert faded.final.joules["compute"] == still.final.joules["compute"]
     assert faded.final.joules["transmit"] != still.final.joules["transmit"]
 
 
 def test_evaluation_rhythm() -> None:
-    records = play(settle(run__rounds=5, run__eval_every=2)).records
+    records = play(tiny(run__rounds=5, run__eval_every=2)).records
     assert [r.round for r in records if r.accuracy is not None] == [0, 2, 4, 5]
     assert [r.round for r in records] == list(range(6))
 
 
 def test_it_learns() -> None:
-    history = play(settle(run__rounds=40, scheme__name="local-sgd", data__samples_per_device=60))
+    history = play(tiny(run__rounds=40, scheme__name="local-sgd", data__samples_per_device=60))
     assert history.final_accuracy > 0.8
 
 
@@ -150,7 +142,7 @@ def test_it_learns() -> None:
     ],
 )
 def test_budgets_stop_the_run(changes: dict[str, float], reason: str) -> None:
-    config = settle(**changes)
+    config = tiny(**changes)
     history = play(config)
     assert history.stopped == reason
     if reason == "energy budget":
@@ -185,20 +177,20 @@ def faults_of(history: History) -> dict[str, int]:
 
 
 def test_dropout_is_counted_and_the_round_goes_on() -> None:
-    history = play(settle(fleet__dropout_probability=0.4, run__rounds=6))
+    history = play(tiny(fleet__dropout_probability=0.4, run__rounds=6))
     counts = faults_of(history)
     assert 0.2 * 120 < counts["absent"] < 0.6 * 120
     assert history.final.round == 6
-    clean = play(settle(run__rounds=6))
+    clean = play(tiny(run__rounds=6))
     assert history.final.joules["compute"] < clean.final.joules["compute"]
-    again = play(settle(fleet__dropout_probability=0.4, run__rounds=6, run__workers=2))
+    again = play(tiny(fleet__dropout_probability=0.4, run__rounds=6, run__workers=2))
     assert again.weights_sha256 == history.weights_sha256
 
 
 def test_dropout_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("round,device\n1,3\n2,0\n2,1\n")
-    history = play(settle(fleet__dropout_trace=str(trace), scheme__name="fedavg"))
+    history = play(tiny(fleet__dropout_trace=str(trace), scheme__name="fedavg"))
     assert [record.faults["absent"] for record in history.records] == [0, 1, 2, 0, 0]
     assert [record.units for record in history.records] == [0, 19, 18, 20, 20]
 
@@ -216,9 +208,9 @@ def test_wrong_traces_are_refused(tmp_path: Path, text: str, said: str) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(text)
     with pytest.raises(InputError, match=said):
-        play(settle(fleet__dropout_trace=str(trace)))
+        play(tiny(fleet__dropout_trace=str(trace)))
     with pytest.raises(InputError, match="cannot be read"):
-        play(settle(fleet__dropout_trace=str(tmp_path / "absent")))
+        play(tiny(fleet__dropout_trace=str(tmp_path / "absent")))
 
 
 def test_all_absent_keeps_the_model(tmp_path: Path) -> None:
@@ -231,14 +223,14 @@ def test_all_absent_keeps_the_model(tmp_path: Path) -> None:
         def on_start(self, run: Run) -> None:
             seen.append(run.weights.sha256())
 
-    history = play(settle(fleet__dropout_trace=str(trace)), (Watch(),))
+    history = play(tiny(fleet__dropout_trace=str(trace)), (Watch(),))
     assert history.weights_sha256 == seen[0]
     assert history.final.round == 4
     assert history.final.total_joules == 0
 
 
 def test_failing_leader_is_replaced_by_the_best_uplink() -> None:
-    config = settle(fleet__leader_failure_probability=0.5, scheme__name="clustered")
+    config = tiny(fleet__leader_failure_probability=0.5, scheme__name="clustered")
     history = play(config)
     assert faults_of(history)["leader_failures"] > 0
     from camu.simulation.faults import Faults
@@ -259,14 +251,14 @@ def test_failing_leader_is_replaced_by_the_best_uplink() -> None:
 
 
 def test_outage_loses_updates_but_not_energy() -> None:
-    history = play(settle(radio__outage_snr_db=200.0))
+    history = play(tiny(radio__outage_snr_db=200.0))
     assert faults_of(history)["outages"] == 4 * len(history.records[1].waiting_seconds)
     assert all(record.units == 0 for record in history.records)
-    assert history.final.total_joules == pytest.approx(play(settle()).final.total_joules)
+    assert history.final.total_joules == pytest.approx(play(tiny()).final.total_joules)
 
 
 def test_corrupt_updates_are_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    history = play(settle(fleet__corrupt_probability=0.5, run__rounds=6))
+    history = play(tiny(fleet__corrupt_probability=0.5, run__rounds=6))
     refused = faults_of(history)["refused"]
     assert refused > 5
     assert "not finite" in caplog.text
@@ -292,7 +284,7 @@ class Async(FedAvg):
 
 
 def test_asynchronous_scheme_needs_no_second_loop() -> None:
-    config = settle(run__rounds=60, radio__access="ofdma")
+    config = tiny(run__rounds=60, radio__access="ofdma")
     world = build_world(config)
     history = simulate(world, Async()).history
     assert all(record.units == 1 for record in history.records[1:])
@@ -307,14 +299,14 @@ def test_asynchronous_scheme_needs_no_second_loop() -> None:
 
 
 def test_a_mixing_weight_is_not_renormalised_away() -> None:
-    world = build_world(settle(run__rounds=8))
+    world = build_world(tiny(run__rounds=8))
     bits = {simulate(world, Async(share)).history.weights_sha256 for share in (1.0, 0.5, 1e-3)}
     assert len(bits) == 3
 
 
 def test_a_unit_that_starts_alone_shares_the_band_with_those_in_flight() -> None:
     """OFDMA: every unit's uplink takes as long as in the synchronous round it began with."""
-    world = build_world(settle(run__rounds=40, radio__access="ofdma"))
+    world = build_world(tiny(run__rounds=40, radio__access="ofdma"))
     seen: dict[int, set[float]] = {}
 
     class Spy(Async):
@@ -329,7 +321,7 @@ def test_a_unit_that_starts_alone_shares_the_band_with_those_in_flight() -> None
 
 
 def test_updates_in_flight_at_the_end_are_charged() -> None:
-    world = build_world(settle(run__rounds=3))
+    world = build_world(tiny(run__rounds=3))
     plan = Async().plan(world)
     history = simulate(world, Async()).history
     # Everybody started at once, and one unit more after each of the first two arrivals.
@@ -348,7 +340,7 @@ def test_own_callback_can_stop(camu: Callable[..., Any]) -> None:
             self.ended = True
 
     once = Once()
-    assert play(settle(), (once,)).stopped == "enough"
+    assert play(tiny(), (once,)).stopped == "enough"
     assert once.ended
 
 
@@ -356,4 +348,4 @@ def test_fleet_files_cannot_be_trained(tmp_path: Path) -> None:
     path = tmp_path / "fleet.csv"
     path.write_text("id,x,y,samples\na,0,0,5\nb,1,1,5\n")
     with pytest.raises(InputError, match="only be planned"):
-        play(settle(fleet__file=str(path)))
+        play(tiny(fleet__file=str(path)))

@@ -11,11 +11,11 @@ from camu.errors import InputError
 from camu.simulation import manifest as manifest_module
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.manifest import Manifest
+from helpers.configs import small
 
 
 def key(**changes: object) -> str:
-    settings = {name.replace("__", "."): value for name, value in changes.items()}
-    return Manifest.of(load_config(preset="demo").replace(settings)).key
+    return Manifest.of(small(**changes)).key
 
 
 def test_every_key_counts_that_decides_bits_or_the_end() -> None:
@@ -84,8 +84,7 @@ def test_a_resumed_run_refuses_edited_code(tmp_path: Path, monkeypatch: pytest.M
     scheme = tmp_path / "resumed_scheme_of_mine.py"
     scheme.write_text("from camu.schemes.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n")
     name = "resumed_scheme_of_mine:Mine"
-    settings = {"scheme.name": name, "run.rounds": 1, "run.workers": 1}
-    config = load_config(preset="demo").replace(settings)
+    config = small(scheme__name=name, run__rounds=1)
     directory = RunDirectory(tmp_path / "run")
     run_in_directory(config, directory)
     longer = config.replace({"run.rounds": 2})
