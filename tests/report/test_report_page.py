@@ -183,9 +183,8 @@ def test_what_was_varied_becomes_a_label(
 
 
 def test_no_data_set_is_needed_and_lost_links_are_said(
-    camu: Camu, make_run: Anything, page_data: Anything, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    camu: Camu, make_run: Anything, page_data: Anything, tmp_path: Path
+) -> None:
     run = make_run(tmp_path / "run")
     config = run / "config.toml"
     config.write_text(config.read_text().replace('"digits"', '"mnist"'))

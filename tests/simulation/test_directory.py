@@ -170,9 +170,7 @@ def test_line_cut_short_by_a_crash_is_passed_over(camu: Camu, tmp_path: Path) ->
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 5
 
 
-def test_trackers_write_their_files(
-    camu: Camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trackers_write_their_files(camu: Camu, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     out = tmp_path / "run"
     done = camu(

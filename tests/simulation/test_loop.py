@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -329,7 +328,7 @@ def test_updates_in_flight_at_the_end_are_charged() -> None:
     assert history.records[1].total_joules == pytest.approx(plan.round_joules)
 
 
-def test_own_callback_can_stop(camu: Callable[..., Any]) -> None:
+def test_own_callback_can_stop() -> None:
     class Once(Callback):
         ended = False
 

@@ -66,7 +66,7 @@ def test_the_printed_energy(devices: Devices) -> None:
     assert joules == pytest.approx([2e9 / 1e9 / 2, 1e9 / 2e9 / 2, 4e9 / 0.5e9 / 2])
 
 
-def test_a_cluster_waits_for_its_slowest_and_pays_for_all(devices: Devices) -> None:
+def test_a_cluster_waits_for_its_slowest_and_pays_for_all() -> None:
     values = np.array([1.0, 5.0, 3.0])
     assert cluster_seconds(values, [0, 2]) == 3.0
     assert cluster_joules(values, [0, 2]) == 4.0
