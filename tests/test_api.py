@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from camu.schemes import Camu, FedAvg
 from helpers.configs import small
 
 ROOT = Path(__file__).parents[1]
+FUNCTIONS = [name for name in camu.__all__ if inspect.isfunction(getattr(camu, name))]
+VALUES = [name for name in camu.__all__ if is_dataclass(getattr(camu, name))]
 HEAVY = {"torch", "sklearn", "scipy", "altair", "pandas", "numpy", "pydantic", "rich", "typer"}
 
 
@@ -73,6 +76,25 @@ def test_the_api_page_describes_exactly_the_public_names() -> None:
 @pytest.mark.parametrize("name", [name for name in camu.__all__ if name != "__version__"])
 def test_every_public_name_has_a_docstring(name: str) -> None:
     assert inspect.getdoc(getattr(camu, name))
+
+
+def described(thing: object, section: str) -> set[str]:
+    """The names in a section of a docstring."""
+    text = (inspect.getdoc(thing) or "").partition(f"\n{section}:\n")[2].partition("\n\n")[0]
+    return set(re.findall(r"^ {4}(\w+): \S", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_is_described(name: str) -> None:
+    function = getattr(camu, name)
+    assert described(function, "Parameters") == set(inspect.signature(function).parameters)
+    assert "\nReturns:\n" in (inspect.getdoc(function) or "")
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_field_is_described(name: str) -> None:
+    kind = getattr(camu, name)
+    assert described(kind, "Attributes") == {field.name for field in fields(kind)}
 
 
 def test_compare_takes_a_configuration_and_names() -> None:

@@ -16,18 +16,31 @@ from camu.notebook import html_table
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """An answer to P1: powers and extra updates, with what is proven about them."""
+    """An answer to P1: powers and extra updates, with a certificate.
+
+    Attributes:
+        solver: name of the solver.
+        objective: the value that P1 minimises, at this answer.
+        lower_bound: no feasible answer has a smaller objective.
+        energy_joules: the energy that a round spends.
+        seconds: wall time of the solver.
+        power_watts: power of each cluster's leader.
+        extra_updates: local updates of each cluster beyond the first.
+        shadow_price: how much the objective falls per extra joule.
+        binding: the keys of the constraints that hold with equality.
+        details: results of this solver alone.
+    """
 
     solver: str
     objective: float
-    lower_bound: float  # no feasible point is better than this
-    energy_joules: float  # spent
-    seconds: float  # wall time of the solver
+    lower_bound: float
+    energy_joules: float
+    seconds: float
     power_watts: Float64
     extra_updates: Int64
-    shadow_price: float = 0.0  # how much the objective falls per extra joule
-    binding: tuple[str, ...] = ()  # the keys of the constraints that hold with equality
-    details: Mapping[str, Any] = field(default_factory=dict)  # results of this solver alone
+    shadow_price: float = 0.0
+    binding: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(

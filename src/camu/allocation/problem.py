@@ -48,25 +48,45 @@ BUDGET_MARGIN = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One instance of P1. Arrays have one entry per cluster; methods accept batches (..., C)."""
+    """One instance of P1. Arrays have one entry per cluster; methods accept batches (..., C).
 
-    weight: Float64  # G_c, the aggregation weight
-    gain: Float64  # ||h_c||^2 of the leader's uplink
-    descent: Float64  # beta_c, what one local update adds to 1 - A
-    compute_joules: Float64  # of one local update of the whole cluster
-    bandwidth_hz: Float64  # B_c
-    multi_update: NDArray[np.bool_]  # S_c
-    max_extra_updates: Int64  # n_max,c
+    Attributes:
+        weight: G_c, the aggregation weight.
+        gain: ||h_c||^2 of the leader's uplink.
+        descent: beta_c, the share of 1 - A that one local update adds.
+        compute_joules: energy of one local update of the whole cluster.
+        bandwidth_hz: B_c.
+        multi_update: S_c, whether the cluster may update more than once.
+        max_extra_updates: n_max,c.
+        noise_watts: noise at the base station.
+        payload_bits: size of an update.
+        energy_joules: E_total, the budget of one round.
+        max_power_watts: the cap of each leader; one number holds for all.
+        max_total_power_watts: a cap on the sum over c of p_c^a.
+        power_law: the exponent a: 1 for `power`, 2 for `amplitude`.
+        first_update_free: whether energy counts n_c, as printed, in place of N_c.
+        penalty: factor of N_c^2 in the bound; 0 is Theorem 1.
+        compute_seconds: time of one local update; only the latency solver needs it.
+        source: named in error messages.
+    """
+
+    weight: Float64
+    gain: Float64
+    descent: Float64
+    compute_joules: Float64
+    bandwidth_hz: Float64
+    multi_update: NDArray[np.bool_]
+    max_extra_updates: Int64
     noise_watts: float
     payload_bits: float
-    energy_joules: float  # E_total, the budget of one round
-    max_power_watts: Float64  # the cap of each leader; one number holds for all
-    max_total_power_watts: float | None = None  # on sum_c p_c^a
+    energy_joules: float
+    max_power_watts: Float64
+    max_total_power_watts: float | None = None
     power_law: PowerLaw = "power"
-    first_update_free: bool = False  # the energy as printed counts n_c in place of N_c
-    penalty: Float64 = field(default_factory=lambda: np.zeros(1))  # of N_c^2; 0 is Theorem 1
-    compute_seconds: Float64 | None = None  # of one local update; only the latency solver asks
-    source: str = "problem"  # named in error messages
+    first_update_free: bool = False
+    penalty: Float64 = field(default_factory=lambda: np.zeros(1))
+    compute_seconds: Float64 | None = None
+    source: str = "problem"
 
     def __post_init__(self) -> None:
         """Freeze the arrays and refuse every value that P1 gives no meaning."""

@@ -37,9 +37,19 @@ def solve(
     reward: Literal["current", "literal"] = "current",
     progress: Progress = silent,
 ) -> Allocation:
-    """The answer of a solver of `SOLVERS`, or of your own function as ``module:name``.
+    """Solve problem P1: split an energy budget among clusters.
 
-    Only `ppo` uses the seed, the number of training steps, the reward and the progress callback.
+    Parameters:
+        problem: the instance, for example from `Problem.from_json`.
+        solver: exact (the certified optimum), ppo (the paper's learning), latency (Benchmark 3), or
+            your own function as ``module:name``.
+        seed: seed of ppo.
+        steps: training steps of ppo.
+        reward: reward of ppo.
+        progress: called with the progress of ppo.
+
+    Returns:
+        Powers and updates, with a lower bound that no answer can beat.
     """
     if is_plugin(solver):
         return _solve_own(problem, solver)

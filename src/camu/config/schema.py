@@ -31,7 +31,11 @@ DEFAULT_PRESET = "demo"
 
 
 class Config(Section):
-    """Everything a user may set, in nine sections."""
+    """Everything a user may set, in nine sections; a value that never changes.
+
+    `camu config keys` and the page on configuration explain every key. `load_config` makes one,
+    and `replace` makes a changed copy.
+    """
 
     data: DataConfig = field(DataConfig(), "Data set and partition.")
     fleet: FleetConfig = field(FleetConfig(), "Devices and base station.")
@@ -106,9 +110,15 @@ def load_config(
 ) -> Config:
     """Compose a preset, a TOML file, settings and overrides, each over the one before.
 
-    A file names its preset with ``extends = "paper"``; without one it starts from the defaults.
-    With neither a file nor a preset, the preset is ``demo``. `settings` are texts
-    ``section.key=value``; `overrides` map ``section.key`` to a Python value.
+    Parameters:
+        file: a TOML file. It names its preset with ``extends = "paper"``; without one it starts
+            from the defaults.
+        preset: demo, paper, study or literal. With neither a file nor a preset it is demo.
+        settings: texts ``section.key=value``, as `--set` takes them.
+        overrides: Python values by ``section.key``.
+
+    Returns:
+        The validated configuration. An `InputError` names a wrong key and where it came from.
     """
     if file is None:
         layers = preset_layers(preset or DEFAULT_PRESET, "--preset")

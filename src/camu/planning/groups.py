@@ -132,19 +132,42 @@ class Groups:
         return np.asarray(self.samples / self.samples.sum())
 
     @property
+    def member_weights(self) -> list[list[float]]:
+        """Weights inside each group, in proportion to the members' data."""
+        samples = self.world.devices.samples
+        return [
+            (samples[list(own)] / self.samples[c]).tolist() for c, own in enumerate(self.members)
+        ]
+
+    @property
     def contribution_weights(self) -> Float64:
         """G_c, eq. (4)."""
         return aggregation_weights(self.log_contribution)
 
 
 def clusters(world: World, config: ClusteringConfig | None = None) -> Groups:
-    """The dual-segment clusters as groups."""
+    """The dual-segment clusters of a fleet, as groups.
+
+    Parameters:
+        world: the fleet.
+        config: replaces the section [clustering] of the world's configuration.
+
+    Returns:
+        A group per cluster, with its leader.
+    """
     found = cluster_devices(world, config).clusters
     return assess(world, [cluster.members for cluster in found], [c.leader for c in found])
 
 
 def single_devices(world: World) -> Groups:
-    """Every device as a group of its own."""
+    """Every device as a group of its own.
+
+    Parameters:
+        world: the fleet.
+
+    Returns:
+        A group per device, in the order of the devices.
+    """
     everyone = range(world.devices.count)
     return assess(world, [(device,) for device in everyone], everyone)
 
@@ -152,7 +175,17 @@ def single_devices(world: World) -> Groups:
 def assess(
     world: World, members: Sequence[Sequence[int]], leaders: Sequence[int] | None = None
 ) -> Groups:
-    """Assess groups of devices; without leaders given, the member with the best uplink leads."""
+    """Measure groups of devices: their data, contribution, seconds and joules of an update.
+
+    Parameters:
+        world: the fleet.
+        members: the devices of each group, by index.
+        leaders: the device of each group that sends to the server. By default it is the member
+            with the best uplink.
+
+    Returns:
+        The groups, with an array entry each for everything that weights may depend on.
+    """
     if not members or any(not len(group) for group in members):
         raise InputError("a group of devices is empty: every unit needs at least one device")
     if leaders is None:
@@ -200,25 +233,29 @@ def make_plan(
 ) -> Plan:
     """The plan of these groups; a single number, rule or codec applies to every group.
 
-    By default, devices inside a group count in proportion to their data, leaders send at the power
-    of their device, and `multi_update` marks the groups with more than one update.
+    Parameters:
+        scheme: the scheme, `self` inside a method `plan`.
+        groups: from `clusters`, `single_devices` or `assess`.
+        weights: how much each group counts; they add up to 1.
+        local_updates: local updates per round.
+        power_watts: power of each leader; by default that of its device.
+        multi_update: groups that may update more than once; by default those that do.
+        member_weights: weights inside each group; by default in proportion to the data.
+        rule: how devices train: learning rate, batch, proximal weight, steps between gathers.
+        codec: how updates are compressed on their way to the server.
+
+    Returns:
+        The plan, with the seconds and joules of every unit.
     """
-    world, count = groups.world, len(groups.members)
-    devices, leaders = world.devices, np.array(groups.leaders)
-    parameters = parameter_count(world)
+    world, count, parameters = groups.world, len(groups), parameter_count(groups.world)
     updates = np.broadcast_to(np.asarray(local_updates, dtype=np.int64), (count,))
-    power = devices.power_watts[leaders] if power_watts is None else np.asarray(power_watts, float)
-    power = np.broadcast_to(power, (count,))
+    power = _leader_powers(scheme, groups, power_watts)
     multi = np.broadcast_to(updates > 1 if multi_update is None else multi_update, (count,))
-    _check_power(scheme.name, power, devices.max_power_watts[leaders])
     rules = [rule] * count if isinstance(rule, LocalRule) else list(rule)
     codecs = list(codec) if isinstance(codec, Sequence) else [codec] * count
     bits = [each.bits(parameters) for each in codecs]
     costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
-    shares = member_weights or [
-        (devices.samples[list(own)] / groups.samples[c]).tolist()
-        for c, own in enumerate(groups.members)
-    ]
+    shares = member_weights or groups.member_weights
     theta, counts = contribution(groups.log_contribution), np.asarray(weights, dtype=np.float64)
     units = tuple(
         Unit(
@@ -244,10 +281,16 @@ def make_plan(
     return Plan(scheme.name, world.seed, parameters, world.config.radio.access, units)
 
 
-def _check_power(scheme: str, power: Float64, limit: Float64) -> None:
+def _leader_powers(scheme: Named, groups: Groups, power_watts: npt.ArrayLike | None) -> Float64:
+    """The power of each group's leader; more than a leader can send with is refused."""
+    devices, leaders = groups.world.devices, np.array(groups.leaders)
+    power = devices.power_watts[leaders] if power_watts is None else np.asarray(power_watts, float)
+    power = np.broadcast_to(power, (len(groups),))
+    limit = devices.max_power_watts[leaders]
     over = np.flatnonzero(power > limit * (1 + 1e-9))
     if over.size:
         raise InputError(
-            f"scheme {scheme}: unit {over[0]}: power_watts = {power[over[0]]:g} exceeds the "
+            f"scheme {scheme.name}: unit {over[0]}: power_watts = {power[over[0]]:g} exceeds the "
             f"{limit[over[0]]:g} W that its leader can send with"
         )
+    return power

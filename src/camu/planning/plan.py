@@ -30,23 +30,43 @@ _SHOWN_UNITS = 40  # in a notebook
 
 @dataclass(frozen=True)
 class Unit:
-    """What trains together and is aggregated as one: a cluster, or a single device."""
+    """Devices that train together and are aggregated as one: a cluster, or a single device.
+
+    Attributes:
+        members: the devices, by index.
+        leader: the member that sends to the server.
+        weight: G_c, the share of the unit in the global model.
+        member_weights: G_k, the shares of the members inside the unit.
+        local_updates: N_c, the local updates per round.
+        power_watts: p_c, the power of the leader.
+        samples: |D_c|, the samples of all members.
+        wasserstein: W_c, the distance between the unit's labels and those of the fleet.
+        contribution: theta_c.
+        multi_update: S_c, whether the unit may update more than once.
+        per_update: seconds and joules of one local update.
+        uplink_seconds: air time of the leader, per round.
+        uplink_joules: energy of the leader's transmission, per round.
+        payload_bits: size of the update on the uplink.
+        update_scale: factor on the update before it is sent.
+        rule: how the members train.
+        codec: how the update is compressed.
+    """
 
     members: tuple[int, ...]
     leader: int
-    weight: float  # G_c
-    member_weights: tuple[float, ...]  # G_k
-    local_updates: int  # N_c
-    power_watts: float  # p_c of the leader
-    samples: int  # |D_c|
-    wasserstein: float  # W_c
-    contribution: float  # theta_c
-    multi_update: bool  # S_c
+    weight: float
+    member_weights: tuple[float, ...]
+    local_updates: int
+    power_watts: float
+    samples: int
+    wasserstein: float
+    contribution: float
+    multi_update: bool
     per_update: UpdateCost
     uplink_seconds: float
     uplink_joules: float
-    payload_bits: int  # of the update on the uplink
-    update_scale: float = 1.0  # factor on the update before it is sent
+    payload_bits: int
+    update_scale: float = 1.0
     rule: LocalRule = PLAIN_RULE
     codec: Codec = RAW
 
@@ -88,14 +108,22 @@ class Unit:
 
 @dataclass(frozen=True)
 class Plan:
-    """The units of a scheme in a world, with what a round costs."""
+    """The units of a scheme in a world, and the seconds and joules of a round.
+
+    Attributes:
+        scheme: name of the scheme.
+        seed: seed of the world.
+        parameters: q, the number of trainable parameters of the model.
+        access: how leaders share the uplink: in turn (`tdma`) or at the same time (`ofdma`).
+        units: the units, in an order that does not change.
+        allocation: the certified answer to P1, where a scheme optimised powers and updates.
+    """
 
     scheme: str
     seed: int
-    parameters: int  # q, of the model
+    parameters: int
     access: str
     units: tuple[Unit, ...]
-    # The certified answer to P1 behind it, where a scheme optimised powers and updates.
     allocation: Allocation | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

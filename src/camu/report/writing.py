@@ -25,25 +25,33 @@ Look = dict[str, tuple[str, list[int]]]
 
 
 def write_report(
-    paths: Sequence[Path],
-    out: Path | None = None,
-    figures: Path | None = None,
+    paths: Sequence[str | Path],
+    out: str | Path | None = None,
+    figures: str | Path | None = None,
     title: str | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write the page about the runs in these directories and return where it is.
+    """Write one HTML page about runs; it needs no network and no other file.
 
-    Without `out` it goes into the first directory. With `figures` every chart is also saved there
-    as SVG and PDF.
+    Parameters:
+        paths: directories that `camu run`, `camu compare` or `camu reproduce` wrote.
+        out: the page; by default report.html in the first directory.
+        figures: a directory in which every chart is also saved as SVG and PDF.
+        title: title of the page.
+        progress: called after each figure.
+
+    Returns:
+        Where the page is.
     """
-    findings = read_runs(paths)
+    folders = [Path(path) for path in paths]
+    findings = read_runs(folders)
     groups = group_runs(findings.runs)
     scenes = scenes_of(groups)
-    page = out or paths[0] / PAGE
-    names = dict.fromkeys(path.resolve().name for path in paths)
+    page = folders[0] / PAGE if out is None else Path(out)
+    names = dict.fromkeys(folder.resolve().name for folder in folders)
     write_text(page, render(title or f"camu report: {', '.join(names)}", findings, groups, scenes))
     if figures is not None:
-        _write_figures(scenes, looks(groups), figures, progress)
+        _write_figures(scenes, looks(groups), Path(figures), progress)
     return page
 
 

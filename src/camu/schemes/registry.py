@@ -67,6 +67,13 @@ def make_scheme(config: Config, name: str | None = None) -> Scheme:
     """The configured scheme.
 
     Its fields come from the keys of [scheme] with the same name, and from scheme.parameters.
+
+    Parameters:
+        config: the configuration.
+        name: replaces scheme.name: a name of `camu schemes`, or ``module:Class``.
+
+    Returns:
+        The scheme.
     """
     name = name or config.scheme.name
     kind = find_scheme(name)

@@ -21,16 +21,23 @@ FAULTS = ("absent", "leader_failures", "outages", "refused")
 class Record:
     """One aggregation; seconds and joules are totals since the start of the run.
 
-    Round 0 is the state before training. Accuracy and loss are None where nothing was evaluated.
-    `waiting_seconds` has, for each unit that took part, how long it neither computed nor sent.
+    Attributes:
+        round: number of aggregations; 0 is the state before training.
+        accuracy: on the test samples, 0 to 1; None where nothing was evaluated.
+        loss: on the test samples; None where nothing was evaluated.
+        virtual_seconds: time on the virtual clock.
+        joules: energy of all devices, for `compute` and `transmit`.
+        units: number of updates that were aggregated.
+        faults: number of faults in this round, by kind.
+        waiting_seconds: for each unit that took part, how long it neither computed nor sent.
     """
 
     round: int
     accuracy: float | None
     loss: float | None
     virtual_seconds: float
-    joules: dict[str, float]  # compute, transmit
-    units: int = 0  # updates that were aggregated
+    joules: dict[str, float]
+    units: int = 0
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
     waiting_seconds: tuple[float, ...] = ()
 
@@ -51,11 +58,17 @@ class Record:
 
 @dataclass(frozen=True)
 class History:
-    """A finished (or stopped) run."""
+    """A run that ended, round by round.
+
+    Attributes:
+        records: a record per round, from round 0 on.
+        weights_sha256: digest of the final weights; equal digests mean equal bits.
+        stopped: why the run ended: rounds, target accuracy, energy budget, interrupted, ...
+    """
 
     records: tuple[Record, ...]
     weights_sha256: str
-    stopped: str  # why: rounds, target accuracy, ...
+    stopped: str
 
     @property
     def evaluated(self) -> list[Record]:

@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A finished run: its history, the plan it ended with, and the trained model."""
+    """A finished run: its history, the plan it ended with, and the trained model.
+
+    Attributes:
+        history: accuracy, seconds and joules of every round.
+        plan: the plan in the last round.
+        config: the configuration of the world.
+        weights: the final weights as flat arrays; `model` and `state_dict` give them by layer.
+    """
 
     history: History
     plan: Plan
@@ -65,7 +72,14 @@ def simulate(
 ) -> Result:
     """Train a scheme in a world until the configured end; the same inputs give the same bits.
 
-    `plan` is used in place of the scheme's own, for example one that was read from a file.
+    Parameters:
+        world: the fleet with its data.
+        scheme: the scheme, for example `camu.schemes.FedAvg()`.
+        callbacks: watchers of the run, called in this order.
+        plan: used in place of the scheme's own, for example one that was read from a file.
+
+    Returns:
+        The history, the last plan and the trained model. Nothing is written to disk.
     """
     plan = plan_for(scheme, world) if plan is None else plan
     with build_engine(world) as engine:

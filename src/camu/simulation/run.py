@@ -86,7 +86,9 @@ class Run:
 
 
 class Callback:
-    """Something that watches a run; override what you need.
+    """A watcher of a run; override the methods that you need.
+
+    `run` has the world, the plan, the weights, the number of the round and the records so far.
 
     >>> class Loudest(camu.Callback):
     ...     def on_round(self, run, record):

@@ -29,11 +29,17 @@ _BITS_PER_PARAMETER = 32
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """The wireless fleet that a scheme plans for; one value, a function of the configuration."""
+    """The wireless fleet that a scheme plans for; one value, a function of the configuration.
+
+    Attributes:
+        config: the configuration that the world was built from.
+        links: the devices, their gains and SNR, and the times of transmissions.
+        federation: the training data of every device; None for a fleet file or for reports.
+    """
 
     config: Config
     links: Links
-    federation: Federation | None = None  # training data; None for a fleet file or reports
+    federation: Federation | None = None
 
     @property
     def seed(self) -> int:
@@ -116,11 +122,19 @@ class World:
 def build_world(
     config: Config, seed: int | None = None, label_counts: npt.ArrayLike | None = None
 ) -> World:
-    """The world of a configuration; `seed` replaces run.seed.
+    """The world of a configuration.
 
     The devices are in the configured regions, with training data dealt to them, or they come from
-    the fleet file, without training data. With `label_counts` (K, L) the devices hold these numbers
-    of samples; no data set is loaded and the world has no training data.
+    the fleet file, without training data.
+
+    Parameters:
+        config: the configuration.
+        seed: replaces run.seed.
+        label_counts: the numbers of samples (devices, labels) that the devices hold. No data set is
+            loaded then, and the world has no training data.
+
+    Returns:
+        The world; the same arguments give the same one.
     """
     if seed is not None and seed != config.run.seed:
         config = config.replace({"run.seed": seed})
@@ -141,8 +155,13 @@ def read_fleet(
 ) -> World:
     """The world of a user's own fleet: a CSV or JSON file of devices (docs/fleet.md).
 
-    `snr_file` holds the SNR measured between devices in dB; `config` gives everything that the
-    file leaves open (default: the preset demo).
+    Parameters:
+        path: the fleet file.
+        snr_file: a file with the SNR measured between devices, in dB.
+        config: everything that the files leave open; by default the preset demo.
+
+    Returns:
+        The world, without training data: it can be planned, but not trained.
     """
     files = {"fleet.file": str(path), "fleet.snr_file": None if snr_file is None else str(snr_file)}
     return build_world((config or load_config()).replace(files))
