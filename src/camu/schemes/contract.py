@@ -206,9 +206,9 @@ class Scheme(ABC):
 
         >>> class Window(camu.schemes.FedAvg):
         ...     def deadline(self, view, state):
-        ...         return view.seconds + 0.5
+        ...         return view.seconds + 0.2
         >>> round(camu.simulate(world, Window()).history.final.virtual_seconds, 3)
-        1.5
+        0.6
         """
         return None
 
