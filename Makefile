@@ -1,15 +1,21 @@
 # Every target sets up what it needs in .venv and is quick the second time.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo quick test check docs bench clean
 
 demo: .venv/.base
 	$(BIN)/camu demo
 
+quick: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(PYTEST) -x -m "not slow"
+
 test: check .venv/.browser
-	$(BIN)/python -m pytest -q
+	$(PYTEST)
 
 check: .venv/.dev
 	$(BIN)/ruff check .

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import settings
 
 from camu.cli import main
-from camu.config import load_config
 from camu.world import World, build_world
+from helpers.configs import small
 
 # Machines differ in speed and CI runs several things at once: a deadline would test the machine.
 settings.register_profile("camu", deadline=None)
@@ -53,10 +53,9 @@ def tiny() -> Callable[..., World]:
             {"name": name, "devices": 3, "x": [x, x + 10.0], "y": [-5.0, 5.0]}
             for name, x in (("I", -10.0), ("II", 10.0))
         ]
-        base = {"run.rounds": 3, "run.eval_every": 10, "run.workers": 1, "fleet.regions": regions}
-        base |= {"data.samples_per_device": 20, "data.noniid_devices": 4}
-        base |= {"training.model": "logistic"}
-        dotted = {key.replace("__", "."): value for key, value in changes.items()}
-        return build_world(load_config(preset="demo").replace({**base, **dotted}))
+        base: dict[str, Any] = {"fleet__regions": regions, "training__model": "logistic"}
+        base |= {"run__rounds": 3, "run__eval_every": 10}
+        base |= {"data__samples_per_device": 20, "data__noniid_devices": 4}
+        return build_world(small(**base | changes))
 
     return build

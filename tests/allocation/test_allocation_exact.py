@@ -34,6 +34,7 @@ def test_branch_and_bound_equals_brute_force(block):
         assert answer.gap < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_each_leader_keeps_its_own_cap_and_the_answer_equals_brute_force(block):
     some_capped = []

@@ -228,6 +228,7 @@ def test_rounding_up_never_rounds_down(value):
     assert value <= float(round_up(value)) <= value * (1 + 1.1e-9)
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists))
 def test_any_value_in_any_place_is_an_answer_or_a_sentence(value):
     for key in ("clusters", *NUMBERS, "clusters[0].multi_update", "power_law"):

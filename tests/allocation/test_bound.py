@@ -179,6 +179,7 @@ def verdicts() -> dict[str, int]:
     return held
 
 
+@pytest.mark.slow
 def test_the_corrected_bound_holds_on_100_federations_and_the_printed_one_does_not():
     held = verdicts()
     assert held["corrected"] == 100

@@ -33,6 +33,7 @@ def one_torch_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_a_quick_bench_reports_all_figures():
     said: list[str] = []
     report = bench.run_bench(quick=True, repetitions=1, progress=said.append)

@@ -68,6 +68,7 @@ def test_table_files_and_page_agree(camu: Camu, tmp_path: Path) -> None:
     assert "4 runs: 2 schemes in 1 setting." in page
 
 
+@pytest.mark.slow
 def test_runs_of_different_length_are_never_mixed(camu: Camu, tmp_path: Path) -> None:
     """First longer, then shorter, in the same directory: as if the second had run alone."""
     compare(camu, tmp_path / "both", "fedavg", "--seeds", 1, rounds=4)
@@ -87,6 +88,7 @@ def test_no_stop_key_is_ignored(camu: Camu, tmp_path: Path, stop: str) -> None:
     assert json.loads((tmp_path / "comparison.json").read_text())["runs"][0]["rounds"] < whole
 
 
+@pytest.mark.slow
 def test_an_edited_scheme_is_run_again(
     camu: Camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

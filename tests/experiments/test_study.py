@@ -69,6 +69,7 @@ def quiet(*_: object) -> None:
     return None
 
 
+@pytest.mark.slow
 def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     study = Study(("aggregation",), ("digits",), TINY)
     first = run_study(study, tmp_path, quiet)
@@ -90,6 +91,7 @@ def test_a_small_study_from_end_to_end(tmp_path: Path) -> None:
     assert (found / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
     """The command is killed, the workers with it; a second call ends with the same numbers."""
     configs = {f"s{seed}": tiny(run__seed=seed, run__rounds=12) for seed in range(4)}
@@ -110,6 +112,7 @@ def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
         assert one.read_summary()["weights_sha256"] == other.read_summary()["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     configs = {f"s{seed}": tiny(run__seed=seed) for seed in range(2)}

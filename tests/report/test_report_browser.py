@@ -17,6 +17,8 @@ ARGUMENTS = [
 PATIENCE = 120_000  # milliseconds; a busy machine draws slowly
 
 pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("browser"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(
         not os.access(CHROMIUM, os.X_OK),

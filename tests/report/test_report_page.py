@@ -233,6 +233,7 @@ def test_a_broken_directory_is_named(
     assert expected in done.err
 
 
+@pytest.mark.slow
 def test_figures_for_papers(camu: Camu, study: Path, tmp_path: Path) -> None:
     done = camu("report", study / "camu" / "seed-0", "--out", tmp_path / "page.html",
                 "--figures", tmp_path / "figures")  # fmt: skip

@@ -252,6 +252,7 @@ def test_control_value_against_its_definition() -> None:
         assert got == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_adaptive_tau_adapts_reproducibly_and_within_limits() -> None:
     config = noisy(scheme__name="adaptive-tau", run__rounds=5)
     world = build_world(config)
@@ -287,6 +288,7 @@ def test_expensive_aggregation_asks_for_more_local_steps() -> None:
     assert best(0.001) < best(10.0)
 
 
+@pytest.mark.slow
 def test_all_schemes_run_on_the_same_world() -> None:
     config = noisy(run__rounds=2, data__samples_per_device=30)
     world = build_world(config)

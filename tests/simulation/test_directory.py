@@ -69,6 +69,7 @@ def wait_for_round(out: Path, number: int) -> None:
     raise AssertionError("the run does not get on")
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_and_resume_gives_the_same_bits(camu: Camu, tmp_path: Path) -> None:
     rounds = 40
     expected = reference(camu, tmp_path / "whole", rounds)
@@ -101,6 +102,7 @@ def wait_for_or_make(out: Path, rounds: int) -> None:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_after_the_round_and_says_how_to_go_on(camu: Camu, tmp_path: Path) -> None:
     expected = reference(camu, tmp_path / "whole", 60)
     out = tmp_path / "stopped"
@@ -128,6 +130,7 @@ def test_checkpoint_of_another_config_is_refused_with_the_keys(camu: Camu, tmp_p
     assert "training.learning_rate (was 0.1, now 0.3)" in done.err
 
 
+@pytest.mark.slow
 def test_more_rounds_may_be_added(camu: Camu, tmp_path: Path) -> None:
     expected = reference(camu, tmp_path / "whole", 6)
     reference(camu, tmp_path / "part", 4)

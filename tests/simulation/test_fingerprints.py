@@ -35,7 +35,13 @@ def measured(settings: list[str]) -> dict[str, float | str]:
     }
 
 
-@pytest.mark.parametrize("case", KEPT["cases"])
+SLOW = ("adaptive-tau", "camu, epoch")
+CASES = [
+    pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in KEPT["cases"]
+]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_a_scheme_gives_the_bits_it_gave_before(case: str) -> None:
     kept = KEPT["cases"][case]
     now = measured(kept["settings"])

@@ -33,7 +33,7 @@ def play(config: Config, callbacks: tuple[Callback, ...] = ()) -> History:
 
 
 @pytest.mark.parametrize("scheme", ["fedavg", "camu"])
-@pytest.mark.parametrize("local_update", ["step", "epoch"])
+@pytest.mark.parametrize("local_update", ["step", pytest.param("epoch", marks=pytest.mark.slow)])
 def test_same_bits_for_any_number_of_workers(scheme: str, local_update: str) -> None:
     outcomes = {
         play(
@@ -126,6 +126,7 @@ def test_evaluation_rhythm() -> None:
     assert [r.round for r in records] == list(range(6))
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     history = play(tiny(run__rounds=40, scheme__name="local-sgd", data__samples_per_device=60))
     assert history.final_accuracy > 0.8

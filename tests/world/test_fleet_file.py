@@ -272,6 +272,7 @@ def test_missing_files_and_directories(tmp_path: Path) -> None:
         parse_fleet(tmp_path / "f.csv", tmp_path / "none.csv", CONFIG)
 
 
+@pytest.mark.slow
 @given(content=st.text(max_size=200))
 def test_any_text_is_read_or_refused(tmp_path_factory: Any, content: str) -> None:
     path = tmp_path_factory.getbasetemp() / "any.csv"
