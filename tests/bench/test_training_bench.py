@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from camu.bench import training as bench
+from camu import bench
 from camu.errors import InputError
 from camu.learning.weights import weighted_mean
 

@@ -8,9 +8,8 @@ import pytest
 
 from camu.config import PRESETS, load_config
 from camu.errors import InputError
-from camu.simulation import manifest as manifest_module
-from camu.simulation.directory import RunDirectory, run_in_directory
-from camu.simulation.manifest import Manifest
+from camu.simulation import directory as manifest_module
+from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
 from helpers.configs import small
 
 

@@ -23,7 +23,7 @@ def bench(
     W1: 30 devices, one step of 400 samples each. W2: the same with an epoch of 5 steps. W3: 1 000
     devices, one step of 12 samples each, in 30 units.
     """
-    from camu.bench.training import run_bench
+    from camu.bench import run_bench
 
     stderr = Console(stderr=True)
     with stderr.status("measuring") as status:

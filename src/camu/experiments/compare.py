@@ -13,9 +13,8 @@ from camu.errors import InputError
 from camu.experiments.comparison import Comparison, tabulate
 from camu.schemes import Scheme, make_scheme
 from camu.schemes.registry import configs_for
-from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
 from camu.simulation.history import History
-from camu.simulation.manifest import Manifest
 from camu.simulation.result import simulate
 from camu.simulation.run import Callback
 from camu.world import World, build_world

@@ -20,8 +20,7 @@ from camu.files import write_bytes
 from camu.learning.pool import available_cores
 from camu.processes import end_with_parent
 from camu.progress import Progress
-from camu.simulation.directory import RunDirectory, run_in_directory
-from camu.simulation.manifest import Manifest
+from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
 
 # The summary comes last: it marks a finished run.
 FILES = (

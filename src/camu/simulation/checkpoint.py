@@ -19,7 +19,7 @@ from camu.errors import CamuError, InputError
 from camu.files import write_whole
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
-from camu.simulation.clock import Clock
+from camu.simulation.channel import Clock
 from camu.simulation.history import Record
 from camu.simulation.run import Flight, Run
 from camu.world import World

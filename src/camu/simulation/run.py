@@ -13,7 +13,7 @@ from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes.contract import InFlight, Oracle, State
-from camu.simulation.clock import Clock
+from camu.simulation.channel import Clock
 from camu.simulation.history import History, Record
 from camu.world import World
 

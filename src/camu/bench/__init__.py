@@ -1,1 +1,0 @@
-"""Measurements of speed: `camu bench`."""
