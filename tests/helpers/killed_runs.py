@@ -203,6 +203,11 @@ class Everything(FedAvg):
         mean = super().aggregate(view, state)
         step = mean.parameters - view.weights.parameters
         state["rate"] = state["rate"] * 0.9  # of numpy: stays single precision
+        if "one" not in state:  # two names of one array, and an array in another order
+            state["one"] = state["two"] = np.zeros(3, np.float32)
+            state["across"] = (np.arange(1, 4001, dtype=np.float32) / 7).reshape(40, 100).T
+        state["one"] += np.float32(0.001)
+        step = step * (1 + state["two"].sum()) * np.float32(state["across"].sum() / 1143000)
         state["velocity"] = state["rate"] * state.get("velocity", np.zeros_like(step)) + step
         # Single numbers, added in the order of their names.
         state["sum"] = sum(

@@ -484,8 +484,42 @@ def test_an_error_in_a_codec_is_the_users(tiny: Tiny) -> None:
             groups = single_devices(world)
             return make_plan(self, groups, groups.sample_weights, codec=Bad())
 
-    with pytest.raises(UserCodeError, match=r"codec of unit 0: .*in encode: OverflowError"):
+    with pytest.raises(UserCodeError, match=r"codec of device 0: .*in encode: OverflowError"):
         simulate(tiny(), Coded())
+
+
+def test_arrays_of_a_state_share_nothing_after_a_round(tiny: Tiny) -> None:
+    found: list[State] = []
+
+    class Shared(FedAvg):
+        def aggregate(self, view: View, state: State) -> Weights:
+            if view.round == 0:
+                state["kept"] = state["twin"] = np.arange(6.0).reshape(2, 3).copy()
+                state["row"], state["turned"] = state["kept"][1], state["kept"].T
+            state["kept"] += 1
+            found.append(dict(state))
+            return super().aggregate(view, state)
+
+    simulate(tiny(), Shared())
+    first, last = found[0]["kept"], found[-1]
+    assert last["kept"] is first  # not copied without need
+    assert np.array_equal(last["kept"], np.arange(6.0).reshape(2, 3) + 3)
+    for name, expected in (("twin", first - 2), ("row", first[1] - 2), ("turned", first.T - 2)):
+        assert np.array_equal(last[name], expected)
+        assert last[name].flags.c_contiguous
+
+
+def test_steps_of_single_devices_are_local_sgd_bit_for_bit(tiny: Tiny) -> None:
+    class Steps(Scheme):
+        def plan(self, world: World) -> Plan:
+            groups = single_devices(world)
+            return make_plan(self, groups, groups.sample_weights, rule=LocalRule(steps=3))
+
+    world = tiny()
+    mine, plain = simulate(world, Steps()).history, simulate(world, LocalSgd(3)).history
+    assert mine.weights_sha256 == plain.weights_sha256
+    assert mine.final.total_joules == pytest.approx(plain.final.total_joules, rel=1e-12)
+    assert mine.final.virtual_seconds == pytest.approx(plain.final.virtual_seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize("where", ["select", "on_round"])

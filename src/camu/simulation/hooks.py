@@ -110,12 +110,12 @@ class Hooks:
     def revise(self, view: View, run: Run) -> None:
         """Let the scheme change the plan after a round."""
         self._take("revise", _call(self.scheme, self.scheme.revise, view, self.state), run)
-        check_state(self.scheme, self.state)
+        settle_state(self.scheme, self.state)
 
     def pilot(self, pilot: Pilot, run: Run) -> None:
         """Let the scheme try something out before the first round."""
         self._take("pilot", _call(self.scheme, self.scheme.pilot, pilot, self.state), run)
-        check_state(self.scheme, self.state)
+        settle_state(self.scheme, self.state)
 
     def _take(self, hook: str, plan: Any, run: Run) -> None:
         """Continue with another plan, unless it is None."""
@@ -143,9 +143,14 @@ class Hooks:
         )
 
 
-def check_state(scheme: Scheme, state: State) -> None:
-    """Refuse a state that a checkpoint could not hold."""
-    for name, value in state.items():
+def settle_state(scheme: Scheme, state: State) -> None:
+    """Refuse a state that a checkpoint could not hold; leave each array with memory of its own.
+
+    Arrays come back from a checkpoint in C order and share nothing, so that a resumed run would
+    differ if they were otherwise before.
+    """
+    seen: set[int] = set()
+    for name, value in list(state.items()):
         if not isinstance(name, str):
             raise InputError(
                 f"scheme {scheme.name}: state[{name!r}]: the names in a state are text; write "
@@ -157,6 +162,11 @@ def check_state(scheme: Scheme, state: State) -> None:
                 f"scheme {scheme.name}: state[{name!r}] is {_kind(value)}; a state holds numpy "
                 "arrays of numbers, numbers, text and booleans"
             )
+        if isinstance(value, np.ndarray):
+            shared = value.base is not None or id(value) in seen
+            if shared or not value.flags.c_contiguous:
+                state[name] = value.copy(order="C")
+            seen.add(id(state[name]))
 
 
 def _call(scheme: Scheme, hook: Callable[..., Result], *arguments: object) -> Result:
