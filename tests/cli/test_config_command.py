@@ -1,7 +1,12 @@
-"""`camu config` and the command line's manners."""
+"""`camu config`, the order of settings, help and misspelt commands."""
 
+from __future__ import annotations
+
+import itertools
 import re
+import tomllib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +20,22 @@ def test_show_prints_the_resolved_toml(camu: Callable[..., Any]) -> None:
     assert done.code == 0
     assert "noise_dbm = -90.0" in done.out
     assert "exponent = 3.76" in done.out
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_set_beats_the_file_and_the_file_beats_the_preset(
+    camu: Callable[..., Any], tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    """In whatever order the options are written."""
+    file = tmp_path / "mine.toml"
+    file.write_text("[run]\nrounds = 7\nseed = 5\n")
+    options = [("--preset", "demo"), ("-c", file), ("--set", "run.seed=6")]
+    done = camu("config", "show", *itertools.chain(*(options[index] for index in order)))
+    assert done.code == 0, done.err
+    shown = tomllib.loads(done.out)
+    assert shown["data"]["dataset"] == "digits"  # only the preset sets it
+    assert shown["run"]["rounds"] == 7  # the preset has 40
+    assert shown["run"]["seed"] == 6
 
 
 def test_wrong_key_exits_2_and_suggests(camu: Callable[..., Any]) -> None:

