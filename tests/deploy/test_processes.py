@@ -45,11 +45,11 @@ def test_no_descendant_outlives_the_context(
 
 
 CHILDREN = {
-    "on its own": "from camu.processes import end_with_parent; end_with_parent()",
+    "on its own": "from camu.work import end_with_parent; end_with_parent()",
     "asked": "from camu.deploy.host.processes import end_with_starter; end_with_starter()",
     # It does not listen to SIGTERM, so its grace must end.
     "forced": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
-    "from camu.processes import end_with_parent; end_with_parent(grace_seconds=0.5)",
+    "from camu.work import end_with_parent; end_with_parent(grace_seconds=0.5)",
 }
 
 
@@ -81,7 +81,7 @@ def test_a_process_ends_when_its_starter_is_killed(tmp_path: Path, how: str) -> 
 
 
 def test_a_process_whose_starter_is_already_gone_ends() -> None:
-    code = "import time; from camu.processes import end_with_parent; end_with_parent(-1);"
+    code = "import time; from camu.work import end_with_parent; end_with_parent(-1);"
     assert subprocess.run([sys.executable, "-c", code + "time.sleep(600)"], timeout=60).returncode
 
 

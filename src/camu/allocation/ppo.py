@@ -33,8 +33,8 @@ from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem
 from camu.arrays import Float64, Int64
 from camu.errors import CamuError
-from camu.progress import Progress, silent
 from camu.seeding import derive
+from camu.work import Progress, silent
 
 Space = spaces.Space[NDArray[np.float32]]
 

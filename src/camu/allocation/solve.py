@@ -25,7 +25,7 @@ from camu.allocation.latency_gap import solve_latency_gap
 from camu.allocation.problem import Problem
 from camu.errors import InputError, suggest
 from camu.plugins import import_object, is_plugin, user_code
-from camu.progress import Progress, silent
+from camu.work import Progress, silent
 
 
 def solve(

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedCo
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from camu.progress import Progress
+from camu.work import Progress
 
 app = typer.Typer(name="data", help="List and fetch data sets.", no_args_is_help=True)
 

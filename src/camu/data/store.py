@@ -24,8 +24,8 @@ from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile, load_own
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
 from camu.plugins import is_plugin
-from camu.progress import Progress, silent
 from camu.seeding import derive
+from camu.work import Progress, silent
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,8 @@ from camu.config import Config, load_config
 from camu.errors import CamuError, InputError
 from camu.files import write_bytes
 from camu.learning.pool import available_cores
-from camu.processes import end_with_parent
-from camu.progress import Progress
 from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
+from camu.work import Progress, end_with_parent
 
 # The summary comes last: it marks a finished run.
 FILES = (

@@ -30,8 +30,8 @@ from camu.experiments.design import (
 from camu.experiments.execute import execute, result_directory, study_config
 from camu.experiments.theory import margins
 from camu.files import write_json, write_text
-from camu.progress import Progress
 from camu.simulation.directory import RunDirectory
+from camu.work import Progress
 
 THEORY_SEEDS = 20
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from camu.files import write_text
-from camu.progress import Progress, silent
 from camu.report.charts import COLOURS, DASHES, SCHEME_NAMES, fill
 from camu.report.groups import group_runs, looks
 from camu.report.page import render
@@ -17,6 +16,7 @@ from camu.report.rows import Rows
 from camu.report.runs import read_runs
 from camu.report.scenes import Scene, scenes_of
 from camu.report.style import save_spec, theme
+from camu.work import Progress, silent
 
 PAGE = "report.html"
 _WIDTH = 520

@@ -19,7 +19,14 @@ from camu.files import read_json, write_json, write_text
 from camu.planning.plan import Plan
 from camu.plugins import is_plugin, source_digest
 from camu.schemes import Scheme, make_scheme
-from camu.simulation.callbacks import Checkpoint, HistoryFile, Patience, StopOnInterrupt
+from camu.simulation.callbacks import (
+    Checkpoint,
+    HistoryFile,
+    MLflow,
+    Patience,
+    StopOnInterrupt,
+    TensorBoard,
+)
 from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkpoint
 from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
@@ -27,7 +34,6 @@ from camu.simulation.hooks import check_trainer, plan_for
 from camu.simulation.loop import run_rounds
 from camu.simulation.result import Result, build_engine, save_model
 from camu.simulation.run import Callback, Run, Trainer
-from camu.simulation.tracking import MLflow, TensorBoard
 from camu.world import World, build_world
 
 

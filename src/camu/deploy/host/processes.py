@@ -20,7 +20,7 @@ from types import TracebackType
 import psutil
 
 from camu.errors import CamuError
-from camu.processes import end_with_parent
+from camu.work import end_with_parent
 
 MARK = "CAMU_DEPLOYMENT"
 STARTER = "CAMU_STARTER_PID"

@@ -10,10 +10,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from camu.deploy.flower_compat import run_supernode
+from camu.deploy.flower_compat import run_executor, run_supernode
 from camu.deploy.host.keys import NodeKeys
 from camu.deploy.host.processes import end_with_starter, quiet_environment
 from camu.errors import InputError
+from camu.work import end_with_parent
+
+EXECUTOR = "--executor"  # argument of the process that runs the tasks
 
 
 def supernode_command(
@@ -45,16 +48,36 @@ def node_config(node: Mapping[str, str | int | float]) -> str:
     return " ".join(words)
 
 
+def serve_tasks(address: str) -> None:
+    """Run the tasks of the SuperNode at a loopback address, each in a forked process.
+
+    Flower starts a new interpreter for every message, which loads torch each time. This process
+    loads it once and forks. It has a single thread, as a process that forks should, and ends with
+    its parent, the SuperNode.
+    """
+    end_with_parent()
+    # Tasks need these; they are loaded before the first fork.
+    import sklearn.datasets  # noqa: F401
+    import torch  # noqa: F401
+
+    import camu.deploy.node_app  # noqa: F401
+
+    run_executor(address)
+
+
 def main() -> None:
     """Start the executor, then become the SuperNode."""
-    end_with_starter()
     arguments = sys.argv[1:]
+    if arguments[:1] == [EXECUTOR]:
+        serve_tasks(arguments[1])
+        return
+    end_with_starter()
     port = arguments[arguments.index("--port") + 1] if "--port" in arguments else "9094"
     # One thread per library, because a process that forks should have no others; the engine uses
     # one thread per worker anyway, so results do not change.
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     subprocess.Popen(
-        [sys.executable, "-m", "camu.deploy.host.executor", f"127.0.0.1:{port}"],
+        [sys.executable, "-m", "camu.deploy.host.supernode", EXECUTOR, f"127.0.0.1:{port}"],
         env={**quiet_environment(), **single},
     )
     run_supernode(arguments)

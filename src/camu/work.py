@@ -1,10 +1,11 @@
-"""Processes that end with the process that started them."""
+"""Long work: reports of its progress, and processes that end with the one that started them."""
 
 from __future__ import annotations
 
 import os
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 
 CHECK_SECONDS = 0.5
@@ -36,3 +37,10 @@ def end_with_parent(parent: int | None = None, grace_seconds: float = 0.0) -> No
 
     signal.signal(signal.SIGALRM, check)
     signal.setitimer(signal.ITIMER_REAL, CHECK_SECONDS, CHECK_SECONDS)
+
+
+Progress = Callable[[str, int, int], None]  # name of the work, steps done, steps in all
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Report nothing."""
