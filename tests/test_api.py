@@ -78,6 +78,16 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
     assert inspect.getdoc(getattr(camu, name))
 
 
+def test_only_commands_use_rich() -> None:
+    source = ROOT / "src" / "camu"
+    users = {
+        path.relative_to(source).parts[0]
+        for path in source.rglob("*.py")
+        if re.search(r"^\s*(?:from|import) rich\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert users == {"cli"}
+
+
 def described(thing: object, section: str) -> set[str]:
     """The names in a section of a docstring."""
     text = (inspect.getdoc(thing) or "").partition(f"\n{section}:\n")[2].partition("\n\n")[0]

@@ -9,8 +9,10 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from safetensors.numpy import load_file
 
 from camu.config import Config
 from camu.experiments import claims, reproduce
@@ -127,6 +129,9 @@ def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
         mine, theirs = one.read_summary(), other.read_summary()
         assert {**mine, "wall_seconds": 0} == {**theirs, "wall_seconds": 0}
         assert one.rounds.read_text() == other.rounds.read_text()
+        models = [load_file(run.model) for run in (one, other)]
+        assert models[0].keys() == models[1].keys()
+        assert all(np.array_equal(models[0][key], models[1][key]) for key in models[0])
 
 
 @pytest.mark.parametrize("scale", [QUICK, FULL])

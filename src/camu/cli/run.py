@@ -78,7 +78,7 @@ def run_config(
 
 
 def show_summary(directory: RunDirectory, as_json: bool) -> None:
-    """How a run ended, in words or as JSON, and write the report next to it."""
+    """Print how a run ended, in words or as JSON, and write the report next to it."""
     from camu.report.writing import write_report
 
     summary = directory.read_summary()
