@@ -1,4 +1,4 @@
-"""A scheme of one's own: small clusters are heard, and nobody updates more often than fits."""
+"""A plan of your own: small clusters count more, and fast ones fill their waiting time."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ from camu.schemes import extra_updates
 
 @dataclass(frozen=True)
 class Fairness(camu.Scheme):
-    """Clusters count with a power of their size: 1 is FedAvg's weight, 0 is one voice each."""
+    """Clusters count with a power of their size: 1 gives FedAvg's weights, 0 equal ones."""
 
     exponent: float = 0.5
     max_extra_updates: int = 4
@@ -18,6 +18,6 @@ class Fairness(camu.Scheme):
     def plan(self, world: camu.World) -> camu.Plan:
         """Dual-segment clusters, weights |D_c|^exponent, updates while the slowest does one."""
         groups = camu.clusters(world)
-        voices = groups.samples**self.exponent
+        powers = groups.samples**self.exponent
         updates = 1 + extra_updates(groups.step_seconds, self.max_extra_updates)
-        return camu.make_plan(self, groups, voices / voices.sum(), updates)
+        return camu.make_plan(self, groups, powers / powers.sum(), updates)

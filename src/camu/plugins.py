@@ -117,6 +117,11 @@ def _split(path: str, key: str) -> tuple[str, str]:
     return module_name, name
 
 
+def importable_name(module_name: str) -> str:
+    """What `import_object` takes for a module in sys.modules: its name, or the path of its file."""
+    return str(sys.modules[module_name].__file__) if "@" in module_name else module_name
+
+
 def _is_file(module_name: str) -> bool:
     return module_name.endswith(".py") or "/" in module_name
 

@@ -53,6 +53,11 @@ def run(config: str, out: str, moment: str | None) -> None:
     run_in_directory(Config.from_toml(config, "test"), RunDirectory(Path(out)), True, watchers)
 
 
+def read_plan(out: str) -> None:
+    """Read the plan of a run."""
+    RunDirectory(Path(out)).read_plan()
+
+
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

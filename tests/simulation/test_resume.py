@@ -97,6 +97,20 @@ def test_a_checkpoint_holds_the_whole_run(tiny: Tiny, tmp_path: Path, kind: str)
         assert costs == [(r.joules, r.virtual_seconds, r.waiting_seconds) for r in expected]
 
 
+def test_a_plan_with_a_codec_of_ones_own_is_read_in_another_process(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    """`camu report` reads the plan without the scheme that made it."""
+    world = tiny(run__rounds=1, **SCHEMES["everything"])
+    out = RunDirectory(tmp_path / "run")
+    run_in_directory(world.config, out)
+    assert f"{HERE}:Signs" in out.plan.read_text()
+    process = PROCESSES.Process(target=killed_runs.read_plan, args=(str(out.path),))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
 def test_the_state_comes_back_as_it_was(tiny: Tiny, tmp_path: Path) -> None:
     world = tiny()
     state = {

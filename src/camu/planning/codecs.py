@@ -11,7 +11,7 @@ import numpy as np
 
 from camu.arrays import Float32
 from camu.errors import InputError
-from camu.plugins import import_object
+from camu.plugins import import_object, importable_name
 from camu.seeding import Stream
 
 BITS_PER_PARAMETER = 32
@@ -119,7 +119,8 @@ def codec_to_dict(codec: Any) -> dict[str, Any]:
     """The codec as plain data: its name, or `module:Class`, and its fields."""
     kind = type(codec)
     known = [name for name, own in CODECS.items() if own is kind]
-    return {"name": known[0] if known else f"{kind.__module__}:{kind.__name__}", **asdict(codec)}
+    name = known[0] if known else f"{importable_name(kind.__module__)}:{kind.__name__}"
+    return {"name": name, **asdict(codec)}
 
 
 def codec_from_dict(data: Mapping[str, Any]) -> Codec:

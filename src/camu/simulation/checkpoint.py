@@ -60,7 +60,7 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
     }
     whole = {name: np.asarray(array, order="C") for name, array in (arrays | own_arrays).items()}
     metadata = {"camu": json.dumps(state)}
-    write_whole(path, lambda beside: save_file(whole, beside, metadata=metadata))
+    write_whole(path, lambda temporary: save_file(whole, temporary, metadata=metadata))
 
 
 def load_checkpoint(
@@ -144,7 +144,7 @@ def check_same(saved: str, config: Config, path: Path) -> None:
     if differing:
         raise InputError(
             f"{path} belongs to another configuration; these keys differ: {', '.join(differing)}; "
-            "resume with the same configuration, or start anew in another directory"
+            "resume with the same configuration, or start a new run in another directory"
         )
 
 
@@ -156,7 +156,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             return state, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise CamuError(
-            f"{path} is not a whole checkpoint ({error}); delete it to start anew"
+            f"{path} is not a whole checkpoint ({error}); delete it to start again from round 0"
         ) from None
 
 

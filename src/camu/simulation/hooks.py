@@ -7,8 +7,7 @@ refused in words.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -53,14 +52,16 @@ class Hooks:
 
     def select(self, view: View) -> list[int]:
         """The units that start in this round, in order."""
-
-        def chosen() -> list[Any]:
-            return list(self.scheme.select(view, self.state))
-
-        try:
-            units = sorted({operator.index(unit) for unit in _call(self.scheme, chosen)})
-        except TypeError:
-            raise self._wrong("select", "the numbers of units, chosen among view.idle") from None
+        answer: Any = _call(self.scheme, self.scheme.select, view, self.state)
+        wanted = "the numbers of units, chosen among view.idle"
+        if not isinstance(answer, Iterable):
+            raise self._wrong("select", wanted, _kind(answer))
+        # A generator runs the user's code only now.
+        chosen: list[Any] = _call(self.scheme, list, answer)
+        for unit in chosen:
+            if isinstance(unit, bool) or not isinstance(unit, int | np.integer):
+                raise self._wrong("select", wanted, f"{_kind(unit)} among them")
+        units = sorted({int(unit) for unit in chosen})
         idle = set(view.idle)
         if wrong := [unit for unit in units if unit not in idle]:
             raise InputError(
@@ -133,11 +134,12 @@ class Hooks:
                     "change yet; change members in a round without units in flight"
                 )
         if (plan.access, plan.parameters) != (run.plan.access, run.plan.parameters):
-            raise self._wrong(hook, "a plan for the same model and the same access to the band")
+            wanted = "a plan for the same model and the same radio.access"
+            raise self._wrong(hook, wanted, "a plan for others")
         run.revised = run.revised or plan != run.plan
         run.plan = plan
 
-    def _wrong(self, hook: str, wanted: str, found: str = "something else") -> InputError:
+    def _wrong(self, hook: str, wanted: str, found: str) -> InputError:
         return InputError(
             f"scheme {self.scheme.name}: {hook}() returned {found}; it must return {wanted}"
         )
