@@ -35,5 +35,5 @@ def decibels(linear: npt.ArrayLike) -> Float64:
 
 
 def from_decibels(decibel: npt.ArrayLike) -> Float64:
-    """The ratio that a number of decibels stands for."""
+    """The linear ratio of a number of decibels."""
     return np.asarray(np.power(10.0, np.asarray(decibel) / 10.0), dtype=np.float64)

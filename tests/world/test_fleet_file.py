@@ -247,7 +247,7 @@ BAD_SNR = {
     "empty": ("0,1,2\n1,0,\n2,3,0\n", ["line 2", "column c", "an empty cell"]),
     "nan": ("0,1,2\n1,0,nan\n2,3,0\n", ["line 2", "column c", "nan"]),
     "inf": ("0,1,-inf\n1,0,3\n-inf,3,0\n", ["line 1", "column c", "-200"]),
-    "stranger": ("a,b,d\n0,1,2\n1,0,3\n2,3,0\n", ["header", "'d'", "no device"]),
+    "stranger": ("a,b,d\n0,1,2\n1,0,3\n2,3,0\n", ["header", "'d'", "not a device"]),
     "twice": ("a,b,b\n0,1,2\n1,0,3\n2,3,0\n", ["header", "'c' is missing"]),
     "row order": ("id,a,b,c\na,0,1,2\nc,2,3,0\nb,1,0,3\n", ["line 3", "'c'", "'b'", "same order"]),
     "nothing": ("", ["0 rows"]),

@@ -2,7 +2,7 @@
 
 Zeng et al., "Heterogeneous training intensity for federated learning: a deep reinforcement
 learning approach" (IEEE Transactions on Network Science and Engineering, 2022), give fast
-participants more local iterations so that nobody waits: an exact algorithm for static conditions
+participants more local iterations so that no one waits: an exact algorithm for static conditions
 and a learned policy for changing ones. This is the static case, with clusters as participants, as
 in the CAMU paper's comparison. With T_c the time at which a cluster's update arrives,
 
@@ -86,7 +86,7 @@ def minimise_arrival_spread(
     limit = np.asarray(max_extra_updates, dtype=np.int64)
     joules = np.asarray(compute_joules, dtype=np.float64)
     everyone, total = np.arange(per_update.size), float(transmit.sum())
-    last = float((per_update * (1 + limit)).min())  # nobody can wait for longer than this
+    last = float((per_update * (1 + limit)).min())  # an upper bound on waiting
     starts = [
         (float(ready), c)
         for c in everyone.tolist()

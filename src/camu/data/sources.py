@@ -133,8 +133,8 @@ class DebianPackage:
         try:
             _call(["apt-get", "download", "-qq", self.package], scratch)
         except SourceError:
-            # The machine may never have fetched Debian's package lists. Fetch them for ourselves,
-            # beside the system's: this needs no root and leaves nothing behind.
+            # The machine may never have fetched Debian's package lists. Fetch them to a scratch
+            # directory: this needs no root and leaves nothing behind.
             lists, cache = scratch / "lists", scratch / "cache"
             for made in (lists / "partial", cache / "archives" / "partial"):
                 made.mkdir(parents=True)

@@ -1,8 +1,8 @@
 """A model's state as an immutable value: flat parameters, flat buffers and their layout.
 
-Parameters are what is trained and sent; buffers are what a model carries beside them (batch norm's
-running statistics, frozen parameters). Integer buffers, such as batch norm's count of batches, are
-not part of the state: nothing here depends on them.
+Parameters are trained and sent. Buffers are the other numbers of a model: batch norm's running
+statistics and frozen parameters. Integer buffers, such as batch norm's count of batches, are not
+part of the state, because nothing depends on them.
 """
 
 from __future__ import annotations

@@ -224,8 +224,8 @@ class Plan:
             return {}
         answer = self.allocation.to_dict()
         # Wall time would make two files of the same plan differ.
-        told = {key: answer[key] for key in answer if key not in ("seconds", "clusters")}
-        return {"allocation": told}
+        shown = {key: answer[key] for key in answer if key not in ("seconds", "clusters")}
+        return {"allocation": shown}
 
     def _unit_dict(self, index: int, names: list[int] | list[str]) -> dict[str, Any]:
         unit = self.units[index]

@@ -283,7 +283,7 @@ def _check_columns(table: Table) -> None:
     for one, other in (("x", "y"), ("y", "x"), ("z", "x")):
         if one in table.columns and other not in table.columns:
             raise InputError(
-                f"{table.path}, column {other}: is missing; {one} alone is no position"
+                f"{table.path}, column {other}: is missing; {one} alone is not a position"
             )
     if not any(name in table.columns for name in PLACES):
         raise InputError(

@@ -133,8 +133,8 @@ def _order(path: Path, header: list[str], ids: tuple[str, ...]) -> list[int]:
     for number, name in enumerate(header, start=1):
         if name not in index:
             raise InputError(
-                f"{path}, header, column {number}: {name!r} is no device of the fleet; name each "
-                f"of its {len(ids)} ids once, or write {len(ids)} rows without a header"
+                f"{path}, header, column {number}: {name!r} is not a device of the fleet; "
+                f"name each of its {len(ids)} ids once, or write {len(ids)} rows without a header"
             )
     missing = set(ids) - set(header)
     if missing or len(header) != len(ids):
