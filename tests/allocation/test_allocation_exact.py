@@ -26,7 +26,7 @@ def check(problem, answer, optimum):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
-def test_branch_and_bound_equals_brute_force(block):
+def test_branch_and_bound_equals_brute_force(block: int) -> None:
     for index in range(25 * block, 25 * block + 25):
         problem = random_problem(index, penalty=index % 4 >= 2)
         answer = solve_exact(problem, "branch")
@@ -36,7 +36,7 @@ def test_branch_and_bound_equals_brute_force(block):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
-def test_each_leader_keeps_its_own_cap_and_the_answer_equals_brute_force(block):
+def test_each_leader_keeps_its_own_cap_and_the_answer_equals_brute_force(block: int) -> None:
     some_capped = []
     for index in range(4000 + 25 * block, 4025 + 25 * block):
         problem = random_problem(index, penalty=index % 4 >= 2, own_caps=True)
@@ -49,7 +49,7 @@ def test_each_leader_keeps_its_own_cap_and_the_answer_equals_brute_force(block):
 
 @pytest.mark.parametrize("own_caps", [False, True])
 @pytest.mark.parametrize("total_cap", [False, True])
-def test_the_optimum_equals_slsqp_over_every_count(total_cap, own_caps):
+def test_the_optimum_equals_slsqp_over_every_count(total_cap: bool, own_caps: bool) -> None:
     for index in range(1000, 1012):
         problem = random_problem(
             index,
@@ -64,7 +64,7 @@ def test_the_optimum_equals_slsqp_over_every_count(total_cap, own_caps):
 
 
 @pytest.mark.parametrize("own_caps", [False, True])
-def test_the_relaxation_is_certified_on_larger_instances_with_every_cap(own_caps):
+def test_the_relaxation_is_certified_on_larger_instances_with_every_cap(own_caps: bool) -> None:
     for index in range(40):
         problem = random_problem(
             2000 + index, 30, 4, index % 3 == 0, index % 4 >= 2, own_caps=own_caps
@@ -76,7 +76,7 @@ def test_the_relaxation_is_certified_on_larger_instances_with_every_cap(own_caps
         assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
 
 
-def test_a_loose_budget_leaves_the_caps_alone_binding():
+def test_a_loose_budget_leaves_the_caps_alone_binding() -> None:
     problem = random_problem(3, clusters=4, tightness=1e3)
     answer = solve_exact(problem)
     assert np.allclose(answer.power_watts, problem.max_power_watts)
@@ -92,8 +92,8 @@ def test_a_loose_budget_leaves_the_caps_alone_binding():
     st.floats(0.01, 3.0),
 )
 def test_any_caps_give_a_feasible_certified_answer_that_higher_caps_never_worsen(
-    caps, index, tightness
-):
+    caps: list[float], index: int, tightness: float
+) -> None:
     document = random_problem(index, clusters=len(caps), tightness=tightness).to_dict()
     for cluster, cap in zip(document["clusters"], caps, strict=True):
         cluster["max_power_watts"] = cap
@@ -107,7 +107,7 @@ def test_any_caps_give_a_feasible_certified_answer_that_higher_caps_never_worsen
     assert higher.objective <= answer.objective * (1 + 1e-8)
 
 
-def test_a_loose_budget_lets_every_leader_send_at_its_own_cap():
+def test_a_loose_budget_lets_every_leader_send_at_its_own_cap() -> None:
     problem = random_problem(3, clusters=4, tightness=1e3, own_caps=True)
     answer = solve_exact(problem)
     assert len(set(problem.max_power_watts)) == 4
@@ -115,7 +115,7 @@ def test_a_loose_budget_lets_every_leader_send_at_its_own_cap():
     assert "max_power_watts" in answer.binding
 
 
-def test_harmful_updates_are_never_bought():
+def test_harmful_updates_are_never_bought() -> None:
     problem = random_problem(5, clusters=4, max_extra=3, tightness=3.0)
     values = problem.to_dict()
     for cluster in values["clusters"]:
@@ -124,7 +124,7 @@ def test_harmful_updates_are_never_bought():
     assert solve_exact(Problem.from_dict(values)).extra_updates[1] == 0
 
 
-def test_the_shadow_price_is_the_slope_of_the_optimum():
+def test_the_shadow_price_is_the_slope_of_the_optimum() -> None:
     for index in (11, 12, 13, 14):
         problem = random_problem(index, clusters=4, max_extra=0, tightness=0.3)
         step = 1e-5 * problem.energy_joules
@@ -145,7 +145,7 @@ def solves(monkeypatch):
     return counted
 
 
-def test_a_large_instance_takes_no_more_solves_than_a_small_one(solves):
+def test_a_large_instance_takes_no_more_solves_than_a_small_one(solves: list[object]) -> None:
     problem = random_problem(1, clusters=100_000, max_extra=4, tightness=0.4)
     answer = solve_exact(problem)
     assert len(solves) < 40
@@ -153,14 +153,14 @@ def test_a_large_instance_takes_no_more_solves_than_a_small_one(solves):
     assert problem.violations(answer.power_watts, answer.extra_updates, tolerance=0.0) == []
 
 
-def test_ten_clusters_take_some_dozen_solves(solves):
+def test_ten_clusters_take_some_dozen_solves(solves: list[object]) -> None:
     for index in range(40):
         solves.clear()
         solve_exact(random_problem(3000 + index, 10, 4))
         assert len(solves) < 80
 
 
-def test_an_infeasible_budget_names_one_that_works():
+def test_an_infeasible_budget_names_one_that_works() -> None:
     for index in range(30):
         document = random_problem(index, penalty=index % 4 >= 2).to_dict()
         document["energy_joules"] = 1e-9
@@ -178,7 +178,7 @@ def test_an_infeasible_budget_names_one_that_works():
             solve_exact(Problem.from_dict(document))
 
 
-def test_extra_updates_can_be_what_makes_the_denominator_positive():
+def test_extra_updates_can_be_what_makes_the_denominator_positive() -> None:
     document = random_problem(9, clusters=3, tightness=2.0).to_dict()
     for cluster, descent in zip(document["clusters"], (-0.01, 0.004, 0.005), strict=True):
         cluster.update(descent=descent, multi_update=True, max_extra_updates=3)
@@ -188,7 +188,7 @@ def test_extra_updates_can_be_what_makes_the_denominator_positive():
     check(problem, solve_exact(problem, "branch"), brute_force(problem))
 
 
-def test_clusters_without_weight_or_cost_are_solved():
+def test_clusters_without_weight_or_cost_are_solved() -> None:
     document = random_problem(21, clusters=4, tightness=0.3).to_dict()
     document["clusters"][0]["weight"] = 0.0
     document["clusters"][1]["compute_joules"] = 0.0
@@ -200,7 +200,7 @@ def test_clusters_without_weight_or_cost_are_solved():
     assert answer.gap < 1e-6
 
 
-def test_identical_clusters_do_not_explode_branch_and_bound():
+def test_identical_clusters_do_not_explode_branch_and_bound() -> None:
     document = random_problem(1, clusters=1, tightness=0.5).to_dict()
     cluster = {**document["clusters"][0], "multi_update": True, "max_extra_updates": 4}
     document["clusters"] = [cluster] * 30

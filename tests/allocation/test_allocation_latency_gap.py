@@ -1,4 +1,6 @@
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +36,9 @@ def brute_force(seconds, transmit, limit, joules, budget, arrive):
 
 
 @pytest.mark.parametrize(("minimise", "arrive"), WAYS)
-def test_the_gap_equals_brute_force(minimise, arrive):
+def test_the_gap_equals_brute_force(
+    minimise: Callable[..., Any], arrive: Callable[..., Any]
+) -> None:
     for index in range(300):
         rng = derive(1, "own-latency", index).numpy()
         size = int(rng.integers(1, 6))
@@ -61,7 +65,12 @@ TIMES = st.lists(
 
 @pytest.mark.parametrize(("minimise", "arrive"), WAYS)
 @given(times=TIMES, budget=st.floats(0.0, 6.0))
-def test_no_count_within_the_budget_is_better_for_any_times(minimise, arrive, times, budget):
+def test_no_count_within_the_budget_is_better_for_any_times(
+    minimise: Callable[..., Any],
+    arrive: Callable[..., Any],
+    times: list[tuple[float, float, int]],
+    budget: float,
+) -> None:
     seconds, transmit, limit = (np.array(column) for column in zip(*times, strict=True))
     joules = np.linspace(0.3, 1.2, len(times))
     _, gap = minimise(seconds, transmit, limit, joules, budget)
@@ -71,7 +80,9 @@ def test_no_count_within_the_budget_is_better_for_any_times(minimise, arrive, ti
 
 @pytest.mark.parametrize("minimise", [minimise for minimise, _ in WAYS])
 @given(times=TIMES, exponent=st.integers(-20, 20))
-def test_the_unit_of_time_changes_nothing(minimise, times, exponent):
+def test_the_unit_of_time_changes_nothing(
+    minimise: Callable[..., Any], times: list[tuple[float, float, int]], exponent: int
+) -> None:
     seconds, transmit, limit = (np.array(column) for column in zip(*times, strict=True))
     joules, scale = np.ones(len(times)), 2.0**exponent
     extra, gap = minimise(seconds, transmit, limit, joules, 4.0)
@@ -81,7 +92,9 @@ def test_the_unit_of_time_changes_nothing(minimise, times, exponent):
 
 
 @pytest.mark.parametrize(("minimise", "arrive"), WAYS)
-def test_clusters_that_are_alike_get_equal_counts_and_one_alone_has_no_gap(minimise, arrive):
+def test_clusters_that_are_alike_get_equal_counts_and_one_alone_has_no_gap(
+    minimise: Callable[..., Any], arrive: Callable[..., Any]
+) -> None:
     alike = np.full(6, 0.7)
     extra, gap = minimise(alike, 0.2 * alike, np.full(6, 4), alike, 100.0)
     assert len(set(extra.tolist())) == 1
@@ -89,7 +102,7 @@ def test_clusters_that_are_alike_get_equal_counts_and_one_alone_has_no_gap(minim
     assert minimise([0.7], [0.2], [4], [1.0], 100.0)[1] == 0
 
 
-def test_fast_clusters_fill_the_wait_for_the_slow_one():
+def test_fast_clusters_fill_the_wait_for_the_slow_one() -> None:
     extra, gap = minimise_latency_gap([1.0, 4.0, 2.0], [0.0] * 3, [9, 9, 9], [0.1] * 3, 100.0)
     assert extra.tolist() == [3, 0, 1]
     assert gap == 0
@@ -102,7 +115,7 @@ def with_seconds(problem):
     return Problem.from_dict(document)
 
 
-def test_the_answer_is_feasible_and_measured_against_the_optimum():
+def test_the_answer_is_feasible_and_measured_against_the_optimum() -> None:
     problem = with_seconds(random_problem(8, clusters=4, tightness=1.0))
     answer = solve_latency_gap(problem, power_watts=0.3)
     assert answer.solver == "latency"
@@ -111,7 +124,7 @@ def test_the_answer_is_feasible_and_measured_against_the_optimum():
     assert answer.to_dict()["latency_gap_seconds"] >= 0
 
 
-def test_what_the_solver_misses_is_named():
+def test_what_the_solver_misses_is_named() -> None:
     problem = random_problem(8, clusters=4, tightness=1.0)
     with pytest.raises(InputError, match="compute_seconds"):
         solve_latency_gap(problem)
@@ -126,7 +139,7 @@ def test_what_the_solver_misses_is_named():
 
 
 @pytest.mark.parametrize("total_cap", [False, True])
-def test_powers_start_at_each_leaders_own_cap(total_cap):
+def test_powers_start_at_each_leaders_own_cap(total_cap: bool) -> None:
     problem = with_seconds(
         random_problem(8, clusters=4, tightness=1e3, own_caps=True, total_cap=total_cap)
     )
@@ -140,7 +153,7 @@ def test_powers_start_at_each_leaders_own_cap(total_cap):
         solve_latency_gap(problem, np.full(4, problem.max_power_watts.max()))
 
 
-def test_equal_powers_respect_the_total_cap():
+def test_equal_powers_respect_the_total_cap() -> None:
     document = with_seconds(random_problem(8, clusters=4, tightness=2.0)).to_dict()
     document["max_total_power_watts"] = 0.9
     problem = Problem.from_dict(document)

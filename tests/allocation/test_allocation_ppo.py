@@ -17,12 +17,12 @@ SHORT = PpoSettings(steps=6_000)
 
 
 @pytest.mark.parametrize("reward", ["current", "literal"])
-def test_the_environment_keeps_gymnasiums_contract(reward):
+def test_the_environment_keeps_gymnasiums_contract(reward: str) -> None:
     problem = random_problem(6, clusters=5, total_cap=True)
     check_env(AllocationEnv(problem, PpoSettings(reward=reward)), skip_render_check=True)
 
 
-def test_the_literal_reward_is_the_last_rounds_and_pays_for_saving():
+def test_the_literal_reward_is_the_last_rounds_and_pays_for_saving() -> None:
     problem = random_problem(6, clusters=3, tightness=0.5)
     settings = PpoSettings(reward="literal", energy_penalty=2.0)
     environment = AllocationEnv(problem, settings)
@@ -37,7 +37,7 @@ def test_the_literal_reward_is_the_last_rounds_and_pays_for_saving():
     assert reward == pytest.approx(float(expected))
 
 
-def test_only_overspending_is_punished():
+def test_only_overspending_is_punished() -> None:
     problem = random_problem(6, clusters=3, tightness=0.5)
     game = AllocationEnv(problem).players.game
     score = np.zeros(3)
@@ -48,7 +48,9 @@ def test_only_overspending_is_punished():
 
 @pytest.mark.parametrize("own_caps", [False, True])
 @pytest.mark.parametrize("total_cap", [False, True])
-def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap, own_caps):
+def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(
+    total_cap: bool, own_caps: bool
+) -> None:
     for index in range(20):
         problem = random_problem(index, clusters=4, total_cap=total_cap, own_caps=own_caps)
         rng = derive(5, "own-rows", index).numpy()
@@ -61,7 +63,7 @@ def test_scaling_onto_the_budget_is_feasible_and_wastes_nothing(total_cap, own_c
 
 
 @pytest.mark.slow
-def test_the_learning_curve_is_finite_where_few_counts_converge():
+def test_the_learning_curve_is_finite_where_few_counts_converge() -> None:
     """Nine clusters must nearly all update five times, or 1 - A is negative: rarely tried."""
     document = random_problem(2, clusters=10, tightness=1e3).to_dict()
     for cluster in document["clusters"]:
@@ -81,7 +83,7 @@ def test_the_learning_curve_is_finite_where_few_counts_converge():
 
 
 @pytest.mark.slow
-def test_unequal_caps_are_kept_and_used():
+def test_unequal_caps_are_kept_and_used() -> None:
     """With energy to spare the best is every leader at its own cap; the policy finds it."""
     problem = random_problem(31, clusters=4, max_extra=0, tightness=1e3, own_caps=True)
     answer = solve_ppo(problem, 0, SHORT)
@@ -91,7 +93,7 @@ def test_unequal_caps_are_kept_and_used():
 
 
 @pytest.mark.slow
-def test_a_short_training_is_close_repeatable_and_leaves_global_randomness_alone():
+def test_a_short_training_is_close_repeatable_and_leaves_global_randomness_alone() -> None:
     problem = random_problem(31, clusters=6, max_extra=4, tightness=1.0)
     random.seed(1)
     np.random.seed(1)

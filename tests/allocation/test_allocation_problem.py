@@ -1,6 +1,8 @@
 import contextlib
 import copy
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +38,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("key", [*NUMBERS, "clusters[3].descent", "clusters[0].penalty"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", [1], True, 10**400, {}])
-def test_a_number_must_be_a_finite_number(key, value):
+def test_a_number_must_be_a_finite_number(key: str, value: Any) -> None:
     with pytest.raises(InputError, match="finite") as caught:
         Problem.from_dict(changed(key, value), "fleet/P.json")
     assert str(caught.value).startswith(f"fleet/P.json: {key} is ")
@@ -44,14 +46,14 @@ def test_a_number_must_be_a_finite_number(key, value):
 
 
 @pytest.mark.parametrize("key", [*NUMBERS, "clusters[1].penalty", "clusters[1].max_extra_updates"])
-def test_negative_numbers_are_refused(key):
+def test_negative_numbers_are_refused(key: str) -> None:
     with pytest.raises(InputError) as caught:
         Problem.from_dict(changed(key, -1))
     assert key in str(caught.value)
 
 
 @pytest.mark.parametrize("key", [k for k in NUMBERS if "weight" not in k and "compute" not in k])
-def test_zero_is_refused_where_it_means_nothing(key):
+def test_zero_is_refused_where_it_means_nothing(key: str) -> None:
     with pytest.raises(InputError, match="positive number") as caught:
         Problem.from_dict(changed(key, 0))
     assert key in str(caught.value)
@@ -75,7 +77,7 @@ def test_zero_is_refused_where_it_means_nothing(key):
         ("clusters[2].compute_seconds", 1.0, "for 1 of 4 clusters"),
     ],
 )
-def test_mistakes_are_named(key, value, says):
+def test_mistakes_are_named(key: str, value: Any, says: str) -> None:
     document = changed(key, value)
     if key == "noise_watts":
         document["clusters"][0]["gain"] = 1e10
@@ -84,7 +86,7 @@ def test_mistakes_are_named(key, value, says):
 
 
 @pytest.mark.parametrize("key", ["clusters", "energy_joules", "noise_watts"])
-def test_a_missing_key_is_named(key):
+def test_a_missing_key_is_named(key: str) -> None:
     document = copy.deepcopy(GOOD)
     del document[key]
     with pytest.raises(InputError, match=f"{key} is missing"):
@@ -94,7 +96,7 @@ def test_a_missing_key_is_named(key):
         Problem.from_dict(cluster)
 
 
-def test_a_cap_at_the_top_holds_for_clusters_without_their_own():
+def test_a_cap_at_the_top_holds_for_clusters_without_their_own() -> None:
     document = changed("clusters[2].max_power_watts", 0.25)
     cap = GOOD["max_power_watts"]
     assert Problem.from_dict(document).max_power_watts.tolist() == [cap, cap, 0.25, cap]
@@ -112,12 +114,12 @@ def test_a_cap_at_the_top_holds_for_clusters_without_their_own():
 
 
 @pytest.mark.parametrize("document", [None, 3, [], "text"])
-def test_the_document_must_be_an_object(document):
+def test_the_document_must_be_an_object(document: Any) -> None:
     with pytest.raises(InputError, match="the document must be an object"):
         Problem.from_dict(document)
 
 
-def test_files_that_cannot_be_problems_are_refused_in_a_sentence(tmp_path):
+def test_files_that_cannot_be_problems_are_refused_in_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "P.json"
     with pytest.raises(InputError, match="cannot be read"):
         Problem.from_json(path)
@@ -136,7 +138,7 @@ def test_files_that_cannot_be_problems_are_refused_in_a_sentence(tmp_path):
         assert str(caught.value).startswith(str(path))
 
 
-def test_a_problem_survives_its_file(tmp_path):
+def test_a_problem_survives_its_file(tmp_path: Path) -> None:
     for index in range(20):
         problem = random_problem(
             index, total_cap=index % 3 == 0, penalty=index % 4 >= 2, own_caps=index % 5 == 0
@@ -148,7 +150,7 @@ def test_a_problem_survives_its_file(tmp_path):
         assert solve_exact(again).objective == solve_exact(problem).objective
 
 
-def test_no_updates_with_positive_descent_is_an_input_error():
+def test_no_updates_with_positive_descent_is_an_input_error() -> None:
     document = copy.deepcopy(GOOD)
     for cluster in document["clusters"]:
         cluster["descent"] = -0.1
@@ -156,7 +158,7 @@ def test_no_updates_with_positive_descent_is_an_input_error():
         solve_exact(Problem.from_dict(document))
 
 
-def test_weights_of_zero_everywhere_are_refused():
+def test_weights_of_zero_everywhere_are_refused() -> None:
     document = copy.deepcopy(GOOD)
     for cluster in document["clusters"]:
         cluster["weight"] = 0
@@ -164,7 +166,7 @@ def test_weights_of_zero_everywhere_are_refused():
         Problem.from_dict(document)
 
 
-def test_the_formulas_are_those_of_the_paper():
+def test_the_formulas_are_those_of_the_paper() -> None:
     problem = Problem(
         weight=np.array([0.25, 0.75]),
         gain=np.array([2e-11, 1e-11]),
@@ -193,7 +195,7 @@ def test_the_formulas_are_those_of_the_paper():
     assert batch.shape == (5,)
 
 
-def test_the_first_update_can_be_free_as_printed():
+def test_the_first_update_can_be_free_as_printed() -> None:
     document = copy.deepcopy(GOOD)
     paid, extra = Problem.from_dict(document), np.ones(4)
     document["first_update_free"] = not document["first_update_free"]
@@ -202,7 +204,7 @@ def test_the_first_update_can_be_free_as_printed():
     assert difference == pytest.approx(paid.compute_joules.sum())
 
 
-def test_an_answer_survives_its_document():
+def test_an_answer_survives_its_document() -> None:
     problem = random_problem(4, clusters=4, tightness=0.5)
     answer = solve_exact(problem)
     document = json.loads(json.dumps(answer.to_dict()))
@@ -214,7 +216,7 @@ def test_an_answer_survives_its_document():
     assert again.details == answer.details
 
 
-def test_a_notebook_shows_the_answer_as_a_table():
+def test_a_notebook_shows_the_answer_as_a_table() -> None:
     problem = random_problem(4, clusters=4, tightness=0.5)
     answer = Allocation.of(problem, "<b>mine</b>", problem.max_power_watts, np.zeros(4))
     shown = answer._repr_html_()
@@ -224,13 +226,13 @@ def test_a_notebook_shows_the_answer_as_a_table():
 
 
 @given(st.floats(1e-250, 1e250))
-def test_rounding_up_never_rounds_down(value):
+def test_rounding_up_never_rounds_down(value: Any) -> None:
     assert value <= float(round_up(value)) <= value * (1 + 1.1e-9)
 
 
 @pytest.mark.slow
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists))
-def test_any_value_in_any_place_is_an_answer_or_a_sentence(value):
+def test_any_value_in_any_place_is_an_answer_or_a_sentence(value: Any) -> None:
     for key in ("clusters", *NUMBERS, "clusters[0].multi_update", "power_law"):
         with contextlib.suppress(CamuError):
             answer = solve_exact(Problem.from_dict(changed(key, value)))

@@ -180,7 +180,7 @@ def verdicts() -> dict[str, int]:
 
 
 @pytest.mark.slow
-def test_the_corrected_bound_holds_on_100_federations_and_the_printed_one_does_not():
+def test_the_corrected_bound_holds_on_100_federations_and_the_printed_one_does_not() -> None:
     held = verdicts()
     assert held["corrected"] == 100
     assert held["corrected contracts"] >= 50  # the check is not about bounds that say nothing
@@ -199,7 +199,7 @@ PRINTED = theory.Theorem1(
 )
 
 
-def test_theorem_1_is_the_printed_formula():
+def test_theorem_1_is_the_printed_formula() -> None:
     updates, noise = np.array([2, 3]), 0.01
     contraction = 1.0
     for g, members, d, n in zip(
@@ -221,7 +221,7 @@ def test_theorem_1_is_the_printed_formula():
     )
 
 
-def test_the_printed_conditions():
+def test_the_printed_conditions() -> None:
     limit = PRINTED.learning_rate_limit()
     assert limit[0] == pytest.approx(2 / (3.0 * 1.4 * 0.3 * 1.1 * 0.5))
     # At the limit of a cluster, its descent vanishes: that is what the condition says.
@@ -231,7 +231,7 @@ def test_the_printed_conditions():
     assert theory.Theorem1(**{**vars(PRINTED), "delta": 1.5}).corollary1().tolist() == [True, False]
 
 
-def test_the_printed_theorem_promises_convergence_where_there_is_divergence():
+def test_the_printed_theorem_promises_convergence_where_there_is_divergence() -> None:
     """Ten equal clusters share one quadratic, so delta = delta_c = 1 exactly, and it explodes."""
     weight, ones, rate = np.full(10, 0.1), np.ones(10), 2.5
     printed = theory.Theorem1(weight, [np.ones(1)] * 10, 1.0, ones, 0.1, 1.0, rate)
@@ -247,7 +247,7 @@ def test_the_printed_theorem_promises_convergence_where_there_is_divergence():
     assert right.recursion(ones, 0.0).contraction > 1
 
 
-def test_noise_without_dimension_and_smoothness_is_too_small():
+def test_noise_without_dimension_and_smoothness_is_too_small() -> None:
     """One cluster on a quadratic in 50 dimensions: the gap's limit is known in closed form."""
     rate, variance, q = 0.5, 1e-3, 50
     measured = q * variance / 2 / (1 - (1 - rate) ** 2)
@@ -273,7 +273,7 @@ def corrected(rng, clusters=4, offset=0.0):
     )
 
 
-def test_p1_gets_a_denominator_that_never_promises_too_much():
+def test_p1_gets_a_denominator_that_never_promises_too_much() -> None:
     promises = 0
     for index in range(50):
         rng = derive(2, "own-corrected", index).numpy()
@@ -294,7 +294,7 @@ def test_p1_gets_a_denominator_that_never_promises_too_much():
     assert 1 - (descent * 3).sum() == pytest.approx(PRINTED.recursion([3, 3], 0.0).contraction)
 
 
-def test_heterogeneity_slows_the_corrected_bound_and_speeds_the_printed_one_up():
+def test_heterogeneity_slows_the_corrected_bound_and_speeds_the_printed_one_up() -> None:
     for index in range(20):
         rng = derive(3, "own-hetero", index).numpy()
         bound, updates = corrected(rng, offset=0.01), rng.integers(1, 5, 4)
@@ -312,7 +312,7 @@ def test_heterogeneity_slows_the_corrected_bound_and_speeds_the_printed_one_up()
     assert PRINTED.recursion([1, 1], 0.0).contraction < mild.recursion([1, 1], 0.0).contraction
 
 
-def test_the_corrected_learning_rate_limit_is_where_contraction_ends():
+def test_the_corrected_learning_rate_limit_is_where_contraction_ends() -> None:
     for index in range(20):
         rng = derive(4, "own-limit", index).numpy()
         bound, updates = corrected(rng), rng.integers(1, 4, 4)
@@ -324,13 +324,13 @@ def test_the_corrected_learning_rate_limit_is_where_contraction_ends():
             assert (at.recursion(updates, 0.0).contraction < 1) is contracts
 
 
-def test_a_diverging_bound_has_no_limit_and_a_neutral_one_adds_up():
+def test_a_diverging_bound_has_no_limit_and_a_neutral_one_adds_up() -> None:
     flat = theory.Theorem1(**{**vars(PRINTED), "learning_rate": 0.0})
     assert theory.gap(flat, [1, 1], 0.5, 8) == 4.0
     assert theory.gap_limit(flat, [1, 1], 0.5) == np.inf
 
 
-def test_noise_follows_the_power_law():
+def test_noise_follows_the_power_law() -> None:
     arguments = ([0.5, 0.5], [0.5, 2.0], [1e-10, 2e-10], 1e-12)
     assert theory.noise_error(*arguments) == pytest.approx(
         0.25 * 1e-12 / (0.5 * 1e-10) + 0.25 * 1e-12 / (2.0 * 2e-10)
@@ -340,7 +340,7 @@ def test_noise_follows_the_power_law():
     )
 
 
-def test_power_iteration_finds_both_ends_of_the_spectrum():
+def test_power_iteration_finds_both_ends_of_the_spectrum() -> None:
     rng = derive(5, "own-spectrum").numpy()
     base = rng.normal(size=(12, 12))
     matrix = base @ base.T / 12 + 0.3 * np.eye(12)
@@ -353,7 +353,7 @@ def test_power_iteration_finds_both_ends_of_the_spectrum():
     assert theory.smoothness(lambda v: 0 * v, 3, rng) == 0
 
 
-def test_dissimilarity_is_one_for_equal_gradients_and_grows_with_their_spread():
+def test_dissimilarity_is_one_for_equal_gradients_and_grows_with_their_spread() -> None:
     same = np.tile([1.0, 2.0], (3, 1))
     weight = np.array([0.2, 0.3, 0.5])
     assert theory.dissimilarity(weight, same) == pytest.approx(1)

@@ -34,7 +34,7 @@ def one_torch_thread():
 
 
 @pytest.mark.slow
-def test_a_quick_bench_reports_all_figures():
+def test_a_quick_bench_reports_all_figures() -> None:
     said: list[str] = []
     report = bench.run_bench(quick=True, repetitions=1, progress=said.append)
     assert json.loads(json.dumps(report)) == report
@@ -47,7 +47,7 @@ def test_a_quick_bench_reports_all_figures():
 
 
 @pytest.mark.parametrize("name", ["W1", "W2", "W3"])
-def test_both_sides_do_the_same_work(name):
+def test_both_sides_do_the_same_work(name: str) -> None:
     workload = bench._shrunk(bench.WORKLOADS[name])
     with bench._engine(workload, workers=2) as engine:
         plain = bench.PlainLoop(engine)
@@ -70,7 +70,7 @@ def anonymous_mb() -> float:
     return int(line.split()[1]) / 1024
 
 
-def test_memory_does_not_grow_with_the_number_of_devices():
+def test_memory_does_not_grow_with_the_number_of_devices() -> None:
     """Four times the devices in a unit cost no more memory than their data."""
 
     def held_mb(devices: int) -> float:
@@ -86,6 +86,6 @@ def test_memory_does_not_grow_with_the_number_of_devices():
     assert many - few < data_mb + 25
 
 
-def test_an_unknown_workload_is_refused():
+def test_an_unknown_workload_is_refused() -> None:
     with pytest.raises(InputError, match="W9"):
         bench.run_bench(["W9"])

@@ -1,45 +1,13 @@
+"""Data of devices that the tests of training share, and one thread for plain torch."""
+
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
-from camu.learning.engine import Engine
-from camu.learning.models import build_model
-from camu.seeding import derive
-
-
-@dataclass(frozen=True)
-class Toy:
-    """A small made-up task: digits of 28x28 pixels on devices with unequal amounts of data."""
-
-    images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.int64]
-    devices: list[npt.NDArray[np.int64]]
-
-    def engine(self, model="cnn", normalisation="batch", **options) -> Engine:
-        if isinstance(model, str):
-            model = build_model(model, self.images.shape[1:], 10, normalisation, derive(3, "model"))
-        settings = {"learning_rate": 0.1, "workers": 2, "seed": 5, **options}
-        return Engine(
-            model, self.images, self.labels, self.devices, self.images, self.labels, **settings
-        )
-
-
-def make_toy(side: int, sizes: tuple[int, ...]) -> Toy:
-    generator = derive(1, "own-toy", side).numpy()
-    count = sum(sizes)
-    labels = generator.integers(0, 10, count)
-    images = generator.integers(0, 256, (count, side, side))
-    # A bright row tells the class, so there is something to learn; a dark border makes ties.
-    images[np.arange(count), labels % side] = 255
-    images[:, :, -2:] = 0
-    ends = np.cumsum(sizes)
-    devices = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    return Toy(images.astype(np.uint8), labels, devices)
+from helpers.toys import Toy, make_toy
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +21,7 @@ def small_toy() -> Toy:
 
 
 @pytest.fixture(autouse=True)
-def one_torch_thread():
+def one_torch_thread() -> Iterator[None]:
     """Plain torch computations wait for each other's threads on a busy machine; one is enough."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

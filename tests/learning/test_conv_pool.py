@@ -33,8 +33,8 @@ def plain(stack: ConvPoolStack, images: torch.Tensor) -> torch.Tensor:
     st.lists(st.integers(1, 6), min_size=1, max_size=2),
 )
 def test_the_stack_equals_convolutions_and_pooling(
-    channels, height, width, kernel, samples, outputs
-):
+    channels: int, height: int, width: int, kernel: int, samples: int, outputs: int
+) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         stack = ConvPoolStack((channels, height, width), outputs, *kernel)
@@ -49,7 +49,7 @@ def test_the_stack_equals_convolutions_and_pooling(
         torch.testing.assert_close(one, two, atol=1e-4 * float(two.abs().max() + 1), rtol=0)
 
 
-def test_chunks_leave_no_trace(monkeypatch):
+def test_chunks_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = ConvPoolStack((1, 28, 28), (10, 20), 5, 0)
     images = random(101, 1, 28, 28)
     whole = stack(images)
@@ -62,7 +62,7 @@ def test_chunks_leave_no_trace(monkeypatch):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4 * float(two.abs().max()))
 
 
-def test_two_passes_before_a_backward_do_not_share_memory():
+def test_two_passes_before_a_backward_do_not_share_memory() -> None:
     stack = ConvPoolStack((1, 8, 8), (3, 4), 3, 1)
     first, second = random(5, 1, 8, 8), random(5, 1, 8, 8, seed=1)
     pending = stack(first)
@@ -75,7 +75,7 @@ def test_two_passes_before_a_backward_do_not_share_memory():
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
 
 
-def test_batches_of_many_sizes_share_one_workspace():
+def test_batches_of_many_sizes_share_one_workspace() -> None:
     stack = ConvPoolStack((1, 8, 8), (3, 4), 3, 1)
     for samples in [*range(1, 60), 300, 7, 300]:
         images = random(samples, 1, 8, 8)
@@ -86,7 +86,7 @@ def test_batches_of_many_sizes_share_one_workspace():
     assert held == len(conv_pool._sizes(300))
 
 
-def test_a_second_backward_through_the_same_pass_is_refused():
+def test_a_second_backward_through_the_same_pass_is_refused() -> None:
     stack = ConvPoolStack((1, 8, 8), (3,), 3, 1)
     total = stack(random(5, 1, 8, 8)).sum()
     total.backward(retain_graph=True)
@@ -94,7 +94,7 @@ def test_a_second_backward_through_the_same_pass_is_refused():
         total.backward()
 
 
-def test_other_precisions_and_input_gradients_take_torchs_own_layers():
+def test_other_precisions_and_input_gradients_take_torchs_own_layers() -> None:
     stack = ConvPoolStack((1, 8, 8), (3, 4), 3, 1)
     images = random(5, 1, 8, 8).requires_grad_()
     stack(images).sum().backward()
@@ -103,7 +103,7 @@ def test_other_precisions_and_input_gradients_take_torchs_own_layers():
 
 
 @given(st.integers(1, 3000))
-def test_chunks_cover_a_batch_in_nearly_equal_parts(samples):
+def test_chunks_cover_a_batch_in_nearly_equal_parts(samples: int) -> None:
     sizes = conv_pool._sizes(samples)
     assert sum(sizes) == samples
     assert min(sizes) > 0
@@ -111,7 +111,7 @@ def test_chunks_cover_a_batch_in_nearly_equal_parts(samples):
     assert max(sizes) <= conv_pool.CHUNK_SAMPLES
 
 
-def test_compiled_passes_give_the_bits_of_python_ones(monkeypatch):
+def test_compiled_passes_give_the_bits_of_python_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     images = random(101, 1, 28, 28)
     found = []
     for _ in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from camu.learning.models import build_model
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import derive
 from helpers import plain_torch
+from helpers.toys import Toy
 
 UNIT = Job((0, 1, 2, 3), (0.4, 0.1, 0.3, 0.2), 3)
 
@@ -48,7 +50,7 @@ class OwnModel(nn.Module):
 
 @pytest.mark.parametrize("mode", ["step", "epoch"])
 @pytest.mark.parametrize("normalisation", ["batch", "group", "none"])
-def test_a_unit_trains_as_its_devices_one_by_one(toy, mode, normalisation):
+def test_a_unit_trains_as_its_devices_one_by_one(toy: Toy, mode: str, normalisation: str) -> None:
     with toy.engine(
         normalisation=normalisation, local_update=mode, l2=0.01, learning_rate=0.03
     ) as engine:
@@ -58,14 +60,16 @@ def test_a_unit_trains_as_its_devices_one_by_one(toy, mode, normalisation):
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
-def test_any_batch_size_is_right(small_toy, batch):
+def test_any_batch_size_is_right(small_toy: Toy, batch: int) -> None:
     with small_toy.engine(batch=batch) as engine:
         model = build_model("cnn", (8, 8), 10, "batch", derive(3, "model"))
         (trained,) = engine.train(engine.initial, [UNIT], 4)
         assert_close(trained, plain_torch.train(model, small_toy, engine, UNIT, 4))
 
 
-def test_a_large_unit_is_split_into_passes_without_a_trace(small_toy, monkeypatch):
+def test_a_large_unit_is_split_into_passes_without_a_trace(
+    small_toy: Toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for normalisation in ("batch", "none"):
         with small_toy.engine(normalisation=normalisation, batch=1) as engine:
             monkeypatch.setattr("camu.learning.replica.MICRO_BATCH_SAMPLES", 10**6)
@@ -76,7 +80,7 @@ def test_a_large_unit_is_split_into_passes_without_a_trace(small_toy, monkeypatc
 
 
 @pytest.mark.parametrize("mode", ["step", "epoch"])
-def test_an_own_module_with_batch_norm_is_right(toy, mode):
+def test_an_own_module_with_batch_norm_is_right(toy: Toy, mode: str) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = OwnModel((1, 28, 28), 10)
@@ -89,7 +93,7 @@ def test_an_own_module_with_batch_norm_is_right(toy, mode):
     assert_close(trained, (parameters[chosen], torch.cat([parameters[~chosen], buffers])))
 
 
-def test_results_are_bitwise_the_same_for_any_number_of_workers(toy):
+def test_results_are_bitwise_the_same_for_any_number_of_workers(toy: Toy) -> None:
     jobs = [Job((k,), (1.0,), 1 + k % 2) for k in range(5)] + [UNIT]
     hashes = set()
     for workers in (1, 2, 3):
@@ -101,7 +105,7 @@ def test_results_are_bitwise_the_same_for_any_number_of_workers(toy):
     assert len(hashes) == 1
 
 
-def test_one_update_on_all_devices_is_centralised_sgd_without_batch_norm(toy):
+def test_one_update_on_all_devices_is_centralised_sgd_without_batch_norm(toy: Toy) -> None:
     sizes = [len(held) for held in toy.devices]
     everything = Job(tuple(range(len(sizes))), tuple(float(size) for size in sizes))
     with toy.engine(normalisation="none", batch=1) as engine:
@@ -111,7 +115,7 @@ def test_one_update_on_all_devices_is_centralised_sgd_without_batch_norm(toy):
     np.testing.assert_allclose(trained.parameters, step, atol=1e-6)
 
 
-def test_gradient_and_loss_match_plain_autograd(small_toy):
+def test_gradient_and_loss_match_plain_autograd(small_toy: Toy) -> None:
     model = build_model("logistic", (8, 8), 10, "none", derive(3, "model"))
     images = torch.from_numpy(small_toy.images).double().flatten(1) / 255
     labels = torch.from_numpy(small_toy.labels)
@@ -128,7 +132,7 @@ def test_gradient_and_loss_match_plain_autograd(small_toy):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_training_learns_and_evaluation_counts_right(small_toy):
+def test_training_learns_and_evaluation_counts_right(small_toy: Toy) -> None:
     with small_toy.engine(batch=1, learning_rate=0.3) as engine:
         weights = engine.initial
         before = engine.evaluate(weights)
@@ -138,7 +142,7 @@ def test_training_learns_and_evaluation_counts_right(small_toy):
     assert loss < before[1]
 
 
-def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(small_toy):
+def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(small_toy: Toy) -> None:
     jobs = [Job((k % 5,), (1.0,), 1 + k % 4) for k in range(150)]
     with small_toy.engine() as engine:
         stream = engine.iterate(engine.initial, jobs, 0)
@@ -151,7 +155,7 @@ def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(small_toy
             assert alone.sha256() == everything[number].sha256()
 
 
-def test_units_may_start_from_different_models(small_toy):
+def test_units_may_start_from_different_models(small_toy: Toy) -> None:
     with small_toy.engine() as engine:
         (other,) = engine.train(engine.initial, [UNIT], 0)
         job = Job((0,), (1.0,))
@@ -173,7 +177,7 @@ class Fragile(nn.Module):
         return self.linear(images.flatten(1))
 
 
-def test_a_failing_worker_is_one_clear_error_and_the_engine_goes_on(small_toy):
+def test_a_failing_worker_is_one_clear_error_and_the_engine_goes_on(small_toy: Toy) -> None:
     with small_toy.engine(Fragile(), batch=20) as engine:
         with pytest.raises(CamuError, match=r"devices 0, 1.*round 3.*the batch is too hot"):
             engine.train(engine.initial, [Job((0, 1), (1.0, 1.0))], 3)
@@ -193,7 +197,7 @@ class Slow(nn.Module):
         return self.linear(images.flatten(1))
 
 
-def test_closing_ends_running_jobs_and_leaves_no_thread(small_toy):
+def test_closing_ends_running_jobs_and_leaves_no_thread(small_toy: Toy) -> None:
     Slow.passes = 0
     engine = small_toy.engine(Slow())
     stream = engine.iterate(engine.initial, [Job((0,), (1.0,), 2), Job((1,), (1.0,), 5000)], 0)
@@ -205,7 +209,7 @@ def test_closing_ends_running_jobs_and_leaves_no_thread(small_toy):
     assert not [t for t in threading.enumerate() if t.name.startswith("camu-worker")]
 
 
-def test_the_callers_torch_settings_come_back(small_toy):
+def test_the_callers_torch_settings_come_back(small_toy: Toy) -> None:
     threads, state = torch.get_num_threads(), torch.random.get_rng_state()
     with small_toy.engine() as engine:
         engine.evaluate(engine.initial)
@@ -223,7 +227,7 @@ class WithDropout(nn.Module):
         return self.output(self.layers(images))
 
 
-def test_dropout_draws_from_derived_streams_device_by_device(small_toy):
+def test_dropout_draws_from_derived_streams_device_by_device(small_toy: Toy) -> None:
     state = torch.random.get_rng_state()
     hashes = set()
     for workers in (1, 2):
@@ -249,7 +253,7 @@ class BatchMixer(nn.Module):
         return logits - logits.mean(dim=0)
 
 
-def test_a_module_that_mixes_samples_by_hand_is_computed_device_by_device(small_toy):
+def test_a_module_that_mixes_samples_by_hand_is_computed_device_by_device(small_toy: Toy) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = BatchMixer()
@@ -268,7 +272,7 @@ class GlobalNoise(nn.Module):
         return self.linear(images.flatten(1)) + torch.randn(10)
 
 
-def test_a_module_that_draws_from_the_global_generator_is_refused(small_toy):
+def test_a_module_that_draws_from_the_global_generator_is_refused(small_toy: Toy) -> None:
     with pytest.raises(InputError, match="global generator"):
         small_toy.engine(GlobalNoise())
 
@@ -282,7 +286,7 @@ def test_a_module_that_draws_from_the_global_generator_is_refused(small_toy):
         ({"workers": -1}, "workers"),
     ],
 )
-def test_bad_settings_name_the_key(small_toy, change, message):
+def test_bad_settings_name_the_key(small_toy: Toy, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         small_toy.engine(**change)
 
@@ -290,12 +294,12 @@ def test_bad_settings_name_the_key(small_toy, change, message):
 @pytest.mark.parametrize(
     "job", [Job((), ()), Job((9,), (1.0,)), Job((0,), (0.0,)), Job((0,), (1.0,), 0)]
 )
-def test_bad_jobs_are_refused(small_toy, job):
+def test_bad_jobs_are_refused(small_toy: Toy, job: Job) -> None:
     with small_toy.engine() as engine, pytest.raises(InputError, match="job"):
         engine.train(engine.initial, [job], 0)
 
 
-def test_bad_data_is_refused(small_toy):
+def test_bad_data_is_refused(small_toy: Toy) -> None:
     model = build_model("logistic", (8, 8), 10, "none", derive(0, "model"))
     images, labels = small_toy.images, small_toy.labels
     with pytest.raises(InputError, match="uint8"):

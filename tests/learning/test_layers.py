@@ -31,7 +31,9 @@ def device_by_device(norm, batch, sizes, shares):
 
 @pytest.mark.parametrize("sizes", [[7], [4, 4, 4], [5, 5, 3, 2, 2, 9]])
 @pytest.mark.parametrize(("kind", "shape"), [(nn.BatchNorm2d, (3, 4, 4)), (nn.BatchNorm1d, (3,))])
-def test_segments_are_normalised_as_separate_batches(sizes, kind, shape):
+def test_segments_are_normalised_as_separate_batches(
+    sizes: list[int], kind: type, shape: tuple[int, ...]
+) -> None:
     norm = kind(3)
     norm.weight.data = random(3)
     norm.bias.data = random(3, seed=1)
@@ -51,7 +53,7 @@ def test_segments_are_normalised_as_separate_batches(sizes, kind, shape):
     torch.testing.assert_close(layer.eval()(batch), norm.eval()(batch))
 
 
-def test_a_device_with_a_single_value_keeps_statistics_finite():
+def test_a_device_with_a_single_value_keeps_statistics_finite() -> None:
     layer = SegmentBatchNorm(nn.BatchNorm1d(3))
     layer.divide([1, 4], [0.5, 0.5])
     assert torch.isfinite(layer(random(5, 3))).all()
@@ -59,7 +61,7 @@ def test_a_device_with_a_single_value_keeps_statistics_finite():
     assert torch.isfinite(layer.running_var).all()
 
 
-def test_prepare_replaces_norms_wherever_they_are_and_keeps_names():
+def test_prepare_replaces_norms_wherever_they_are_and_keeps_names() -> None:
     norm = nn.BatchNorm2d(3)
     model = nn.ModuleDict({"a": nn.Sequential(norm, nn.Dropout(0.1)), "b": norm})
     names = [name for name, _ in model.named_parameters()]
@@ -69,6 +71,6 @@ def test_prepare_replaces_norms_wherever_they_are_and_keeps_names():
     assert not any(isinstance(layer, nn.BatchNorm2d | nn.Dropout) for layer in prepared.modules())
 
 
-def test_a_cumulative_batch_norm_is_refused():
+def test_a_cumulative_batch_norm_is_refused() -> None:
     with pytest.raises(InputError, match="momentum"):
         prepare(nn.Sequential(nn.BatchNorm2d(3, momentum=None)))

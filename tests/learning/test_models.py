@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -16,7 +19,7 @@ def build(name="cnn", shape=(28, 28), normalisation="batch", seed=0) -> nn.Modul
     return build_model(name, shape, 10, normalisation, derive(seed, "model"))
 
 
-def test_the_papers_cnn_has_its_number_of_parameters():
+def test_the_papers_cnn_has_its_number_of_parameters() -> None:
     assert sum(p.numel() for p in build().parameters()) == 21_880
     assert sum(p.numel() for p in build(normalisation="group").parameters()) == 21_880
     assert sum(p.numel() for p in build(normalisation="none").parameters()) == 21_840
@@ -24,12 +27,12 @@ def test_the_papers_cnn_has_its_number_of_parameters():
 
 @pytest.mark.parametrize("name", ["cnn", "logistic"])
 @pytest.mark.parametrize("shape", [(28, 28), (8, 8), (3, 32, 32), (1, 15, 17)])
-def test_models_fit_the_images(name, shape):
+def test_models_fit_the_images(name: str, shape: tuple[int, ...]) -> None:
     images = torch.zeros(2, *(shape if len(shape) == 3 else (1, *shape)))
     assert build(name, shape)(images).shape == (2, 10)
 
 
-def test_initial_weights_come_from_the_stream_alone():
+def test_initial_weights_come_from_the_stream_alone() -> None:
     state = torch.random.get_rng_state()
     first = Weights.of(build())
     assert torch.equal(state, torch.random.get_rng_state())
@@ -38,7 +41,9 @@ def test_initial_weights_come_from_the_stream_alone():
     assert Weights.of(build(seed=1)).sha256() != first.sha256()
 
 
-def test_an_own_module_is_found_in_the_current_directory(tmp_path, monkeypatch):
+def test_an_own_module_is_found_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "my_camu_model.py").write_text(
         "from torch import nn\n"
         "class Tiny(nn.Sequential):\n"
@@ -66,6 +71,6 @@ def test_an_own_module_is_found_in_the_current_directory(tmp_path, monkeypatch):
         ({"shape": (784,)}, "image_shape"),
     ],
 )
-def test_what_cannot_be_built_is_named(options, message):
+def test_what_cannot_be_built_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(**options)

@@ -18,7 +18,7 @@ def weights() -> Weights:
     return Weights.of(build_model("cnn", (28, 28), 10, "batch", derive(0, "model")))
 
 
-def test_sizes_and_immutability(weights):
+def test_sizes_and_immutability(weights: Weights) -> None:
     assert weights.parameters.shape == (21_880,)
     assert weights.buffers.shape == (40,)
     assert weights.layout.parameter_count == 21_880
@@ -30,7 +30,7 @@ def test_sizes_and_immutability(weights):
     assert changed.parameters[0] == 0
 
 
-def test_a_module_and_its_state_are_the_same(weights):
+def test_a_module_and_its_state_are_the_same(weights: Weights) -> None:
     other = build_model("cnn", (28, 28), 10, "batch", derive(1, "model"))
     weights.load_into(other)
     assert Weights.of(other).sha256() == weights.sha256()
@@ -38,12 +38,12 @@ def test_a_module_and_its_state_are_the_same(weights):
         torch.testing.assert_close(other.state_dict()[name], torch.tensor(array), rtol=0, atol=0)
 
 
-def test_safetensors_keep_every_bit(weights):
+def test_safetensors_keep_every_bit(weights: Weights) -> None:
     loaded = Weights.from_tensors(load(save(weights.tensors())), weights.layout)
     assert loaded.sha256() == weights.sha256()
 
 
-def test_the_fingerprint_sees_parameters_and_buffers(weights):
+def test_the_fingerprint_sees_parameters_and_buffers(weights: Weights) -> None:
     parameters = weights.parameters.copy()
     parameters[-1] = np.nextafter(parameters[-1], np.float32(9))
     moved = Weights(weights.parameters, weights.buffers + 1, weights.layout)
@@ -52,7 +52,7 @@ def test_the_fingerprint_sees_parameters_and_buffers(weights):
     )
 
 
-def test_the_weighted_mean(weights):
+def test_the_weighted_mean(weights: Weights) -> None:
     other = Weights(weights.parameters + 1, weights.buffers + 2, weights.layout)
     mean = weighted_mean([(1.0, weights), (3.0, other)])
     np.testing.assert_allclose(mean.parameters, weights.parameters + 0.75, rtol=1e-6, atol=1e-6)
@@ -61,7 +61,7 @@ def test_the_weighted_mean(weights):
         weighted_mean([])
 
 
-def test_what_does_not_fit_is_refused(weights):
+def test_what_does_not_fit_is_refused(weights: Weights) -> None:
     with pytest.raises(InputError, match="parameters"):
         weights.with_parameters([1.0])
     with pytest.raises(InputError, match="missing"):
