@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import AffinityPropagation
 from sklearn.metrics import adjusted_rand_score
 
-from camu.clustering import Clustering, affinity, cluster_devices
+from camu.clustering import Clustering, cluster_devices
 from camu.clustering.affinity import propagate
 from camu.clustering.similarity import data_similarity, link_similarity
 from camu.config import ClusteringConfig, load_config
@@ -278,7 +278,7 @@ def test_more_damping_is_tried_before_giving_up(
                 self.n_iter_ = self.max_iter  # as if it had not settled
             return self
 
-    monkeypatch.setattr(affinity, "AffinityPropagation", Watched)
+    monkeypatch.setattr("sklearn.cluster.AffinityPropagation", Watched)
     world = random_world(12, 1)
     links = link_similarity(world.links, ClusteringConfig())
     with caplog.at_level(logging.INFO):

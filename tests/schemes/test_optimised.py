@@ -145,6 +145,14 @@ def test_joint_takes_a_solver_of_your_own(tmp_path: Path, monkeypatch: pytest.Mo
     assert answer.details["integer"] == "round"
 
 
+def test_hti_plans_at_a_learning_rate_where_the_bound_says_nothing() -> None:
+    config = small(radio__noise="matters", training__learning_rate=5.0)
+    plan = make_scheme(config, "hti").plan(build_world(config))
+    calm = small(radio__noise="matters", training__learning_rate=0.1)
+    same = make_scheme(calm, "hti").plan(build_world(calm))
+    assert [u.local_updates for u in plan.units] == [u.local_updates for u in same.units]
+
+
 def test_hti_keeps_each_leaders_power_in_a_fleet_with_unequal_limits(tmp_path: Path) -> None:
     config = noisy(fleet__file=str(unequal_fleet(tmp_path)))
     world = build_world(config)

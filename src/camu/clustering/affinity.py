@@ -13,8 +13,6 @@ import warnings
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
-from sklearn.cluster import AffinityPropagation
-from sklearn.exceptions import ConvergenceWarning
 
 from camu.arrays import Float64, Int64
 from camu.clustering.similarity import Similarity
@@ -161,6 +159,10 @@ def _common_value(matrix: Float64) -> float | None:
 
 def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
     """Pass messages; where they do not settle, raise the damping and try again."""
+    # Deferred: scikit-learn takes seconds to import, and many plans form no clusters.
+    from sklearn.cluster import AffinityPropagation
+    from sklearn.exceptions import ConvergenceWarning
+
     exemplars: Int64 | None = None
     for damping in (config.damping, *(d for d in (0.85, 0.95) if d > config.damping)):
         model = AffinityPropagation(

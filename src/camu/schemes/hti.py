@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -39,6 +39,9 @@ class HeterogeneousIntensity(Scheme):
             np.full(count, self.max_extra_updates),
             energy_budget(groups, self.max_extra_updates),
         )
+        # Latency does not depend on the bound, so a learning rate at which the bound says nothing
+        # must not make a fleet impossible.
+        problem = replace(problem, descent=np.ones(count), penalty=np.zeros(count))
         power = world.devices.power_watts[np.array(groups.leaders)]
         answer = solve_latency_gap(problem, power, world.config.radio.access == "tdma")
         return make_plan(
