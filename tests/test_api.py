@@ -57,6 +57,7 @@ def test_a_wrong_name_is_an_attribute_error() -> None:
         _ = camu.simulat  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_star_import_gives_the_public_names() -> None:
     code = "from camu import *; import camu; print(all(name in globals() for name in camu.__all__))"
     assert python(code) == "True"
@@ -107,6 +108,7 @@ def test_every_field_is_described(name: str) -> None:
     assert described(kind, "Attributes") == {field.name for field in fields(kind)}
 
 
+@pytest.mark.slow
 def test_compare_takes_a_configuration_and_names() -> None:
     config = small()
     table = camu.compare(config, ["fedavg", Camu()], seeds=2)

@@ -69,6 +69,7 @@ def test_names_choose_the_solver(problem: Problem) -> None:
     assert same(solve(problem, "latency"), solve_latency_gap(problem))
 
 
+@pytest.mark.slow
 def test_options_reach_ppo(problem: Problem) -> None:
     calls: list[tuple[str, int, int]] = []
     answer = solve(problem, "ppo", seed=5, steps=1100, progress=lambda *state: calls.append(state))

@@ -70,6 +70,7 @@ def anonymous_mb() -> float:
     return int(line.split()[1]) / 1024
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_devices() -> None:
     """Four times the devices in a unit cost no more memory than their data."""
 

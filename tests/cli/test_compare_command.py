@@ -35,6 +35,7 @@ def accuracies(out: Path) -> dict[str, float]:
     return {row["scheme"]: row["final_accuracy"]["mean"] for row in rows}
 
 
+@pytest.mark.slow
 def test_table_files_and_page_agree(camu: Camu, tmp_path: Path) -> None:
     out = tmp_path / "out"
     extra = ("--csv", tmp_path / "my.csv", "--latex", tmp_path / "my.tex", "--seeds", 2)
@@ -79,6 +80,7 @@ def test_runs_of_different_length_are_never_mixed(camu: Camu, tmp_path: Path) ->
     assert done.out.splitlines()[:9] == alone.out.splitlines()[:9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["run.target_accuracy=0.05", "run.max_joules=0.2"])
 def test_no_stop_key_is_ignored(camu: Camu, tmp_path: Path, stop: str) -> None:
     compare(camu, tmp_path, "fedavg", "--seeds", 1, rounds=4)

@@ -89,6 +89,7 @@ def test_safetensors(camu: Camu, run: Path, tmp_path: Path) -> None:
     assert written == (run / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_pt2(
     camu: Camu, run: Path, tmp_path: Path, test_set: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
@@ -102,6 +103,7 @@ def test_pt2(
         assert torch.allclose(program(images), logits, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_onnx(
     camu: Camu, run: Path, tmp_path: Path, test_set: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
@@ -156,6 +158,7 @@ def test_what_cannot_be_exported(camu: Camu, run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "model.pt2").exists()
 
 
+@pytest.mark.slow
 def test_a_module_that_torch_cannot_trace_is_named(
     camu: Camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

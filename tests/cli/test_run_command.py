@@ -57,6 +57,7 @@ def test_resume_where_no_run_is(camu: Camu, here: Path) -> None:
     assert not (here / "runs").exists()
 
 
+@pytest.mark.slow
 def test_resume_without_out_takes_the_last_default_directory(camu: Camu, here: Path) -> None:
     none = camu("run", *SMALL, "--resume")
     assert none.code == 2
@@ -73,6 +74,7 @@ def test_resume_without_out_takes_the_last_default_directory(camu: Camu, here: P
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "code", "message"),
     [
@@ -100,6 +102,7 @@ def test_an_error_in_my_scheme_is_mine_and_the_command_works_after_the_fix(
     assert fixed.code == 0, fixed.err
 
 
+@pytest.mark.slow
 def test_an_error_after_a_checkpoint_leaves_a_run_that_can_be_resumed(
     camu: Camu, here: Path
 ) -> None:

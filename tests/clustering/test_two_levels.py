@@ -30,6 +30,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(affinity, "TILE_DEVICES", 100)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_tiles_find_nearly_the_same_clusters(seed: int) -> None:

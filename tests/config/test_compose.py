@@ -38,6 +38,7 @@ def test_flat_holds_every_key_and_makes_the_same_config() -> None:
     assert Config().replace(flat) == config
 
 
+@pytest.mark.slow
 @given(
     noise=st.none() | st.floats(-200, 100),
     power=st.floats(1e-6, 1.0),

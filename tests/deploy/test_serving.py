@@ -100,6 +100,7 @@ def test_leaders_give_the_simulations_bits(fake_grid: Any, tmp_path: Path) -> No
     assert plans[0] == plans[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("local_update", ["step", "epoch"])
 def test_devices_give_the_simulations_weights(
     fake_grid: Any, tmp_path: Path, local_update: str
@@ -138,6 +139,7 @@ class Pulled(Camu):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("granularity", ["leader", "device"])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_nodes_train_by_a_schemes_own_rule(
@@ -181,6 +183,7 @@ class Restless(FedAvg):
 """
 
 
+@pytest.mark.slow
 def test_nodes_follow_a_scheme_that_samples_compresses_and_does_not_wait(
     fake_grid: Any, tmp_path: Path
 ) -> None:
@@ -306,6 +309,7 @@ def test_a_late_answer_is_noted_and_never_used(
     assert any("is late and is not used" in message for message in caplog.messages)
 
 
+@pytest.mark.slow
 def test_a_server_that_was_killed_goes_on_from_its_checkpoint(
     fake_grid: Any, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_training_learns_and_evaluation_counts_right(small_toy: Toy) -> None:
     assert loss < before[1]
 
 
+@pytest.mark.slow
 def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(small_toy: Toy) -> None:
     jobs = [Job((k % 5,), (1.0,), 1 + k % 4) for k in range(150)]
     with small_toy.engine() as engine:

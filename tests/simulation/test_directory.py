@@ -140,6 +140,7 @@ def test_more_rounds_may_be_added(camu: Camu, tmp_path: Path) -> None:
     assert json.loads(done.out)["weights_sha256"] == expected
 
 
+@pytest.mark.slow
 def test_finished_run_resumes_to_itself(camu: Camu, tmp_path: Path) -> None:
     out = tmp_path / "run"
     expected = reference(camu, out, 4)
@@ -163,6 +164,7 @@ def test_damaged_checkpoint_is_named(camu: Camu, tmp_path: Path, damage: str) ->
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_line_cut_short_by_a_crash_is_passed_over(camu: Camu, tmp_path: Path) -> None:
     out = tmp_path / "run"
     expected = reference(camu, out, 4)

@@ -53,6 +53,7 @@ def test_another_seed_gives_another_result() -> None:
     assert play(tiny()).weights_sha256 != play(tiny(run__seed=1)).weights_sha256
 
 
+@pytest.mark.slow
 def test_camu_threshold_limits_are_petrel_and_clustered() -> None:
     def bits(**changes: Any) -> str:
         return play(tiny(**changes)).weights_sha256

@@ -319,6 +319,7 @@ def test_label_counts_replace_those_of_the_file() -> None:
     assert world.devices.label_counts.tolist() == [[7, 7, 7]] * 10
 
 
+@pytest.mark.slow
 def test_50_000_devices_are_read(tmp_path: Path) -> None:
     generator = np.random.Generator(np.random.PCG64(1))
     places = generator.uniform(-500, 500, size=(50_000, 2))
