@@ -76,7 +76,8 @@ def test_every_purpose_in_the_package_is_in_the_table_with_its_indices() -> None
                 continue
             where = f"{path.name}:{node.lineno}"
             if not isinstance(node.args[1], ast.Constant):
-                assert path.name == "draws.py", where  # passes its caller's purpose on
+                assert path.name == "fading.py", where  # link draws pass their caller's purpose on
+                assert ast.unparse(node.args[1]) == "purpose", where
                 continue
             purpose = node.args[1].value
             if purpose.startswith(OWN_PURPOSE):
