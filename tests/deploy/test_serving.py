@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +28,7 @@ from camu.deploy.host.local import check_trial
 from camu.deploy.messages import head_text, read_task, write_report, write_result
 from camu.deploy.node_app import Node
 from camu.deploy.reports import DeviceReport, Report
+from camu.deploy.server import app as server
 from camu.deploy.server import fleet
 from camu.deploy.server.app import serve
 from camu.deploy.server.fleet import (
@@ -43,9 +46,24 @@ from camu.world import build_world
 from helpers.configs import small
 
 
+class WaitingClock:
+    """Seconds that pass only while the server waits, so that a busy machine misses no deadline."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mailbox, "POLL_SECONDS", 0.001)
+    clock = WaitingClock()
+    monkeypatch.setattr(mailbox, "time", SimpleNamespace(sleep=clock.sleep))
+    monkeypatch.setattr(server, "Mailbox", partial(mailbox.Mailbox, clock=clock))
 
 
 def honest(node: Node, message: Any) -> RecordDict:
