@@ -163,3 +163,45 @@ def test_runs_of_mlflow_are_named_by_scheme_and_seed(
     done = camu("run", *SMALL, "--set", "run.mlflow=true", "--scheme", "fedavg", "--out", "out")
     assert done.code == 0, done.err
     assert names == ["fedavg-digits-seed0"]
+
+
+def test_settings_go_over_the_configuration_of_a_resumed_run(camu: Camu, here: Path) -> None:
+    first = camu("run", *SMALL, "--scheme", "local-sgd", "--out", "run")
+    assert first.code == 0, first.err
+    longer = camu("run", "--resume", "--out", "run", "--set", "run.rounds=3", "--json")
+    assert longer.code == 0, longer.err
+    summary = json.loads(longer.out)
+    assert (summary["scheme"], summary["rounds"]) == ("local-sgd", 3)
+    assert "rounds = 3" in (here / "run" / "config.toml").read_text("utf-8")
+    manifest = json.loads((here / "run" / "manifest.json").read_text("utf-8"))
+    assert manifest["config"]["run.rounds"] == 3
+
+
+def test_messages_show_text_as_it_was_typed(camu: Camu, here: Path) -> None:
+    done = camu("plan", "--scheme", "./nofile.py:X")
+    assert done.code == 2
+    assert "./nofile.py:X" in done.err
+
+
+def test_an_snr_file_needs_a_fleet(camu: Camu) -> None:
+    done = camu("plan", "--snr", "snr.csv")
+    assert done.code == 2
+    assert "--fleet" in done.err
+
+
+def test_an_aggregate_that_is_not_finite_is_the_schemes_fault(camu: Camu, here: Path) -> None:
+    (here / "nanny.py").write_text(
+        "import camu\n"
+        "class Nan(camu.schemes.FedAvg):\n"
+        "    def aggregate(self, view, state):\n"
+        "        return view.weights.with_parameters(view.weights.parameters * float('nan'))\n"
+        "class Short(camu.schemes.FedAvg):\n"
+        "    def aggregate(self, view, state):\n"
+        "        return view.weights.with_parameters([1.0])\n"
+    )
+    done = camu("run", *SMALL, "--scheme", "./nanny.py:Nan", "--out", "run")
+    assert done.code == 2
+    assert "aggregate() returned weights that are not finite" in done.err
+    done = camu("run", *SMALL, "--scheme", "./nanny.py:Short", "--out", "run")
+    assert done.code == 2
+    assert "scheme nanny:Short: weights: parameters hold 1 numbers" in done.err

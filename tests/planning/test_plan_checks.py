@@ -118,3 +118,19 @@ def test_a_scheme_cannot_forget_the_weights(world: World) -> None:
     groups = assess(world, [range(7), range(7, 20)])
     with pytest.raises(InputError, match="weights add up to"):
         make_plan(FedAvg(), groups, np.array([0.5, 0.4]))
+
+
+@pytest.mark.parametrize("updates", [1.5, [1, 2], "three"])
+def test_local_updates_are_whole_numbers_one_or_one_per_group(updates: Any) -> None:
+    groups = single_devices(build_world(load_config(preset="demo")))
+    with pytest.raises(InputError, match=r"scheme fedavg: local_updates = .*one whole number"):
+        make_plan(FedAvg(), groups, groups.sample_weights, updates)
+
+
+def test_a_wrong_number_of_weights_or_updates_is_refused_in_words() -> None:
+    groups = single_devices(build_world(load_config(preset="demo")))
+    with pytest.raises(InputError, match=r"scheme fedavg: weights have shape \(1,\).*20 groups"):
+        make_plan(FedAvg(), groups, [1.0])
+    plan = make_plan(FedAvg(), groups, groups.sample_weights)
+    with pytest.raises(InputError, match=r"with_updates: 1 numbers were given for 20 units"):
+        plan.with_updates([1])

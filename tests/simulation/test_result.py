@@ -92,3 +92,13 @@ def test_results_and_plans_show_tables_in_notebooks() -> None:
     assert f"{result.plan.round_joules:.4g} J" in page
     assert "<b>" not in page
     assert result._repr_html_() == result.history._repr_html_() + page
+
+
+def test_simulate_says_what_it_takes() -> None:
+    config = camu.load_config(preset="demo")
+    world = camu.build_world(config)
+    with pytest.raises(camu.InputError, match="first argument is a world"):
+        camu.simulate(config, camu.schemes.FedAvg())  # type: ignore[arg-type]
+    for scheme in ("camu", camu.schemes.FedAvg):
+        with pytest.raises(camu.InputError, match="second argument is a scheme"):
+            camu.simulate(world, scheme)  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def main() -> None:
     """Run a command and turn errors into one sentence on stderr and an exit code."""
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
-    stderr = Console(stderr=True, soft_wrap=True, highlight=False)
+    stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
     handler = RichHandler(console=stderr, show_time=False, show_path=False, markup=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     try:

@@ -59,7 +59,7 @@ def allocate(
     if as_json:
         print(json.dumps(answer.to_dict()))
         return
-    show_allocation(problem, answer, Console())
+    show_allocation(problem, answer, Console(emoji=False))
     if figure is not None:
         print(f"picture: {figure}")
 
@@ -68,7 +68,7 @@ def _solve(problem: Problem, solver: str, seed: int) -> Allocation:
     """Solve with a progress bar, which appears when the solver first reports progress."""
     from camu.allocation.solve import solve
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
         tasks: list[TaskID] = []
 
         def show(what: str, done: int, total: int) -> None:

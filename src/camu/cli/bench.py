@@ -25,7 +25,7 @@ def bench(
     """
     from camu.bench import run_bench
 
-    stderr = Console(stderr=True)
+    stderr = Console(stderr=True, emoji=False)
     with stderr.status("measuring") as status:
         result = run_bench(quick=quick, progress=status.update)
     if as_json:
@@ -45,4 +45,4 @@ def bench(
         table.add_column(title, justify="right")
     for name, row in result["workloads"].items():
         table.add_row(name, *(form.format(row[key]) for key, (_, form) in columns.items()))
-    Console().print(table)
+    Console(emoji=False).print(table)

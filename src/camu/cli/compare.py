@@ -75,7 +75,7 @@ def compare(
     if as_json:
         print(json.dumps(table.to_dict()))
         return
-    show_comparison(table, Console())
+    show_comparison(table, Console(emoji=False))
     print(f"all runs are in {folder}; look at {page}")
 
 
@@ -98,7 +98,7 @@ def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
     from camu.cli.progress_bar import ProgressBar
     from camu.experiments.compare import run_all
 
-    stderr = Console(stderr=True)
+    stderr = Console(stderr=True, emoji=False)
     try:
         return run_all(
             runs,

@@ -39,4 +39,4 @@ def keys(
         table.add_column(title, overflow="fold")
     for key in rows:
         table.add_row(f"{key.section}.{key.name}", key.default, key.accepts, key.meaning)
-    Console().print(table)
+    Console(emoji=False).print(table)

@@ -36,7 +36,7 @@ def list_() -> None:
             f"{spec.download_bytes / 1e6:.0f} MB" if spec.files else "-",
             "embedded" if not spec.files else "cached" if is_cached(spec) else "not cached",
         )
-    Console().print(table)
+    Console(emoji=False).print(table)
     print()
     for spec in CATALOG.values():
         ways = [
@@ -71,7 +71,7 @@ def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to fetch.")
 def _download_bar() -> Iterator[Progress]:
     """A bar on stderr, and the function that moves it."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
+    console = Console(stderr=True, emoji=False)
     with Bar(*columns, TransferSpeedColumn(), console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
 

@@ -34,7 +34,7 @@ def demo(
     from camu.schemes import SCHEMES, make_scheme
     from camu.world import build_world
 
-    console = Console()
+    console = Console(emoji=False)
     config = load_config(preset="demo")
     seeds = [config.run.seed]
     runs = compared_runs(config, list(SCHEMES), seeds, out)

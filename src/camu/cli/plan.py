@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
+from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.schemes import Plan
@@ -59,9 +60,11 @@ def plan(
 
     if fleet is not None and file is None and preset is None:
         preset = "paper"
+    if snr is not None and fleet is None and file is None:
+        raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
     files = {"fleet.file": fleet, "fleet.snr_file": snr}
     config = resolve(file, preset, settings, seed, scheme, files)
-    stderr = Console(stderr=True)
+    stderr = Console(stderr=True, emoji=False)
     with stderr.status("building the world"):
         world = build_world(config)
     with stderr.status(f"planning with {config.scheme.name}"):
@@ -75,7 +78,7 @@ def plan(
     if as_json:
         print(json.dumps(made.to_dict(world)))
         return
-    show_plan(made, world, Console())
+    show_plan(made, world, Console(emoji=False))
     if figure is not None:
         print(f"picture: {figure}")
     if problem is not None:

@@ -28,7 +28,7 @@ class ProgressBar(Callback):
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(stderr=True, emoji=False),
         )
 
     def on_start(self, run: Run) -> None:

@@ -31,7 +31,7 @@ def report(
     """
     from camu.report.writing import write_report
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
         task = bar.add_task("writing figures", visible=False)
 
         def show(what: str, done: int, total: int) -> None:

@@ -78,7 +78,7 @@ def reproduce(
     from camu.experiments.reproduce import Study, run_study
     from camu.report.writing import PAGE, write_report
 
-    stderr = Console(stderr=True)
+    stderr = Console(stderr=True, emoji=False)
     apart = (Experiment.all, Experiment.sensitivity)  # sensitivity explains, it is no claim
     names = tuple(e.value for e in Experiment if e not in apart)
     chosen = names if experiment is Experiment.all else (experiment.value,)
@@ -96,7 +96,7 @@ def reproduce(
             stderr.print("stopped; the same command continues from here")
             raise typer.Exit(130) from None
     stderr.print(_work_done(outcome), soft_wrap=True)
-    Console().print(verdict_table(outcome.verdicts))
+    Console(emoji=False).print(verdict_table(outcome.verdicts))
     print(f"verdicts: {outcome.verdicts_path}")
     with stderr.status("writing the page"):
         page = write_report([out], out / PAGE)

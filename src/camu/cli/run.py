@@ -36,8 +36,9 @@ def run(
     """Train with one scheme and keep its configuration, plan, rounds, summary and a report.
 
     Ctrl-C stops after the round; --resume goes on from there, and also after a crash, with the same
-    result as an undisturbed run. With only --out, --resume takes the configuration that is in the
-    directory; without --out, it goes on in the last default directory of the configuration.
+    result as an undisturbed run. With --out, --resume takes the configuration that is in the
+    directory, and --set goes over it; without --out, it goes on in the last default directory of
+    the configuration.
     """
     from camu.cli.progress_bar import ProgressBar
     from camu.simulation.directory import RunDirectory, run_in_directory
@@ -50,7 +51,7 @@ def run(
         )
     history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
     if history.stopped == "interrupted":
-        Console(stderr=True).print(
+        Console(stderr=True, emoji=False).print(
             f"stopped after round {history.final.round}; go on with: "
             f"camu run --resume --out {directory.path}",
             soft_wrap=True,
@@ -68,12 +69,15 @@ def run_config(
     seed: int | None,
     scheme: str | None,
 ) -> Config:
-    """The configured run; a resumed run without options takes its own configuration."""
+    """The configured run; a resumed run starts from its own configuration.
+
+    A file or a preset replaces it; single settings go over it.
+    """
     from camu.simulation.directory import RunDirectory
 
-    given = (file, preset, settings, seed, scheme) != (None, None, None, None, None)
-    if resume and out is not None and not given and RunDirectory(out).exists():
-        return RunDirectory(out).read_config()
+    if resume and out is not None and file is None and preset is None:
+        directory = RunDirectory(out)
+        file = directory.config if directory.exists() else None
     return resolve(file, preset, settings, seed, scheme)
 
 

@@ -31,5 +31,5 @@ def schemes(as_json: Json = False) -> None:
             for key, value in row["parameters"].items()
         )
         table.add_row(row["name"], row["sentence"], row["citation"], parameters or "-")
-    Console().print(table)
+    Console(emoji=False).print(table)
     print("Your own: --scheme module:Class (docs/own-scheme.md).")

@@ -212,6 +212,17 @@ def assess(
     )
 
 
+def _whole_updates(scheme: Named, local_updates: npt.ArrayLike, count: int) -> Int64:
+    """Local updates of each group, checked."""
+    given = np.asarray(local_updates)
+    if given.shape not in ((), (count,)) or given.dtype.kind not in "iuf" or (given % 1 != 0).any():
+        raise InputError(
+            f"scheme {scheme.name}: local_updates = {local_updates!r}: give one whole number, or "
+            f"one for each of the {count} groups"
+        )
+    return np.broadcast_to(given.astype(np.int64), (count,))
+
+
 class Named(Protocol):
     """Anything with a name, such as a scheme."""
 
@@ -248,7 +259,7 @@ def make_plan(
         The plan, with the seconds and joules of every unit.
     """
     world, count, parameters = groups.world, len(groups), parameter_count(groups.world)
-    updates = np.broadcast_to(np.asarray(local_updates, dtype=np.int64), (count,))
+    updates = _whole_updates(scheme, local_updates, count)
     power = _leader_powers(scheme, groups, power_watts)
     multi = np.broadcast_to(updates > 1 if multi_update is None else multi_update, (count,))
     rules = [rule] * count if isinstance(rule, LocalRule) else list(rule)
@@ -257,6 +268,11 @@ def make_plan(
     costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
     shares = member_weights or groups.member_weights
     theta, counts = contribution(groups.log_contribution), np.asarray(weights, dtype=np.float64)
+    if counts.shape != (count,):
+        raise InputError(
+            f"scheme {scheme.name}: weights have shape {counts.shape}; give one for each of the "
+            f"{count} groups"
+        )
     units = tuple(
         Unit(
             members=own,

@@ -163,6 +163,11 @@ class Plan:
 
     def with_updates(self, local_updates: Sequence[int]) -> Plan:
         """The same plan with other numbers of local updates; their costs follow."""
+        if len(local_updates) != len(self.units):
+            raise InputError(
+                f"with_updates: {len(local_updates)} numbers were given for {len(self.units)} "
+                "units; give one per unit"
+            )
         units = [
             replace(unit, local_updates=int(updates))
             for unit, updates in zip(self.units, local_updates, strict=True)

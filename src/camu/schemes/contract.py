@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from camu.arrays import Float32, Float64
+from camu.errors import InputError
 from camu.planning.plan import Plan
 from camu.seeding import Stream, derive
 from camu.world import World
@@ -258,6 +259,11 @@ def add_updates(view: View, factors: Sequence[float]) -> Weights:
     Updates are added in the order of units and in double precision, so that the order of arrival
     does not change the result.
     """
+    if len(factors) != len(view.arrived):
+        raise InputError(
+            f"add_updates: {len(factors)} factors were given for {len(view.arrived)} arrivals; "
+            "give one per arrival"
+        )
     parameters = view.weights.parameters.astype(np.float64)
     buffers = view.weights.buffers.astype(np.float64)
     pairs = sorted(zip(view.arrived, factors, strict=True), key=lambda pair: pair[0].unit)

@@ -191,9 +191,10 @@ def keep_in_directory(
     Faults.of(world)  # a wrong trace is refused before anything is written
     run, wall_before = _restore(world, plan, trainer, directory)
     if not run.records:
-        write_text(directory.config, world.config.to_toml())
         write_json(directory.plan, plan.to_dict(world))
-        Manifest.of(world.config).write(directory.path)
+    # A resumed run may have another end, so these are written every time.
+    write_text(directory.config, world.config.to_toml())
+    Manifest.of(world.config).write(directory.path)
     history_file = HistoryFile(directory.rounds)
     every = checkpoint_every or limits.checkpoint_every
     checkpoint = Checkpoint(directory.checkpoint, every, history_file, wall_before)

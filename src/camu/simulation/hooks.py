@@ -106,6 +106,11 @@ class Hooks:
         if not isinstance(weights, Weights) or weights.layout != view.weights.layout:
             wanted = "the model's weights, for example view.weights.with_parameters(...)"
             raise self._wrong("aggregate", wanted, _kind(weights))
+        own = type(self.scheme).aggregate is not Scheme.aggregate
+        if own and not (
+            np.isfinite(weights.parameters).all() and np.isfinite(weights.buffers).all()
+        ):
+            raise self._wrong("aggregate", "finite numbers", "weights that are not finite")
         return weights
 
     def revise(self, view: View, run: Run) -> None:
@@ -174,7 +179,13 @@ def settle_state(scheme: Scheme, state: State) -> None:
 def _call(scheme: Scheme, hook: Callable[..., Result], *arguments: object) -> Result:
     """Call a method of the scheme; an error in a user's own scheme names their line."""
     with user_code(f"scheme {scheme.name}", scheme):
-        return hook(*arguments)
+        try:
+            return hook(*arguments)
+        except InputError as error:  # a wrong argument to one of camu's functions
+            name = f"scheme {scheme.name}"
+            if str(error).startswith(name):
+                raise
+            raise InputError(f"{name}: {error}") from error
 
 
 def _kind(value: object) -> str:

@@ -81,6 +81,13 @@ def simulate(
     Returns:
         The history, the last plan and the trained model. Nothing is written to disk.
     """
+    if not isinstance(world, World):
+        raise InputError("simulate: the first argument is a world; make one with build_world(...)")
+    if not isinstance(scheme, Scheme):
+        raise InputError(
+            "simulate: the second argument is a scheme, for example camu.schemes.Camu() or "
+            "camu.make_scheme(config)"
+        )
     plan = plan_for(scheme, world) if plan is None else plan
     with build_engine(world) as engine:
         run = Run.new(world, plan, engine.initial)

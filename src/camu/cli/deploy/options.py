@@ -56,7 +56,7 @@ class ProgressDisplay:
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=Console(stderr=True, emoji=False),
         )
         self.task = self.bar.add_task(config.scheme.name, total=config.run.rounds, state="starting")
         self.started = False

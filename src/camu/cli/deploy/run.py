@@ -88,7 +88,9 @@ def run(
             directory = run_remote(wanted, address, None if insecure else authority, display)
         show_summary(directory, as_json)
         return
-    Console(stderr=True).print(f"the run continues; its rounds are in {out / 'rounds.jsonl'}")
+    Console(stderr=True, emoji=False).print(
+        f"the run continues; its rounds are in {out / 'rounds.jsonl'}"
+    )
     raise typer.Exit(130)
 
 
@@ -162,7 +164,7 @@ def local(
         with ProgressDisplay(config) as display:
             directory = run_local(wanted, display, insecure)
     except KeyboardInterrupt:
-        Console(stderr=True).print(
+        Console(stderr=True, emoji=False).print(
             f"stopped; continue with: camu deploy local --resume --nodes {nodes} "
             f"--granularity {granularity} --out {folder}",
             soft_wrap=True,

@@ -141,7 +141,7 @@ def _become(command: list[str], insecure: bool) -> None:
     from camu.deploy.host.processes import quiet_environment
 
     if insecure:
-        Console(stderr=True).print(
+        Console(stderr=True, emoji=False).print(
             "--insecure: plain text, and nodes are not asked for keys", style="yellow"
         )
     os.execve(command[0], command, quiet_environment())
