@@ -28,6 +28,8 @@ def test_a_text_loads_like_a_file() -> None:
     for text in ("[run]\nseed = -1\n", "[run]\nsed = 1\n", "[run"):
         with pytest.raises(InputError, match=r"^letter: "):
             Config.from_toml(text, "letter")
+    with pytest.raises(InputError, match=r'a\.toml: this is a path; .*load_config\("a\.toml"\)'):
+        Config.from_toml("a.toml")
 
 
 def test_flat_holds_every_key_and_makes_the_same_config() -> None:

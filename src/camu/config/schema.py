@@ -73,6 +73,8 @@ class Config(Section):
     @classmethod
     def from_toml(cls, text: str, source: str = "configuration") -> Config:
         """The configuration of a TOML text; `source` names the text in errors."""
+        if text.endswith(".toml") and not set(text) & set("=\n"):
+            raise InputError(f'{text}: this is a path; load a file with camu.load_config("{text}")')
         return compose(cls, document_layers(source, parse_toml(text, source)))
 
     def replace(self, changes: Mapping[str, Any]) -> Config:
