@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from camu.errors import CamuError, InputError, UserCodeError
-from camu.plugins import import_object, source_digest, user_code
+from camu.plugins import describe_error, import_object, source_digest, user_code
 from camu.schemes.fedavg import FedAvg
 
 
@@ -95,7 +95,7 @@ def test_files_by_path(directory: Path) -> None:
     # Files of one name in two directories are two modules.
     (directory / "right" / "mine_h.py").write_text("size = 2\n")
     assert import_object("./right/mine_h.py:size", "some.key") == 2
-    assert "FileNotFoundError" in refusal("./left/none.py:Thing")
+    assert refusal("./left/none.py:Thing").endswith("there is no file ./left/none.py")
 
 
 def located(match: str) -> pytest.RaisesExc[UserCodeError]:
@@ -189,3 +189,69 @@ def test_digest_does_not_depend_on_the_directory_or_the_way_to_name_it(directory
 def test_digest_of_an_installed_module_leaves_other_packages_out() -> None:
     assert source_digest("json:loads") == source_digest("json:dumps")
     assert source_digest("math:sin") == source_digest("math:cos")  # no source file
+
+
+def test_a_library_behind_a_link_is_not_blamed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment may be a link; the interpreter then names its files by the link."""
+    (directory / "real").mkdir()
+    (directory / "real" / "mine_library.py").write_text("def fail():\n    raise KeyError(3)\n")
+    (directory / "link").symlink_to("real")
+    (directory / "mine_p.py").write_text(
+        "import mine_library\n\ndef call():\n    mine_library.fail()\n"
+    )
+    monkeypatch.setattr("camu.plugins._LIBRARIES", ((directory / "real").resolve(),))
+    monkeypatch.syspath_prepend(str(directory / "link"))
+    call = import_object("mine_p:call", "x")
+    with located(r"^x: mine_p\.py, line 4, in call: KeyError: 3"), user_code("x", call):
+        call()
+
+
+CALLED = """
+from torch import nn
+import camu
+
+def uplink(update, snr):
+    return update
+
+class Model(nn.Module):
+    def forward(self):
+        return 0
+
+class Mine(camu.Scheme):
+    def plan(self):
+        return None
+"""
+
+
+def test_wrong_arguments_name_the_definition(directory: Path) -> None:
+    (directory / "mine_q.py").write_text(CALLED)
+    uplink, model, mine = (
+        import_object(f"mine_q:{name}", "x") for name in ("uplink", "Model", "Mine")
+    )
+    for thing, arguments, error in (
+        (uplink, "(update, snr, generator)", "uplink() takes 2 positional arguments but 3 were"),
+        (model(), "(self, images)", "Model.forward() takes 1 positional argument but 2 were given"),
+        (mine(), "", "Mine.plan() takes 1 positional argument but 2 were given"),
+    ):  # fmt: skip
+        described = describe_error(TypeError(error), thing, arguments)
+        name = error.partition("(")[0].rpartition(".")[2]
+        line = 1 + CALLED.splitlines().index(
+            next(text for text in CALLED.splitlines() if f"def {name}(" in text)
+        )
+        assert described == (
+            f"mine_q.py, line {line}, in {name}: TypeError: {error}; its arguments must be "
+            f"{arguments or '(self, world)'}"
+        )
+    # An error of the same words about another function is not blamed on the user's.
+    other = "loads() missing 1 required positional argument: 's'"
+    assert describe_error(TypeError(other), uplink) == f"TypeError: {other}"
+
+
+def test_a_file_without_a_name(directory: Path) -> None:
+    (directory / "mine_r.py").write_text("class FedProx: pass\ndef two(): pass\ndef _no(): pass\n")
+    assert refusal("./mine_r.py").endswith("add :NAME; the file has FedProx, two")
+    assert refusal("./mine_none.py").endswith("there is no file ./mine_none.py")
+    (directory / "mine_s.py").write_text("class (\n")
+    assert "is not valid Python" in refusal("mine_s.py")

@@ -11,12 +11,14 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import inspect
+import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 from camu.errors import CamuError, InputError, UserCodeError, suggest
@@ -39,12 +41,15 @@ def import_object(path: str, key: str) -> Any:
     option that holds `path`; errors name it.
     """
     module_name, name = _split(path, key)
+    if _is_file(module_name) and not Path(module_name).expanduser().is_file():
+        raise InputError(f"{key} = {path}: there is no file {module_name}")
     try:
         module = _import(module_name)
     except (Exception, SystemExit) as error:  # any error of the user's module during its import
+        searched = "; modules are searched in the current directory and among installed packages"
         raise InputError(
-            f"{key} = {path}: module {module_name} cannot be imported ({describe_error(error)}); "
-            "modules are searched in the current directory and among installed packages"
+            f"{key} = {path}: module {module_name} cannot be imported ({describe_error(error)})"
+            f"{'' if _is_file(module_name) else searched}"
         ) from error
     if not hasattr(module, name):
         public = [
@@ -63,7 +68,7 @@ def import_method(path: str, key: str, method: str, settings: object) -> Callabl
     """The user's function, or `method` of the user's class, constructed with `settings`."""
     found = import_object(path, key)
     if isinstance(found, type):
-        with user_code(f"{key} = {path}"):
+        with user_code(f"{key} = {path}", found, "(self, settings)"):
             found = found(settings)
     call = getattr(found, method, found)
     if not callable(call):
@@ -74,12 +79,12 @@ def import_method(path: str, key: str, method: str, settings: object) -> Callabl
 
 
 @contextlib.contextmanager
-def user_code(what: str, thing: object = None) -> Iterator[None]:
+def user_code(what: str, thing: object = None, arguments: str = "") -> Iterator[None]:
     """Turn an exception of the user's own code inside the block into a `UserCodeError`.
 
-    Its message is "WHAT: mine.py, line 68, in plan: ZeroDivisionError: division by zero". CamuError
-    and KeyboardInterrupt pass unchanged, and so do all errors if `thing`, the object whose code
-    runs, is one of camu's own.
+    Its message is "WHAT: mine.py, line 68, in plan: ZeroDivisionError: division by zero". `thing`
+    is the object whose code runs, and `arguments` names the values that it gets. CamuError and
+    KeyboardInterrupt pass unchanged, and so do all errors if `thing` is one of camu's own.
     """
     try:
         yield
@@ -90,7 +95,7 @@ def user_code(what: str, thing: object = None) -> Iterator[None]:
         module = str(getattr(thing, "__module__", None) or kind.__module__)
         if thing is not None and (module == "camu" or module.startswith("camu.")):
             raise
-        raise UserCodeError(f"{what}: {describe_error(error)}") from error
+        raise UserCodeError(f"{what}: {describe_error(error, thing, arguments)}") from error
 
 
 def source_digest(path: str, key: str = "source") -> str:
@@ -113,8 +118,25 @@ def source_digest(path: str, key: str = "source") -> str:
 def _split(path: str, key: str) -> tuple[str, str]:
     module_name, colon, name = path.rpartition(":")
     if not (colon and module_name and name):
-        raise InputError(f"{key} = {path}: name your own code as module:name or ./file.py:name")
+        hint = missing_name(path) or "name your own code as module:name or ./file.py:name"
+        raise InputError(f"{key} = {path}: {hint}")
     return module_name, name
+
+
+def missing_name(path: str) -> str:
+    """What to add to the path of a Python file so that it names code; "" for any other text."""
+    if not path.endswith(".py"):
+        return ""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        return f"there is no file {path}"
+    try:
+        statements = ast.parse(file.read_bytes()).body
+    except (SyntaxError, ValueError) as error:
+        return f"{path} is not valid Python: {error}"
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    names = [node.name for node in statements if isinstance(node, kinds) and node.name[0] != "_"]
+    return f"add :NAME; the file has {', '.join(names) or 'no classes or functions'}"
 
 
 def importable_name(module_name: str) -> str:
@@ -171,37 +193,78 @@ def _searched(directory: Path) -> Iterator[None]:
             sys.path.remove(here)
 
 
-def describe_error(error: BaseException) -> str:
-    """An error with the place in the user's code: "mine.py, line 3, in plan: ValueError: ..."."""
+def describe_error(error: BaseException, thing: object = None, arguments: str = "") -> str:
+    """An error with the place in the user's code: "mine.py, line 3, in plan: ValueError: ...".
+
+    `thing` is the object whose code ran. If it cannot take its `arguments`, the place is the
+    definition.
+    """
     said = str(error)
     text = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    place = _users_frame(error)
-    if place is None:
+    own, installed = _users_frames(error)
+    if not own and isinstance(error, TypeError) and (called := _called(said, thing)):
+        wanted = arguments or _base_arguments(called.__name__, thing)
+        code = called.__code__
+        place = f"{_shown(code.co_filename)}, line {code.co_firstlineno}"
+        hint = f"; its arguments must be {wanted}" if wanted else ""
+        return f"{place}, in {called.__name__}: {text}{hint}"
+    if not own and not installed:
         return text
-    file, shown = Path(place.filename), place.filename
-    if file.is_relative_to(Path.cwd()):
-        shown = str(file.relative_to(Path.cwd()))
-    function = "" if place.name == "<module>" else f", in {place.name}"
-    return f"{shown}, line {place.lineno}{function}: {text}"
+    # A user's package may be installed: it is the first one that camu called.
+    frame = own[-1] if own else installed[0]
+    function = "" if frame.name == "<module>" else f", in {frame.name}"
+    return f"{_shown(frame.filename)}, line {frame.lineno}{function}: {text}"
 
 
-def _users_frame(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost frame of the user's code: neither camu's nor a library's, if there is one."""
+def _shown(filename: str) -> str:
+    file = Path(filename)
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+
+
+_Frames = list[traceback.FrameSummary]
+
+
+def _users_frames(error: BaseException) -> tuple[_Frames, _Frames]:
+    """The frames outside camu, outermost first: those of no library, and those of libraries."""
     outside = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and not Path(frame.filename).is_relative_to(_CAMU)
+        if not frame.filename.startswith("<")
+        and not Path(frame.filename).resolve().is_relative_to(_CAMU)
+        and "importlib" not in frame.filename
     ]
-    own = [frame for frame in outside if not _in_library(Path(frame.filename))]
-    if own:
-        return own[-1]
-    # A user's package may be installed: it is the first one that camu called.
-    installed = [frame for frame in outside if "importlib" not in frame.filename]
-    return installed[0] if installed else None
+    own = [frame for frame in outside if not _in_library(frame.filename)]
+    return own, [frame for frame in outside if frame not in own]
 
 
-def _in_library(file: Path) -> bool:
+def _in_library(filename: str) -> bool:
+    file = Path(filename).resolve()  # the environment may be a link
     return any(file.is_relative_to(directory) for directory in _LIBRARIES)
+
+
+def _called(said: str, thing: object) -> FunctionType | None:
+    """The user's function that the error of a call names, if it is `thing` or one of its methods.
+
+    The error begins with the function: "Mine.plan() takes 1 positional argument but 2 ...".
+    """
+    words = re.match(r"(?:.*?\.)?(\w+)\(\) (?:takes|missing|got)", said)
+    if words is None:
+        return None
+    function: Any = thing if inspect.isroutine(thing) else getattr(thing, words[1], None)
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if not inspect.isfunction(function) or function.__name__ != words[1]:
+        return None
+    # A decorator such as dataclass makes functions without a file.
+    return None if function.__code__.co_filename.startswith("<") else function
+
+
+def _base_arguments(name: str, thing: object) -> str:
+    """The arguments of a method as camu's base class has it; "" if there is none."""
+    kind = thing if isinstance(thing, type) else type(thing)
+    for base in kind.__mro__:
+        if base.__module__.startswith("camu.") and inspect.isfunction(vars(base).get(name)):
+            return f"({', '.join(inspect.signature(vars(base)[name]).parameters)})"
+    return ""
 
 
 def _sources(module: ModuleType) -> dict[str, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from camu.errors import CamuError, InputError
+from camu.errors import CamuError, InputError, UserCodeError
 from camu.learning.engine import Engine
 from camu.learning.job import Job
 from camu.learning.models import build_model
@@ -276,6 +277,27 @@ class GlobalNoise(nn.Module):
 def test_a_module_that_draws_from_the_global_generator_is_refused(small_toy: Toy) -> None:
     with pytest.raises(InputError, match="global generator"):
         small_toy.engine(GlobalNoise())
+
+
+class Unfinished(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, images):
+        return self.liner(images.flatten(1))
+
+
+def test_an_error_in_forward_names_its_line(small_toy: Toy) -> None:
+    """The error is raised inside torch, which looks the attribute up."""
+    line = Unfinished.forward.__code__.co_firstlineno + 1
+    with pytest.raises(UserCodeError) as raised:
+        small_toy.engine(Unfinished())
+    assert re.fullmatch(
+        rf"the model's forward: \S*test_engine\.py, line {line}, in forward: "
+        "AttributeError: 'Unfinished' object has no attribute 'liner'.*",
+        str(raised.value),
+    )
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def _solve_own(problem: Problem, solver: str) -> Allocation:
     if not callable(function):
         raise InputError(f"solver = {solver}: it is not a function; it must take a Problem")
     began = time.perf_counter()
-    with user_code(f"solver {solver}", function):
+    with user_code(f"solver {solver}", function, "(problem)"):
         answer = function(problem)
     seconds = time.perf_counter() - began
     if not isinstance(answer, Allocation):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic_core import PydanticCustomError, core_schema
 
 from camu.errors import suggest
-from camu.plugins import is_plugin
+from camu.plugins import is_plugin, missing_name
 
 # "bits": the key decides what a run computes; "end": only when it ends, so that a resumed run may
 # change it; "nothing": only how the work is done.
@@ -49,6 +49,8 @@ class Choice:
         if value in self.names or is_plugin(value):
             return value
         hint = suggest(value, self.names)
+        if wrong := missing_name(value):
+            hint = f"; {wrong}"
         raise PydanticCustomError("choice", "no such name{hint}", {"hint": hint})
 
 

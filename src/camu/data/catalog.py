@@ -150,7 +150,7 @@ def load_own(path: str) -> Dataset:
 @lru_cache(maxsize=4)
 def _load(function: Callable[[], Any], path: str) -> Dataset:
     what = f"data.dataset = {path}"
-    with user_code(what):
+    with user_code(what, function, "()"):
         returned = function()
     try:
         (train, train_labels), (test, test_labels) = returned

@@ -195,7 +195,7 @@ class OwnPartition:
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
         what = f"data.partition = {self.name}"
-        with user_code(what):
+        with user_code(what, self.function, "(labels, devices, generator)"):
             parts = [np.asarray(part) for part in self.function(labels, devices, generator)]
         if len(parts) != devices:
             raise InputError(

@@ -18,7 +18,7 @@ from camu.data import dataset_spec
 from camu.errors import InputError
 from camu.learning.conv_pool import ConvPoolStack
 from camu.learning.weights import Layout
-from camu.plugins import import_object, user_code
+from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream, derive
 
 Normalisation = Literal["batch", "group", "none"]
@@ -97,14 +97,14 @@ def build_model(
 
 
 def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
-    if ":" not in name:
+    if not is_plugin(name):
         raise InputError(
             f'training.model: {name!r} is unknown; use "cnn", "logistic" or "module:Class".'
         )
     kind = import_object(name, "training.model")
     if not callable(kind):
         raise InputError(f"training.model = {name}: this is not a class")
-    with user_code(f"model {name}, made with ({shape}, {classes})", kind):
+    with user_code(f"training.model = {name}", kind, "(self, image_shape, classes)"):
         model = kind(shape, classes)
     if not isinstance(model, nn.Module):
         raise InputError(f"training.model = {name}: this is not a torch.nn.Module")

@@ -281,7 +281,7 @@ class Replica:
             norm.divide(sizes, [1 / len(sizes)] * len(sizes))
         for dropout in self._dropouts:
             dropout.generator = derive(0, "probe").torch(self.device.type)
-        with user_code("the model's forward", self.module):
+        with user_code("the model's forward", self.module, "(self, images)"):
             logits: Tensor = self.module(images)
         for norm in self._norms:
             norm.begin()
@@ -334,6 +334,8 @@ def _unchanged_global_generator() -> Iterator[None]:
     before = torch.random.get_rng_state()
     try:
         yield
+    except CamuError:
+        raise
     except Exception as error:
         raise CamuError(
             f"model: a pass over a few training images failed: {type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError, suggest
-from camu.plugins import import_object, is_plugin, user_code
+from camu.plugins import import_object, is_plugin, missing_name, user_code
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
 from camu.schemes.clustered import Clustered
@@ -45,6 +45,8 @@ def find_scheme(name: str) -> type[Scheme]:
     """The class of a scheme, by its name or as ``module:Class``."""
     if name in SCHEMES:
         return SCHEMES[name]
+    if wrong := missing_name(name):
+        raise InputError(f"scheme.name = {name}: {wrong}")
     if not is_plugin(name):
         raise InputError(
             f"scheme.name = {name}: no such scheme{suggest(name, SCHEMES)}; there are "

@@ -38,7 +38,7 @@ def receive(update: Float32, snr: float, uplink: str, stream: Stream) -> Float32
 
 def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float32:
     function = import_object(name, "radio.uplink")
-    with user_code(f"radio.uplink = {name}", function):
+    with user_code(f"radio.uplink = {name}", function, "(update, snr, generator)"):
         received = function(update.copy(), snr, stream.numpy())
     array = np.asarray(received)
     if array.shape != update.shape or array.dtype.kind != "f":

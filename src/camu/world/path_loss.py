@@ -64,7 +64,7 @@ class OwnPathLoss:
 
     def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
         what = f"radio.path_loss = {self.name}"
-        with user_code(what):
+        with user_code(what, self.function, "(ground_m, upper_m, lower_m, sight)"):
             gain = np.asarray(self.function(ground_m, upper_m, lower_m, sight), dtype=np.float64)
         known = np.isfinite(ground_m + upper_m + lower_m)  # a device may have no position
         if gain.shape != known.shape:
