@@ -93,3 +93,13 @@ def test_the_saved_problem_has_the_answer_of_camu_joint(camu: Camu, tmp_path: Pa
     assert answer["objective"] == plan["allocation"]["objective"]
     powers = [cluster["power_watts"] for cluster in answer["clusters"]]
     assert powers == [unit["power_watts"] for unit in plan["units"]]
+
+
+def test_a_path_may_hold_any_character(camu: Callable[..., Any], tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet 😀.csv"
+    fleet.write_bytes((Path(__file__).parents[2] / "docs/examples/fleet.csv").read_bytes())
+    done = camu("plan", "--fleet", fleet, "--scheme", "fedavg", "--json")
+    assert done.code == 0, done.err
+    missing = camu("plan", "--fleet", tmp_path / "😀.csv")
+    assert missing.code == 2
+    assert "😀.csv: cannot be read" in missing.err

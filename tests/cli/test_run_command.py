@@ -53,7 +53,7 @@ def test_resume_where_no_run_is(camu: Camu, here: Path) -> None:
     for options in ([], SMALL):
         done = camu("run", *options, "--resume", "--out", "runs/typo")
         assert done.code == 2
-        assert "runs/typo: no run is here" in done.err
+        assert "runs/typo: no run to resume" in done.err
     assert not (here / "runs").exists()
 
 
@@ -61,7 +61,7 @@ def test_resume_where_no_run_is(camu: Camu, here: Path) -> None:
 def test_resume_without_out_takes_the_last_default_directory(camu: Camu, here: Path) -> None:
     none = camu("run", *SMALL, "--resume")
     assert none.code == 2
-    assert "no run is here" in none.err
+    assert "no run to resume" in none.err
     for name in ("camu-digits-seed0", "camu-digits-seed0-2"):
         done = camu("run", *SMALL, "--json")
         assert json.loads(done.out)["directory"] == f"runs/{name}"

@@ -22,6 +22,7 @@ from camu.schemes import (
     Plan,
     Raw,
     Scheme,
+    Sparse,
     State,
     View,
     assess,
@@ -487,7 +488,7 @@ def test_an_error_in_a_codec_is_the_users(tiny: Tiny) -> None:
             groups = single_devices(world)
             return make_plan(self, groups, groups.sample_weights, codec=Bad())
 
-    with pytest.raises(UserCodeError, match=r"codec of device 0: .*in encode: OverflowError"):
+    with pytest.raises(UserCodeError, match=r"codec Bad: .*in encode: OverflowError"):
         simulate(tiny(), Coded())
 
 
@@ -555,3 +556,65 @@ def test_clusters_train_together_as_one_unit(tiny: Tiny) -> None:
     again = assess(world, groups.members, groups.leaders)
     plans = [make_plan(FedAvg(), own, own.sample_weights) for own in (groups, again)]
     assert plans[0] == plans[1]
+
+
+def test_costs_follow_a_unit_that_was_changed(tiny: Callable[..., World]) -> None:
+    """Codec and power replaced by hand cost the same as through make_plan, planned or revised."""
+
+    class Planned(FedAvg):
+        def plan(self, world: World) -> Plan:
+            plan = super().plan(world)
+            units = [
+                dataclasses.replace(u, codec=Sparse(0.01), power_watts=0.2) for u in plan.units
+            ]
+            return dataclasses.replace(plan, units=tuple(units))
+
+    class Made(FedAvg):
+        def plan(self, world: World) -> Plan:
+            groups = single_devices(world)
+            weights = groups.sample_weights
+            return make_plan(self, groups, weights, power_watts=0.2, codec=Sparse(0.01))
+
+    class Revised(FedAvg):
+        def revise(self, view: View, state: State) -> Plan | None:
+            units = [
+                dataclasses.replace(u, codec=Sparse(0.01), power_watts=0.2) for u in view.plan.units
+            ]
+            return dataclasses.replace(view.plan, units=tuple(units))
+
+    world = tiny()
+    planned, made, revised = (simulate(world, kind()) for kind in (Planned, Made, Revised))
+    assert planned.plan.units == made.plan.units == revised.plan.units
+    assert planned.history.final.total_joules == made.history.final.total_joules
+    assert planned.history.weights_sha256 == made.history.weights_sha256
+
+
+def test_a_scheme_sees_of_flights_only_what_a_server_knows(tiny: Callable[..., World]) -> None:
+    seen: set[str] = set()
+
+    class Curious(FedAvg):
+        def ready(self, view: View, state: State) -> bool:
+            for flight in view.in_flight.values():
+                seen.update(name for name in dir(flight) if not name.startswith("_"))
+            return len(view.arrived) >= 2
+
+    simulate(tiny(), Curious())
+    assert seen == {"unit", "round", "started_seconds"}
+
+
+@pytest.mark.parametrize("answer", ["(None, None)", "(update[:3], None)", "(update, [1.0])"])
+def test_a_codecs_wrong_answer_is_refused_in_words(tiny: Callable[..., World], answer: str) -> None:
+    class Odd:
+        def bits(self, parameters: int) -> int:
+            return 8 * parameters
+
+        def encode(self, update: Any, memory: Any, stream: Any) -> Any:
+            return eval(answer)
+
+    class Mine(FedAvg):
+        def plan(self, world: World) -> Plan:
+            groups = single_devices(world)
+            return make_plan(self, groups, groups.sample_weights, codec=Odd())
+
+    with pytest.raises(InputError, match=r"codec Odd: encode\(\) returned"):
+        simulate(tiny(), Mine())

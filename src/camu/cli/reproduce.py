@@ -79,7 +79,7 @@ def reproduce(
     from camu.report.writing import PAGE, write_report
 
     stderr = Console(stderr=True, emoji=False)
-    apart = (Experiment.all, Experiment.sensitivity)  # sensitivity explains, it is no claim
+    apart = (Experiment.all, Experiment.sensitivity)  # sensitivity is not a claim
     names = tuple(e.value for e in Experiment if e not in apart)
     chosen = names if experiment is Experiment.all else (experiment.value,)
     study = Study.make(chosen, dataset, seeds, quick)

@@ -47,12 +47,12 @@ def run(
     directory = RunDirectory(out or default_directory(config, resume))
     if resume and not directory.exists():
         raise InputError(
-            f"{directory.path}: no run is here to go on with; check --out, or leave --resume out"
+            f"{directory.path}: there is no run to resume; check --out, or leave --resume out"
         )
     history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
     if history.stopped == "interrupted":
         Console(stderr=True, emoji=False).print(
-            f"stopped after round {history.final.round}; go on with: "
+            f"stopped after round {history.final.round}; continue with: "
             f"camu run --resume --out {directory.path}",
             soft_wrap=True,
         )

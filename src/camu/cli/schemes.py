@@ -1,4 +1,4 @@
-"""`camu schemes`: the schemes there are, what each is, and its parameters."""
+"""`camu schemes`: list the schemes with descriptions and parameters."""
 
 from __future__ import annotations
 

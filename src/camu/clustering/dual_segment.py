@@ -77,7 +77,7 @@ def _within_reach(
     """Groups whose members all have a usable link to their leader, ordered by first device.
 
     Members that their leader cannot reach form further groups, led by the best uplink among them;
-    a device that reaches nobody is a group of its own.
+    a device without links is a group of its own.
     """
     uplink = world.links.uplink_snr()
     found = []

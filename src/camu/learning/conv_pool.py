@@ -163,7 +163,7 @@ class _Workspace:
         return _Workspace(self.geometries)
 
     def take(self, samples: int) -> _Chunk:
-        """A chunk nobody uses: one of this size, one cut from another's memory, or a new one."""
+        """An unused chunk: one of this size, one cut from another's memory, or a new one."""
         if self._free.get(samples):
             return self._free[samples].pop()
         free = next((chunks for chunks in self._free.values() if chunks), None)

@@ -1,1 +1,1 @@
-"""Groups of devices, their contribution, what a round costs, and the plan made of them."""
+"""Groups of devices, their contribution, the costs of a round, and plans."""

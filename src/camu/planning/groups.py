@@ -1,4 +1,4 @@
-"""Groups of devices, what each is worth, and the plan made of them (sections II-A and III-B).
+"""Groups of devices, their contribution, and plans built from them (sections II-A and III-B).
 
 W_c is the distance of a cluster's labels to everyone's, theta_c its contribution, G_c its weight.
 

@@ -21,7 +21,7 @@ from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.notebook import html_table
 from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict, codec_to_dict
-from camu.planning.costs import UpdateCost, send_in_turn
+from camu.planning.costs import UpdateCost, send_in_turn, unit_costs
 from camu.seeding import derive
 from camu.world import World
 
@@ -173,6 +173,30 @@ class Plan:
             for unit, updates in zip(self.units, local_updates, strict=True)
         ]
         return replace(self, units=tuple(units))
+
+    def repriced(self, world: World) -> Plan:
+        """The same plan with the seconds, joules and payloads that its units have in a world."""
+        bits = [unit.codec.bits(self.parameters) for unit in self.units]
+        costs = unit_costs(
+            world,
+            [unit.members for unit in self.units],
+            [unit.leader for unit in self.units],
+            [unit.power_watts for unit in self.units],
+            bits,
+            self.parameters,
+            rules=[unit.rule for unit in self.units],
+        )
+        units = tuple(
+            replace(
+                unit,
+                per_update=costs.per_update(index),
+                uplink_seconds=float(costs.uplink_seconds[index]),
+                uplink_joules=float(costs.uplink_joules[index]),
+                payload_bits=bits[index],
+            )
+            for index, unit in enumerate(self.units)
+        )
+        return replace(self, units=units)
 
     def to_dict(self, world: World) -> dict[str, Any]:
         """The plan as plain data, with the devices it is for."""
@@ -347,6 +371,6 @@ def _faults(unit: Unit, seen: set[int]) -> list[str]:
         faults.append(f"update_scale = {unit.update_scale} must be a positive number")
     if not (math.isfinite(unit.power_watts) and unit.power_watts > 0):
         faults.append(f"power_watts = {unit.power_watts} must be a positive number")
-    if unit.payload_bits < 1:
-        faults.append(f"payload_bits = {unit.payload_bits} must be at least 1")
+    if not isinstance(unit.payload_bits, int) or unit.payload_bits < 1:
+        faults.append(f"payload_bits = {unit.payload_bits} must be a whole number from 1")
     return [*faults, *unit.rule.faults(), *codec_faults(unit.codec)]

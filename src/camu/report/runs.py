@@ -130,7 +130,7 @@ def _read_run(path: Path, must_have_begun: bool) -> SavedRun | None:
 def _one_per_seed(runs: Any) -> list[SavedRun]:
     """Of runs with the same configuration and seed the longest, of equal ones the latest.
 
-    A copy is no second sample, and a run that was done again replaces the earlier one.
+    Copies are not counted twice, and a run that was repeated replaces the earlier one.
     """
     longest: dict[str, SavedRun] = {}
     for run in runs:

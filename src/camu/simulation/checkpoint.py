@@ -129,7 +129,7 @@ def _join_state(state: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]
 
 
 def checkpoint_round(path: Path) -> int:
-    """How many rounds a checkpoint has behind it."""
+    """The number of rounds in a checkpoint."""
     return int(_read(path)[0]["round"])
 
 

@@ -29,7 +29,7 @@ def load_model(directory: str | Path) -> nn.Module:
     config = run.read_config()
     if not run.summary.exists():
         raise CamuError(
-            f"{run.path}: the run has not ended, so it has no model yet; go on with: "
+            f"{run.path}: the run has not ended, so it has no model yet; continue it with: "
             f"camu run --resume --out {run.path}"
         )
     if not run.model.exists():

@@ -15,13 +15,14 @@ import numpy as np
 from camu.arrays import Float32
 from camu.errors import InputError
 from camu.learning.weights import Weights
-from camu.planning.plan import Plan
+from camu.planning.plan import Plan, Unit
 from camu.plugins import user_code
 from camu.schemes.contract import Pilot, Scheme, State, View
+from camu.seeding import Stream
 from camu.simulation.run import Run, Trainer
 from camu.world import World
 
-Result = TypeVar("Result")
+Answer = TypeVar("Answer")
 
 
 def plan_for(scheme: Scheme, world: World) -> Plan:
@@ -32,7 +33,9 @@ def plan_for(scheme: Scheme, world: World) -> Plan:
             f"scheme {scheme.name}: plan() returned {_kind(plan)}; it must return a Plan, for "
             "example from make_plan(...)"
         )
-    return plan
+    # A user's plan may hold units that were changed after make_plan; their costs must follow.
+    ours = type(scheme).__module__.startswith("camu.")
+    return plan if ours else plan.repriced(world)
 
 
 def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
@@ -141,6 +144,8 @@ class Hooks:
         if (plan.access, plan.parameters) != (run.plan.access, run.plan.parameters):
             wanted = "a plan for the same model and the same radio.access"
             raise self._wrong(hook, wanted, "a plan for others")
+        # Powers, rules, codecs and members may have changed; updates have costs of their own.
+        plan = plan.repriced(run.world)
         run.revised = run.revised or plan != run.plan
         run.plan = plan
 
@@ -176,7 +181,27 @@ def settle_state(scheme: Scheme, state: State) -> None:
             seen.add(id(state[name]))
 
 
-def _call(scheme: Scheme, hook: Callable[..., Result], *arguments: object) -> Result:
+def encode(
+    unit: Unit, update: Float32, memory: Float32 | None, stream: Stream
+) -> tuple[Float32, Float32 | None]:
+    """The encoded update of a unit and the memory of its sender; a wrong answer is refused."""
+    codec = unit.codec
+    name = f"codec {type(codec).__name__}"
+    with user_code(name, codec):
+        sent, kept = codec.encode(update, memory, stream)
+    for what, array in (("an update", sent), ("a memory", kept)):
+        if what == "a memory" and array is None:
+            continue
+        found = np.asarray(array)
+        if found.shape != update.shape or found.dtype.kind != "f":
+            raise InputError(
+                f"{name}: encode() returned {what} of {found.dtype} and shape {found.shape}; it "
+                f"must be floats of shape {update.shape}"
+            )
+    return np.asarray(sent, np.float32), None if kept is None else np.asarray(kept, np.float32)
+
+
+def _call(scheme: Scheme, hook: Callable[..., Answer], *arguments: object) -> Answer:
     """Call a method of the scheme; an error in a user's own scheme names their line."""
     with user_code(f"scheme {scheme.name}", scheme):
         try:

@@ -19,14 +19,13 @@ from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.planning.costs import Costs, unit_costs
 from camu.planning.plan import Plan, Unit
-from camu.plugins import user_code
 from camu.schemes.contract import Arrival, PilotRun, Scheme, View
 from camu.schemes.fedavg import FedAvg
 from camu.seeding import derive
 from camu.simulation.channel import in_outage, receive, refuse
 from camu.simulation.faults import Faults
 from camu.simulation.history import FAULTS, Record
-from camu.simulation.hooks import Hooks, check_trainer
+from camu.simulation.hooks import Hooks, check_trainer, encode
 from camu.simulation.run import Callback, Flight, Run, Trainer
 
 log = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class Loop:
             device_joules=joules,
             weights=run.weights,
             before=self.before,
-            in_flight=MappingProxyType(run.flights),
+            in_flight=MappingProxyType({u: flight.visible for u, flight in run.flights.items()}),
             arrived=tuple(arrived),
             oracle=self.trainer.oracle if self.scheme.uses_oracle else None,
         )
@@ -177,7 +176,7 @@ class Loop:
         trained: Trained,
         update: Float32 | None,
     ) -> None:
-        """Put a unit's update on its way."""
+        """Start the transmission of a unit's update."""
         run = self.run
         per_update, air = costs.per_update(index), float(costs.uplink_seconds[index])
         updates = unit.local_updates
@@ -204,8 +203,7 @@ class Loop:
             update = np.float32(unit.update_scale) * update
         memory = run.memory.pop(unit.leader, None)
         stream = derive(run.world.seed, "codec", run.round, unit.leader)
-        with user_code(f"codec of device {unit.leader}", unit.codec):
-            update, kept = unit.codec.encode(update, memory, stream)
+        update, kept = encode(unit, update, memory, stream)
         if kept is not None:
             run.memory[unit.leader] = kept
         if corrupt == "nan":
@@ -242,7 +240,7 @@ class Loop:
         return arrived, waiting
 
     def land(self, flight: Flight, counts: dict[str, int]) -> Arrival | None:
-        """A flight as the scheme sees it, or None where it is of no use."""
+        """The arrival of a flight, or None if it cannot be used."""
         run = self.run
         if flight.update is None:
             return None

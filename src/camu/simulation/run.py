@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -19,14 +20,22 @@ from camu.world import World
 
 
 @dataclass(frozen=True, eq=False)
-class Flight(InFlight):
+class Flight:
     """A unit's update between its start and its aggregation."""
 
+    unit: int
+    round: int  # aggregations done when it started
+    started_seconds: float
     busy_seconds: float
     loss: float  # mean training loss over its steps
     update: Float32 | None  # None: lost in an outage
     buffers: Float32  # change of the buffers, noise-free
     trained: Weights | None = None  # kept for schemes that use the oracle
+
+    @cached_property
+    def visible(self) -> InFlight:
+        """The part of a flight that a scheme may see before it arrives."""
+        return InFlight(self.unit, self.round, self.started_seconds)
 
 
 @dataclass(eq=False)
