@@ -53,7 +53,7 @@ def test_resume_where_no_run_is(camu: Camu, here: Path) -> None:
     for options in ([], SMALL):
         done = camu("run", *options, "--resume", "--out", "runs/typo")
         assert done.code == 2
-        assert "runs/typo: no run to resume" in done.err
+        assert "runs/typo: there is no run to resume" in done.err
     assert not (here / "runs").exists()
 
 
