@@ -32,6 +32,13 @@ def test_json_keeps_its_contract(camu: Camu) -> None:
         assert spent == pytest.approx(plan["round_seconds"], rel=1e-9)
 
 
+def test_one_device_is_one_unit(camu: Camu, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("id,x,y,samples\na,1,2,30\n")
+    done = camu("plan", "--fleet", tmp_path / "one.csv")
+    assert done.code == 0, done.err
+    assert "camu: 1 unit of 1 device. A round" in " ".join(done.out.split())
+
+
 @pytest.mark.slow
 def test_table_and_pictures(camu: Camu, tmp_path: Path) -> None:
     for ending in ("svg", "png", "pdf", "html"):

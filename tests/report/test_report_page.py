@@ -144,6 +144,14 @@ def test_one_run_lies_in_its_own_directory(
     assert scene["plans"]["petrel"]["tables"]["threshold"]["columns"]["seen"] is False
 
 
+def test_a_single_directory_needs_no_list(make_run: Anything, tmp_path: Path) -> None:
+    from camu.report.writing import write_report
+
+    run = make_run(tmp_path / "run", "petrel")
+    for path in (run, str(run)):
+        assert write_report(path) == run / "report.html"
+
+
 def test_an_unfinished_run_is_shown_as_far_as_it_got(
     camu: Camu, make_run: Anything, tmp_path: Path
 ) -> None:

@@ -144,6 +144,54 @@ def test_parameters_reach_built_in_schemes_and_wrong_ones_are_refused() -> None:
     )
 
 
+TYPED = """
+from __future__ import annotations
+from dataclasses import dataclass
+import camu
+
+@dataclass(frozen=True)
+class Typed(camu.Scheme):
+    exponent: float = 1.0
+    times: int = 1
+    fast: bool = False
+    label: str = "a"
+    limit: float | None = None
+    other: object = None
+
+    def plan(self, world):
+        return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        ("exponent=abc", "float"),
+        ("exponent=true", "float"),
+        ("times=1.5", "int"),
+        ("times=true", "int"),
+        ("fast=1", "bool"),
+        ("label=3", "str"),
+        ("limit=high", "float | None"),
+    ],
+)
+def test_a_parameter_of_another_type_is_refused(
+    here: Callable[[str, str], None], wrong: str, kind: str
+) -> None:
+    here("own_typed", TYPED)
+    message = refusal("scheme.name=own_typed:Typed", f"scheme.parameters.{wrong}")
+    assert message.startswith(f"scheme.parameters.{wrong.partition('=')[0]} = ")
+    assert message.endswith(f": this is not of type {kind}")
+
+
+def test_parameters_of_the_right_type_are_taken(here: Callable[[str, str], None]) -> None:
+    here("own_right", TYPED)
+    for right in ("exponent=2", "exponent=2.5", "times=2", "fast=true", "label=b", "limit=1"):
+        assert make_scheme(config_of("scheme.name=own_right:Typed", f"scheme.parameters.{right}"))
+    made = make_scheme(config_of("scheme.name=own_right:Typed", "scheme.parameters.other=1"))
+    assert made.other == 1  # type: ignore[attr-defined]
+
+
 def test_compared_schemes_get_the_parameters_that_they_have() -> None:
     config = config_of("scheme.parameters.control=0.025")
     configs = configs_for(config, ["fedavg", "adaptive-tau"])

@@ -113,11 +113,16 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
         console.print(f"... and {len(plan.units) - len(shown)} more; --json lists all.")
     compute = sum(unit.compute_joules for unit in plan.units)
     console.print(
-        f"\n{plan.scheme}: {len(plan.units)} units of {world.devices.count} devices. A round takes "
+        f"\n{plan.scheme}: {_count(len(plan.units), 'unit')} of "
+        f"{_count(world.devices.count, 'device')}. A round takes "
         f"{plan.round_seconds:.4g} s and {plan.round_joules:.4g} J "
         f"({compute:.3g} computing, {plan.round_joules - compute:.3g} sending).",
         highlight=False,
     )
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def _who(plan: Plan, world: World, shown: range) -> Table:

@@ -25,7 +25,7 @@ Look = dict[str, tuple[str, list[int]]]
 
 
 def write_report(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
     figures: str | Path | None = None,
     title: str | None = None,
@@ -34,7 +34,7 @@ def write_report(
     """Write one HTML page about runs; it needs no network and no other file.
 
     Parameters:
-        paths: directories that `camu run`, `camu compare` or `camu reproduce` wrote.
+        paths: one or more directories that `camu run`, `camu compare` or `camu reproduce` wrote.
         out: the page; by default report.html in the first directory.
         figures: a directory in which every chart is also saved as SVG and PDF.
         title: title of the page.
@@ -43,7 +43,7 @@ def write_report(
     Returns:
         Where the page is.
     """
-    folders = [Path(path) for path in paths]
+    folders = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     findings = read_runs(folders)
     groups = group_runs(findings.runs)
     scenes = scenes_of(groups)

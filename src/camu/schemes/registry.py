@@ -84,6 +84,7 @@ def make_scheme(config: Config, name: str | None = None) -> Scheme:
     if name != config.scheme.name:  # they were given for another scheme
         own = {field.name: own[field.name] for field in known if field.name in own}
     _check_parameters(name, own, {field.name for field in known})
+    _check_types(known, own)
     offered = config.scheme.model_dump(exclude={"parameters", "name"})
     values = {field.name: offered[field.name] for field in known if field.name in offered} | own
     for field in known:
@@ -131,6 +132,32 @@ def describe(name: str, kind: type[Any]) -> dict[str, Any]:
 def _fields(kind: type[Any]) -> list[Field[Any]]:
     """The parameters of a scheme: the fields of its dataclass."""
     return [field for field in fields(kind) if field.init] if is_dataclass(kind) else []
+
+
+_SIMPLE: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+    "None": (type(None),),
+}
+
+
+def _check_types(known: Sequence[Field[Any]], given: Mapping[str, object]) -> None:
+    """Refuse a value whose field is annotated as bool, int, float, str, and the value is not."""
+    for field in known:
+        declared = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+        names = [name.strip() for name in declared.split("|")]
+        if field.name not in given or not _SIMPLE.keys() >= set(names):
+            continue
+        value = given[field.name]
+        if not any(
+            isinstance(value, _SIMPLE[name]) and (name == "bool" or not isinstance(value, bool))
+            for name in names
+        ):
+            raise InputError(
+                f"scheme.parameters.{field.name} = {value!r}: this is not of type {declared}"
+            )
 
 
 def _check_parameters(name: str, given: Mapping[str, object], known: set[str]) -> None:
