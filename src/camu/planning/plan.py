@@ -28,6 +28,9 @@ from camu.world import World
 _SHOWN_UNITS = 40  # in a notebook
 
 
+SMALLEST_IMAGE_PIXELS = 4  # a side of the smallest images that the CNN takes
+
+
 @dataclass(frozen=True)
 class Unit:
     """Devices that train together and are aggregated as one: a cluster, or a single device.
@@ -336,10 +339,27 @@ def parameter_count(world: World) -> int:
 
 @lru_cache
 def _count(name: str, shape: tuple[int, ...], classes: int, normalisation: str) -> int:
-    from camu.learning.models import build_model  # deferred: torch takes a second to import
+    """Parameters of a model: by formula for the built-in ones, so that a plan loads no torch."""
+    if name == "logistic":
+        return (math.prod(shape) + 1) * classes
+    if name == "cnn" and min(shape[-2:]) >= SMALLEST_IMAGE_PIXELS:
+        return _cnn_parameters(shape, classes, normalisation)
+    from camu.learning.models import build_model
 
     model = build_model(name, shape, classes, normalisation, derive(0, "count"))
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _cnn_parameters(shape: tuple[int, ...], classes: int, normalisation: str) -> int:
+    """Two convolutions with pooling (10 and 20 channels), normalisation, 50 hidden units."""
+    channels, sides = 1 if len(shape) == 2 else shape[0], shape[-2:]
+    kernel, padding = (3, 1) if min(sides) < 16 else (5, 0)
+    total = 0
+    for outputs in (10, 20):
+        total += (channels * kernel**2 + 1) * outputs
+        channels, sides = outputs, tuple((side + 2 * padding - kernel + 1) // 2 for side in sides)
+    total += 0 if normalisation == "none" else 2 * channels
+    return total + (channels * math.prod(sides) + 1) * 50 + (50 + 1) * classes
 
 
 def _device_names(world: World) -> list[int] | list[str]:
