@@ -111,18 +111,26 @@ def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
 
 
 def show_comparison(table: Comparison, console: Console) -> None:
-    """Two tables: how good each scheme is, and the cost of reaching the target."""
+    """Two tables: how good each scheme is, and the cost of reaching the target if there is one."""
     n = len(table.seeds)
     accuracy = _table(
         f"Accuracy in % (mean ± 95 % interval, {n} seed{'s' if n > 1 else ''})",
         table.accuracy_columns(),
     )
-    cost = _table(f"Cost of reaching {table.target_accuracy:.0%}", table.cost_columns())
     for row in table.rows:
         accuracy.add_row(row.scheme, *table.accuracy_cells(row))
-        cost.add_row(row.scheme, *table.cost_cells(row))
     console.print(accuracy)
     console.print()
+    if table.target_accuracy is None:
+        console.print(
+            "No cost of a target: not every run became better than an untrained model; "
+            "set --target, or train for more rounds.",
+            highlight=False,
+        )
+        return
+    cost = _table(f"Cost of reaching {table.target_accuracy:.0%}", table.cost_columns())
+    for row in table.rows:
+        cost.add_row(row.scheme, *table.cost_cells(row))
     console.print(cost)
 
 

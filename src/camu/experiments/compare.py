@@ -35,7 +35,7 @@ def compare(
         schemes: schemes, or their names as in `camu schemes`.
         seeds: how many seeds, counted from `run.seed` on.
         target_accuracy: the accuracy (0 to 1) whose cost is compared. By default it is the highest
-            whole percentage that every run reached.
+            whole percentage that every run reached, if every run had less before training.
 
     Returns:
         A table with 95 % intervals over the seeds, with differences paired by seed. Nothing is

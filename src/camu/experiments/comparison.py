@@ -51,14 +51,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The table, with its budgets and its target, and the runs that it rests on."""
+    """The table, with its budgets and its target, and the runs that it rests on.
+
+    The target is None, and there are no costs of reaching it, if no default makes sense.
+    """
 
     rows: tuple[Row, ...]
     runs: tuple[SeedRow, ...]
     seeds: tuple[int, ...]
     equal_joules: float
     equal_seconds: float
-    target_accuracy: float
+    target_accuracy: float | None
     curves: dict[str, tuple[Point, ...]]  # (round, mean accuracy) at evaluations, by scheme
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,9 +82,10 @@ class Comparison:
     def to_latex(self) -> str:
         """A LaTeX tabular (booktabs) with means and 95 % intervals; accuracies are in %."""
         head = ["scheme", *self.accuracy_columns(), *self.cost_columns()]
+        target = self.target_accuracy
         lines = [
-            rf"% Mean and 95 % interval over {len(self.seeds)} seed(s); "
-            rf"target accuracy {100 * self.target_accuracy:g} %.",
+            rf"% Mean and 95 % interval over {len(self.seeds)} seed(s)"
+            + ("." if target is None else f"; target accuracy {100 * target:g} %."),
             rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
             r"\toprule",
             " & ".join(map(_latex, head)) + r" \\",
@@ -95,10 +99,9 @@ class Comparison:
     def _repr_html_(self) -> str:
         head = ["scheme", *self.accuracy_columns(), *self.cost_columns()]
         rows = [[r.scheme, *self.accuracy_cells(r), *self.cost_cells(r)] for r in self.rows]
-        caption = (
-            f"Accuracy in % (mean ± 95 % interval, {_seeds(len(self.seeds))}), and the cost of "
-            f"reaching {self.target_accuracy:.0%}"
-        )
+        caption = f"Accuracy in % (mean ± 95 % interval, {_seeds(len(self.seeds))})"
+        if self.target_accuracy is not None:
+            caption += f", and the cost of reaching {self.target_accuracy:.0%}"
         return html_table(head, rows, caption) + line_chart(self.curves, "rounds", "accuracy")
 
     def accuracy_columns(self) -> list[str]:
@@ -116,11 +119,15 @@ class Comparison:
         return [_show(value, 100) for value in values]
 
     def cost_columns(self) -> list[str]:
-        """The titles of the columns about reaching the target."""
+        """The titles of the columns about reaching the target; none without a target."""
+        if self.target_accuracy is None:
+            return []
         return ["reached", "rounds", "joules", "virtual seconds"]
 
     def cost_cells(self, row: Row) -> list[str]:
         """The cost of reaching the target, as `cost_columns` names it."""
+        if self.target_accuracy is None:
+            return []
         return [
             f"{row.reached_target} of {len(self.seeds)}",
             _show(row.rounds_to_target, 1, 1),
@@ -135,13 +142,14 @@ def tabulate(
     """The comparison of a set of histories; the first scheme is the baseline.
 
     Equal joules and equal seconds are the least that any run spent, so that every run got that
-    far. The target defaults to the accuracy that the weakest run still reached.
+    far. The target defaults to the accuracy that the weakest run still reached, if that is more
+    than every run had before training; otherwise there is no target.
     """
     everyone = [history for own in histories.values() for history in own]
     joules = min(history.final.total_joules for history in everyone)
     seconds = min(history.final.virtual_seconds for history in everyone)
     if target_accuracy is None:
-        target_accuracy = int(100 * min(history.best_accuracy for history in everyone)) / 100
+        target_accuracy = _default_target(everyone)
     runs = [
         _seed_row(name, seed, history, joules, seconds, target_accuracy)
         for name, own in histories.items()
@@ -156,9 +164,19 @@ def tabulate(
     )
 
 
+def _default_target(histories: Sequence[History]) -> float | None:
+    """The whole percentage that every run reached; None if an untrained model has it already."""
+    target = int(100 * min(history.best_accuracy for history in histories)) / 100
+    untrained = [history.records[0].accuracy or 0.0 for history in histories]
+    return target if target > max(untrained) else None
+
+
 def _seed_row(
-    scheme: str, seed: int, history: History, joules: float, seconds: float, target: float
+    scheme: str, seed: int, history: History, joules: float, seconds: float, target: float | None
 ) -> SeedRow:
+    def cost(key: str) -> float | None:
+        return None if target is None else history.needed_for(key, target)
+
     return SeedRow(
         scheme=scheme,
         seed=seed,
@@ -169,9 +187,9 @@ def _seed_row(
         virtual_seconds=history.final.virtual_seconds,
         at_equal_joules=history.accuracy_within("joules", joules),
         at_equal_seconds=history.accuracy_within("seconds", seconds),
-        rounds_to_target=history.needed_for("rounds", target),
-        joules_to_target=history.needed_for("joules", target),
-        seconds_to_target=history.needed_for("seconds", target),
+        rounds_to_target=cost("rounds"),
+        joules_to_target=cost("joules"),
+        seconds_to_target=cost("seconds"),
         weights_sha256=history.weights_sha256,
     )
 
