@@ -55,7 +55,7 @@ def plan(
     `paper` unless you name another.
     """
     from camu.schemes import make_scheme
-    from camu.simulation.hooks import plan_for
+    from camu.schemes.registry import plan_for
     from camu.world import build_world
 
     if fleet is not None and file is None and preset is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError, suggest
+from camu.planning.plan import Plan
 from camu.plugins import import_object, is_plugin, missing_name, user_code
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
@@ -22,6 +23,7 @@ from camu.schemes.local_sgd import LocalSgd
 from camu.schemes.nova import CamuNova
 from camu.schemes.petrel import Petrel
 from camu.schemes.wasserstein import WassersteinWeights
+from camu.world import World
 
 SCHEMES: dict[str, type[Scheme]] = {
     kind.name: kind
@@ -116,6 +118,21 @@ def configs_for(config: Config, names: Sequence[str]) -> dict[str, Config]:
         )
         for name in names
     }
+
+
+def plan_for(scheme: Scheme, world: World) -> Plan:
+    """The scheme's plan for a world; a mistake in a user's own scheme is reported as theirs."""
+    with user_code(f"scheme {scheme.name}", scheme):
+        plan: Any = scheme.plan(world)
+    if not isinstance(plan, Plan):
+        found = "None" if plan is None else f"a value of type {type(plan).__name__}"
+        raise InputError(
+            f"scheme {scheme.name}: plan() returned {found}; it must return a Plan, for example "
+            "from make_plan(...)"
+        )
+    # A user's plan may hold units that were changed after make_plan; their costs must follow.
+    ours = type(scheme).__module__.startswith("camu.")
+    return plan if ours else plan.repriced(world)
 
 
 def describe(name: str, kind: type[Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from camu.files import read_json, write_json, write_text
 from camu.planning.plan import Plan
 from camu.plugins import is_plugin, source_digest
 from camu.schemes import Scheme, make_scheme
+from camu.schemes.registry import plan_for
 from camu.simulation.callbacks import (
     Checkpoint,
     HistoryFile,
@@ -30,7 +31,7 @@ from camu.simulation.callbacks import (
 from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkpoint
 from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
-from camu.simulation.hooks import check_trainer, plan_for
+from camu.simulation.hooks import check_trainer
 from camu.simulation.loop import run_rounds
 from camu.simulation.result import Result, build_engine, save_model
 from camu.simulation.run import Callback, Run, Trainer

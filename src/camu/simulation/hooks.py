@@ -20,22 +20,8 @@ from camu.plugins import user_code
 from camu.schemes.contract import Pilot, Scheme, State, View
 from camu.seeding import Stream
 from camu.simulation.run import Run, Trainer
-from camu.world import World
 
 Answer = TypeVar("Answer")
-
-
-def plan_for(scheme: Scheme, world: World) -> Plan:
-    """The scheme's plan for a world."""
-    plan: Any = _call(scheme, scheme.plan, world)
-    if not isinstance(plan, Plan):
-        raise InputError(
-            f"scheme {scheme.name}: plan() returned {_kind(plan)}; it must return a Plan, for "
-            "example from make_plan(...)"
-        )
-    # A user's plan may hold units that were changed after make_plan; their costs must follow.
-    ours = type(scheme).__module__.startswith("camu.")
-    return plan if ours else plan.repriced(world)
 
 
 def check_trainer(scheme: Scheme, trainer: Trainer) -> None:

@@ -18,8 +18,8 @@ from camu.learning.models import ordinary_module, seeded_model
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme
+from camu.schemes.registry import plan_for
 from camu.simulation.history import History
-from camu.simulation.hooks import plan_for
 from camu.simulation.loop import run_rounds
 from camu.simulation.run import Callback, Run
 from camu.world import World
