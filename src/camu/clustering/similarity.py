@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.stats import rankdata
 
 from camu.arrays import Float64, Int64
 from camu.config import ClusteringConfig
@@ -97,6 +96,8 @@ def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
         uplink_db = 10 * np.log10(links.uplink_snr())
         preference = np.median(sample) + uplink_db - np.median(uplink_db)
     else:
+        from scipy.stats import rankdata  # deferred: it takes a second, and only this reading ranks
+
         share = (rankdata(links.uplink_snr()) - 0.5) / count
         preference = np.quantile(sample, 0.25 + 0.5 * share)
     return LinkSimilarity(links, reading, preference)
