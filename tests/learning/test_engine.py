@@ -288,6 +288,11 @@ class Unfinished(nn.Module):
         return self.liner(images.flatten(1))
 
 
+class UnfinishedEvaluation(Unfinished):
+    def forward(self, images):
+        return self.linear(images.flatten(1)) if self.training else self.liner(images)
+
+
 def test_an_error_in_forward_names_its_line(small_toy: Toy) -> None:
     """The error is raised inside torch, which looks the attribute up."""
     line = Unfinished.forward.__code__.co_firstlineno + 1
@@ -298,6 +303,12 @@ def test_an_error_in_forward_names_its_line(small_toy: Toy) -> None:
         "AttributeError: 'Unfinished' object has no attribute 'liner'.*",
         str(raised.value),
     )
+    line = UnfinishedEvaluation.forward.__code__.co_firstlineno + 1
+    with (
+        small_toy.engine(UnfinishedEvaluation()) as engine,
+        pytest.raises(UserCodeError, match=rf"in evaluation: \S*test_engine\.py, line {line}, in"),
+    ):
+        engine.evaluate(engine.initial)
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,8 @@ class Replica:
         self.module.eval()
         images, labels = data.batch(span)
         with torch.no_grad():
-            logits = self.module(images)
+            with user_code("the model's forward in evaluation", self.module):
+                logits = self.module(images)
             right = int((logits.argmax(dim=1) == labels).sum())
             return right, float(F.cross_entropy(logits, labels, reduction="sum"))
 
