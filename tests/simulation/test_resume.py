@@ -151,8 +151,12 @@ def test_a_run_that_fails_while_it_rewrites_its_rounds_loses_nothing(
     out = RunDirectory(tmp_path / "run")
     run_in_directory(config, out)
     before = out.rounds.read_bytes()
+    whole_write, written = os.fsync, []
 
     def full(descriptor: int) -> None:
+        written.append(descriptor)
+        if len(written) <= 2:  # config.toml and manifest.json come before rounds.jsonl
+            return whole_write(descriptor)
         os.ftruncate(descriptor, 100)
         raise OSError(28, "No space left on device")
 
