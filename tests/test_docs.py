@@ -79,6 +79,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted({block.page for block in RUN_ALWAYS}))
 def test_page_runs(page: str, camu: Run, workplace: Path) -> None:
     space: dict[str, object] = {"__name__": page}
@@ -200,6 +201,7 @@ def test_the_picture_of_the_packages_is_current() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"}

@@ -46,6 +46,7 @@ def test_a_quick_bench_reports_all_figures() -> None:
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["W1", "W2", "W3"])
 def test_both_sides_do_the_same_work(name: str) -> None:
     workload = bench._shrunk(bench.WORKLOADS[name])

@@ -111,6 +111,7 @@ def test_an_edited_scheme_is_run_again(
     assert after["scheme_in_progress:Mine"] == after["local-sgd"] != before["fedavg"]
 
 
+@pytest.mark.slow
 def test_finished_runs_are_used_again(
     camu: Camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

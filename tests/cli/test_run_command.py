@@ -165,6 +165,7 @@ def test_runs_of_mlflow_are_named_by_scheme_and_seed(
     assert names == ["fedavg-digits-seed0"]
 
 
+@pytest.mark.slow
 def test_settings_go_over_the_configuration_of_a_resumed_run(camu: Camu, here: Path) -> None:
     first = camu("run", *SMALL, "--scheme", "local-sgd", "--out", "run")
     assert first.code == 0, first.err

@@ -144,6 +144,7 @@ def test_one_run_lies_in_its_own_directory(
     assert scene["plans"]["petrel"]["tables"]["threshold"]["columns"]["seen"] is False
 
 
+@pytest.mark.slow
 def test_a_single_directory_needs_no_list(make_run: Anything, tmp_path: Path) -> None:
     from camu.report.writing import write_report
 
@@ -152,6 +153,7 @@ def test_a_single_directory_needs_no_list(make_run: Anything, tmp_path: Path) ->
         assert write_report(path) == run / "report.html"
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_shown_as_far_as_it_got(
     camu: Camu, make_run: Anything, tmp_path: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_what_was_varied_becomes_a_label(
     assert "5 runs" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_no_data_set_is_needed_and_lost_links_are_said(
     camu: Camu, make_run: Anything, page_data: Anything, tmp_path: Path
 ) -> None:

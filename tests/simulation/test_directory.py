@@ -151,6 +151,7 @@ def test_finished_run_resumes_to_itself(camu: Camu, tmp_path: Path) -> None:
     assert (out / "rounds.jsonl").read_text() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "noise"])
 def test_damaged_checkpoint_is_named(camu: Camu, tmp_path: Path, damage: str) -> None:
     out = tmp_path / "run"
@@ -175,6 +176,7 @@ def test_line_cut_short_by_a_crash_is_passed_over(camu: Camu, tmp_path: Path) ->
     assert len((out / "rounds.jsonl").read_text().splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_trackers_write_their_files(camu: Camu, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     out = tmp_path / "run"

@@ -97,6 +97,7 @@ def test_a_checkpoint_holds_the_whole_run(tiny: Tiny, tmp_path: Path, kind: str)
         assert costs == [(r.joules, r.virtual_seconds, r.waiting_seconds) for r in expected]
 
 
+@pytest.mark.slow
 def test_a_plan_with_a_codec_of_ones_own_is_read_in_another_process(
     tiny: Tiny, tmp_path: Path
 ) -> None:
