@@ -14,6 +14,7 @@ from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, r
 from camu.errors import InputError
 
 if TYPE_CHECKING:
+    from camu.config import Config
     from camu.schemes import Plan
     from camu.world import World
 
@@ -54,23 +55,10 @@ def plan(
     Nothing is trained. With --fleet the devices come from your file, and the rest from the preset
     `paper` unless you name another.
     """
-    from camu.schemes import make_scheme
-    from camu.schemes.registry import plan_for
-    from camu.world import build_world
-
     if fleet is not None and file is None and preset is None:
         preset = "paper"
-    if snr is not None and fleet is None and file is None:
-        raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
     files = {"fleet.file": fleet, "fleet.snr_file": snr}
-    config = resolve(file, preset, settings, seed, scheme, files)
-    stderr = Console(stderr=True, emoji=False)
-    with stderr.status("building the world"):
-        world = build_world(config)
-    with stderr.status(f"planning with {config.scheme.name}"):
-        made = plan_for(make_scheme(config), world)
-    for warning in world.warnings(made.parameters):
-        stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
+    world, made = _make(resolve(file, preset, settings, seed, scheme, files))
     if figure is not None:
         _save_figure(made, world, figure)
     if problem is not None:
@@ -83,6 +71,24 @@ def plan(
         print(f"picture: {figure}")
     if problem is not None:
         print(f"problem: {problem}")
+
+
+def _make(config: Config) -> tuple[World, Plan]:
+    """The world and its plan, with warnings on stderr."""
+    from camu.schemes import make_scheme
+    from camu.schemes.registry import plan_for
+    from camu.world import build_world
+
+    if config.fleet.snr_file is not None and config.fleet.file is None:
+        raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
+    stderr = Console(stderr=True, emoji=False)
+    with stderr.status("building the world"):
+        world = build_world(config)
+    with stderr.status(f"planning with {config.scheme.name}"):
+        made = plan_for(make_scheme(config), world)
+    for warning in world.warnings(made.parameters):
+        stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
+    return world, made
 
 
 def _save_figure(plan: Plan, world: World, path: Path) -> None:

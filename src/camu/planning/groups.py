@@ -223,6 +223,17 @@ def _whole_updates(scheme: Named, local_updates: npt.ArrayLike, count: int) -> I
     return np.broadcast_to(given.astype(np.int64), (count,))
 
 
+def _one_each(scheme: Named, weights: npt.ArrayLike, count: int) -> Float64:
+    """Weights of the groups, checked."""
+    given = np.asarray(weights, dtype=np.float64)
+    if given.shape != (count,):
+        raise InputError(
+            f"scheme {scheme.name}: weights have shape {given.shape}; give one for each of the "
+            f"{count} groups"
+        )
+    return given
+
+
 class Named(Protocol):
     """Anything with a name, such as a scheme."""
 
@@ -267,12 +278,7 @@ def make_plan(
     bits = [each.bits(parameters) for each in codecs]
     costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
     shares = member_weights or groups.member_weights
-    theta, counts = contribution(groups.log_contribution), np.asarray(weights, dtype=np.float64)
-    if counts.shape != (count,):
-        raise InputError(
-            f"scheme {scheme.name}: weights have shape {counts.shape}; give one for each of the "
-            f"{count} groups"
-        )
+    theta, counts = contribution(groups.log_contribution), _one_each(scheme, weights, count)
     units = tuple(
         Unit(
             members=own,
