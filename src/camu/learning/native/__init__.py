@@ -1,0 +1,239 @@
+"""The compiled kernels: C++ sources beside this file, the library that the build makes of them,
+and the calls into it.
+
+The library has plain C functions, so it works with any version of Python, and a call leaves
+Python's lock free. It trains the built-in CNN on the image shapes of the built-in data sets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.arrays import Float32, Float64, Int64
+from camu.errors import InputError
+
+LIBRARY = Path(__file__).with_name("libcamu_kernels.so")
+INSTRUCTION_SETS = ("avx512", "avx2")  # best first
+LIMIT = "CAMU_KERNEL"  # an environment variable that names the best instruction set to use
+
+NORMS = ("batch", "group", "none")  # the order of CamuNorm in kernels.h
+DONE, STOPPED, NO_MEMORY = range(3)
+
+_Pointer = ctypes.c_void_p
+
+
+class _Geometry(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int32) for name in ("channels", "side", "kernel", "padding")]
+
+
+class _Data(ctypes.Structure):
+    _fields_ = [("images", _Pointer), ("labels", _Pointer)]
+
+
+class _Batch(ctypes.Structure):
+    _fields_ = [
+        ("indices", _Pointer),
+        ("sizes", _Pointer),
+        ("shares", _Pointer),
+        ("devices", ctypes.c_int32),
+    ]
+
+
+class _Job(ctypes.Structure):
+    _fields_ = [
+        *((name, _Pointer) for name in ("parameters", "buffers", "anchor", "correction")),
+        *((name, _Pointer) for name in ("indices", "sizes", "steps", "shares")),
+        *((name, ctypes.c_int32) for name in ("updates", "members", "together")),
+        *((name, ctypes.c_float) for name in ("rate", "l2", "proximal")),
+        *((name, _Pointer) for name in ("trained_parameters", "trained_buffers", "losses")),
+    ]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a worker is made for: square images, the first kernel, normalisation and classes."""
+
+    channels: int
+    side: int
+    kernel: int
+    padding: int
+    norm: Literal["batch", "group", "none"]
+    classes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Contiguous uint8 images (n, channels, side, side) and int64 labels."""
+
+    images: npt.NDArray[np.uint8]
+    labels: Int64
+
+    def reference(self) -> _Data:
+        """The arrays as the library takes them."""
+        return _Data(self.images.ctypes.data, self.labels.ctypes.data)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """The training of one unit; see CamuJob in kernels.h."""
+
+    parameters: Float32
+    buffers: Float32
+    anchor: Float32
+    correction: Float32 | None
+    indices: Int64
+    sizes: npt.NDArray[np.int32]
+    steps: npt.NDArray[np.int32]
+    shares: Float64
+    updates: int
+    together: bool
+    rate: float
+    l2: float
+    proximal: float
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled library, or None where there is none for this machine."""
+    try:
+        loaded = ctypes.CDLL(str(LIBRARY))
+    except OSError:
+        return None
+    loaded.camu_supports.argtypes = [ctypes.c_char_p]
+    loaded.camu_worker.argtypes = [
+        ctypes.c_char_p,
+        ctypes.POINTER(_Geometry),
+        ctypes.c_int32,
+        ctypes.c_int32,
+    ]
+    loaded.camu_worker.restype = _Pointer
+    loaded.camu_free.argtypes = [_Pointer]
+    loaded.camu_free.restype = None
+    loaded.camu_train.argtypes = [_Pointer] * 4
+    loaded.camu_gradient.argtypes = [_Pointer] * 6
+    loaded.camu_evaluate.argtypes = [_Pointer] * 2 + [ctypes.c_int64] * 2 + [_Pointer] * 4
+    return loaded
+
+
+def instruction_set() -> str | None:
+    """The best instruction set that the library and this processor have, at most CAMU_KERNEL."""
+    loaded = library()
+    if loaded is None:
+        return None
+    wanted = os.environ.get(LIMIT) or INSTRUCTION_SETS[0]
+    if wanted not in INSTRUCTION_SETS:
+        raise InputError(f"{LIMIT} = {wanted}: use {' or '.join(INSTRUCTION_SETS)}, or unset it")
+    allowed = INSTRUCTION_SETS[INSTRUCTION_SETS.index(wanted) :]
+    return next((name for name in allowed if loaded.camu_supports(name.encode())), None)
+
+
+class Worker:
+    """The memory that training one unit at a time needs; for one thread at a time."""
+
+    def __init__(self, shape: Shape, instructions: str) -> None:
+        loaded = library()
+        assert loaded is not None, "check instruction_set() first"
+        self._library = loaded
+        geometry = _Geometry(shape.channels, shape.side, shape.kernel, shape.padding)
+        norm = NORMS.index(shape.norm)
+        self._handle = loaded.camu_worker(instructions.encode(), geometry, norm, shape.classes)
+        if not self._handle:
+            raise MemoryError(f"no kernels for {shape}, or no memory for them")
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.camu_free(self._handle)
+            self._handle = None
+
+    def train(
+        self, samples: Samples, task: Task, stop: ctypes.c_int32
+    ) -> tuple[Float32, Float32, Float64] | None:
+        """Trained parameters, buffers and the loss of each update; None if it was stopped."""
+        parameters = np.empty_like(task.parameters)
+        buffers = task.buffers.copy()
+        losses = np.empty(task.updates)
+        job = _Job(
+            task.parameters.ctypes.data,
+            task.buffers.ctypes.data,
+            task.anchor.ctypes.data,
+            None if task.correction is None else task.correction.ctypes.data,
+            task.indices.ctypes.data,
+            task.sizes.ctypes.data,
+            task.steps.ctypes.data,
+            task.shares.ctypes.data,
+            task.updates,
+            len(task.shares),
+            task.together,
+            task.rate,
+            task.l2,
+            task.proximal,
+            parameters.ctypes.data,
+            buffers.ctypes.data,
+            losses.ctypes.data,
+        )
+        result = self._library.camu_train(
+            self._handle,
+            ctypes.addressof(data := samples.reference()),
+            ctypes.addressof(job),
+            ctypes.addressof(stop),
+        )
+        del data
+        _check(result)
+        return None if result == STOPPED else (parameters, buffers, losses)
+
+    def gradient(
+        self,
+        samples: Samples,
+        parameters: Float32,
+        indices: Sequence[Int64],
+        shares: Sequence[float],
+        backward: bool = True,
+    ) -> tuple[Float32, float]:
+        """Gradient and value of the weighted mean loss of some devices, in training mode."""
+        flat = np.concatenate(indices)
+        sizes = np.array([len(own) for own in indices], dtype=np.int32)
+        weights = np.array(shares, dtype=np.float64)
+        batch = _Batch(flat.ctypes.data, sizes.ctypes.data, weights.ctypes.data, len(sizes))
+        gradient, loss = np.zeros_like(parameters), ctypes.c_double()
+        data = samples.reference()
+        result = self._library.camu_gradient(
+            self._handle,
+            ctypes.addressof(data),
+            ctypes.addressof(batch),
+            parameters.ctypes.data,
+            gradient.ctypes.data if backward else None,
+            ctypes.addressof(loss),
+        )
+        _check(result)
+        return gradient, loss.value
+
+    def evaluate(
+        self, samples: Samples, parameters: Float32, buffers: Float32, first: int, count: int
+    ) -> tuple[int, float]:
+        """How many of some samples are classified rightly, and the sum of their losses."""
+        right, loss, data = ctypes.c_int64(), ctypes.c_double(), samples.reference()
+        self._library.camu_evaluate(
+            self._handle,
+            ctypes.addressof(data),
+            first,
+            count,
+            parameters.ctypes.data,
+            buffers.ctypes.data,
+            ctypes.addressof(right),
+            ctypes.addressof(loss),
+        )
+        return right.value, loss.value
+
+
+def _check(result: int) -> None:
+    if result == NO_MEMORY:
+        raise MemoryError("there is not enough memory for a step on so many samples")

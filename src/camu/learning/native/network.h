@@ -1,0 +1,262 @@
+// The paper's CNN: two stages of convolution and pooling, and the head. A pass takes some samples
+// forward and backward, and adds their gradients to those of the step.
+#pragma once
+#include <stdlib.h>
+
+#include "head.h"
+#include "stage.h"
+
+namespace CAMU_SET {
+
+// A pass takes devices until it has this many samples. Activations then stay in the second cache.
+constexpr int PASS_SAMPLES = 192;
+
+// Memory that is cut into arrays; it is zero at first, and grows but never shrinks.
+class Memory {
+ public:
+  ~Memory() { free(begin_); }
+  Memory() = default;
+  Memory(const Memory&) = delete;
+  bool reserve(size_t bytes) {
+    free(begin_);
+    begin_ = (char*)aligned_alloc(64, (bytes + 63) / 64 * 64);
+    used_ = 0;
+    if (begin_) memset(begin_, 0, bytes);
+    return begin_ != nullptr;
+  }
+  template <class T>
+  T* cut(size_t count) {
+    T* part = (T*)(begin_ + used_);
+    used_ += bytes_of<T>(count);
+    return part;
+  }
+  template <class T>
+  static constexpr size_t bytes_of(size_t count) {
+    return (count * sizeof(T) + 63) / 64 * 64;
+  }
+
+ private:
+  char* begin_ = nullptr;
+  size_t used_ = 0;
+};
+
+template <int INPUTS, int SIDE, int KERNEL, int PADDING>
+class alignas(64) Network {
+ public:
+  using First = Stage<INPUTS, 10, SIDE + 2 * PADDING, KERNEL>;
+  using Second = Stage<10, CHANNELS, First::cells_in_row + 2 * PADDING, KERNEL>;
+  using Top = Head<Second::cells>;
+
+  Network(int norm, int classes) {
+    top_.norm = norm;
+    top_.classes = classes;
+    top_.at = HeadOffsets(HEAD, norm, Top::FEATURES, classes);
+  }
+
+  int parameters() const { return top_.at.end; }
+  bool batch_norm() const { return top_.norm == CAMU_BATCH_NORM; }
+  const Top& top() const { return top_; }
+
+  // Make room for passes of so many samples; false if there is no memory.
+  bool reserve(int samples) {
+    int blocks = (samples + LANES - 1) / LANES;
+    if (blocks <= blocks_) return true;
+    blocks_ = 0;
+    size_t n = (size_t)blocks * LANES;
+    size_t bytes = Memory::bytes_of<Vector>(blocks * X) + Memory::bytes_of<Vector>(blocks * Y) +
+                   Memory::bytes_of<ByteVector>(blocks * W1) +
+                   Memory::bytes_of<ByteVector>(blocks * W2) +
+                   3 * Memory::bytes_of<float>(n * Top::WIDTH) +
+                   2 * Memory::bytes_of<float>(n * HIDDEN_WIDTH) +
+                   Memory::bytes_of<float>(n * 2 * CHANNELS) + Memory::bytes_of<float>(n) +
+                   Memory::bytes_of<int64_t>(n);
+    if (!memory_.reserve(bytes)) return false;
+    images_ = memory_.cut<Vector>(blocks * X);
+    pooled_ = memory_.cut<Vector>(blocks * Y);
+    first_winners_ = memory_.cut<ByteVector>(blocks * W1);
+    second_winners_ = memory_.cut<ByteVector>(blocks * W2);
+    rows_.features = memory_.cut<float>(n * Top::WIDTH);
+    rows_.normalised = memory_.cut<float>(n * Top::WIDTH);
+    rows_.gradients = memory_.cut<float>(n * Top::WIDTH);
+    rows_.hidden = memory_.cut<float>(n * HIDDEN_WIDTH);
+    rows_.hidden_gradients = memory_.cut<float>(n * HIDDEN_WIDTH);
+    rows_.statistics = memory_.cut<float>(n * 2 * CHANNELS);
+    rows_.scales = memory_.cut<float>(n);
+    rows_.labels = memory_.cut<int64_t>(n);
+    blocks_ = blocks;
+    return true;
+  }
+
+  // Take over the weights of a step; the sums of gradients and statistics are zero then.
+  void begin(const float* parameters) {
+    parameters_ = parameters;
+    pack_forward<First>(parameters, first_weights_);
+    pack_forward<Second>(parameters + SECOND, second_weights_);
+    first_.reset();
+    second_.reset(parameters + SECOND);
+    top_.begin(parameters);
+  }
+
+  // Whole devices, one after another; with batch norm each is normalised by its own samples.
+  double train(const CamuData& data, const int64_t* indices, const int32_t* sizes,
+               const double* shares, int devices) {
+    int samples = 0;
+    for (int d = 0; d < devices; d++)
+      for (int i = 0; i < sizes[d]; i++) rows_.scales[samples++] = (float)(shares[d] / sizes[d]);
+    return train(data, indices, samples, sizes, shares, devices);
+  }
+
+  // A part of one device's samples; only without batch norm.
+  double train_piece(const CamuData& data, const int64_t* indices, int samples, float scale) {
+    for (int i = 0; i < samples; i++) rows_.scales[i] = scale;
+    return train(data, indices, samples, nullptr, nullptr, 0);
+  }
+
+  // The gradient of the step.
+  void write(float* gradient) const {
+    first_.write(gradient, gradient + First::weights);
+    second_.write(gradient + SECOND);
+    memcpy(gradient + SECOND + Second::weights, top_.input_sums, sizeof top_.input_sums);
+    top_.write(gradient);
+  }
+
+  // How many samples are classified rightly, and the sum of their losses.
+  int evaluate(const CamuData& data, int64_t first, int samples, const float* buffers,
+               double* loss) {
+    for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[first + i];
+    convolve(samples, [&](int s) { return data.images + (first + s) * IMAGE; });
+    if (batch_norm())
+      top_.normalise_running(rows_, samples, buffers);
+    else
+      normalise(samples, nullptr, nullptr, 0);
+    top_.forward_hidden(rows_, samples);
+    int right = 0;
+    float logits[MOST_CLASSES];
+    for (int s = 0; s < samples; s++) {
+      float normaliser = top_.logits_of(rows_.hidden + (long)s * HIDDEN_WIDTH, logits);
+      *loss += normaliser - logits[rows_.labels[s]];
+      int best = 0;
+      for (int c = 1; c < top_.classes; c++)
+        if (logits[c] > logits[best]) best = c;
+      right += best == rows_.labels[s];
+    }
+    return right;
+  }
+
+ private:
+  static constexpr int IMAGE = INPUTS * SIDE * SIDE;
+  static constexpr int SECOND = First::weights + First::outputs;  // in the flat parameters
+  static constexpr int HEAD = SECOND + Second::weights + CHANNELS;
+  // Vectors of a block: padded images, padded outputs of the first stage, winners.
+  static constexpr size_t X = INPUTS * First::pixels, Y = 10 * Second::pixels;
+  static constexpr size_t W1 = 10 * First::cells, W2 = CHANNELS * Second::cells;
+
+  double train(const CamuData& data, const int64_t* indices, int samples, const int32_t* sizes,
+               const double* shares, int devices) {
+    for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[indices[i]];
+    convolve(samples, [&](int s) { return data.images + indices[s] * IMAGE; });
+    normalise(samples, sizes, shares, devices);
+    top_.forward_hidden(rows_, samples);
+    double loss = top_.loss_and_gradients(rows_, samples);
+    top_.hidden_backward(rows_, samples);
+    normalise_backward(samples, sizes, devices);
+    top_.add_input_sums(rows_, samples);
+    convolve_backward(samples);
+    return loss;
+  }
+
+  template <class Image>
+  void convolve(int samples, Image image) {
+    for (int block = 0; block * LANES < samples; block++) {
+      int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
+      load_images(block, here, image);
+      forward<First, PADDING>(images_ + block * X, first_weights_, parameters_ + First::weights,
+                              pooled_ + block * Y, first_winners_ + block * W1);
+      forward<Second, 0>(pooled_ + block * Y, second_weights_,
+                         parameters_ + SECOND + Second::weights, cells_,
+                         second_winners_ + block * W2);
+      for (int q = 0; q < Top::FEATURES; q += LANES) turn_features(block, q);
+    }
+  }
+
+  // Bytes of LANES images become vectors of one pixel each, in [0, 1], inside the padding.
+  template <class Image>
+  void load_images(int block, int here, Image image) {
+    const uint8_t* from[LANES];
+    for (int s = 0; s < LANES; s++) from[s] = s < here ? image(block * LANES + s) : nullptr;
+    Vector* to = images_ + block * X;
+    for (int i = 0; i < IMAGE; i += LANES)
+      transpose(
+          [&](int s) {
+            if (!from[s]) return Vector{};
+            return __builtin_convertvector(*(const LooseBytes*)(from[s] + i), Vector) *
+                   (1.0f / 255);
+          },
+          [&](int p, Vector pixel) { to[padded_place(i + p)] = pixel; });
+  }
+
+  static constexpr int padded_place(int pixel) {
+    int row = pixel / SIDE, column = pixel % SIDE;  // rows of all channels
+    int channel = row / SIDE, y = row % SIDE;
+    return (channel * First::side + y + PADDING) * First::side + column + PADDING;
+  }
+
+  void turn_features(int block, int q) {
+    float* to = rows_.features + (long)block * LANES * Top::WIDTH + q;
+    transpose([&](int i) { return q + i < Top::FEATURES ? cells_[q + i] : Vector{}; },
+              [&](int s, Vector features) { store(to + (long)s * Top::WIDTH, features); });
+  }
+
+  void normalise(int samples, const int32_t* sizes, const double* shares, int devices) {
+    if (top_.norm == CAMU_GROUP_NORM) top_.normalise_groups(rows_, samples);
+    if (top_.norm == CAMU_NO_NORM)
+      memcpy(rows_.normalised, rows_.features, sizeof(float) * samples * Top::WIDTH);
+    for (int d = 0, first = 0; batch_norm() && d < devices; first += sizes[d++])
+      top_.normalise_device(rows_, first, sizes[d], d, shares[d]);
+  }
+
+  void normalise_backward(int samples, const int32_t* sizes, int devices) {
+    if (top_.norm == CAMU_GROUP_NORM) top_.groups_backward(rows_, samples);
+    for (int d = 0, first = 0; batch_norm() && d < devices; first += sizes[d++])
+      top_.device_backward(rows_, first, sizes[d], d);
+  }
+
+  void convolve_backward(int samples) {
+    for (int block = 0; block * LANES < samples; block++) {
+      int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
+      second_.add(pooled_ + block * Y, second_winners_ + block * W2,
+                  rows_.gradients + (long)block * LANES * Top::WIDTH, Top::WIDTH, here,
+                  pooled_gradients_);
+      first_.add(images_ + block * X, inner_gradients(), first_winners_ + block * W1);
+    }
+  }
+
+  // The gradients of the first stage's outputs without the padding.
+  const Vector* inner_gradients() {
+    if (PADDING == 0) return pooled_gradients_;
+    constexpr int n = First::cells_in_row;
+    for (int o = 0; o < 10; o++)
+      for (int y = 0; y < n; y++)
+        for (int x = 0; x < n; x++)
+          inner_[(o * n + y) * n + x] =
+              pooled_gradients_[(o * Second::side + y + PADDING) * Second::side + x + PADDING];
+    return inner_;
+  }
+
+  Vector cells_[W2];               // outputs of the second stage, one block
+  Vector pooled_gradients_[Y];
+  Vector inner_[10 * First::cells];
+  float first_weights_[First::weights], second_weights_[Second::weights];
+  DenseGradient<First> first_;
+  alignas(64) SparseGradient<Second> second_;
+  Top top_;
+
+  Memory memory_;
+  int blocks_ = 0;
+  Vector *images_, *pooled_;
+  ByteVector *first_winners_, *second_winners_;
+  Rows_of_pass rows_;
+  const float* parameters_;
+};
+
+}  // namespace CAMU_SET

@@ -1,0 +1,98 @@
+// Vector registers as values, and the transposition of a square of them.
+#pragma once
+#include <immintrin.h>
+#include <stdint.h>
+
+namespace CAMU_SET {
+
+#ifdef __AVX512F__
+constexpr int LANES = 16;
+#else
+constexpr int LANES = 8;
+#endif
+
+typedef float Vector __attribute__((vector_size(LANES * 4), may_alias));
+typedef float LooseVector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t IntVector __attribute__((vector_size(LANES * 4), may_alias));
+typedef int8_t ByteVector __attribute__((vector_size(LANES), may_alias));
+typedef uint8_t LooseBytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
+
+INLINE Vector all(float value) { return value - Vector{}; }
+INLINE Vector load(const float* from) { return *(const LooseVector*)from; }
+INLINE void store(float* to, Vector value) { *(LooseVector*)to = value; }
+
+constexpr int rounded_up(int value, int multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+INLINE float sum(Vector v) {
+  float total = 0;
+  for (int i = 0; i < LANES; i++) total += v[i];
+  return total;
+}
+
+// The sum of `count` numbers, in an order that depends on `count` alone.
+INLINE float sum(const float* values, int count) {
+  Vector total{};
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) total += load(values + i);
+  float result = sum(total);
+  for (; i < count; i++) result += values[i];
+  return result;
+}
+
+#ifdef __AVX512F__
+// Row i comes from `read(i)`, column j goes to `write(j, vector)`.
+template <class Read, class Write>
+INLINE void transpose(Read read, Write write) {
+  __m512 r[16], t[16];
+  UNROLL for (int i = 0; i < 16; i++) r[i] = (__m512)read(i);
+  UNROLL for (int i = 0; i < 8; i++) {
+    t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  }
+  UNROLL for (int i = 0; i < 4; i++) {
+    r[4 * i] = (__m512)_mm512_unpacklo_pd((__m512d)t[4 * i], (__m512d)t[4 * i + 2]);
+    r[4 * i + 1] = (__m512)_mm512_unpackhi_pd((__m512d)t[4 * i], (__m512d)t[4 * i + 2]);
+    r[4 * i + 2] = (__m512)_mm512_unpacklo_pd((__m512d)t[4 * i + 1], (__m512d)t[4 * i + 3]);
+    r[4 * i + 3] = (__m512)_mm512_unpackhi_pd((__m512d)t[4 * i + 1], (__m512d)t[4 * i + 3]);
+  }
+  UNROLL for (int i = 0; i < 4; i++) {
+    t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  UNROLL for (int i = 0; i < 4; i++) {
+    write(i, (Vector)_mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
+    write(i + 4, (Vector)_mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88));
+    write(i + 8, (Vector)_mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
+    write(i + 12, (Vector)_mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
+  }
+}
+#else
+template <class Read, class Write>
+INLINE void transpose(Read read, Write write) {
+  __m256 r[8], t[8];
+  UNROLL for (int i = 0; i < 8; i++) r[i] = (__m256)read(i);
+  UNROLL for (int i = 0; i < 4; i++) {
+    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  }
+  UNROLL for (int i = 0; i < 2; i++) {
+    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+  }
+  UNROLL for (int i = 0; i < 4; i++) {
+    write(i, (Vector)_mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+    write(i + 4, (Vector)_mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+  }
+}
+#endif
+
+}  // namespace CAMU_SET
