@@ -27,9 +27,9 @@ from torch import nn
 from camu.errors import InputError
 from camu.learning.engine import Engine, LocalUpdate
 from camu.learning.job import Job
+from camu.learning.kernel import Kernel
 from camu.learning.models import build_model
 from camu.learning.pool import available_cores
-from camu.learning.replica import Replica
 from camu.seeding import derive
 
 Say = Callable[[str], None]
@@ -254,16 +254,16 @@ def _overhead_fraction(engine: Engine, jobs: Sequence[Job]) -> float:
     # The older profiler works on any thread and prints nothing; few need it, so it loads late.
     from torch.autograd.profiler_legacy import profile
 
-    def work(replica: Replica) -> tuple[float, float]:
+    def work(kernel: Kernel) -> tuple[float, float]:
         total, inside = 0.0, 0.0
         for job in list(jobs)[:PROFILED_JOBS]:
             times = []
             for _ in range(3):  # the best of three: the machine may have other work
                 begin = time.perf_counter()
-                engine.run_job(replica, engine.initial, job, 0)
+                engine.run_job(kernel, engine.initial, job, 0)
                 alone = time.perf_counter() - begin
                 with profile() as profiler:  # type: ignore[no-untyped-call]
-                    engine.run_job(replica, engine.initial, job, 0)
+                    engine.run_job(kernel, engine.initial, job, 0)
                 # Operators nest; without their children's times they add up without counting twice.
                 events = [e for e in profiler.key_averages() if e.key.startswith("aten::")]
                 times.append((alone, sum(e.self_cpu_time_total for e in events) * 1e-6))

@@ -40,6 +40,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "codec": ("round", "leader"),  # rounding of a quantised update
     "noise": ("round", "leader"),  # noise on an uplink
     "ppo": (),
+    "kernel-check": (),  # images on which compiled kernels are compared with torch
     "probe": (),  # the engine's trial of a user's model
     "theory-noise": (),
     "theory-start": (),

@@ -8,34 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from camu.learning.models import PaperCNN
-
-
-class PlainCNN(nn.Module):
-    """The paper's CNN of torch's own layers, with the weights of a ``PaperCNN``."""
-
-    def __init__(self, model: PaperCNN) -> None:
-        super().__init__()
-        model = copy.deepcopy(model)
-        self.layers = nn.Sequential(
-            model.features.convolutions[0],
-            nn.MaxPool2d(2),
-            model.features.convolutions[1],
-            nn.MaxPool2d(2),
-            model.normalisation,
-            nn.Flatten(),
-            model.hidden,
-            nn.ReLU(),
-            model.output,
-        )
-
-    def forward(self, images):
-        return self.layers(images)
-
-
-def plain(model: nn.Module) -> nn.Module:
-    return PlainCNN(model) if isinstance(model, PaperCNN) else copy.deepcopy(model)
-
 
 def flat(model: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
     parameters = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
@@ -60,7 +32,7 @@ def average(models, shares):
 
 def train(model, toy, engine, job, round_number=0):
     """Train a unit: one plain model per member, averaged after every local update."""
-    unit = plain(model)
+    unit = copy.deepcopy(model)
     shares = [weight / sum(job.weights) for weight in job.weights]
     for update in range(job.updates):
         members = []

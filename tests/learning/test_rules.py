@@ -13,7 +13,7 @@ from camu.errors import InputError
 from camu.learning.job import Job, LocalRule
 from camu.learning.models import build_model
 from camu.seeding import derive
-from helpers.plain_torch import average, flat, images_and_labels, plain
+from helpers.plain_torch import average, flat, images_and_labels
 
 MEMBERS, WEIGHTS = (0, 2, 4), (2.0, 3.0, 1.0)
 RULES = {
@@ -30,7 +30,7 @@ RULES = {
 def train(model, toy, engine, job: Job, round_number: int) -> np.ndarray:
     """Members run their own steps from the unit's model, then it is their weighted mean."""
     rule, shares = job.rule, [weight / sum(job.weights) for weight in job.weights]
-    unit = plain(model)
+    unit = copy.deepcopy(model)
     start = [parameter.detach().clone() for parameter in unit.parameters()]
     q = sum(parameter.numel() for parameter in start)
     extra = torch.zeros(q) if job.correction is None else torch.from_numpy(job.correction)

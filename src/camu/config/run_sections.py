@@ -136,6 +136,11 @@ class RunConfig(Section):
         0, "Training workers; 0 is one per core.", "workers", decides="nothing", ge=0
     )
     device: Literal["auto", "cpu", "cuda"] = field("auto", "Where gradients are computed.")
+    kernel: Literal["auto", "native", "torch"] = field(
+        "auto",
+        "What computes gradients: `native` compiled kernels, `torch` its layers, `auto` the "
+        "kernels where they exist. The last bits of a result depend on it.",
+    )
     tensorboard: bool = field(
         False, "Write TensorBoard events (extra `tracking`).", decides="nothing"
     )

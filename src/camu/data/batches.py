@@ -8,7 +8,8 @@ the same for every scheme.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,28 @@ def batch_samples(batch: float, samples: npt.ArrayLike) -> Int64:
     held = np.asarray(samples, dtype=np.int64)
     wanted = np.ceil(batch * held - 1e-9) if batch <= 1 else np.rint(np.minimum(batch, held))
     return np.minimum(np.maximum(wanted.astype(np.int64), 1), held)
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """All mini-batches that a unit trains on, in the order local update, member, step.
+
+    Attributes:
+        indices: the training samples of all mini-batches, one after another.
+        sizes: samples of each mini-batch, int32 (updates * sum of steps,).
+        steps: mini-batches of each member per local update, int32 (members,).
+    """
+
+    indices: Int64
+    sizes: npt.NDArray[np.int32]
+    steps: npt.NDArray[np.int32]
+
+    def batches(self) -> Iterator[Int64]:
+        """The mini-batches one by one."""
+        end = 0
+        for size in self.sizes.tolist():
+            begin, end = end, end + size
+            yield self.indices[begin:end]
 
 
 class Batches:
@@ -63,13 +86,55 @@ class Batches:
     def epoch(self, round_number: int, device: int, pass_number: int) -> list[Int64]:
         """All mini-batches of one pass over a device's data, as indices of training samples."""
         count = self.per_epoch(device)
-        return [self.step(round_number, device, pass_number * count + n) for n in range(count)]
+        return self._steps(round_number, device, pass_number * count, count, None)
 
     def step(self, round_number: int, device: int, step: int, batch: float | None = None) -> Int64:
         """The mini-batch of one local step of a round, as indices of training samples."""
-        passes, chunk = divmod(step, self.per_epoch(device, batch))
+        return self._steps(round_number, device, step, 1, batch)[0]
+
+    def schedule(
+        self,
+        round_number: int,
+        members: Sequence[int],
+        updates: range,
+        *,
+        steps: int = 1,
+        epochs: bool = False,
+        batch: float | None = None,
+    ) -> Schedule:
+        """The mini-batches of some local updates of a unit, `steps` of each member per update.
+
+        With `epochs` they are that many passes over the member's data instead.
+        """
+        per_update, drawn = [], []
+        for device in members:
+            count = steps * (self.per_epoch(device, batch) if epochs else 1)
+            first, total = updates.start * count, len(updates) * count
+            per_update.append(count)
+            drawn.append(self._steps(round_number, device, first, total, batch))
+        ordered = [
+            own
+            for update in range(len(updates))
+            for count, of_member in zip(per_update, drawn, strict=True)
+            for own in of_member[update * count : (update + 1) * count]
+        ]
+        indices = ordered[0] if len(ordered) == 1 else np.concatenate(ordered)
+        sizes = np.array([len(own) for own in ordered], dtype=np.int32)
+        return Schedule(indices, sizes, np.array(per_update, dtype=np.int32))
+
+    def _steps(
+        self, round_number: int, device: int, first: int, count: int, batch: float | None
+    ) -> list[Int64]:
+        """Some consecutive mini-batches of a device; each order of its samples is drawn once."""
         size = self.size(device, batch)
-        return self._order(round_number, device, passes)[chunk * size : (chunk + 1) * size]
+        per_pass = -(-self.samples(device) // size)
+        result: list[Int64] = []
+        for step in range(first, first + count):
+            pass_number, chunk = divmod(step, per_pass)
+            if step == first or chunk == 0:
+                order = self._order(round_number, device, pass_number)
+            result.append(order[chunk * size : (chunk + 1) * size])
+        return result
 
     def _order(self, round_number: int, device: int, pass_number: int) -> Int64:
         further = (pass_number,) if pass_number else ()

@@ -6,7 +6,7 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal
 
@@ -19,12 +19,15 @@ from camu.arrays import Float32
 from camu.config import Config
 from camu.data.batches import Batches
 from camu.errors import CamuError, InputError
-from camu.learning.job import Job, LocalRule, Trained
+from camu.learning import native
+from camu.learning.job import Job, Trained
+from camu.learning.kernel import Kernel, Training
 from camu.learning.models import seeded_model
+from camu.learning.native_kernel import NativeKernel, find_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores
 from camu.learning.replica import Data, DeviceBatch, Replica, micro_batches
-from camu.learning.weights import Weights, weighted_mean
-from camu.seeding import Stream, derive
+from camu.learning.torch_kernel import TorchKernel
+from camu.learning.weights import Weights
 
 LocalUpdate = Literal["step", "epoch"]
 Samples = tuple[npt.NDArray[np.uint8], npt.ArrayLike]  # images and labels
@@ -39,7 +42,8 @@ class Engine:
     ``train_images`` are uint8 ``(n, height, width)`` or ``(n, channels, height, width)``;
     ``device_indices`` lists the training samples that each device holds. ``batch`` up to 1 is a
     fraction of a device's data, above 1 a number of samples. ``l2`` adds ``l2/2 * |w|^2`` to every
-    device's loss. ``workers`` 0 takes one per processor core.
+    device's loss. ``workers`` 0 takes one per processor core. ``kernel`` is "auto", "native" or
+    "torch".
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Engine:
         seed: int = 0,
         workers: int = 0,
         device: str = "auto",
+        kernel: str = "auto",
     ) -> None:
         if local_update not in ("step", "epoch"):
             raise InputError(f'local_update: {local_update!r} is unknown; use "step" or "epoch".')
@@ -76,7 +81,20 @@ class Engine:
         probe = Replica(model, self.device)
         self.fused = probe.can_fuse(self.train_data if self._train_data else self.test_data)
         self._whole_devices = probe.mixes_samples
-        self._pool = Pool(self.workers, lambda: Replica(model, self.device, self.fused))
+        self._native = find_kernels(kernel, model, self.device)
+        self._pool = Pool(self.workers, partial(self._make_kernel, model))
+
+    @property
+    def kernel(self) -> str:
+        """What computes, and decides the last bits: `torch`, `native avx2` or `native avx512`."""
+        return "torch" if self._native is None else f"native {self._native[1]}"
+
+    def _make_kernel(self, model: nn.Module) -> Kernel:
+        if self._native is None:
+            replica = Replica(model, self.device, self.fused)
+            return TorchKernel(replica, self._train_data, self._test_data, self.seed)
+        worker, layout = native.Worker(*self._native), self.initial.layout
+        return NativeKernel(worker, layout, self._train_data, self._test_data, self._pool.stop)
 
     @classmethod
     def from_config(
@@ -104,6 +122,7 @@ class Engine:
             seed=config.run.seed,
             workers=config.run.workers,
             device=config.run.device,
+            kernel=config.run.kernel,
         )
 
     @property
@@ -162,100 +181,37 @@ class Engine:
             )
             for begin, job in zip(starts, jobs, strict=True)
         ]
+        for begin in starts:
+            self._check_layout(begin)
         return self._pool.stream(tasks)
 
-    def run_job(self, replica: Replica, start: Weights, job: Job, round_number: int) -> Trained:
-        """Train one unit on a worker's replica."""
-        total = sum(job.weights)
-        shares = [weight / total for weight in job.weights]
-        numbers = range(job.first, job.first + job.updates)
-        replica.load(start)
-        replica.prepare_rule(job.rule.proximal, job.anchor, job.correction)
-        losses: list[float] = []
-        if self.local_update == "epoch" or job.rule.steps > 1:
-            state = self._run_apart(replica, start, job, shares, numbers, round_number, losses)
-            return Trained(state, float(np.mean(losses)))
-        rate = self.learning_rate * job.rule.rate
-        for update in numbers:
-            self._pool.go_on()
-            parts = [
-                DeviceBatch(
-                    device, self.batches.step(round_number, device, update, job.rule.batch), share
-                )
-                for device, share in zip(job.members, shares, strict=True)
-            ]
-            streams = self._dropout_streams(round_number, update)
-            losses.append(replica.step(self.train_data, parts, rate, self.l2, streams))
-        return Trained(replica.save(), float(np.mean(losses)))
-
-    def _run_apart(
-        self,
-        replica: Replica,
-        start: Weights,
-        job: Job,
-        shares: Sequence[float],
-        updates: Iterable[int],
-        round_number: int,
-        losses: list[float],
-    ) -> Weights:
-        """Members take several steps each from the same state, then average; once per update."""
-        state = start
-        for update in updates:
-            results = (
-                (share, self._run_member(replica, state, device, update, job.rule, round_number))
-                for device, share in zip(job.members, shares, strict=True)
-            )
-            if len(job.members) == 1:
-                ((_, trained),) = results
-                losses.append(trained.loss)
-                state = trained.weights
-                continue
-            trained_members = list(results)
-            state = weighted_mean((share, trained.weights) for share, trained in trained_members)
-            losses.append(sum(share * trained.loss for share, trained in trained_members))
-        return state
-
-    def _run_member(
-        self,
-        replica: Replica,
-        start: Weights,
-        device: int,
-        update: int,
-        rule: LocalRule,
-        round_number: int,
-    ) -> Trained:
-        """One member's steps of one local update: `steps` mini-batches, or `steps` epochs."""
-        replica.load(start)
-        per_epoch = self.batches.per_epoch(device, rule.batch)
-        passes = per_epoch if self.local_update == "epoch" else 1
-        first, count = update * rule.steps * passes, rule.steps * passes
-        rate, losses = self.learning_rate * rule.rate, []
-        for step in range(first, first + count):
-            self._pool.go_on()
-            indices = self.batches.step(round_number, device, step, rule.batch)
-            streams = self._dropout_streams(round_number, step)
-            part = DeviceBatch(device, indices, 1.0)
-            losses.append(replica.step(self.train_data, [part], rate, self.l2, streams))
-        return Trained(replica.save(), float(np.mean(losses)))
-
-    def _dropout_streams(self, round_number: int, step: int) -> Callable[[int], Stream]:
-        return lambda device: derive(self.seed, "dropout", round_number, device, step)
+    def run_job(self, kernel: Kernel, start: Weights, job: Job, round_number: int) -> Trained:
+        """Train one unit on a worker's kernel."""
+        rule, epochs = job.rule, self.local_update == "epoch"
+        schedule = self.batches.schedule(
+            round_number,
+            job.members,
+            range(job.first, job.first + job.updates),
+            steps=rule.steps,
+            epochs=epochs,
+            batch=rule.batch,
+        )
+        rate = self.learning_rate * rule.rate
+        training = Training(start, job, schedule, rate, self.l2, epochs, round_number)
+        return kernel.train(training, self._pool.go_on)
 
     def evaluate(self, weights: Weights) -> tuple[float, float]:
         """Accuracy and mean cross-entropy (without the l2 term) on the test samples."""
         count = len(self.test_data.images)
+        self._check_layout(weights)
         tasks = [
-            Work("Evaluating the model", partial(self._evaluate_span, weights=weights, span=span))
+            Work("Evaluating the model", partial(_evaluate, weights=weights, span=span))
             for span in _spans(count, EVALUATION_SAMPLES)
         ]
         right, loss = 0, 0.0
         for part_right, part_loss in self._pool.stream(tasks):
             right, loss = right + part_right, loss + part_loss
         return right / count, loss / count
-
-    def _evaluate_span(self, replica: Replica, weights: Weights, span: slice) -> tuple[int, float]:
-        replica.load(weights)
-        return replica.evaluate(self.test_data, span)
 
     def gradient(
         self,
@@ -291,6 +247,7 @@ class Engine:
         member_weights: Sequence[float] | None,
         backward: bool,
     ) -> Iterator[tuple[Float32, float]]:
+        self._check_layout(weights)
         chosen = range(len(self.batches.device_indices)) if members is None else members
         counts = [float(self.batches.samples(device)) for device in chosen]
         relative = tuple(counts if member_weights is None else member_weights)
@@ -302,23 +259,15 @@ class Engine:
         tasks = [
             Work(
                 f"Computing the loss of devices {_brief([part.device for part in group])}",
-                partial(self._full_pass, weights=weights, group=group, backward=backward),
+                partial(_full_pass, weights=weights, group=group, backward=backward),
                 cost=float(sum(len(part.indices) for part in group)),
             )
             for group in micro_batches(parts, self.fused, self._whole_devices)
         ]
         return self._pool.stream(tasks)
 
-    def _full_pass(
-        self, replica: Replica, weights: Weights, group: Sequence[DeviceBatch], backward: bool
-    ) -> tuple[Float32, float]:
-        replica.load(weights)
-        stream = derive(self.seed, "full-pass-dropout", group[0].device)
-        loss = replica.full_pass(self.train_data, group, stream, backward)
-        return replica.gradient.cpu().numpy().copy(), loss
-
-    def on_worker(self, what: str, work: Callable[[Replica], Result]) -> Result:
-        """Run a function on one worker, with its replica; for measurements and experiments."""
+    def on_worker(self, what: str, work: Callable[[Kernel], Result]) -> Result:
+        """Run a function on one worker, with its kernel; for measurements and experiments."""
         return next(self._pool.stream([Work(what, work)]))
 
     def _cost(self, job: Job) -> float:
@@ -326,6 +275,10 @@ class Engine:
         if self.local_update == "epoch":
             return float(work * sum(self.batches.samples(device) for device in job.members))
         return float(work * sum(self.batches.size(k, job.rule.batch) for k in job.members))
+
+    def _check_layout(self, weights: Weights) -> None:
+        if weights.layout is not self.initial.layout and weights.layout != self.initial.layout:
+            raise InputError("weights: they belong to a model with other layers or shapes.")
 
     def _check_job(self, job: Job) -> None:
         job.check(len(self.batches.device_indices))
@@ -338,6 +291,16 @@ class Engine:
                     f"job: the {what} has shape {array.shape}; the model has "
                     f"{self.initial.parameters.size} parameters."
                 )
+
+
+def _evaluate(kernel: Kernel, weights: Weights, span: slice) -> tuple[int, float]:
+    return kernel.evaluate(weights, span)
+
+
+def _full_pass(
+    kernel: Kernel, weights: Weights, group: Sequence[DeviceBatch], backward: bool
+) -> tuple[Float32, float]:
+    return kernel.full_pass(weights, group, backward)
 
 
 def _choose_device(name: str) -> torch.device:

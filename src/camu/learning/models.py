@@ -5,7 +5,6 @@ A model maps float images ``(n, channels, height, width)`` in [0, 1] to ``(n, cl
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import OrderedDict
 from typing import Literal, cast
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from camu.config import Config
 from camu.data import dataset_spec
 from camu.errors import InputError
-from camu.learning.conv_pool import ConvPoolStack
 from camu.learning.weights import Layout
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream, derive
@@ -26,9 +24,10 @@ ImageShape = tuple[int, int, int]
 
 # Below this many pixels a side, two 5x5 convolutions with pooling would leave nothing over.
 SMALL_IMAGE_PIXELS = 16
+CHANNELS = 20  # of the second convolution
 
 
-class PaperCNN(nn.Module):
+class PaperCNN(nn.Sequential):
     """Convolution 10, pool, convolution 20, pool, normalisation, 50 hidden units, classes.
 
     On 28x28 images the kernels are 5x5 without padding: 21 880 parameters with batch norm. Images
@@ -38,23 +37,30 @@ class PaperCNN(nn.Module):
     def __init__(
         self, image_shape: ImageShape, classes: int, normalisation: Normalisation = "batch"
     ) -> None:
-        super().__init__()
-        small = min(image_shape[1:]) < SMALL_IMAGE_PIXELS
-        if min(image_shape[1:]) < 4:
+        channels, *sides = image_shape
+        if min(sides) < 4:
             raise InputError(
                 f"model: the CNN needs images of at least 4x4 pixels, these have "
                 f'{image_shape[1]}x{image_shape[2]}; use model "logistic".'
             )
-        kernel, padding = (3, 1) if small else (5, 0)
-        self.features = ConvPoolStack(image_shape, (10, 20), kernel, padding)
-        self.normalisation = _normalisation(normalisation, 20)
-        self.hidden = nn.Linear(math.prod(self.features.output_shape), 50)
-        self.output = nn.Linear(50, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits of float images."""
-        features = self.normalisation(self.features(images))
-        return cast(Tensor, self.output(torch.relu(self.hidden(features.flatten(1)))))
+        kernel, padding = (3, 1) if min(sides) < SMALL_IMAGE_PIXELS else (5, 0)
+        for _ in range(2):
+            sides = [(side + 2 * padding - kernel + 1) // 2 for side in sides]
+        super().__init__(
+            OrderedDict(
+                conv1=nn.Conv2d(channels, 10, kernel, padding=padding),
+                pool1=nn.MaxPool2d(2),
+                conv2=nn.Conv2d(10, CHANNELS, kernel, padding=padding),
+                pool2=nn.MaxPool2d(2),
+                norm=_normalisation(normalisation, CHANNELS),
+                flatten=nn.Flatten(),
+                hidden=nn.Linear(CHANNELS * math.prod(sides), 50),
+                relu=nn.ReLU(),
+                output=nn.Linear(50, classes),
+            )
+        )
+        self.image_shape, self.classes, self.normalisation = image_shape, classes, normalisation
+        self.kernel, self.padding = kernel, padding
 
 
 class LogisticRegression(nn.Module):
@@ -128,27 +134,6 @@ def input_shape(config: Config) -> ImageShape:
 def model_layout(config: Config) -> Layout:
     """The names and shapes of the configured model's state."""
     return Layout.of(seeded_model(config))
-
-
-def ordinary_module(model: nn.Module) -> nn.Module:
-    """A copy of a model with torch's own layers in place of the fused convolutions."""
-    model = copy.deepcopy(model)
-    if not isinstance(model, PaperCNN):
-        return model
-    first, second = model.features.convolutions
-    return nn.Sequential(
-        OrderedDict(
-            conv1=first,
-            pool1=nn.MaxPool2d(2),
-            conv2=second,
-            pool2=nn.MaxPool2d(2),
-            norm=model.normalisation,
-            flatten=nn.Flatten(),
-            hidden=model.hidden,
-            relu=nn.ReLU(),
-            output=model.output,
-        )
-    )
 
 
 def _full_shape(image_shape: tuple[int, ...]) -> ImageShape:

@@ -1,15 +1,15 @@
-"""A pool of workers that share a model's data, each with one torch thread and its own replica.
+"""A pool of workers that share a model's data, each with one torch thread and its own kernel.
 
-Workers are threads: torch releases Python's lock inside its kernels, so they run in parallel,
-share the images without copies, start at once and end with the process. Results come back in the
+Workers are threads: kernels release Python's lock, so they run in parallel, share the images
+without copies, start at once and end with the process. Results come back in the
 order of the tasks, whatever order they were computed in.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 import torch
 
 from camu.errors import CamuError
-from camu.learning.replica import Replica
+from camu.learning.kernel import Kernel
 
 Result = TypeVar("Result")
 
@@ -32,19 +32,19 @@ class Work(Generic[Result]):
     """Work for one worker; ``what`` names it in an error, ``cost`` says how long it takes."""
 
     what: str
-    work: Callable[[Replica], Result]
+    work: Callable[[Kernel], Result]
     cost: float = 1.0
 
 
 class Pool:
     """Runs tasks on ``workers`` threads; safe to close at any time and to use again after."""
 
-    def __init__(self, workers: int, make_replica: Callable[[], Replica]) -> None:
+    def __init__(self, workers: int, make_kernel: Callable[[], Kernel]) -> None:
         self.workers = workers
-        self._make_replica = make_replica
-        self._replicas: queue.SimpleQueue[Replica] = queue.SimpleQueue()
+        self._make_kernel = make_kernel
+        self._kernels: queue.SimpleQueue[Kernel] = queue.SimpleQueue()
         self._executor: ThreadPoolExecutor | None = None
-        self._stop = threading.Event()
+        self.stop = ctypes.c_int32(0)  # not 0 while the pool is being closed; kernels read it
         self._threads_before = torch.get_num_threads()
 
     def stream(self, tasks: Sequence[Work[Result]]) -> Iterator[Result]:
@@ -64,19 +64,19 @@ class Pool:
 
     def go_on(self) -> None:
         """Called by long tasks between steps: ends them when the pool is being closed."""
-        if self._stop.is_set():
+        if self.stop.value:
             raise CancelledError
 
     def close(self) -> None:
         """End all workers; running tasks end at their next ``go_on``."""
         if self._executor is None:
             return
-        self._stop.set()
+        self.stop.value = 1
         try:
             self._executor.shutdown(wait=True, cancel_futures=True)
         finally:
             self._executor = None
-            self._stop.clear()
+            self.stop.value = 0
             torch.set_num_threads(self._threads_before)
 
     def _submit_longest_first(self, tasks: Sequence[Work[Result]]) -> list[Future[Result]]:
@@ -97,13 +97,13 @@ class Pool:
         # results must not depend on what another thread made of it.
         torch.set_num_threads(1)
         try:
-            replica = self._replicas.get_nowait()
+            kernel = self._kernels.get_nowait()
         except queue.Empty:
-            replica = self._make_replica()
+            kernel = self._make_kernel()
         try:
-            return task.work(replica)
+            return task.work(kernel)
         finally:
-            self._replicas.put(replica)
+            self._kernels.put(kernel)
 
     @staticmethod
     def _result(future: Future[Result], what: str) -> Result:

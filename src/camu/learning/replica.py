@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from camu.arrays import Float32, Int64
 from camu.errors import CamuError, InputError
 from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
+from camu.learning.models import PaperCNN
 from camu.learning.weights import Layout, Weights
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
@@ -110,6 +111,8 @@ class Replica:
         self._anchor: Tensor | None = None
         self._correction: Tensor | None = None
         self.mixes_samples = bool(self._norms)
+        # A user's module may rely on the usual order of a tensor in memory.
+        self._built_in = type(model) is PaperCNN
         self._normalised = {
             f"{name}.{buffer}"
             for name, layer in self.module.named_modules()
@@ -119,7 +122,7 @@ class Replica:
 
     def load(self, weights: Weights) -> None:
         """Take over a state."""
-        if weights.layout != self.layout:
+        if weights.layout is not self.layout and weights.layout != self.layout:
             raise InputError("weights: they belong to a model with other layers or shapes.")
         self.parameters.copy_(torch.from_numpy(weights.parameters.copy()))
         self.set_buffers(torch.from_numpy(weights.buffers.copy()))
@@ -196,7 +199,7 @@ class Replica:
             np.array([part.weight / len(part.indices) for part in parts], dtype=np.float32),
             [len(part.indices) for part in parts],
         )
-        images, labels = data.batch(indices.to(self.device))
+        images, labels = self._batch(data, indices.to(self.device))
         losses = F.cross_entropy(self.module(images), labels, reduction="none")
         return torch.dot(losses, torch.from_numpy(scale).to(self.device))
 
@@ -242,12 +245,16 @@ class Replica:
     def evaluate(self, data: Data, span: slice) -> tuple[int, float]:
         """How many of some samples are classified rightly, and the sum of their losses."""
         self.module.eval()
-        images, labels = data.batch(span)
+        images, labels = self._batch(data, span)
         with torch.no_grad():
             with user_code("the model's forward in evaluation", self.module):
                 logits = self.module(images)
             right = int((logits.argmax(dim=1) == labels).sum())
             return right, float(F.cross_entropy(logits, labels, reduction="sum"))
+
+    def _batch(self, data: Data, which: Tensor | slice) -> tuple[Tensor, Tensor]:
+        images, labels = data.batch(which)
+        return (_channels_last(images) if self._built_in else images), labels
 
     def can_fuse(self, data: Data) -> bool:
         """Find out whether devices may share a pass, and refuse what breaks reproducibility.
@@ -323,6 +330,15 @@ def _pieces(part: DeviceBatch) -> list[DeviceBatch]:
         for start in range(0, count, MICRO_BATCH_SAMPLES)
         for piece in [part.indices[start : start + MICRO_BATCH_SAMPLES]]
     ]
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    """The images with channels as the last index in memory, which is quicker to convolve."""
+    _, channels, height, width = images.shape
+    if channels > 1:
+        return images.contiguous(memory_format=torch.channels_last)
+    # With one channel both orders are the same in memory, and torch goes by the strides.
+    return images.as_strided(images.shape, (height * width, 1, width, 1))
 
 
 def _tensor(array: npt.NDArray[np.generic]) -> Tensor:

@@ -87,6 +87,16 @@ class Weights:
             object.__setattr__(self, name, array)
 
     @classmethod
+    def owning(cls, parameters: Float32, buffers: Float32, layout: Layout) -> Weights:
+        """A state that takes over float32 arrays of the right sizes without a copy."""
+        state = object.__new__(cls)
+        for name, array in (("parameters", parameters), ("buffers", buffers)):
+            array.setflags(write=False)
+            object.__setattr__(state, name, array)
+        object.__setattr__(state, "layout", layout)
+        return state
+
+    @classmethod
     def of(cls, module: nn.Module) -> Weights:
         """The present state of a module."""
         layout = Layout.of(module)

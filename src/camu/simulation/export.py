@@ -14,7 +14,7 @@ from torch import nn
 from camu.config import Config
 from camu.errors import CamuError, InputError
 from camu.files import write_bytes
-from camu.learning.models import input_shape, ordinary_module, seeded_model
+from camu.learning.models import input_shape, seeded_model
 from camu.simulation.directory import RunDirectory
 
 SUFFIXES = (".safetensors", ".pt2", ".onnx")
@@ -34,7 +34,7 @@ def load_model(directory: str | Path) -> nn.Module:
         )
     if not run.model.exists():
         raise CamuError(f"{run.model}: the file is missing; run it again in another directory")
-    module = ordinary_module(seeded_model(config)).eval()
+    module = seeded_model(config).eval()
     try:
         module.load_state_dict(load_file(run.model))
     except SafetensorError as error:

@@ -14,7 +14,7 @@ from camu.config import Config
 from camu.errors import InputError
 from camu.files import write_whole
 from camu.learning.engine import Engine
-from camu.learning.models import ordinary_module, seeded_model
+from camu.learning.models import seeded_model
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme
@@ -52,7 +52,7 @@ class Result:
         """
         module = seeded_model(self.config)
         self.weights.load_into(module)
-        return ordinary_module(module).eval()
+        return module.eval()
 
     def _repr_html_(self) -> str:
         """The accuracy curve, the last rounds and the plan, for notebooks."""

@@ -1,0 +1,55 @@
+"""What computes on a worker: the training of a unit, evaluation, and passes over all data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from camu.arrays import Float32
+from camu.data.batches import Schedule
+from camu.learning.job import Job, Trained
+from camu.learning.replica import DeviceBatch
+from camu.learning.weights import Weights
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The training of one unit, with everything that the configuration and the seed decide."""
+
+    start: Weights
+    job: Job
+    schedule: Schedule
+    rate: float
+    l2: float
+    epochs: bool  # one local update is passes over the members' data, not mini-batches
+    round_number: int
+
+    @property
+    def shares(self) -> list[float]:
+        """The members' weights, with sum 1."""
+        total = sum(self.job.weights)
+        return [weight / total for weight in self.job.weights]
+
+    @property
+    def together(self) -> bool:
+        """Whether a local update is one step on the mean loss of all members."""
+        return not self.epochs and self.job.rule.steps == 1
+
+
+class Kernel(Protocol):
+    """One worker's means of computing; a thread uses it alone."""
+
+    def train(self, training: Training, go_on: Callable[[], None]) -> Trained:
+        """Train a unit; `go_on` is called between steps and raises when the work shall end."""
+        ...
+
+    def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
+        """How many of some test samples are classified rightly, and the sum of their losses."""
+        ...
+
+    def full_pass(
+        self, weights: Weights, parts: Sequence[DeviceBatch], backward: bool
+    ) -> tuple[Float32, float]:
+        """Gradient (zeros unless `backward`) and loss of some devices' data, in training mode."""
+        ...

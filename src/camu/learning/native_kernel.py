@@ -1,0 +1,174 @@
+"""Training on the compiled kernels: which models they take, and how a unit is handed to them."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from functools import cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from camu.arrays import Float32, Int64
+from camu.errors import InputError
+from camu.learning import native
+from camu.learning.job import Trained
+from camu.learning.kernel import Training
+from camu.learning.models import PaperCNN
+from camu.learning.replica import Data, DeviceBatch
+from camu.learning.weights import Layout, Weights
+from camu.seeding import derive
+
+log = logging.getLogger(__name__)
+
+# (channels, side) of the images that the library was compiled for.
+IMAGES = ((1, 28), (1, 8), (3, 32))
+_SHAPES = ("28x28", "8x8", "3x32x32")
+MOST_CLASSES = 256
+KERNELS = ("auto", "native", "torch")
+# The self-check compares gradients with torch's: larger differences than this are no rounding.
+TOLERANCE = 1e-3
+_CHECKED_SAMPLES = 16
+
+
+def native_shape(model: nn.Module) -> native.Shape | None:
+    """What the kernels must be made for, or None for a model that they do not have."""
+    if type(model) is not PaperCNN:
+        return None
+    channels, height, width = model.image_shape
+    if height != width or (channels, height) not in IMAGES or model.classes > MOST_CLASSES:
+        return None
+    return native.Shape(
+        channels, height, model.kernel, model.padding, model.normalisation, model.classes
+    )
+
+
+@cache
+def trouble(shape: native.Shape, instructions: str) -> str | None:
+    """Why the kernels cannot be trusted on this machine: what a comparison with torch found."""
+    generator = derive(0, "kernel-check").numpy()
+    images = generator.integers(
+        0, 256, (_CHECKED_SAMPLES, shape.channels, shape.side, shape.side), dtype=np.uint8
+    )
+    labels = generator.integers(0, shape.classes, _CHECKED_SAMPLES)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        model = PaperCNN((shape.channels, shape.side, shape.side), shape.classes, shape.norm)
+    start = Weights.of(model)
+    pictures = torch.from_numpy(images).float() / 255
+    F.cross_entropy(model(pictures), torch.from_numpy(labels)).backward()  # type: ignore[no-untyped-call]
+    expected = np.concatenate(
+        [p.grad.numpy().reshape(-1) for p in model.parameters() if p.grad is not None]
+    )
+    worker = native.Worker(shape, instructions)
+    samples, order = native.Samples(images, labels), np.arange(_CHECKED_SAMPLES)
+    found, _ = worker.gradient(samples, start.parameters, [order], [1.0])
+    error = float(np.abs(found - expected).max() / np.abs(expected).max())
+    if error <= TOLERANCE:
+        return None
+    return f"their gradient differs from torch's by {error:.1g}"
+
+
+def find_kernels(
+    wanted: str, model: nn.Module, device: torch.device
+) -> tuple[native.Shape, str] | None:
+    """Shape and instruction set of the compiled kernels to train with; None: torch's layers.
+
+    `wanted` is "auto", "native" or "torch". With "auto", kernels that should be there and are not
+    are mentioned once.
+    """
+    if wanted not in KERNELS:
+        raise InputError(f'run.kernel = {wanted!r}: use "auto", "native" or "torch"')
+    shape = native_shape(model) if wanted != "torch" else None
+    instructions = native.instruction_set() if shape is not None else None
+    if shape is None:
+        reason = f"they train the built-in CNN on images of {', '.join(_SHAPES)} only"
+    elif native.library() is None:
+        reason = "camu was installed without them, because no C++ compiler was found"
+    elif instructions is None:
+        reason = "this processor has no AVX2"
+    elif device.type != "cpu":
+        reason = f"they compute on the CPU, and run.device is {device.type}"
+    elif found := trouble(shape, instructions):
+        reason = found
+    else:
+        return shape, instructions
+    if wanted == "native":
+        raise InputError(f'run.kernel = "native": there are no compiled kernels: {reason}')
+    if shape is not None and device.type == "cpu":
+        _mention(reason)
+    return None
+
+
+@cache
+def _mention(reason: str) -> None:
+    log.warning("training with torch's layers, not with compiled kernels: %s", reason)
+
+
+class NativeKernel:
+    """A worker of the compiled library, and the data it computes on."""
+
+    def __init__(
+        self,
+        worker: native.Worker,
+        layout: Layout,
+        train: Data | None,
+        test: Data | None,
+        stop: ctypes.c_int32,
+    ) -> None:
+        self._worker, self._layout, self._stop = worker, layout, stop
+        self._train, self._test = _samples(train), _samples(test)
+
+    def train(self, training: Training, go_on: Callable[[], None]) -> Trained:
+        assert self._train is not None
+        go_on()
+        start, job, schedule = training.start, training.job, training.schedule
+        task = native.Task(
+            parameters=start.parameters,
+            buffers=start.buffers,
+            anchor=start.parameters if job.anchor is None else _float32(job.anchor),
+            correction=None if job.correction is None else _float32(job.correction),
+            indices=schedule.indices,
+            sizes=schedule.sizes,
+            steps=schedule.steps,
+            shares=np.array(training.shares),
+            updates=job.updates,
+            together=training.together,
+            rate=training.rate,
+            l2=training.l2,
+            proximal=job.rule.proximal,
+        )
+        result = self._worker.train(self._train, task, self._stop)
+        if result is None:
+            raise CancelledError
+        parameters, buffers, losses = result
+        return Trained(Weights.owning(parameters, buffers, self._layout), float(np.mean(losses)))
+
+    def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
+        assert self._test is not None
+        count = span.stop - span.start
+        return self._worker.evaluate(
+            self._test, weights.parameters, weights.buffers, span.start, count
+        )
+
+    def full_pass(
+        self, weights: Weights, parts: Sequence[DeviceBatch], backward: bool
+    ) -> tuple[Float32, float]:
+        assert self._train is not None
+        indices: list[Int64] = [part.indices for part in parts]
+        shares = [part.weight for part in parts]
+        return self._worker.gradient(self._train, weights.parameters, indices, shares, backward)
+
+
+def _samples(data: Data | None) -> native.Samples | None:
+    if data is None:
+        return None
+    return native.Samples(data.images.numpy(), data.labels.numpy())
+
+
+def _float32(array: Float32) -> Float32:
+    return np.ascontiguousarray(array, dtype=np.float32)

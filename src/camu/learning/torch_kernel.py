@@ -1,0 +1,93 @@
+"""Training on torch's layers: for any model, and wherever there are no compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from camu.arrays import Float32, Int64
+from camu.learning.job import Trained
+from camu.learning.kernel import Training
+from camu.learning.replica import Data, DeviceBatch, Replica
+from camu.learning.weights import Weights, weighted_mean
+from camu.seeding import Stream, derive
+
+
+class TorchKernel:
+    """A replica of the model, and the data it computes on."""
+
+    def __init__(self, replica: Replica, train: Data | None, test: Data | None, seed: int) -> None:
+        self.replica, self._train, self._test, self._seed = replica, train, test, seed
+
+    def train(self, training: Training, go_on: Callable[[], None]) -> Trained:
+        job = training.job
+        self.replica.load(training.start)
+        self.replica.prepare_rule(job.rule.proximal, job.anchor, job.correction)
+        updates = range(job.first, job.first + job.updates)
+        batches = training.schedule.batches()
+        if training.together:
+            losses = [self._step_together(training, n, batches, go_on) for n in updates]
+            return Trained(self.replica.save(), float(np.mean(losses)))
+        state, losses = training.start, []
+        for update in updates:
+            state, loss = self._update_apart(training, state, update, batches, go_on)
+            losses.append(loss)
+        return Trained(state, float(np.mean(losses)))
+
+    def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
+        assert self._test is not None
+        self.replica.load(weights)
+        return self.replica.evaluate(self._test, span)
+
+    def full_pass(
+        self, weights: Weights, parts: Sequence[DeviceBatch], backward: bool
+    ) -> tuple[Float32, float]:
+        assert self._train is not None
+        self.replica.load(weights)
+        stream = derive(self._seed, "full-pass-dropout", parts[0].device)
+        loss = self.replica.full_pass(self._train, parts, stream, backward)
+        return self.replica.gradient.cpu().numpy().copy(), loss
+
+    def _step_together(
+        self,
+        training: Training,
+        update: int,
+        batches: Iterator[Int64],
+        go_on: Callable[[], None],
+    ) -> float:
+        go_on()
+        parts = [
+            DeviceBatch(device, next(batches), share)
+            for device, share in zip(training.job.members, training.shares, strict=True)
+        ]
+        return self._step(training, parts, update)
+
+    def _update_apart(
+        self,
+        training: Training,
+        state: Weights,
+        update: int,
+        batches: Iterator[Int64],
+        go_on: Callable[[], None],
+    ) -> tuple[Weights, float]:
+        """Members take several steps each from the same state, then average."""
+        results: list[tuple[float, Weights]] = []
+        loss = 0.0
+        counts = training.schedule.steps.tolist()
+        for device, share, steps in zip(training.job.members, training.shares, counts, strict=True):
+            self.replica.load(state)
+            losses = []
+            for step in range(update * steps, (update + 1) * steps):
+                go_on()
+                losses.append(self._step(training, [DeviceBatch(device, next(batches), 1.0)], step))
+            results.append((share, self.replica.save()))
+            loss += share * float(np.mean(losses))
+        return (results[0][1] if len(results) == 1 else weighted_mean(results)), loss
+
+    def _step(self, training: Training, parts: Sequence[DeviceBatch], step: int) -> float:
+        def stream(device: int) -> Stream:
+            return derive(self._seed, "dropout", training.round_number, device, step)
+
+        assert self._train is not None
+        return self.replica.step(self._train, parts, training.rate, training.l2, stream)
