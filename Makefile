@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+KERNELS := $(wildcard src/camu/learning/native/*.h src/camu/learning/native/*.cc) src/camu/learning/native/build.py
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo quick test check docs bench clean
@@ -32,7 +33,7 @@ bench: .venv/.base
 clean:
 	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.venv/.base: pyproject.toml constraints.txt
+.venv/.base: pyproject.toml constraints.txt hatch_build.py $(KERNELS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "camu needs Python 3.11 or newer; name one with: make PYTHON=python3.11"; exit 1; }
 	@echo "setting up .venv (a few minutes the first time)"

@@ -22,6 +22,9 @@ from helpers import plain_torch
 from helpers.toys import Toy
 
 UNIT = Job((0, 1, 2, 3), (0.4, 0.1, 0.3, 0.2), 3)
+# Few samples: in a million pooling cells there is one in which rounding decides about the winner,
+# and then two right computations differ.
+FEW = Job((1, 4), (0.7, 0.3), 2)
 
 
 def assert_close(weights: Weights, expected, tolerance: float = 1e-5) -> None:
@@ -51,18 +54,21 @@ class OwnModel(nn.Module):
 
 @pytest.mark.parametrize("mode", ["step", "epoch"])
 @pytest.mark.parametrize("normalisation", ["batch", "group", "none"])
-def test_a_unit_trains_as_its_devices_one_by_one(toy: Toy, mode: str, normalisation: str) -> None:
+def test_a_unit_trains_as_its_devices_one_by_one(
+    toy: Toy, kernel: str, mode: str, normalisation: str
+) -> None:
     with toy.engine(
-        normalisation=normalisation, local_update=mode, l2=0.01, learning_rate=0.03
+        normalisation=normalisation, local_update=mode, l2=0.01, learning_rate=0.03, kernel=kernel
     ) as engine:
+        unit = UNIT if mode == "step" else FEW
         model = build_model("cnn", (28, 28), 10, normalisation, derive(3, "model"))
-        (trained,) = engine.train(engine.initial, [UNIT], 4)
-        assert_close(trained, plain_torch.train(model, toy, engine, UNIT, 4))
+        (trained,) = engine.train(engine.initial, [unit], 4)
+        assert_close(trained, plain_torch.train(model, toy, engine, unit, 4))
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1000])
-def test_any_batch_size_is_right(small_toy: Toy, batch: int) -> None:
-    with small_toy.engine(batch=batch) as engine:
+def test_any_batch_size_is_right(small_toy: Toy, kernel: str, batch: int) -> None:
+    with small_toy.engine(batch=batch, kernel=kernel) as engine:
         model = build_model("cnn", (8, 8), 10, "batch", derive(3, "model"))
         (trained,) = engine.train(engine.initial, [UNIT], 4)
         assert_close(trained, plain_torch.train(model, small_toy, engine, UNIT, 4))
@@ -72,7 +78,8 @@ def test_a_large_unit_is_split_into_passes_without_a_trace(
     small_toy: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for normalisation in ("batch", "none"):
-        with small_toy.engine(normalisation=normalisation, batch=1) as engine:
+        options = {"normalisation": normalisation, "batch": 1, "kernel": "torch"}
+        with small_toy.engine(**options) as engine:
             monkeypatch.setattr("camu.learning.replica.MICRO_BATCH_SAMPLES", 10**6)
             (whole,) = engine.train(engine.initial, [UNIT], 0)
             monkeypatch.setattr("camu.learning.replica.MICRO_BATCH_SAMPLES", 40)
@@ -94,11 +101,11 @@ def test_an_own_module_with_batch_norm_is_right(toy: Toy, mode: str) -> None:
     assert_close(trained, (parameters[chosen], torch.cat([parameters[~chosen], buffers])))
 
 
-def test_results_are_bitwise_the_same_for_any_number_of_workers(toy: Toy) -> None:
+def test_results_are_bitwise_the_same_for_any_number_of_workers(toy: Toy, kernel: str) -> None:
     jobs = [Job((k,), (1.0,), 1 + k % 2) for k in range(5)] + [UNIT]
     hashes = set()
     for workers in (1, 2, 3):
-        with toy.engine(workers=workers) as engine:
+        with toy.engine(workers=workers, kernel=kernel) as engine:
             trained = engine.train(engine.initial, jobs, 7)
             mean = weighted_mean((1.0, weights) for weights in trained)
             hashes.add((mean.sha256(), engine.evaluate(mean), engine.loss(mean)))
@@ -106,10 +113,12 @@ def test_results_are_bitwise_the_same_for_any_number_of_workers(toy: Toy) -> Non
     assert len(hashes) == 1
 
 
-def test_one_update_on_all_devices_is_centralised_sgd_without_batch_norm(toy: Toy) -> None:
+def test_one_update_on_all_devices_is_centralised_sgd_without_batch_norm(
+    toy: Toy, kernel: str
+) -> None:
     sizes = [len(held) for held in toy.devices]
     everything = Job(tuple(range(len(sizes))), tuple(float(size) for size in sizes))
-    with toy.engine(normalisation="none", batch=1) as engine:
+    with toy.engine(normalisation="none", batch=1, kernel=kernel) as engine:
         (trained,) = engine.train(engine.initial, [everything], 0)
         gradient = engine.gradient(engine.initial)
         step = engine.initial.parameters - engine.learning_rate * gradient
@@ -133,8 +142,8 @@ def test_gradient_and_loss_match_plain_autograd(small_toy: Toy) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_training_learns_and_evaluation_counts_right(small_toy: Toy) -> None:
-    with small_toy.engine(batch=1, learning_rate=0.3) as engine:
+def test_training_learns_and_evaluation_counts_right(small_toy: Toy, kernel: str) -> None:
+    with small_toy.engine(batch=1, learning_rate=0.3, kernel=kernel) as engine:
         weights = engine.initial
         before = engine.evaluate(weights)
         (weights,) = engine.train(weights, [Job((0, 1, 2, 3), (1, 1, 1, 1), 60)], 0)

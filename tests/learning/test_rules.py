@@ -84,10 +84,14 @@ def test_a_rule_agrees_with_plain_torch(
     assert np.abs(trained.parameters - engine.initial.parameters).max() > 1e-2
 
 
-def test_steps_of_a_convolutional_model_with_batch_norm(small_toy) -> None:
+@pytest.mark.parametrize("steps", [1, 2])
+def test_rules_of_a_convolutional_model_with_batch_norm(small_toy, kernel: str, steps: int) -> None:
     model = build_model("cnn", (8, 8), 10, "batch", derive(3, "model"))
-    with small_toy.engine(model, workers=1) as engine:
-        job = Job(MEMBERS, WEIGHTS, updates=2, rule=LocalRule(steps=2, proximal=0.5))
+    with small_toy.engine(model, workers=1, kernel=kernel) as engine:
+        q = engine.initial.parameters.size
+        correction = 0.01 * derive(0, "own-rule").numpy().standard_normal(q).astype("f4")
+        rule = LocalRule(steps=steps, proximal=0.5)
+        job = Job(MEMBERS, WEIGHTS, updates=2, rule=rule, correction=correction)
         (trained,) = engine.train(engine.initial, [job], 0)
         expected = train(model, small_toy, engine, job, 0)
     assert np.abs(trained.parameters - expected).max() < 1e-4

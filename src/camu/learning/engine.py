@@ -87,7 +87,7 @@ class Engine:
     @property
     def kernel(self) -> str:
         """What computes, and decides the last bits: `torch`, `native avx2` or `native avx512`."""
-        return "torch" if self._native is None else f"native {self._native[1]}"
+        return _name(self._native)
 
     def _make_kernel(self, model: nn.Module) -> Kernel:
         if self._native is None:
@@ -291,6 +291,18 @@ class Engine:
                     f"job: the {what} has shape {array.shape}; the model has "
                     f"{self.initial.parameters.size} parameters."
                 )
+
+
+def kernel_name(config: Config) -> str:
+    """What an engine for this configuration computes with, as `Engine.kernel` names it."""
+    if config.training.model != "cnn":
+        return "torch"
+    device = _choose_device(config.run.device)
+    return _name(find_kernels(config.run.kernel, seeded_model(config), device))
+
+
+def _name(found: tuple[native.Shape, str] | None) -> str:
+    return "torch" if found is None else f"native {found[1]}"
 
 
 def _evaluate(kernel: Kernel, weights: Weights, span: slice) -> tuple[int, float]:

@@ -85,7 +85,8 @@ class SegmentBatchNorm(nn.Module):
         size = len(part) // devices
         shape = part.shape[1:]
         folded = part.view(devices, size, *shape).transpose(0, 1) if devices > 1 else part
-        folded = folded.reshape(size, devices * self.channels, *shape[1:])
+        # Contiguous, because torch 2.13 gives wrong gradients for one sample in channels-last.
+        folded = folded.reshape(size, devices * self.channels, *shape[1:]).contiguous()
         mean = torch.zeros(devices * self.channels, device=part.device, dtype=part.dtype)
         variance = torch.zeros_like(mean)
         weight = (

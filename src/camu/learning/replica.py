@@ -80,7 +80,7 @@ class Data:
             images, labels = self.images[indices], self.labels[indices]
         else:
             images, labels = self.images.index_select(0, indices), self.labels[indices]
-        return images.to(torch.float32).mul_(1 / 255), labels
+        return images.to(torch.float32).div_(255), labels
 
 
 class Replica:

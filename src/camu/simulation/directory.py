@@ -16,6 +16,7 @@ from camu import __version__
 from camu.config import Config, keys_that_decide, load_config
 from camu.errors import CamuError, InputError
 from camu.files import read_json, write_json, write_text
+from camu.learning.engine import kernel_name
 from camu.planning.plan import Plan
 from camu.plugins import is_plugin, source_digest
 from camu.schemes import Scheme, make_scheme
@@ -238,6 +239,7 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "wall_seconds": wall_seconds,
         "weights_sha256": history.weights_sha256,
         "version": __version__,
+        "kernel": kernel_name(world.config),
     }
 
 
@@ -257,7 +259,6 @@ def _restore(
 
 
 MANIFEST = "manifest.json"
-KERNEL = "torch"
 _FILES = ("fleet.file", "fleet.snr_file", "fleet.dropout_trace")
 
 
@@ -280,7 +281,7 @@ class Manifest:
             for key, value in values.items()
             if f"{section}.{key}" in wanted
         }
-        return cls(decide, dict(_sources(decide)), __version__, KERNEL)
+        return cls(decide, dict(_sources(decide)), __version__, kernel_name(config))
 
     @classmethod
     def read(cls, directory: Path) -> Manifest | None:
@@ -312,7 +313,11 @@ class Manifest:
             if before.sources.get(key, self.sources[key]) != self.sources[key]
         ]
         if before.kernel != self.kernel:
-            changed.append(f"the kernel (was {before.kernel}, now {self.kernel})")
+            raise InputError(
+                f"{directory}: this run began on the kernel {before.kernel!r}, and here it would "
+                f"continue on {self.kernel!r}, with other last bits; "
+                f"{_advice(before.kernel)}, or start a new run in another directory"
+            )
         if changed:
             raise InputError(
                 f"{directory}: the source of {', '.join(changed)} has changed since this run "
@@ -334,6 +339,13 @@ class Manifest:
             if old != new:
                 found.append(f"camu's {name} (was {old}, now {new})")
         return found
+
+
+def _advice(kernel: str) -> str:
+    """How to get a kernel back."""
+    if kernel == "torch":
+        return "continue it with --set run.kernel=torch"
+    return f"continue it on a machine with {kernel.partition(' ')[2] or 'that kernel'}"
 
 
 def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,9 @@ static bool supports(const char* set) {
 // 1 if this processor has the instruction set "avx2" or "avx512".
 EXPORT int32_t camu_supports(const char* set) { return supports(set); }
 
+// The compiler and its version: other compilers may round differently.
+EXPORT const char* camu_compiler() { return __VERSION__; }
+
 // A worker, or null if there are no kernels for this geometry or no memory.
 EXPORT void* camu_worker(const char* set, const CamuGeometry* geometry, int32_t norm,
                          int32_t classes) {

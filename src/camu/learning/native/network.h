@@ -189,8 +189,8 @@ class alignas(64) Network {
       transpose(
           [&](int s) {
             if (!from[s]) return Vector{};
-            return __builtin_convertvector(*(const LooseBytes*)(from[s] + i), Vector) *
-                   (1.0f / 255);
+            return divided_by_255(
+                __builtin_convertvector(*(const LooseBytes*)(from[s] + i), Vector));
           },
           [&](int p, Vector pixel) { to[padded_place(i + p)] = pixel; });
   }
