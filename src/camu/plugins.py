@@ -15,6 +15,7 @@ import inspect
 import re
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ _CAMU = Path(__file__).resolve().parent
 _LIBRARIES = tuple(
     {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
 )
+# Workers may ask for the same module at the same time; an import changes sys.path for a moment.
+_IMPORTING = threading.RLock()
 
 
 def is_plugin(name: str) -> bool:
@@ -44,7 +47,8 @@ def import_object(path: str, key: str) -> Any:
     if _is_file(module_name) and not Path(module_name).expanduser().is_file():
         raise InputError(f"{key} = {path}: there is no file {module_name}")
     try:
-        module = _import(module_name)
+        with _IMPORTING:
+            module = _import(module_name)
     except (Exception, SystemExit) as error:  # any error of the user's module during its import
         searched = "; modules are searched in the current directory and among installed packages"
         raise InputError(

@@ -94,11 +94,14 @@ def _prepare(moment: str) -> list[Callback]:
 def _die_in_training(rounds: int) -> None:
     plain = Engine.iterate
 
-    def iterate(self: Engine, start: Any, jobs: Any, round_number: int) -> Iterator[Any]:
-        for number, trained in enumerate(plain(self, start, jobs, round_number)):
+    def iterate(
+        self: Engine, start: Any, jobs: Any, round_number: int, deliver: Any
+    ) -> Iterator[Any]:
+        jobs = list(jobs)
+        for number, outcome in enumerate(plain(self, start, jobs, round_number, deliver)):
             if round_number >= rounds and number == len(jobs) - 1:
                 _die()
-            yield trained
+            yield outcome
 
     Engine.iterate = iterate  # type: ignore[method-assign]
 

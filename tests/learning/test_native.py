@@ -218,23 +218,12 @@ def test_closing_stops_a_job_at_its_next_step(small_toy: Toy) -> None:
     assert worker.train(samples_of(8, 10, 3, 0), task, stop) is None
     stop.value = 0
     assert worker.train(samples_of(8, 10, 3, 0), task, stop) is not None
-    with small_toy.engine(kernel="native", workers=1) as engine:
-        stream = engine.iterate(engine.initial, [Job((0,), (1.0,), 30_000)] * 2, 0)
-        failed: list[BaseException] = []
-
-        def take() -> None:
-            try:
-                next(stream)
-            except CamuError as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=take)
-        thread.start()
-        while not engine._pool._executor:
-            pass
+    with small_toy.engine(kernel="native", workers=2) as engine:
+        stream = engine.iterate(engine.initial, [Job((0,), (1.0,), n) for n in (1, 30_000)], 0)
+        next(stream)
         engine.close()
-        thread.join()
-    assert "was stopped because the engine was closed" in str(failed[0])
+        with pytest.raises(CamuError, match="was stopped because the engine was closed"):
+            next(stream)
 
 
 @needs_kernels

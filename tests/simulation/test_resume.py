@@ -33,6 +33,14 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "scheme__parameters": {"buffer": 2, "server_rate": 0.7},
         "radio__access": "ofdma",
     },
+    "asynchronous with faults": {
+        "scheme__name": f"{EXAMPLES / 'fedbuff.py'}:FedBuff",
+        "scheme__parameters": {"buffer": 2},
+        "radio__access": "ofdma",
+        "radio__fading": "rayleigh",
+        "radio__outage_snr_db": 23.0,
+        "fleet__corrupt_probability": 0.3,
+    },
     "codec with memory": {"scheme__name": f"{HERE}:Sparsified"},
     "oracle": {
         "scheme__name": "adaptive-tau",

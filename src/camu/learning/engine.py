@@ -6,9 +6,10 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from itertools import repeat
+from typing import Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -160,30 +161,51 @@ class Engine:
         """The trained weights of each job, in the order of the jobs."""
         return [trained.weights for trained in self.iterate(start, jobs, round_number)]
 
+    @overload
     def iterate(
-        self, start: Weights | Sequence[Weights], jobs: Sequence[Job], round_number: int
-    ) -> Iterator[Trained]:
+        self, start: Weights | Sequence[Weights], jobs: Iterable[Job], round_number: int
+    ) -> Iterator[Trained]: ...
+
+    @overload
+    def iterate(
+        self,
+        start: Weights | Sequence[Weights],
+        jobs: Iterable[Job],
+        round_number: int,
+        deliver: Callable[[int, Trained], Result],
+    ) -> Iterator[Result]: ...
+
+    def iterate(
+        self,
+        start: Weights | Sequence[Weights],
+        jobs: Iterable[Job],
+        round_number: int,
+        deliver: Callable[[int, Trained], object] = lambda _, trained: trained,
+    ) -> Iterator[object]:
         """Train the jobs and yield their results in order, so that a caller need not hold them all.
 
-        ``start`` may also be one state per job, for units that hold different models.
+        Jobs are taken as they are needed. ``start`` may also be one state per job, for units that
+        hold different models. ``deliver(number, trained)`` is called on the worker that trained a
+        job, and its answer is the result; by default a result is what was trained.
         """
-        jobs = list(jobs)
-        starts = [start] * len(jobs) if isinstance(start, Weights) else list(start)
-        if len(starts) != len(jobs):
-            raise InputError(f"start: {len(starts)} states were given for {len(jobs)} jobs.")
-        for job in jobs:
+        if isinstance(start, Weights):
+            pairs: Iterable[tuple[Weights, Job]] = zip(repeat(start), jobs)
+        else:
+            jobs = list(jobs)
+            if len(start) != len(jobs):
+                raise InputError(f"start: {len(start)} states were given for {len(jobs)} jobs.")
+            pairs = zip(start, jobs, strict=True)
+
+        def task(number: int, begin: Weights, job: Job) -> Work[object]:
             self._check_job(job)
-        tasks = [
-            Work(
+            self._check_layout(begin)
+            return Work(
                 f"Training devices {_brief(job.members)} in round {round_number}",
-                partial(self.run_job, start=begin, job=job, round_number=round_number),
+                lambda kernel: deliver(number, self.run_job(kernel, begin, job, round_number)),
                 cost=self._cost(job),
             )
-            for begin, job in zip(starts, jobs, strict=True)
-        ]
-        for begin in starts:
-            self._check_layout(begin)
-        return self._pool.stream(tasks)
+
+        return self._pool.stream(task(n, begin, job) for n, (begin, job) in enumerate(pairs))
 
     def run_job(self, kernel: Kernel, start: Weights, job: Job, round_number: int) -> Trained:
         """Train one unit on a worker's kernel."""

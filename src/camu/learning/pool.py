@@ -11,9 +11,10 @@ import ctypes
 import os
 import queue
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, TypeVar
 
 import torch
@@ -47,19 +48,22 @@ class Pool:
         self.stop = ctypes.c_int32(0)  # not 0 while the pool is being closed; kernels read it
         self._threads_before = torch.get_num_threads()
 
-    def stream(self, tasks: Sequence[Work[Result]]) -> Iterator[Result]:
-        """The results in the order of the tasks; at most ``TASKS_AHEAD`` are held at a time."""
-        futures: deque[Future[Result]] = deque()
+    def stream(self, tasks: Iterable[Work[Result]]) -> Iterator[Result]:
+        """The results in the order of the tasks.
+
+        At most ``TASKS_AHEAD`` tasks and results are held at a time; tasks are taken as needed.
+        """
+        ahead = iter(tasks)
+        futures: deque[tuple[str, Future[Result]]] = deque()
         try:
-            head = tasks[:TASKS_AHEAD]
-            futures.extend(self._submit_longest_first(head))
-            for number, task in enumerate(tasks):
-                result = self._result(futures.popleft(), task.what)
-                if number + TASKS_AHEAD < len(tasks):
-                    futures.append(self._submit(tasks[number + TASKS_AHEAD]))
+            futures.extend(self._submit_longest_first(list(islice(ahead, TASKS_AHEAD))))
+            while futures:
+                what, future = futures.popleft()
+                result = self._result(future, what)
+                futures.extend((task.what, self._submit(task)) for task in islice(ahead, 1))
                 yield result
         finally:
-            for future in futures:
+            for _, future in futures:
                 future.cancel()
 
     def go_on(self) -> None:
@@ -79,11 +83,13 @@ class Pool:
             self.stop.value = 0
             torch.set_num_threads(self._threads_before)
 
-    def _submit_longest_first(self, tasks: Sequence[Work[Result]]) -> list[Future[Result]]:
+    def _submit_longest_first(
+        self, tasks: Sequence[Work[Result]]
+    ) -> list[tuple[str, Future[Result]]]:
         # A long task that starts last would leave the other workers idle at the end.
         order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
         submitted = {number: self._submit(tasks[number]) for number in order}
-        return [submitted[number] for number in range(len(tasks))]
+        return [(task.what, submitted[number]) for number, task in enumerate(tasks)]
 
     def _submit(self, task: Work[Result]) -> Future[Result]:
         if self._executor is None:

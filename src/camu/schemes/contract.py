@@ -28,6 +28,7 @@ import numpy as np
 from camu.arrays import Float32, Float64
 from camu.errors import InputError
 from camu.planning.plan import Plan
+from camu.schemes.mean import MeanUpdate
 from camu.seeding import Stream, derive
 from camu.world import World
 
@@ -236,10 +237,10 @@ class Scheme(ABC):
         >>> camu.simulate(world, Momentum()).history.final.units
         20
         """
-        total = sum(arrival.weight for arrival in view.arrived)
-        if total <= 0:
-            return view.weights
-        return add_updates(view, [arrival.weight / total for arrival in view.arrived])
+        mean = MeanUpdate(view.weights)
+        for arrival in sorted(view.arrived, key=lambda arrival: arrival.unit):
+            mean.add(arrival.weight, arrival.update, arrival.buffers)
+        return mean.added()
 
     def revise(self, view: View, state: State) -> Plan | None:
         """The plan from the next round on; None keeps it.

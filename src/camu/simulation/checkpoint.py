@@ -24,7 +24,7 @@ from camu.simulation.history import Record
 from camu.simulation.run import Flight, Run
 from camu.world import World
 
-_FLIGHT_NUMBERS = ("unit", "round", "started_seconds", "busy_seconds", "loss")
+_FLIGHT_NUMBERS = ("unit", "round", "started_seconds", "busy_seconds", "loss", "lost", "fault")
 
 
 def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
@@ -37,9 +37,10 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
     flights = []
     for unit, flight in sorted(run.flights.items()):
         flights.append({name: getattr(flight, name) for name in _FLIGHT_NUMBERS})
-        arrays[f"flight.{unit}.buffers"] = flight.buffers
         if flight.update is not None:
             arrays[f"flight.{unit}.update"] = flight.update
+        if flight.buffers is not None:
+            arrays[f"flight.{unit}.buffers"] = flight.buffers
         if flight.trained is not None:
             arrays[f"flight.{unit}.trained.parameters"] = flight.trained.parameters
             arrays[f"flight.{unit}.trained.buffers"] = flight.trained.buffers
@@ -99,7 +100,7 @@ def load_checkpoint(
         run.flights[numbers["unit"]] = Flight(
             **numbers,
             update=arrays.get(f"{name}.update"),
-            buffers=arrays[f"{name}.buffers"],
+            buffers=arrays.get(f"{name}.buffers"),
             trained=trained,
         )
     return run, state["wall_seconds"]

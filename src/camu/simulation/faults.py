@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from camu.errors import InputError
 from camu.planning.plan import Plan, Unit
 from camu.seeding import derive
@@ -34,13 +32,13 @@ class Faults:
     """Draws the faults of each round from the world's seed and configuration."""
 
     world: World
-    trace: frozenset[tuple[int, int]]
+    trace: Mapping[int, list[int]]  # absent devices by round, from 1
 
     @classmethod
     def of(cls, world: World) -> Faults:
         """The faults that the configuration asks for."""
         path = world.config.fleet.dropout_trace
-        return cls(world, _read_trace(Path(path), world) if path else frozenset())
+        return cls(world, _read_trace(Path(path), world) if path else {})
 
     def attend(self, plan: Plan, units: list[int], round_: int) -> Attendance:
         """Which of these units take part in a round, and how."""
@@ -54,7 +52,7 @@ class Faults:
             return Attendance({unit: plan.units[unit] for unit in units}, {}, 0, 0)
         count = self.world.devices.count
         absent = derive(seed, "dropout", round_).numpy().random(count) < fleet.dropout_probability
-        absent |= np.array([(round_ + 1, device) in self.trace for device in range(count)])
+        absent[self.trace.get(round_ + 1, [])] = True
         # Drawn per device, so that a device fails in the same rounds whatever unit it leads.
         fails = (
             derive(seed, "leader-failure", round_).numpy().random(count)
@@ -92,10 +90,10 @@ class Faults:
         return replace(unit, members=tuple(there), member_weights=weights, leader=leader)
 
 
-def _read_trace(path: Path, world: World) -> frozenset[tuple[int, int]]:
+def _read_trace(path: Path, world: World) -> dict[int, list[int]]:
     """Rows `round,device`: rounds count from 1, devices go by their id."""
     place = {name: index for index, name in enumerate(world.devices.ids)}
-    rows: set[tuple[int, int]] = set()
+    rows: dict[int, list[int]] = {}
     try:
         lines = list(csv.reader(path.read_text("utf-8").splitlines()))
     except (OSError, UnicodeDecodeError) as error:
@@ -109,5 +107,5 @@ def _read_trace(path: Path, world: World) -> frozenset[tuple[int, int]]:
             raise InputError(f"{path}: row {number}: write a round from 1 and a device id")
         if line[1].strip() not in place:
             raise InputError(f"{path}: row {number}, column device: no device `{line[1].strip()}`")
-        rows.add((int(line[0]), place[line[1].strip()]))
-    return frozenset(rows)
+        rows.setdefault(int(line[0]), []).append(place[line[1].strip()])
+    return rows

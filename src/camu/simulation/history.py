@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,8 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""
-        return asdict(self)
+        # Not `asdict`, which copies number by number.
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:

@@ -15,13 +15,15 @@ import numpy as np
 from camu.arrays import Float32
 from camu.errors import InputError
 from camu.learning.weights import Weights
-from camu.planning.plan import Plan, Unit
+from camu.planning.plan import Plan
 from camu.plugins import user_code
 from camu.schemes.contract import Pilot, Scheme, State, View
-from camu.seeding import Stream
 from camu.simulation.run import Run, Trainer
 
 Answer = TypeVar("Answer")
+
+_SEE_ARRIVALS = ("deadline", "ready", "aggregate", "revise")
+_OPTIONAL = ("correction", *_SEE_ARRIVALS)
 
 
 def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
@@ -38,6 +40,11 @@ class Hooks:
 
     def __init__(self, scheme: Scheme, state: State) -> None:
         self.scheme, self.state = scheme, state
+        # The methods that the scheme has in place of the contract's.
+        self.own = frozenset(name for name in _OPTIONAL if _is_own(scheme, name))
+        # Whether the scheme's own code may see arrivals. If not, the server waits for all units and
+        # takes the mean, and no update needs to be kept.
+        self.shows_arrivals = not self.own.isdisjoint(_SEE_ARRIVALS)
 
     def select(self, view: View) -> list[int]:
         """The units that start in this round, in order."""
@@ -48,7 +55,7 @@ class Hooks:
         # A generator runs the user's code only now.
         chosen: list[Any] = _call(self.scheme, list, answer)
         for unit in chosen:
-            if isinstance(unit, bool) or not isinstance(unit, int | np.integer):
+            if isinstance(unit, bool) or not isinstance(unit, (int, np.integer)):
                 raise self._wrong("select", wanted, f"{_kind(unit)} among them")
         units = sorted({int(unit) for unit in chosen})
         idle = set(view.idle)
@@ -61,6 +68,8 @@ class Hooks:
 
     def correction(self, view: View, unit: int) -> Float32 | None:
         """A vector that is added to the gradients of a unit."""
+        if "correction" not in self.own:
+            return None
         answer = _call(self.scheme, self.scheme.correction, view, self.state, unit)
         if answer is None:
             return None
@@ -74,6 +83,8 @@ class Hooks:
 
     def deadline(self, view: View) -> float | None:
         """When the server aggregates at the latest, on the virtual clock."""
+        if "deadline" not in self.own:
+            return None
         answer: Any = _call(self.scheme, self.scheme.deadline, view, self.state)
         if answer is None:
             return None
@@ -95,8 +106,7 @@ class Hooks:
         if not isinstance(weights, Weights) or weights.layout != view.weights.layout:
             wanted = "the model's weights, for example view.weights.with_parameters(...)"
             raise self._wrong("aggregate", wanted, _kind(weights))
-        own = type(self.scheme).aggregate is not Scheme.aggregate
-        if own and not (
+        if "aggregate" in self.own and not (
             np.isfinite(weights.parameters).all() and np.isfinite(weights.buffers).all()
         ):
             raise self._wrong("aggregate", "finite numbers", "weights that are not finite")
@@ -167,26 +177,6 @@ def settle_state(scheme: Scheme, state: State) -> None:
             seen.add(id(state[name]))
 
 
-def encode(
-    unit: Unit, update: Float32, memory: Float32 | None, stream: Stream
-) -> tuple[Float32, Float32 | None]:
-    """The encoded update of a unit and the memory of its sender; a wrong answer is refused."""
-    codec = unit.codec
-    name = f"codec {type(codec).__name__}"
-    with user_code(name, codec):
-        sent, kept = codec.encode(update, memory, stream)
-    for what, array in (("an update", sent), ("a memory", kept)):
-        if what == "a memory" and array is None:
-            continue
-        found = np.asarray(array)
-        if found.shape != update.shape or found.dtype.kind != "f":
-            raise InputError(
-                f"{name}: encode() returned {what} of {found.dtype} and shape {found.shape}; it "
-                f"must be floats of shape {update.shape}"
-            )
-    return np.asarray(sent, np.float32), None if kept is None else np.asarray(kept, np.float32)
-
-
 def _call(scheme: Scheme, hook: Callable[..., Answer], *arguments: object) -> Answer:
     """Call a method of the scheme; an error in a user's own scheme names their line."""
     with user_code(f"scheme {scheme.name}", scheme):
@@ -197,6 +187,11 @@ def _call(scheme: Scheme, hook: Callable[..., Answer], *arguments: object) -> An
             if str(error).startswith(name):
                 raise
             raise InputError(f"{name}: {error}") from error
+
+
+def _is_own(scheme: Scheme, name: str) -> bool:
+    method = getattr(scheme, name)
+    return getattr(method, "__func__", method) is not getattr(Scheme, name)
 
 
 def _kind(value: object) -> str:

@@ -12,20 +12,21 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
-from camu.arrays import Float32
+from camu.arrays import Float64
 from camu.errors import CamuError
-from camu.learning.job import Job, Trained
+from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.costs import Costs, unit_costs
 from camu.planning.plan import Plan, Unit
-from camu.schemes.contract import Arrival, PilotRun, Scheme, View
+from camu.schemes.contract import Arrival, InFlight, PilotRun, Scheme, View
 from camu.schemes.fedavg import FedAvg
-from camu.seeding import derive
-from camu.simulation.channel import in_outage, receive, refuse
-from camu.simulation.faults import Faults
+from camu.schemes.mean import MeanUpdate
+from camu.simulation.delivery import Delivery, Received
+from camu.simulation.faults import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
-from camu.simulation.hooks import Hooks, check_trainer, encode
+from camu.simulation.hooks import Hooks, check_trainer, settle_state
 from camu.simulation.run import Callback, Flight, Run, Trainer
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,9 @@ class Loop:
         """A count of zero for every kind of fault."""
         return dict.fromkeys((*FAULTS, *self.trainer.fault_kinds), 0)
 
-    def view(self, arrived: Sequence[Arrival] = ()) -> View:
+    def view(
+        self, arrived: Sequence[Arrival] = (), in_flight: dict[int, InFlight] | None = None
+    ) -> View:
         """The run as the scheme may see it now."""
         run = self.run
         joules = run.device_joules.view()
@@ -86,7 +89,7 @@ class Loop:
             device_joules=joules,
             weights=run.weights,
             before=self.before,
-            in_flight=MappingProxyType({u: flight.visible for u, flight in run.flights.items()}),
+            in_flight=MappingProxyType(run.visible() if in_flight is None else in_flight),
             arrived=tuple(arrived),
             oracle=self.trainer.oracle if self.scheme.uses_oracle else None,
         )
@@ -96,6 +99,10 @@ class Loop:
         counts = self.no_faults()
         run = self.run
         self.before = run.weights
+        if not self.hooks.shows_arrivals:
+            landed, waiting = self.mean_round(counts)
+            settle_state(self.scheme, run.state)
+            return self.record(len(landed), counts, waiting)
         self.launch(counts)
         arrived, waiting = self.wait(counts)
         if arrived:
@@ -104,45 +111,119 @@ class Loop:
         self.hooks.revise(self.view(arrived), run)
         return self.record(len(arrived), counts, waiting)
 
-    def launch(self, counts: dict[str, int]) -> None:
-        """Start the units that the scheme selects, from the present weights."""
-        run, world = self.run, self.run.world
+    def mean_round(self, counts: dict[str, int]) -> tuple[list[Flight], tuple[float, ...]]:
+        """Start the selected units, wait for all, and take the mean; no update is kept.
+
+        Returns the usable flights, in the order of their arrival, and how long units were idle.
+        """
+        run = self.run
+        mean = MeanUpdate(run.weights)
+        self.launch(counts, mean)
+        landed = []
+        while (unit := run.clock.next_arrival()) is not None:
+            landed.append(run.flights.pop(unit))
+            self.count_refused(landed[-1], counts)
+        run.weights = mean.added()
+        run.round += 1
+        return [flight for flight in landed if flight.usable], self.waiting(landed)
+
+    def launch(self, counts: dict[str, int], mean: MeanUpdate | None = None) -> None:
+        """Start the units that the scheme selects, from the present weights.
+
+        With a mean, their updates are added to it and dropped.
+        """
+        run = self.run
         view = self.view()
         attendance = self.faults.attend(run.plan, self.hooks.select(view), run.round)
         counts["absent"] += attendance.absent
         counts["leader_failures"] += attendance.leader_failures
-        units = attendance.units
-        if units:
-            gain = world.links.uplink_gain * world.links.fading(run.round)
-            uplinks = len(units) + len(run.flights)
-            costs = unit_costs(
-                world,
-                [unit.members for unit in units.values()],
-                [unit.leader for unit in units.values()],
-                [unit.power_watts for unit in units.values()],
-                [unit.payload_bits for unit in units.values()],
-                run.plan.parameters,
-                rules=[unit.rule for unit in units.values()],
-                uplink_gain=gain,
-                uplinks=uplinks,
-            )
-            noise_watts = world.links.share(uplinks).noise_watts
-            jobs = [self.job(view, number, unit) for number, unit in units.items()]
-            results = self.trainer.iterate(run.weights, jobs, run.round)
-            first = 0
-            for index, (number, trained) in enumerate(zip(units, results, strict=True)):
-                unit = units[number]
-                members = slice(first, first + len(unit.members))
-                first = members.stop
-                if trained is None:
-                    continue
-                snr = unit.power_watts * float(gain[unit.leader]) / noise_watts
-                update = self.send(unit, trained.weights, snr, attendance.corrupt.get(number))
-                counts["outages"] += update is None
-                self.charge(unit, costs, index, members)
-                self.take_off(number, unit, costs, index, trained, update)
+        if attendance.units:
+            self.train(view, attendance, counts, mean)
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
+
+    def train(
+        self, view: View, attendance: Attendance, counts: dict[str, int], mean: MeanUpdate | None
+    ) -> None:
+        """Train the units of a round, and start the transmission of each."""
+        run, world, units = self.run, self.run.world, list(attendance.units.values())
+        gain = world.links.uplink_gain * world.links.fading(run.round)
+        uplinks = len(units) + len(run.flights)
+        costs = unit_costs(
+            world,
+            [unit.members for unit in units],
+            [unit.leader for unit in units],
+            [unit.power_watts for unit in units],
+            [unit.payload_bits for unit in units],
+            run.plan.parameters,
+            rules=[unit.rule for unit in units],
+            uplink_gain=gain,
+            uplinks=uplinks,
+        )
+        updates = np.array([float(unit.local_updates) for unit in units])
+        ready = (updates * costs.compute_seconds + updates * costs.gather_seconds).tolist()
+        air = costs.uplink_seconds.tolist()
+        delivery = self.delivery(attendance, gain, world.links.share(uplinks).noise_watts)
+        # Made as they are needed: a correction is as large as the model.
+        jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
+        results = self.trainer.iterate(run.weights, jobs, run.round, delivery)
+        started = np.zeros(len(units), dtype=bool)
+        numbers = enumerate(attendance.units)
+        for (index, number), received in zip(numbers, results, strict=True):
+            if received is None:
+                continue
+            started[index] = True
+            counts["outages"] += received.lost
+            self.keep_memory(units[index].leader, received)
+            update, buffers = received.update, received.buffers
+            if mean is not None:
+                if update is not None and buffers is not None:
+                    mean.add(run.plan.units[number].weight, update, buffers)
+                update = buffers = None
+            run.clock.start(number, ready[index], air[index])
+            run.flights[number] = Flight(
+                unit=number,
+                round=run.round,
+                started_seconds=run.clock.now_seconds,
+                busy_seconds=ready[index] + air[index],
+                loss=received.loss,
+                lost=received.lost,
+                fault=received.fault,
+                update=update,
+                buffers=buffers,
+                trained=received.trained,
+            )
+        self.charge(units, costs, updates, started)
+
+    def delivery(self, attendance: Attendance, gain: Float64, noise_watts: float) -> Delivery:
+        """What happens to the updates of this round's units on their way to the server."""
+        run, radio = self.run, self.config.radio
+        units = list(attendance.units.values())
+        leaders = np.array([unit.leader for unit in units])
+        power_watts = np.array([unit.power_watts for unit in units])
+        return Delivery(
+            start=run.weights,
+            seed=run.world.seed,
+            round=run.round,
+            uplink=radio.uplink,
+            outage_snr_db=radio.outage_snr_db,
+            max_update_norm=self.config.training.max_update_norm,
+            keep_trained=self.scheme.uses_oracle and self.hooks.shows_arrivals,
+            leaders=leaders,
+            snr=power_watts * gain[leaders] / noise_watts,
+            scales=np.array([unit.update_scale for unit in units]),
+            codecs=[unit.codec for unit in units],
+            memory={
+                job: run.memory[unit.leader]
+                for job, unit in enumerate(units)
+                if unit.leader in run.memory
+            },
+            corrupt={
+                job: attendance.corrupt[number]
+                for job, number in enumerate(attendance.units)
+                if number in attendance.corrupt
+            },
+        )
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""
@@ -154,64 +235,34 @@ class Loop:
             correction=self.hooks.correction(view, number),
         )
 
-    def charge(self, unit: Unit, costs: Costs, index: int, members: slice) -> None:
-        """Book the energy of a unit's round, in total and per device."""
-        run, updates = self.run, unit.local_updates
-        per_update = costs.per_update(index)
-        run.compute_joules += updates * per_update.compute_joules
-        uplink_joules = float(costs.uplink_joules[index])
-        run.transmit_joules += updates * per_update.gather_joules + uplink_joules
-        devices = list(unit.members)
-        run.device_joules[devices] += updates * (
-            costs.member_compute_joules[members] + costs.member_gather_joules[members]
-        )
-        run.device_joules[unit.leader] += uplink_joules
+    def keep_memory(self, leader: int, received: Received) -> None:
+        """Keep what a unit's codec did not send; an update that was lost changes nothing."""
+        if received.lost:
+            return
+        self.run.memory.pop(leader, None)
+        if received.memory is not None:
+            self.run.memory[leader] = received.memory
 
-    def take_off(
-        self,
-        number: int,
-        unit: Unit,
-        costs: Costs,
-        index: int,
-        trained: Trained,
-        update: Float32 | None,
+    def charge(
+        self, units: Sequence[Unit], costs: Costs, updates: Float64, started: npt.NDArray[np.bool_]
     ) -> None:
-        """Start the transmission of a unit's update."""
+        """Book the energy of the units that started, in total and per device."""
         run = self.run
-        per_update, air = costs.per_update(index), float(costs.uplink_seconds[index])
-        updates = unit.local_updates
-        ready = updates * per_update.compute_seconds + updates * per_update.gather_seconds
-        run.clock.start(number, ready, air)
-        run.flights[number] = Flight(
-            unit=number,
-            round=run.round,
-            started_seconds=run.clock.now_seconds,
-            busy_seconds=ready + air,
-            loss=trained.loss,
-            update=update,
-            buffers=trained.weights.buffers - run.weights.buffers,
-            trained=trained.weights if self.scheme.uses_oracle else None,
+        uplink = costs.uplink_joules
+        compute = (updates * costs.compute_joules)[started]
+        run.compute_joules = _add_in_order(run.compute_joules, compute)
+        transmit = (updates * costs.gather_joules + uplink)[started]
+        run.transmit_joules = _add_in_order(run.transmit_joules, transmit)
+        sizes = [len(unit.members) for unit in units]
+        members = np.concatenate([unit.members for unit in units])
+        each = np.repeat(updates, sizes) * (
+            costs.member_compute_joules + costs.member_gather_joules
         )
-
-    def send(self, unit: Unit, trained: Weights, snr: float, corrupt: str | None) -> Float32 | None:
-        """What arrives of a unit's update; None if the uplink fails."""
-        run, radio = self.run, self.config.radio
-        if in_outage(snr, radio.outage_snr_db):
-            return None
-        update = trained.parameters - run.weights.parameters
-        if unit.update_scale != 1.0:
-            update = np.float32(unit.update_scale) * update
-        memory = run.memory.pop(unit.leader, None)
-        stream = derive(run.world.seed, "codec", run.round, unit.leader)
-        update, kept = encode(unit, update, memory, stream)
-        if kept is not None:
-            run.memory[unit.leader] = kept
-        if corrupt == "nan":
-            return np.full_like(update, np.nan)
-        if corrupt == "huge":
-            return update + np.float32(1e30)
-        stream = derive(run.world.seed, "noise", run.round, unit.leader)
-        return receive(update, snr, radio.uplink, stream)
+        there = np.repeat(started, sizes)
+        # A device is in one unit only, so no index occurs twice.
+        run.device_joules[members[there]] += each[there]
+        leaders = np.array([unit.leader for unit in units])
+        run.device_joules[leaders[started]] += uplink[started]
 
     def wait(self, counts: dict[str, int]) -> tuple[list[Arrival], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.
@@ -222,35 +273,45 @@ class Loop:
         deadline = self.hooks.deadline(self.view())
         arrived: list[Arrival] = []
         landed: list[Flight] = []
-        while run.flights and not self.hooks.ready(self.view(arrived)):
+        in_flight = run.visible()
+        asks = "ready" in self.hooks.own
+        while run.flights:
+            if asks and self.hooks.ready(self.view(arrived, in_flight.copy())):
+                break
             unit = run.clock.next_arrival(deadline)
             if unit is None:
                 break
             flight = run.flights.pop(unit)
+            del in_flight[unit]
             landed.append(flight)
             arrival = self.land(flight, counts)
             if arrival is not None:
                 arrived.append(arrival)
         if deadline is not None and not run.flights and not landed:
             run.clock.wait_until(deadline)  # no unit started, but time passes
-        waiting = tuple(
-            max(0.0, run.clock.now_seconds - flight.started_seconds - flight.busy_seconds)
+        return arrived, self.waiting(landed)
+
+    def waiting(self, landed: Sequence[Flight]) -> tuple[float, ...]:
+        """How long each unit that arrived was idle, in the order of units."""
+        now = self.run.clock.now_seconds
+        return tuple(
+            max(0.0, now - flight.started_seconds - flight.busy_seconds)
             for flight in sorted(landed, key=lambda flight: flight.unit)
         )
-        return arrived, waiting
+
+    def count_refused(self, flight: Flight, counts: dict[str, int]) -> None:
+        """Count and report a flight whose update the server refuses."""
+        if flight.fault is not None:
+            counts["refused"] += 1
+            number = self.run.round + 1
+            log.warning("round %d: unit %d is refused: %s", number, flight.unit, flight.fault)
 
     def land(self, flight: Flight, counts: dict[str, int]) -> Arrival | None:
         """The arrival of a flight, or None if it cannot be used."""
         run = self.run
-        if flight.update is None:
+        self.count_refused(flight, counts)
+        if flight.update is None or flight.buffers is None:
             return None
-        limit = self.config.training.max_update_norm
-        if fault := refuse(flight.update, flight.buffers, limit):
-            counts["refused"] += 1
-            log.warning("round %d: unit %d is refused: %s", run.round + 1, flight.unit, fault)
-            return None
-        for array in (flight.update, flight.buffers):
-            array.setflags(write=False)
         return Arrival(
             unit=flight.unit,
             weight=run.plan.units[flight.unit].weight,
@@ -298,17 +359,20 @@ class _Pilot:
         losses = []
         for _ in range(rounds):
             counts = trial.no_faults()
-            trial.launch(counts)
-            arrived, _ = trial.wait(counts)
-            if not arrived:
+            landed, _ = trial.mean_round(counts)
+            if not landed:
                 raise CamuError(f"scheme {loop.scheme.name}: no update of its pilot arrived")
-            run.weights = trial.hooks.aggregate(trial.view(arrived))
-            run.round += 1
-            share = sum(arrival.weight for arrival in arrived)
-            losses.append(sum(a.weight * a.loss for a in arrived) / share)
+            counted = [(plan.units[flight.unit].weight, flight.loss) for flight in landed]
+            share = sum(weight for weight, _ in counted)
+            losses.append(sum(weight * loss for weight, loss in counted) / share)
         whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
         whole.compute_joules += run.compute_joules
         whole.transmit_joules += run.transmit_joules
         whole.device_joules += run.device_joules
         joules = run.compute_joules + run.transmit_joules
         return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, joules)
+
+
+def _add_in_order(total: float, parts: Float64) -> float:
+    """A total after adding one part after the other."""
+    return float(np.cumsum(np.concatenate(([total], parts)))[-1])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from camu.simulation.channel import Clock
 from camu.simulation.history import History, Record
 from camu.world import World
 
+Outcome = TypeVar("Outcome")
+
 
 @dataclass(frozen=True, eq=False)
 class Flight:
@@ -28,9 +30,16 @@ class Flight:
     started_seconds: float
     busy_seconds: float
     loss: float  # mean training loss over its steps
-    update: Float32 | None  # None: lost in an outage
-    buffers: Float32  # change of the buffers, noise-free
+    lost: bool  # in an outage
+    fault: str | None  # why the server refuses it
+    update: Float32 | None  # None: lost, refused, or part of a sum already
+    buffers: Float32 | None  # change of the buffers, noise-free; None as the update
     trained: Weights | None = None  # kept for schemes that use the oracle
+
+    @property
+    def usable(self) -> bool:
+        """Whether its update counts once it has arrived."""
+        return not self.lost and self.fault is None
 
     @cached_property
     def visible(self) -> InFlight:
@@ -65,6 +74,10 @@ class Run:
         """A run before its first round."""
         clock = Clock(in_turn=plan.access == "tdma")
         return cls(world, plan, initial, clock, np.zeros(world.devices.count))
+
+    def visible(self) -> dict[int, InFlight]:
+        """The units on their way, as a scheme may see them."""
+        return {unit: flight.visible for unit, flight in self.flights.items()}
 
     def stop(self, reason: str) -> None:
         """End the run after this round."""
@@ -140,9 +153,17 @@ class Trainer(Protocol):
         ...
 
     def iterate(
-        self, start: Weights, jobs: Sequence[Job], round_number: int
-    ) -> Iterator[Trained | None]:
-        """The outcome of each job, in the order of the jobs; None: nothing came back."""
+        self,
+        start: Weights,
+        jobs: Iterable[Job],
+        round_number: int,
+        deliver: Callable[[int, Trained], Outcome],
+    ) -> Iterator[Outcome | None]:
+        """The outcome of each job, in the order of the jobs; None: nothing came back.
+
+        `deliver(number, trained)` makes the outcome of a job, by its number from 0 and its trained
+        model. It is called where the job was trained.
+        """
         ...
 
     def evaluate(self, weights: Weights) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from camu.deploy.deployment import Deployment
@@ -21,6 +21,7 @@ from camu.learning.engine import Engine
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights, weighted_mean
 from camu.simulation.channel import refuse
+from camu.simulation.run import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +79,22 @@ class NodeTrainer:
         return self.engine.evaluate(weights)
 
     def iterate(
-        self, start: Weights, jobs: Sequence[Job], round_number: int
-    ) -> Iterator[Trained | None]:
+        self,
+        start: Weights,
+        jobs: Iterable[Job],
+        round_number: int,
+        deliver: Callable[[int, Trained], Outcome],
+    ) -> Iterator[Outcome | None]:
         """The outcome of each job; None if its node sent nothing usable."""
+        jobs = list(jobs)
         self.registry.refresh()
         self.registry.wait_for_any(self.deployment.wait_seconds)
         if self.deployment.granularity == "leader":
-            return iter(self._train_units(start, jobs, round_number))
-        return iter(self._train_devices(start, jobs, round_number))
+            results = self._train_units(start, jobs, round_number)
+        else:
+            results = self._train_devices(start, jobs, round_number)
+        for number, trained in enumerate(results):
+            yield None if trained is None else deliver(number, trained)
 
     def _train_units(
         self, start: Weights, jobs: Sequence[Job], round_number: int

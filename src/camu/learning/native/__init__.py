@@ -109,6 +109,7 @@ def library() -> ctypes.CDLL | None:
     except OSError:
         return None
     loaded.camu_supports.argtypes = [ctypes.c_char_p]
+    loaded.camu_compiler.restype = ctypes.c_char_p
     loaded.camu_worker.argtypes = [
         ctypes.c_char_p,
         ctypes.POINTER(_Geometry),
@@ -134,6 +135,13 @@ def instruction_set() -> str | None:
         raise InputError(f"{LIMIT} = {wanted}: use {' or '.join(INSTRUCTION_SETS)}, or unset it")
     allowed = INSTRUCTION_SETS[INSTRUCTION_SETS.index(wanted) :]
     return next((name for name in allowed if loaded.camu_supports(name.encode())), None)
+
+
+def compiler() -> str:
+    """The compiler that made the library; another one may round differently."""
+    loaded = library()
+    assert loaded is not None, "check instruction_set() first"
+    return str(loaded.camu_compiler().decode())
 
 
 class Worker:

@@ -1,0 +1,102 @@
+"""The way of a unit's update to the server: encoded, sent, received and checked.
+
+All of it runs on the worker that trained the unit, so that the server is left with a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.arrays import Float32, Float64
+from camu.errors import InputError
+from camu.learning.job import Trained
+from camu.learning.weights import Weights
+from camu.planning.codecs import Codec
+from camu.plugins import user_code
+from camu.seeding import Stream, derive
+from camu.simulation.channel import in_outage, receive, refuse
+
+
+@dataclass(frozen=True, eq=False)
+class Received:
+    """The outcome of a unit's round, as the server has it."""
+
+    loss: float  # mean training loss over its steps
+    lost: bool = False  # the uplink failed
+    fault: str | None = None  # why the server refuses the update
+    update: Float32 | None = None  # change of the parameters; None: lost or refused
+    buffers: Float32 | None = None  # change of the buffers, noise-free
+    memory: Float32 | None = None  # what the sender keeps for its next update
+    trained: Weights | None = None  # the unit's own model, where it was asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery:
+    """Delivers the results of one round's jobs; jobs count from 0.
+
+    What happens to a job depends on the seed, the round and its leader alone, so that any worker
+    may deliver it. A value of plain data, so that it can be sent to other processes.
+    """
+
+    start: Weights  # the model that all jobs start from
+    seed: int
+    round: int
+    uplink: str
+    outage_snr_db: float | None
+    max_update_norm: float
+    keep_trained: bool
+    leaders: npt.NDArray[np.int64]  # (jobs,)
+    snr: Float64  # (jobs,), linear
+    scales: Float64  # (jobs,), factors on updates
+    codecs: Sequence[Codec]
+    memory: Mapping[int, Float32]  # what senders kept of their last updates, by job
+    corrupt: Mapping[int, str]  # jobs whose update will be "nan" or "huge"
+
+    def __call__(self, job: int, trained: Trained) -> Received:
+        """The outcome of a job."""
+        snr, leader = float(self.snr[job]), int(self.leaders[job])
+        if in_outage(snr, self.outage_snr_db):
+            return Received(trained.loss, lost=True)
+        update = trained.weights.parameters - self.start.parameters
+        buffers = trained.weights.buffers - self.start.buffers
+        if self.scales[job] != 1.0:
+            update = np.float32(self.scales[job]) * update
+        stream = derive(self.seed, "codec", self.round, leader)
+        update, kept = encode(self.codecs[job], update, self.memory.get(job), stream)
+        corrupt = self.corrupt.get(job)
+        if corrupt == "nan":
+            update = np.full_like(update, np.nan)
+        elif corrupt == "huge":
+            update = update + np.float32(1e30)
+        else:
+            stream = derive(self.seed, "noise", self.round, leader)
+            update = receive(update, snr, self.uplink, stream)
+        if fault := refuse(update, buffers, self.max_update_norm):
+            return Received(trained.loss, fault=fault, memory=kept)
+        for array in (update, buffers):
+            array.setflags(write=False)
+        model = trained.weights if self.keep_trained else None
+        return Received(trained.loss, False, None, update, buffers, kept, model)
+
+
+def encode(
+    codec: Codec, update: Float32, memory: Float32 | None, stream: Stream
+) -> tuple[Float32, Float32 | None]:
+    """The encoded update of a unit and the memory of its sender; a wrong answer is refused."""
+    name = f"codec {type(codec).__name__}"
+    with user_code(name, codec):
+        sent, kept = codec.encode(update, memory, stream)
+    for what, array in (("an update", sent), ("a memory", kept)):
+        if what == "a memory" and array is None:
+            continue
+        found = np.asarray(array)
+        if found.shape != update.shape or found.dtype.kind != "f":
+            raise InputError(
+                f"{name}: encode() returned {what} of {found.dtype} and shape {found.shape}; it "
+                f"must be floats of shape {update.shape}"
+            )
+    return np.asarray(sent, np.float32), None if kept is None else np.asarray(kept, np.float32)
