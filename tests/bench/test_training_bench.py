@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from camu.bench import training
 from camu.bench.gauges import flops_per_sample
 from camu.bench.loops import PlainLoop, TunedLoop
 from camu.bench.suite import MEASUREMENTS, run_bench
@@ -19,7 +20,7 @@ from camu.errors import InputError
 from camu.learning.weights import weighted_mean
 
 RATIOS = {"ratio_to_plain", "ratio_to_tuned", "samples_per_second", "roofline_fraction"}
-EVALUATION_FIGURES = RATIOS | {"sgemm_gflops", "peak_mb"}
+EVALUATION_FIGURES = RATIOS | {"sgemm_gflops", "repetitions", "peak_mb"}
 TRAINING_FIGURES = EVALUATION_FIGURES | {"rounds_per_second", "overhead_fraction"}
 RUN_FIGURES = {
     "rounds",
@@ -147,6 +148,12 @@ def test_each_repetition_trains_the_next_devices() -> None:
     devices = [share.device for n in range(5) for share in workload.some(3, n)]
     assert sorted(devices) == sorted([*range(5)] * 3)
     assert sum(share.weight for share in workload.shares()) == pytest.approx(1)
+
+
+def test_a_busy_machine_gets_two_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(training._repetitions("W1", 5, print)) == [0, 1, 2, 3, 4, 5]
+    monkeypatch.setattr(training, "WORKLOAD_SECONDS", 0.0)
+    assert list(training._repetitions("W1", 5, print)) == [0, 1, 2]
 
 
 def anonymous_mb() -> float:

@@ -42,7 +42,7 @@ def run_bench(
             )
     say = progress or (lambda _: None)
     count = min(repetitions, 2) if quick else repetitions
-    machine = _machine(count, workers, quick)
+    machine = _machine(workers, quick)
     report: dict[str, Any] = {
         "workloads": _against_loops(workloads, count, workers, quick, say),
         "machine": machine,
@@ -79,7 +79,7 @@ def _against_loops(
     return measured
 
 
-def _machine(repetitions: int, workers: int, quick: bool) -> dict[str, Any]:
+def _machine(workers: int, quick: bool) -> dict[str, Any]:
     """What the figures depend on; the load is that of the minute before the measurement."""
     with make_engine(WORKLOADS["W1"].shrunk(), workers) as engine:
         kernel = kernel_name(engine)
@@ -91,6 +91,5 @@ def _machine(repetitions: int, workers: int, quick: bool) -> dict[str, Any]:
         "torch": torch.__version__,
         "plain_threads": torch.get_num_threads(),
         "load_before": round(os.getloadavg()[0], 2),
-        "repetitions": repetitions,
         "quick": quick,
     }

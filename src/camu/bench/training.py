@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ from camu.bench.workloads import LEARNING_RATE, SEED, Workload
 from camu.learning.job import Job
 
 Say = Callable[[str], None]
+
+# A slow or busy machine gets fewer repetitions, so that the bench ends in minutes.
+WORKLOAD_SECONDS = 25.0
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,7 @@ def measure_training(
         train, test = workload.train_samples(), workload.held_out_samples()
         plain = PlainLoop(workload, engine.initial, train, test)
         some, more = workload.plain_devices, workload.tuned_devices
-        for repetition in range(repetitions + 1):
-            say(f"{name}: repetition {repetition} of {repetitions}")
+        for repetition in _repetitions(name, repetitions, say):
             slow = plain.round(workload.some(some, repetition), repetition)
             devices = workload.some(more, repetition)
             tuned_seconds, _ = tuned.round(devices, repetition, engine.initial)
@@ -84,8 +86,7 @@ def measure_evaluation(
     with make_engine(workload, workers) as engine:
         train, test = workload.train_samples(), workload.held_out_samples()
         plain = PlainLoop(workload, engine.initial, train, test)
-        for repetition in range(repetitions + 1):
-            say(f"evaluation: repetition {repetition} of {repetitions}")
+        for repetition in _repetitions("evaluation", repetitions, say):
             slow, _, _ = plain.evaluate()
             tuned_seconds, _, _ = tuned.evaluate(engine.initial)
             gflops = sgemm_gflops()
@@ -104,6 +105,16 @@ def measure_evaluation(
     }
 
 
+def _repetitions(name: str, count: int, say: Say) -> Iterator[int]:
+    """Number 0, which warms up, and then up to `count` more; at least two, if time runs out."""
+    begin = time.perf_counter()
+    for number in range(count + 1):
+        if number > 2 and time.perf_counter() - begin > WORKLOAD_SECONDS:
+            return
+        say(f"{name}: repetition {number} of {count}")
+        yield number
+
+
 def _figures(turns: Sequence[Turn], samples: int, flops: float) -> dict[str, float]:
     """Medians over the repetitions; a ratio above 1 says that the engine is faster."""
     seconds = statistics.median(turn.engine for turn in turns)
@@ -114,6 +125,7 @@ def _figures(turns: Sequence[Turn], samples: int, flops: float) -> dict[str, flo
         "samples_per_second": round(samples / seconds, 1),
         "roofline_fraction": round(statistics.median(roofline), 4),
         "sgemm_gflops": round(statistics.median(turn.gflops for turn in turns), 1),
+        "repetitions": len(turns),
     }
 
 
