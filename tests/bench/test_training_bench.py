@@ -10,18 +10,38 @@ import numpy as np
 import pytest
 import torch
 
-from camu import bench
+from camu.bench import training
+from camu.bench.gauges import flops_per_sample
+from camu.bench.loops import PlainLoop, TunedLoop
+from camu.bench.suite import MEASUREMENTS, run_bench
+from camu.bench.training import engine_round, make_engine
+from camu.bench.workloads import EVALUATION, OWN_MODEL, WORKLOADS, Workload
 from camu.errors import InputError
 from camu.learning.weights import weighted_mean
 
-FIGURES = {
-    "ratio_to_plain",
-    "samples_per_second",
-    "rounds_per_second",
-    "roofline_fraction",
-    "overhead_fraction",
+RATIOS = {"ratio_to_plain", "ratio_to_tuned", "samples_per_second", "roofline_fraction"}
+EVALUATION_FIGURES = RATIOS | {"sgemm_gflops", "repetitions", "peak_mb"}
+TRAINING_FIGURES = EVALUATION_FIGURES | {"rounds_per_second", "overhead_fraction"}
+RUN_FIGURES = {
+    "rounds",
+    "round_seconds",
+    "outside_training_fraction",
+    "outside_training_fraction_150_rounds",
+    "seconds_150_rounds",
+    "evaluation_seconds",
+    "fixed_seconds",
     "peak_mb",
 }
+GROWTH_FIGURES = {
+    "devices",
+    "units_per_round",
+    "world_seconds",
+    "plan_seconds",
+    "round_seconds",
+    "outside_training_fraction",
+    "peak_mb",
+}
+TRAINING = sorted(WORKLOADS)
 
 
 @pytest.fixture(autouse=True)
@@ -33,33 +53,107 @@ def one_torch_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module")
+def tuned():
+    with TunedLoop(workers=2) as loop:
+        yield loop
+
+
+def all_positive(figures: dict[str, object]) -> bool:
+    numbers = [value for value in figures.values() if isinstance(value, int | float)]
+    return all(np.isfinite(value) and value >= 0 for value in numbers)
+
+
 @pytest.mark.slow
 def test_a_quick_bench_reports_all_figures() -> None:
     said: list[str] = []
-    report = bench.run_bench(quick=True, repetitions=1, progress=said.append)
+    report = run_bench(quick=True, repetitions=1, workers=2, progress=said.append)
     assert json.loads(json.dumps(report)) == report
-    assert set(report["workloads"]) == {"W1", "W2", "W3"}
-    for figures in report["workloads"].values():
-        assert set(figures) == FIGURES
-        assert all(np.isfinite(value) and value >= 0 for value in figures.values())
-    assert any("W3" in line for line in said)
+    assert list(report["workloads"]) == [*WORKLOADS, "evaluation"]
+    for name, figures in report["workloads"].items():
+        wanted = EVALUATION_FIGURES if name == "evaluation" else TRAINING_FIGURES
+        assert set(figures) == wanted | {"kernel"}
+        assert all_positive(figures)
+    assert set(report["run"]) == RUN_FIGURES | {"kernel"}
+    assert all_positive(report["run"])
+    assert all_positive(report["run"]["fixed_seconds"])
+    for figures in report["growth"]:
+        assert set(figures) == GROWTH_FIGURES | {"kernel"}
+        assert all_positive(figures)
+    assert report["machine"]["kernel"] == report["workloads"]["W1"]["kernel"]
+    for name in MEASUREMENTS:
+        assert any(line.startswith(name) for line in said)
     assert torch.get_num_threads() == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["W1", "W2", "W3"])
-def test_both_sides_do_the_same_work(name: str) -> None:
-    workload = bench._shrunk(bench.WORKLOADS[name])
-    with bench._engine(workload, workers=2) as engine:
-        plain = bench.PlainLoop(engine)
-        plain.round(workload.jobs(), 3)
-        units = engine.train(engine.initial, workload.jobs(), 3)
-    mean = weighted_mean((1.0, unit) for unit in units)
-    expected = {name: value for name, value in plain.result.items() if value.is_floating_point()}
-    running = {name for name in expected if "running_" in name}
-    for found, names in ((mean.parameters, expected.keys() - running), (mean.buffers, running)):
-        flat = [expected[name].reshape(-1).numpy() for name in expected if name in names]
-        np.testing.assert_allclose(found, np.concatenate(flat), atol=1e-5)
+@pytest.mark.parametrize("name", TRAINING)
+def test_the_engine_and_both_loops_compute_the_same_update(name: str, tuned: TunedLoop) -> None:
+    workload = WORKLOADS[name].shrunk()
+    tuned.use(workload)
+    with make_engine(workload, workers=2) as engine:
+        start = np.concatenate([engine.initial.parameters, engine.initial.buffers])
+        loop = PlainLoop(
+            workload, engine.initial, workload.train_samples(), workload.held_out_samples()
+        )
+        loop.round(workload.shares(), 3)
+        _, tuned_result = tuned.round(workload.shares(), 3, engine.initial)
+        mean = weighted_mean(
+            (1.0, unit) for unit in engine.train(engine.initial, workload.jobs(), 3)
+        )
+        parameters = len(mean.parameters)
+    update = np.concatenate([mean.parameters, mean.buffers]) - start
+    for found in (loop.result - start, tuned_result - start):
+        for part in (slice(None, parameters), slice(parameters, None)):
+            difference = np.linalg.norm(found[part] - update[part])
+            assert difference < 1e-4 * np.linalg.norm(update[part])
+
+
+@pytest.mark.slow
+def test_the_engine_and_both_loops_evaluate_alike(tuned: TunedLoop) -> None:
+    workload = EVALUATION.shrunk()
+    tuned.use(workload)
+    with make_engine(workload, workers=2) as engine:
+        loop = PlainLoop(
+            workload, engine.initial, workload.train_samples(), workload.held_out_samples()
+        )
+        accuracy, loss = engine.evaluate(engine.initial)
+        for found in (loop.evaluate(), tuned.evaluate(engine.initial)):
+            assert found[1] == pytest.approx(accuracy, abs=2 / workload.test_samples)
+            assert found[2] == pytest.approx(loss, rel=1e-5)
+
+
+def test_the_time_inside_jobs_counts_every_job() -> None:
+    workload = Workload(4, 20, 5, 3)
+    with make_engine(workload, workers=2) as engine:
+        seconds = engine_round(engine, workload.jobs(), 0)
+        assert engine.job_count == 3
+        assert 0 < engine.job_seconds <= 2 * seconds
+        assert engine.outside_fraction(seconds) == pytest.approx(
+            1 - engine.job_seconds / (2 * seconds)
+        )
+
+
+def test_floating_point_operations_are_those_of_the_layers() -> None:
+    """Two convolutions and two linear layers; the first needs no gradient of its input."""
+    first, second, linear = 24 * 24 * 10 * 25, 8 * 8 * 20 * 250, 320 * 50 + 50 * 10
+    model = WORKLOADS["W1"].build_model()
+    assert flops_per_sample(model) == 2 * (2 * first + 3 * second + 3 * linear)
+    assert flops_per_sample(model, backward=False) == 2 * (first + second + linear)
+    assert flops_per_sample(Workload(2, 4, 2, 2, model=OWN_MODEL).build_model()) > 0
+
+
+def test_each_repetition_trains_the_next_devices() -> None:
+    workload = Workload(devices=5, samples_per_device=10, batch=2, units=2)
+    devices = [share.device for n in range(5) for share in workload.some(3, n)]
+    assert sorted(devices) == sorted([*range(5)] * 3)
+    assert sum(share.weight for share in workload.shares()) == pytest.approx(1)
+
+
+def test_a_busy_machine_gets_two_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(training._repetitions("W1", 5, print)) == [0, 1, 2, 3, 4, 5]
+    monkeypatch.setattr(training, "WORKLOAD_SECONDS", 0.0)
+    assert list(training._repetitions("W1", 5, print)) == [0, 1, 2]
 
 
 def anonymous_mb() -> float:
@@ -76,10 +170,10 @@ def test_memory_does_not_grow_with_the_number_of_devices() -> None:
     """Four times the devices in a unit cost no more memory than their data."""
 
     def held_mb(devices: int) -> float:
-        workload = bench.Workload(devices, 60, 12, 2)
+        workload = Workload(devices, 60, 12, 2)
         gc.collect()
-        with bench._engine(workload, workers=1) as engine:
-            bench._engine_round(engine, workload.jobs(), 0)
+        with make_engine(workload, workers=1) as engine:
+            engine_round(engine, workload.jobs(), 0)
             return anonymous_mb()  # the workspace of the largest pass stays for the next
 
     held_mb(50)  # whatever torch allocates once
@@ -90,4 +184,4 @@ def test_memory_does_not_grow_with_the_number_of_devices() -> None:
 
 def test_an_unknown_workload_is_refused() -> None:
     with pytest.raises(InputError, match="W9"):
-        bench.run_bench(["W9"])
+        run_bench(["W9"])

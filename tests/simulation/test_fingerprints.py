@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -25,12 +26,22 @@ KEPT = json.loads(FILE.read_text("utf-8"))
 
 def kernels() -> dict[str, str]:
     """The kernels of this machine, each with what changes its rounding."""
-    found = {"torch": f"{torch.__version__} {torch.backends.cpu.get_cpu_capability()}"}
+    capability = torch.backends.cpu.get_cpu_capability()
+    found = {"torch": f"{torch.__version__} {capability} {vendor()}"}
     loaded = native.library()
     for name in native.INSTRUCTION_SETS:
         if loaded is not None and loaded.camu_supports(name.encode()):
             found[f"native {name}"] = native.compiler()
     return found
+
+
+def vendor() -> str:
+    """The processor's maker: torch's matrix products differ with it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.split()[-1] for line in lines if line.startswith("vendor_id")), "unknown")
 
 
 def measured(settings: list[str], kernel: str) -> dict[str, float | str]:

@@ -1,0 +1,1 @@
+"""Measurements of speed: training, evaluation, whole runs, and growth with the fleet."""

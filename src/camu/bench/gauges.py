@@ -1,0 +1,116 @@
+"""What is measured with: time inside jobs, floating-point operations, matrix products, memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import resource
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from camu.bench.workloads import IMAGE
+from camu.learning.engine import Engine
+from camu.learning.job import Trained
+from camu.learning.pool import available_cores
+from camu.learning.weights import Weights
+
+
+class TimedEngine(Engine):
+    """An engine that adds up the seconds its workers spend inside jobs, and those of evaluation."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+        super().__init__(*arguments, **settings)
+
+    def __enter__(self) -> TimedEngine:
+        return self
+
+    def reset(self) -> None:
+        """Start to count from zero."""
+        self.job_count, self.job_seconds, self.evaluation_seconds = 0, 0.0, 0.0
+
+    def run_job(self, *arguments: Any, **settings: Any) -> Trained:
+        """Train one unit on a worker, and note how long it takes."""
+        begin = time.perf_counter()
+        trained = super().run_job(*arguments, **settings)
+        seconds = time.perf_counter() - begin
+        with self._lock:
+            self.job_count += 1
+            self.job_seconds += seconds
+        return trained
+
+    def evaluate(self, weights: Weights) -> tuple[float, float]:
+        """Accuracy and loss, and note how long it takes."""
+        begin = time.perf_counter()
+        result = super().evaluate(weights)
+        self.evaluation_seconds += time.perf_counter() - begin
+        return result
+
+    def outside_fraction(self, wall_seconds: float) -> float:
+        """The part of the workers' time that they did not spend inside training jobs."""
+        return max(0.0, 1 - self.job_seconds / (self.workers * wall_seconds))
+
+
+def kernel_name(engine: Engine) -> str:
+    """Which code computes the engine's gradients."""
+    return str(getattr(engine, "kernel", "torch"))
+
+
+def flops_per_sample(model: nn.Module, backward: bool = True) -> float:
+    """Multiplications and additions that a model asks for, per sample, as torch counts them."""
+    samples = 2  # batch norm needs more than one
+    module = copy.deepcopy(model).train()
+    with FlopCounterMode(display=False) as counter:
+        logits = module(torch.zeros(samples, 1, *IMAGE))
+        if backward:
+            F.cross_entropy(logits, torch.zeros(samples, dtype=torch.int64)).backward()  # type: ignore[no-untyped-call]
+    return float(counter.get_total_flops()) / samples
+
+
+def sgemm_gflops(size: int = 1024, repetitions: int = 5) -> float:
+    """The speed of a large float32 matrix product with all cores: the roof for this machine."""
+    left = torch.ones(size, size)
+    right = torch.ones(size, size)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(available_cores())
+    best = float("inf")
+    for _ in range(repetitions):
+        begin = time.perf_counter()
+        torch.mm(left, right)
+        best = min(best, time.perf_counter() - begin)
+    torch.set_num_threads(threads)
+    return 2 * size**3 / best / 1e9
+
+
+class PeakMemory:
+    """The highest resident memory of the process; on Linux while the block ran."""
+
+    megabytes = 0.0
+
+    def __enter__(self) -> PeakMemory:
+        gc.collect()
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.megabytes = peak_megabytes()
+
+
+def peak_megabytes() -> float:
+    """The highest resident memory of this process since it began, or since it was reset."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
+        if lines:
+            return int(lines[0].split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
