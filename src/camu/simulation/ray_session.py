@@ -76,7 +76,9 @@ def connected(address: str | None = None, processors: int = 0) -> Iterator[None]
 
 
 def require_ray() -> None:
-    """Refuse to go on if Ray is not installed."""
+    """Refuse to go on if Ray is not installed; call it before Ray is imported."""
+    # Ray prints on stdout when an actor dies, and reads once, at its import, what not to print.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     if importlib.util.find_spec("ray") is None:
         raise InputError("engine ray: install the extra with pip install 'camu-fl[ray]'")
 

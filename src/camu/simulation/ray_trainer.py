@@ -144,7 +144,6 @@ class _Slot:
     actor: Any
     answer: Any  # Ray's reference to it; None: the actor is idle
     job: int | None = None  # None: the actor prepares itself
-    ready: bool = False
     failures: int = 0  # at starting, one after another
 
 
@@ -155,7 +154,7 @@ class _Progress:
     jobs: Sequence[Job]
     costs: Sequence[int]
     waiting: list[tuple[int, int]] = field(default_factory=list)  # a heap, longest first
-    done: dict[int, Trained] = field(default_factory=dict)
+    done: dict[int, Trained | CamuError] = field(default_factory=dict)
     lost: Counter[int] = field(default_factory=Counter)
 
     def add(self, number: int) -> None:
@@ -203,14 +202,17 @@ class Crew:
                 # The caller works on this result while the actors train the next.
                 self._collect(progress, round_.number, wait=False)
                 self._hand_out(progress, shared)
-                yield progress.done.pop(due)
+                outcome = progress.done.pop(due)
+                if isinstance(outcome, CamuError):
+                    raise outcome
+                yield outcome
         finally:
             for slot in self._slots:  # of a round that was given up
                 if slot.job is not None:
                     slot.job, slot.answer = None, None
 
     def _start(self, slot: _Slot) -> None:
-        slot.actor, slot.job, slot.ready = self._kind.remote(), None, False
+        slot.actor, slot.job = self._kind.remote(), None
         slot.answer = slot.actor.prepare.remote(self._shipment)
 
     def _end(self, slot: _Slot) -> None:
@@ -248,20 +250,20 @@ class Crew:
         except RayError as error:
             self._replace(slot, error, progress, round_number)
             return
-        if isinstance(answer, CamuError):
-            raise answer
-        if isinstance(answer, Machine):
-            self._here.compare(answer)
-            slot.ready = True
-        elif slot.job is not None:
+        if slot.job is not None:
             progress.done[slot.job] = answer
+        elif isinstance(answer, CamuError):
+            raise answer
+        else:
+            self._here.compare(answer)
         slot.job, slot.answer, slot.failures = None, None, 0
 
     def _replace(
         self, slot: _Slot, error: RayError, progress: _Progress, round_number: int
     ) -> None:
         """Start another actor in place of one that died, and let its job be done again."""
-        reason = " ".join(str(error).split())
+        text = " ".join(str(error).split())
+        reason = text.rpartition("Worker exit detail: ")[2][-300:]
         self._end(slot)
         if slot.job is None:
             slot.failures += 1
