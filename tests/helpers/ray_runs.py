@@ -25,11 +25,13 @@ from camu.world import build_world
 from helpers.configs import small
 from helpers.killed_runs import Everything
 
-# A model that ends its own process in training where the file `deadly` says so: "once", "always" or
-# "error". It notes the processes that import it and those that train it.
+# A model that does in training what the file `order` says: wait until two processes have trained
+# ("meet"), end its own process ("once", "always"), or raise ("error", and "trial" when an actor
+# tries the model out). It notes the processes that import it and those that train it.
 OWN_NET = """
 import os
 import signal
+import time
 from pathlib import Path
 
 import torch
@@ -52,14 +54,16 @@ class Net(nn.Module):
         if torch.is_grad_enabled():  # in training, but not in the engine's trial pass
             with (HERE / "trained").open("a") as notes:
                 notes.write(f"{os.getpid()}\\n")
-            order = (HERE / "deadly").read_text()
+            order = (HERE / "order").read_text()
+            while order == "meet" and len(set((HERE / "trained").read_text().split())) < 2:
+                time.sleep(0.01)
             if order == "error":
                 return self.missing(images)
             if order == "once":
-                (HERE / "deadly").write_text("")
-            if order:
+                (HERE / "order").write_text("")
+            if order in ("once", "always"):
                 os.kill(os.getpid(), signal.SIGKILL)
-        elif os.getpid() != IMPORTER and (HERE / "deadly").read_text() == "trial":
+        elif os.getpid() != IMPORTER and (HERE / "order").read_text() == "trial":
             return images / self.missing
         return self.layers(images)
 """
@@ -99,13 +103,15 @@ class After(Callback):
             self.act()
 
 
-def actors() -> list[psutil.Process]:
-    """The processes of Ray actors that this user runs under the given cluster."""
-    return [p for p in psutil.process_iter(["cmdline"]) if "ray::Actor" in str(p.info["cmdline"])]
+def trained_by() -> list[int]:
+    """The processes that trained the own model, in the order of their steps."""
+    return [int(line) for line in Path("trained").read_text().split()]
 
 
 def kill_an_actor() -> None:
-    os.kill(actors()[0].pid, signal.SIGKILL)
+    """Kill the actor that took the last step, between two rounds."""
+    orders("")()
+    os.kill(trained_by()[-1], signal.SIGKILL)
 
 
 def result(config: Config, scheme: Scheme | None = None, *watchers: Callback) -> object:
@@ -117,7 +123,7 @@ def result(config: Config, scheme: Scheme | None = None, *watchers: Callback) ->
 
 
 def orders(text: str) -> Callable[[], object]:
-    return lambda: Path("deadly").write_text(text)
+    return lambda: Path("order").write_text(text)
 
 
 def main(address: str) -> None:
@@ -130,10 +136,11 @@ def main(address: str) -> None:
     with connected(address):
         ray = {"run__engine": "ray"}
         found["stateful, ray"] = result(tiny(**ray), Everything())
+        orders("meet")()
         watchers = After(1, kill_an_actor), After(2, orders("once"))
         found["own model, ray, two kills"] = result(own(**ray), None, *watchers)
-        found["ordered kill done"] = Path("deadly").read_text() == ""
-        found["trained by"] = len(set(Path("trained").read_text().split()))
+        found["ordered kill done"] = Path("order").read_text() == ""
+        found["trained by"] = len(set(trained_by()))
         found["imported by"] = Path("imported").read_text().split() == [str(os.getpid())]
         one = {"run__workers": 1, **ray}
         found["job that always kills"] = result(own(**one), None, After(1, orders("always")))
@@ -143,8 +150,9 @@ def main(address: str) -> None:
         found["error, local"] = result(own(run__workers=1), None, After(1, orders("error")))
         orders("trial")()
         found["error at the start"] = result(own(**one))
-        psutil.wait_procs(actors(), timeout=30)
-        found["actors left"] = len(actors())
+        alive = [psutil.Process(pid) for pid in set(trained_by()) if psutil.pid_exists(pid)]
+        alive = [process for process in alive if process.pid != os.getpid()]
+        found["actors left"] = len(psutil.wait_procs(alive, timeout=30)[1])
         found["too many workers"] = result(own(run__workers=3, run__engine="ray"))
     print(json.dumps(found))
 

@@ -43,7 +43,7 @@ Address = Annotated[
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help="Running Ray cluster for run.engine=ray, or auto [default: start Ray here].",
+        help="Running Ray cluster, for run.engine=ray [default: start Ray here].",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]

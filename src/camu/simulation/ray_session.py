@@ -39,10 +39,9 @@ def engine_session(config: Config, address: str | None) -> Iterator[None]:
 def connected(address: str | None = None, processors: int = 0) -> Iterator[None]:
     """A connection to Ray inside the block.
 
-    `address` is HOST:PORT of a cluster that this machine is part of, or `auto` for the one that
-    runs here; the cluster keeps running. Without an address, Ray is started on this machine with
-    so many `processors` (0: all cores) and ended with the block. If this process is connected
-    already, that connection is used and kept.
+    `address` is HOST:PORT of a cluster that this machine is part of; it keeps running. Without an
+    address, Ray is started on this machine with so many `processors` (0: all cores) and ended with
+    the block. If this process is connected already, that connection is used and kept.
     """
     require_ray()
     import ray
@@ -85,14 +84,9 @@ def require_ray() -> None:
 
 def _check_address(address: str) -> None:
     """Refuse an address that is incomplete or where nothing listens; Ray would take a minute."""
-    if address == "auto":
-        return
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not (port.isdecimal() and 0 < int(port) < 65536):
-        raise InputError(
-            f"--address {address}: give HOST:PORT as `ray start --head` printed it, or auto for "
-            "the cluster that runs on this machine"
-        )
+        raise InputError(f"--address {address}: give HOST:PORT as `ray start --head` printed it")
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
     except OSError as error:

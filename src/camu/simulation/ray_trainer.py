@@ -262,8 +262,8 @@ class Crew:
         self, slot: _Slot, error: RayError, progress: _Progress, round_number: int
     ) -> None:
         """Start another actor in place of one that died, and let its job be done again."""
-        text = " ".join(str(error).split())
-        reason = text.rpartition("Worker exit detail: ")[2][-300:]
+        last_line = str(error).strip().rpartition("\n")[2]
+        reason = last_line.rpartition("Worker exit detail: ")[2]
         self._end(slot)
         if slot.job is None:
             slot.failures += 1
