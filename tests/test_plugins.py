@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from camu.errors import CamuError, InputError, UserCodeError
-from camu.plugins import describe_error, import_object, source_digest, user_code
+from camu.plugins import describe_error, import_object, own_modules, source_digest, user_code
 from camu.schemes.fedavg import FedAvg
 
 
@@ -255,3 +255,14 @@ def test_a_file_without_a_name(directory: Path) -> None:
     assert refusal("./mine_none.py").endswith("there is no file ./mine_none.py")
     (directory / "mine_s.py").write_text("class (\n")
     assert "is not valid Python" in refusal("mine_s.py")
+
+
+def test_own_modules_are_those_of_files_and_not_of_packages(directory: Path) -> None:
+    (directory / "mine_whole.py").write_text("import json\nimport mine_part\nThing = mine_part\n")
+    (directory / "mine_part.py").write_text("")
+    (directory / "mine_other.py").write_text("")
+    import_object("mine_other:__name__", "some.key")
+    for path in ("mine_whole:Thing", "./mine_whole.py:Thing"):
+        files = {Path(str(m.__file__)).name for m in own_modules(path, "some.key")}
+        assert files == {"mine_whole.py", "mine_part.py"}
+    assert own_modules("pathlib:Path", "some.key") == []

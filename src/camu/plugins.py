@@ -108,15 +108,35 @@ def source_digest(path: str, key: str = "source") -> str:
     Covered are the module's file and, recursively, every module that these files import from the
     same package or, unless it is a directory of installed packages, from the same directory.
     """
-    module_name, _ = _split(path, key)
-    import_object(path, key)
-    module = sys.modules[_registered_name(module_name)]
+    module = _loaded(path, key)
     if not getattr(module, "__file__", None):
         return hashlib.sha256(module.__name__.encode()).hexdigest()
     total = hashlib.sha256()
     for name, file in sorted(_sources(module).items()):
         total.update(f"{name}\x1f{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()
+
+
+def own_modules(path: str, key: str) -> list[ModuleType]:
+    """The loaded modules behind ``module:name``, with the modules next to it that it imports.
+
+    There are none if it is installed as a package.
+    """
+    module = _loaded(path, key)
+    if not getattr(module, "__file__", None) or _in_library(str(module.__file__)):
+        return []
+    files = set(_sources(module).values())
+    return [
+        loaded
+        for loaded in list(sys.modules.values())
+        if getattr(loaded, "__file__", None) and Path(str(loaded.__file__)).resolve() in files
+    ]
+
+
+def _loaded(path: str, key: str) -> ModuleType:
+    module_name, _ = _split(path, key)
+    import_object(path, key)
+    return sys.modules[_registered_name(module_name)]
 
 
 def _split(path: str, key: str) -> tuple[str, str]:

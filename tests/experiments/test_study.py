@@ -114,6 +114,7 @@ def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
         assert one.read_summary()["weights_sha256"] == other.read_summary()["weights_sha256"]
 
 
+@pytest.mark.xdist_group("ray")
 @pytest.mark.slow
 def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")

@@ -38,7 +38,8 @@ def test_defaults_and_version_count(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config(preset="demo")
     before = Manifest.of(config)
     dump = config.model_dump()
-    unset = {"run.checkpoint_every", "run.workers", "run.tensorboard", "run.mlflow"}
+    machinery = ("checkpoint_every", "engine", "workers", "tensorboard", "mlflow")
+    unset = {f"run.{name}" for name in machinery}
     assert before.config.keys() == {f"{s}.{k}" for s in dump for k in dump[s]} - unset
     monkeypatch.setattr(manifest_module, "__version__", "99")
     after = Manifest.of(config)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from camu.cli.options import ConfigFile, Json, Preset, Settings, resolve
+from camu.cli.options import Address, ConfigFile, Json, Preset, Settings, resolve
 
 if TYPE_CHECKING:
     from camu.experiments.compare import ComparedRun
@@ -51,6 +51,7 @@ def compare(
         Path | None,
         typer.Option("--latex", metavar="FILE", help="Also save the table as LaTeX (booktabs)."),
     ] = None,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Compare schemes on the same worlds: devices, data, initial weights, batches and fading.
@@ -63,13 +64,15 @@ def compare(
     from camu.experiments.compare import compared_runs
     from camu.experiments.comparison import tabulate
     from camu.report.writing import PAGE, write_report
+    from camu.simulation.ray_session import engine_session
 
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     config = resolve(file, preset, settings)
     numbers = range(config.run.seed, config.run.seed + seeds)
     folder = out or Path("runs/compare")
     runs = compared_runs(config, names, numbers, folder)
-    table = tabulate(run_with_bars(runs), numbers, target)
+    with engine_session(config, address):
+        table = tabulate(run_with_bars(runs), numbers, target)
     save_comparison(table, folder, csv_file, latex_file)
     page = write_report([run.directory.path for run in runs], folder / PAGE, title="camu compare")
     if as_json:

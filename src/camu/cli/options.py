@@ -38,6 +38,14 @@ Scheme = Annotated[
     str | None,
     typer.Option("--scheme", metavar="NAME", help="Scheme, or your own as module:Class."),
 ]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Running Ray cluster, for run.engine=ray [default: start Ray here].",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
+from camu.cli.options import Address, ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
 from camu.config import Config
 from camu.errors import InputError
 
@@ -31,6 +31,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
     ] = False,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Train with one scheme and keep its configuration, plan, rounds, summary and a report.
@@ -39,9 +40,13 @@ def run(
     result as an undisturbed run. With --out, --resume takes the configuration that is in the
     directory, and --set goes over it; without --out, it goes on in the last default directory of
     the configuration.
+
+    With --set run.engine=ray the units are trained on the machines of a Ray cluster, with the same
+    result.
     """
     from camu.cli.progress_bar import ProgressBar
     from camu.simulation.directory import RunDirectory, run_in_directory
+    from camu.simulation.ray_session import engine_session
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
     directory = RunDirectory(out or default_directory(config, resume))
@@ -49,7 +54,8 @@ def run(
         raise InputError(
             f"{directory.path}: there is no run to resume; check --out, or leave --resume out"
         )
-    history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
+    with engine_session(config, address):
+        history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
     if history.stopped == "interrupted":
         Console(stderr=True, emoji=False).print(
             f"stopped after round {history.final.round}; continue with: "

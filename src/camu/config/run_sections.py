@@ -132,8 +132,17 @@ class RunConfig(Section):
     checkpoint_every: int = field(
         5, "Rounds between checkpoints.", "rounds", decides="nothing", ge=1
     )
+    engine: Literal["local", "ray"] = field(
+        "local",
+        "What trains units: workers of this process, or actors of a Ray cluster (extra `ray`).",
+        decides="nothing",
+    )
     workers: int = field(
-        0, "Training workers; 0 is one per core.", "workers", decides="nothing", ge=0
+        0,
+        "Training workers; 0 is one per core, with `ray` one per processor of the cluster.",
+        "workers",
+        decides="nothing",
+        ge=0,
     )
     device: Literal["auto", "cpu", "cuda"] = field("auto", "Where gradients are computed.")
     kernel: Literal["auto", "native", "torch"] = field(

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from camu.config import Config, load_config
-from camu.errors import CamuError, InputError
 from camu.files import write_bytes
 from camu.learning.pool import available_cores
 from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
+from camu.simulation.ray_session import connected
 from camu.work import Progress, end_with_parent
 
 # The summary comes last: it marks a finished run.
@@ -111,17 +111,9 @@ def _run_on_ray(
     missing: dict[Path, Config], address: str | None, advance: Callable[[int], None]
 ) -> None:
     """One task per run; results come back as files, so machines need share no disk."""
-    try:
+    with connected(address):
         import ray
-    except ImportError:
-        raise InputError(
-            "--engine ray: install the extra with pip install 'camu-fl[ray]'"
-        ) from None
-    try:
-        ray.init(address=address, include_dashboard=False, log_to_driver=False)
-    except (ConnectionError, ValueError) as error:
-        raise CamuError(f"--address {address}: no Ray cluster answers there ({error})") from None
-    try:
+
         task = ray.remote(num_cpus=1)(run_elsewhere)
         paths = {task.remote(config): path for path, config in missing.items()}
         pending, count = list(paths), 0
@@ -132,5 +124,3 @@ def _run_on_ray(
                     write_bytes(paths[reference] / file, data)
                 count += 1
             advance(count)
-    finally:
-        ray.shutdown()

@@ -21,7 +21,7 @@ from camu.config import Config
 from camu.data.batches import Batches
 from camu.errors import CamuError, InputError
 from camu.learning import native
-from camu.learning.job import Job, Trained
+from camu.learning.job import Job, Trained, brief
 from camu.learning.kernel import Kernel, Training
 from camu.learning.models import seeded_model
 from camu.learning.native_kernel import NativeKernel, find_kernels
@@ -200,7 +200,7 @@ class Engine:
             self._check_job(job)
             self._check_layout(begin)
             return Work(
-                f"Training devices {_brief(job.members)} in round {round_number}",
+                f"Training devices {brief(job.members)} in round {round_number}",
                 lambda kernel: deliver(number, self.run_job(kernel, begin, job, round_number)),
                 cost=self._cost(job),
             )
@@ -280,7 +280,7 @@ class Engine:
         ]
         tasks = [
             Work(
-                f"Computing the loss of devices {_brief([part.device for part in group])}",
+                f"Computing the loss of devices {brief([part.device for part in group])}",
                 partial(_full_pass, weights=weights, group=group, backward=backward),
                 cost=float(sum(len(part.indices) for part in group)),
             )
@@ -361,8 +361,3 @@ def _check_indices(batches: Batches, samples: int) -> None:
 
 def _spans(count: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def _brief(members: Sequence[int]) -> str:
-    named = ", ".join(str(member) for member in members[:5])
-    return named if len(members) <= 5 else f"{named} and {len(members) - 5} more"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -87,3 +88,9 @@ class Trained:
 
     weights: Weights
     loss: float
+
+
+def brief(members: Sequence[int]) -> str:
+    """The first few devices, for a message."""
+    named = ", ".join(str(member) for member in members[:5])
+    return named if len(members) <= 5 else f"{named} and {len(members) - 5} more"

@@ -34,7 +34,7 @@ from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
 from camu.simulation.hooks import check_trainer
 from camu.simulation.loop import run_rounds
-from camu.simulation.result import Result, build_engine, save_model
+from camu.simulation.result import Result, build_trainer, save_model
 from camu.simulation.run import Callback, Run, Trainer
 from camu.world import World, build_world
 
@@ -150,10 +150,10 @@ def run_in_directory(
     world = world or build_world(config)
     scheme = make_scheme(config)
     plan = plan_in_directory(world, scheme, directory)
-    with StopOnInterrupt() as interrupt, build_engine(world) as engine:
+    with StopOnInterrupt() as interrupt, build_trainer(world) as trainer:
         try:
             return keep_in_directory(
-                world, plan, scheme, engine, directory, [*callbacks, interrupt]
+                world, plan, scheme, trainer, directory, [*callbacks, interrupt]
             )
         except Exception:
             if not begun and not directory.checkpoint.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING
 from safetensors.torch import save_file
 
 from camu import __version__
+from camu.arrays import Int64
 from camu.config import Config
 from camu.errors import InputError
 from camu.files import write_whole
-from camu.learning.engine import Engine
+from camu.learning.engine import Engine, Samples
 from camu.learning.models import seeded_model
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
@@ -21,7 +23,8 @@ from camu.schemes import Scheme
 from camu.schemes.registry import plan_for
 from camu.simulation.history import History
 from camu.simulation.loop import run_rounds
-from camu.simulation.run import Callback, Run
+from camu.simulation.ray_session import require_ray
+from camu.simulation.run import Callback, Run, Trainer
 from camu.world import World
 
 if TYPE_CHECKING:
@@ -89,20 +92,35 @@ def simulate(
             "camu.make_scheme(config)"
         )
     plan = plan_for(scheme, world) if plan is None else plan
-    with build_engine(world) as engine:
-        run = Run.new(world, plan, engine.initial)
-        run_rounds(run, scheme, engine, callbacks)
+    with build_trainer(world) as trainer:
+        run = Run.new(world, plan, trainer.initial)
+        run_rounds(run, scheme, trainer, callbacks)
     return Result(run.history(), run.plan, world.config, run.weights)
+
+
+def build_trainer(world: World) -> AbstractContextManager[Trainer]:
+    """What trains a world's units, as `run.engine` says: local workers, or actors on Ray."""
+    if world.config.run.engine == "local":
+        return build_engine(world)
+    require_ray()
+    from camu.simulation.ray_trainer import ray_trainer
+
+    return ray_trainer(world.config, *_samples(world))
 
 
 def build_engine(world: World) -> Engine:
     """The engine for a world's model and data."""
+    return Engine.from_config(world.config, *_samples(world))
+
+
+def _samples(world: World) -> tuple[Samples, Sequence[Int64], Samples]:
+    """The training samples, each device's indices of them, and the test samples."""
     federation = world.federation
     if federation is None:
         raise InputError("fleet.file: a fleet file has no training data, so it can only be planned")
     data = federation.dataset
     train, test = (data.train_images, data.train_labels), (data.test_images, data.test_labels)
-    return Engine.from_config(world.config, train, federation.indices, test)
+    return train, federation.indices, test
 
 
 def save_model(result: Result, path: Path) -> None:

@@ -1,0 +1,396 @@
+"""Trains the units of one run on the actors of a Ray cluster: `run.engine = "ray"`.
+
+An actor trains one job at a time with the engine that local workers use, encodes and sends its
+update as they do, and results are taken in the order of the jobs, so they are bitwise the same. The
+loop, evaluation and the oracle stay in this process. An actor that dies is replaced, and its job is
+repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import logging
+import os
+import platform
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray import cloudpickle
+from ray.exceptions import RayError, RayTaskError
+
+from camu import __version__
+from camu.arrays import Int64
+from camu.config import Config
+from camu.errors import CamuError, InputError
+from camu.learning import native
+from camu.learning.engine import Engine, Samples
+from camu.learning.job import Job, Trained, brief
+from camu.learning.weights import Weights
+from camu.plugins import import_object, is_plugin, own_modules
+from camu.simulation.ray_session import connected
+
+log = logging.getLogger(__name__)
+
+# How often a job may lose its actor, and an actor may fail to start, before the run ends.
+ATTEMPTS = 3
+# Jobs handed out ahead of the one whose result is due, if there are fewer actors than half of it.
+JOBS_AHEAD = 64
+# How long the run waits while the cluster has no processor for any actor.
+START_SECONDS = 120.0
+
+_SHIPPED = "camu_shipped"  # the module on an actor that holds the user's model and data
+
+
+@dataclass(frozen=True, eq=False)
+class Shipment:
+    """What an actor needs for its engine; sent once to every machine."""
+
+    config: Config
+    train: Samples
+    test: Samples
+    indices: Int64  # of all devices, one after the other
+    ends: Int64  # where each device's indices end
+    model: Any  # the user's own class, or None
+    instructions: str  # the most that compiled kernels may use, or empty
+    directory: str  # the user's
+
+    def unpack(self) -> tuple[Config, list[Int64]]:
+        """The configuration, with the user's code as it was sent, and each device's indices."""
+        changes: dict[str, Any] = {}
+        module = ModuleType(_SHIPPED)
+        if self.model is not None:
+            vars(module)["model"] = self.model
+            changes["training.model"] = f"{_SHIPPED}:model"
+        if is_plugin(self.config.data.dataset):
+            vars(module)["data"] = lambda: (self.train, self.test)
+            changes["data.dataset"] = f"{_SHIPPED}:data"
+        sys.modules[_SHIPPED] = module
+        return self.config.replace(changes), np.split(self.indices, self.ends[:-1])
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What decides the bits of an actor's results."""
+
+    name: str
+    versions: Mapping[str, str]
+    kernel: str  # of its engine
+    instructions: str  # of the processor, as torch uses them
+
+    @classmethod
+    def here(cls, engine: Engine) -> Machine:
+        """The machine of this process."""
+        versions = {"camu": __version__, "torch": torch.__version__, "numpy": np.__version__}
+        capability = torch.backends.cpu.get_cpu_capability()
+        return cls(platform.node(), versions, engine.kernel, capability)
+
+    def compare(self, other: Machine) -> None:
+        """Refuse a machine with other versions or another kernel; warn about other instructions."""
+        for package, version in self.versions.items():
+            if other.versions[package] != version:
+                raise CamuError(
+                    f"Ray machine {other.name} has {package} {other.versions[package]}, this one "
+                    f"has {version}; install the same version on all machines"
+                )
+        if other.kernel != self.kernel:
+            raise CamuError(
+                f"Ray machine {other.name} would train on the kernel {other.kernel!r}, this one on "
+                f"{self.kernel!r}, and results would depend on which of them trains; set "
+                f"{native.LIMIT}=avx2 in the environment of this command, or run.kernel = torch"
+            )
+        if self.kernel == "torch" and other.instructions != self.instructions:
+            log.warning(
+                "Ray machine %s computes with %s, this one with %s: rounding may differ, so the "
+                "run may not be repeatable bit by bit",
+                other.name,
+                other.instructions,
+                self.instructions,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What all jobs of a round share; sent once per round."""
+
+    number: int
+    start: Weights
+    deliver: Callable[[int, Trained], Any]
+
+
+class Actor:
+    """One worker of the cluster. Errors of camu and of the user's code are returned as values."""
+
+    def prepare(self, shipment: Shipment) -> Machine | CamuError:
+        """Make the engine."""
+        if Path(shipment.directory).is_dir():  # errors name files relative to it
+            os.chdir(shipment.directory)
+        os.environ[native.LIMIT] = shipment.instructions
+        try:
+            config, indices = shipment.unpack()
+            self._engine = Engine.from_config(config, shipment.train, indices)
+        except CamuError as error:
+            return error
+        return Machine.here(self._engine)
+
+    def train(self, round_: Round, number: int, job: Job) -> Any:
+        """What is delivered of one job, or an error."""
+        try:
+            (trained,) = self._engine.iterate(round_.start, [job], round_.number)
+            return round_.deliver(number, trained)
+        except CamuError as error:
+            return error
+
+
+@dataclass(eq=False)
+class _Slot:
+    """An actor and the answer that it owes."""
+
+    actor: Any
+    answer: Any  # Ray's reference to it; None: the actor is idle
+    job: int | None = None  # None: the actor prepares itself
+    failures: int = 0  # at starting, one after another
+
+
+@dataclass(eq=False)
+class _Progress:
+    """The jobs of a round that are waiting, lost or done, by number."""
+
+    jobs: Sequence[Job]
+    costs: Sequence[int]
+    waiting: list[tuple[int, int]] = field(default_factory=list)  # a heap, longest first
+    done: dict[int, Any] = field(default_factory=dict)
+    lost: Counter[int] = field(default_factory=Counter)
+
+    def add(self, number: int) -> None:
+        heapq.heappush(self.waiting, (-self.costs[number], number))
+
+
+class Crew:
+    """The actors of a run. Close it to end them."""
+
+    def __init__(self, count: int, shipment: Shipment, here: Machine) -> None:
+        self._here = here
+        self._shipment = ray.put(shipment)
+        self._samples = np.diff(shipment.ends, prepend=0)
+        self._kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(Actor)
+        self._slots: list[_Slot] = []
+        for _ in range(count):
+            slot = _Slot(None, None)
+            self._slots.append(slot)
+            self._start(slot)
+
+    def close(self) -> None:
+        """End all actors, also those that are at work."""
+        for slot in self._slots:
+            self._end(slot)
+
+    def train(self, round_: Round, jobs: Sequence[Job]) -> Iterator[Any]:
+        """What is delivered, in the order of the jobs, of which only so many are held at a time."""
+        for job in jobs:
+            job.check(len(self._samples))
+        costs = [
+            job.updates * job.rule.steps * int(self._samples[list(job.members)].sum())
+            for job in jobs
+        ]
+        progress, shared, added = _Progress(jobs, costs), ray.put(round_), 0
+        ahead = max(JOBS_AHEAD, 2 * len(self._slots))
+        try:
+            for due in range(len(jobs)):
+                for number in range(added, min(len(jobs), due + ahead)):
+                    progress.add(number)
+                    added = number + 1
+                self._hand_out(progress, shared)
+                while due not in progress.done:
+                    self._collect(progress, round_.number, wait=True)
+                    self._hand_out(progress, shared)
+                # The caller works on this result while the actors train the next.
+                self._collect(progress, round_.number, wait=False)
+                self._hand_out(progress, shared)
+                outcome = progress.done.pop(due)
+                if isinstance(outcome, CamuError):
+                    raise outcome
+                yield outcome
+        finally:
+            for slot in self._slots:  # of a round that was given up
+                if slot.job is not None:
+                    slot.job, slot.answer = None, None
+
+    def _start(self, slot: _Slot) -> None:
+        slot.actor, slot.job = self._kind.remote(), None
+        slot.answer = slot.actor.prepare.remote(self._shipment)
+
+    def _end(self, slot: _Slot) -> None:
+        with contextlib.suppress(RayError, ValueError):  # it may be dead already
+            ray.kill(slot.actor)
+
+    def _hand_out(self, progress: _Progress, shared: Any) -> None:
+        for slot in self._slots:
+            if slot.answer is None and progress.waiting:
+                _, slot.job = heapq.heappop(progress.waiting)
+                slot.answer = slot.actor.train.remote(shared, slot.job, progress.jobs[slot.job])
+
+    def _collect(self, progress: _Progress, round_number: int, wait: bool) -> None:
+        """Take the answers that have come; wait for at least one if asked to."""
+        owing = {slot.answer: slot for slot in self._slots if slot.answer is not None}
+        if wait:
+            at_work = any(slot.job is not None for slot in owing.values())
+            limit = None if at_work else START_SECONDS
+            if not ray.wait(list(owing), timeout=limit)[0]:
+                raise CamuError(
+                    f"the Ray cluster had no free processor for {START_SECONDS:.0f} seconds; end "
+                    "other work on it, or add machines"
+                )
+        elif not owing:
+            return
+        for answer in ray.wait(list(owing), num_returns=len(owing), timeout=0)[0]:
+            self._take(owing[answer], progress, round_number)
+
+    def _take(self, slot: _Slot, progress: _Progress, round_number: int) -> None:
+        try:
+            answer = ray.get(slot.answer)
+        except RayTaskError as error:
+            cause = f"{type(error.cause).__name__}: {error.cause}"
+            raise CamuError(f"A worker on Ray failed: {cause}") from error
+        except RayError as error:
+            self._replace(slot, error, progress, round_number)
+            return
+        if slot.job is not None:
+            progress.done[slot.job] = answer
+        elif isinstance(answer, CamuError):
+            raise answer
+        else:
+            self._here.compare(answer)
+        slot.job, slot.answer, slot.failures = None, None, 0
+
+    def _replace(
+        self, slot: _Slot, error: RayError, progress: _Progress, round_number: int
+    ) -> None:
+        """Start another actor in place of one that died, and let its job be done again."""
+        last_line = str(error).strip().rpartition("\n")[2]
+        reason = last_line.rpartition("Worker exit detail: ")[2]
+        self._end(slot)
+        if slot.job is None:
+            slot.failures += 1
+            if slot.failures == ATTEMPTS:
+                raise CamuError(
+                    f"a worker on Ray died {ATTEMPTS} times at its start; camu must be installed "
+                    f"on every machine of the cluster ({reason})"
+                )
+        else:
+            what = f"Training devices {brief(progress.jobs[slot.job].members)}"
+            what += f" in round {round_number}"
+            progress.lost[slot.job] += 1
+            if progress.lost[slot.job] == ATTEMPTS:
+                raise CamuError(f"{what} ended its worker on Ray {ATTEMPTS} times ({reason})")
+            log.warning("%s lost its worker on Ray and is repeated", what)
+            progress.add(slot.job)
+        self._start(slot)
+
+
+@dataclass(frozen=True, eq=False)
+class RayTrainer:
+    """Trains the jobs of a round on actors."""
+
+    engine: Engine  # of this process; it evaluates
+    crew: Crew
+
+    @property
+    def initial(self) -> Weights:
+        """The weights that the run starts from."""
+        return self.engine.initial
+
+    @property
+    def oracle(self) -> Engine:
+        """Exact losses and gradients on the devices' data."""
+        return self.engine
+
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:
+        """None: work that is lost is repeated."""
+        return ()
+
+    def take_faults(self) -> dict[str, int]:
+        """Faults since the last call, by kind: none."""
+        return {}
+
+    def iterate(
+        self,
+        start: Weights,
+        jobs: Iterable[Job],
+        round_number: int,
+        deliver: Callable[[int, Trained], Any],
+    ) -> Iterator[Any]:
+        """What is delivered of each job, in the order of the jobs."""
+        return self.crew.train(Round(round_number, start, deliver), list(jobs))
+
+    def evaluate(self, weights: Weights) -> tuple[float, float]:
+        """Accuracy and loss on the test samples."""
+        return self.engine.evaluate(weights)
+
+
+@contextlib.contextmanager
+def ray_trainer(
+    config: Config, train: Samples, device_indices: Sequence[Int64], test: Samples
+) -> Iterator[RayTrainer]:
+    """A trainer on the connected cluster, or on this machine; its actors end with the block."""
+    if config.run.device == "cuda":
+        raise InputError('run.device = "cuda": Ray actors train on processors; use "cpu" or "auto"')
+    here = config.replace({"run.device": "cpu", "run.workers": 0})
+    with (
+        Engine.from_config(here, train, device_indices, test) as engine,
+        connected(processors=config.run.workers),
+        _sent_by_value(config),
+    ):
+        own = is_plugin(config.training.model)
+        shipment = Shipment(
+            config.replace({"run.device": "cpu", "run.workers": 1}),
+            train,
+            test,
+            np.concatenate([np.asarray(held, np.int64) for held in device_indices]),
+            np.cumsum([len(held) for held in device_indices]),
+            import_object(config.training.model, "training.model") if own else None,
+            os.environ.get(native.LIMIT, ""),
+            str(Path.cwd()),
+        )
+        crew = Crew(_actors(config), shipment, Machine.here(engine))
+        try:
+            yield RayTrainer(engine, crew)
+        finally:
+            crew.close()
+
+
+def _actors(config: Config) -> int:
+    processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    if processors < max(1, config.run.workers):
+        raise InputError(
+            f"run.workers = {config.run.workers}: the Ray cluster has {processors} processors; "
+            "use fewer workers, or add machines"
+        )
+    return config.run.workers or processors
+
+
+@contextlib.contextmanager
+def _sent_by_value(config: Config) -> Iterator[None]:
+    """Send the user's own modules with what refers to them; other machines lack these files."""
+    modules = {
+        module.__name__: module
+        for key, value in config.flat().items()
+        if isinstance(value, str) and is_plugin(value) and not Path(value).exists()
+        for module in own_modules(value, key)
+    }
+    for module in modules.values():
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        for module in modules.values():
+            cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
