@@ -280,7 +280,5 @@ def test_machines_with_other_versions_are_refused(caplog: pytest.LogCaptureFixtu
         here.compare(Machine("b", {"camu": "1", "torch": "3"}, "torch", "AVX2"))
     here.compare(Machine("b", same, "torch", "AVX512"))
     assert "b computes with AVX512, this one with AVX2" in caplog.text
-    with pytest.raises(
-        CamuError, match=r"b would train on the kernel 'native avx512'.*CAMU_KERNEL=avx2"
-    ):
+    with pytest.raises(CamuError, match=r"the kernel .native avx512.*CAMU_KERNEL=avx2"):
         here.compare(Machine("b", same, "native avx512", "AVX512"))
