@@ -249,7 +249,7 @@ def test_every_key_says_what_it_decides() -> None:
     end, nothing = keys_that_decide("end"), keys_that_decide("nothing")
     limits = {"rounds", "target_accuracy", "max_virtual_seconds", "max_joules", "patience"}
     assert end == {f"run.{name}" for name in limits}
-    machinery = {"checkpoint_every", "engine", "workers", "tensorboard", "mlflow"}
+    machinery = {"checkpoint_every", "engine", "kernel", "workers", "tensorboard", "mlflow"}
     assert nothing == {f"run.{name}" for name in machinery}
     assert keys_that_decide("bits") == Config().flat().keys() - end - nothing
     assert "run.device" in keys_that_decide("bits")  # cuda rounds differently

@@ -148,7 +148,8 @@ class RunConfig(Section):
     kernel: Literal["auto", "native", "torch"] = field(
         "auto",
         "What computes gradients: `native` compiled kernels, `torch` its layers, `auto` the "
-        "kernels where they exist. The last bits of a result depend on it.",
+        "kernels where they exist. Results name the kernel, since their last bits depend on it.",
+        decides="nothing",
     )
     tensorboard: bool = field(
         False, "Write TensorBoard events (extra `tracking`).", decides="nothing"
