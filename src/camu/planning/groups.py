@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
 
 from camu.arrays import Float64, Int64
 from camu.clustering import cluster_devices
@@ -63,7 +62,8 @@ def contribution(log_theta: Float64) -> Float64:
 
 def aggregation_weights(log_theta: Float64) -> Float64:
     """G_c, eq. (4): contributions scaled to add up to 1."""
-    return np.asarray(softmax(log_theta))
+    shares = np.exp(log_theta - log_theta.max())
+    return np.asarray(shares / shares.sum())
 
 
 def gate(log_theta: Float64, threshold: float | None, quantile: float) -> npt.NDArray[np.bool_]:
