@@ -149,7 +149,7 @@ class Plan:
         air = np.array([unit.uplink_seconds for unit in self.units])
         return ready + air if self.access == "ofdma" else send_in_turn(ready, air)
 
-    @property
+    @cached_property
     def round_seconds(self) -> float:
         """Length of a round in which the server waits for all units."""
         return float(self.arrival_seconds.max())
@@ -189,10 +189,11 @@ class Plan:
             self.parameters,
             rules=[unit.rule for unit in self.units],
         )
+        per_update = costs.per_update_of_all()
         units = tuple(
             replace(
                 unit,
-                per_update=costs.per_update(index),
+                per_update=per_update[index],
                 uplink_seconds=float(costs.uplink_seconds[index]),
                 uplink_joules=float(costs.uplink_joules[index]),
                 payload_bits=bits[index],
