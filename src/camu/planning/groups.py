@@ -23,7 +23,8 @@ from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.planning.codecs import BITS_PER_PARAMETER, RAW, Codec
 from camu.planning.costs import Costs, in_a_row, unit_costs
-from camu.planning.plan import Plan, Unit, parameter_count
+from camu.planning.parameters import parameter_count
+from camu.planning.plan import Plan, Unit
 from camu.world import World
 from camu.world.devices import update_joules, update_seconds
 
