@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -200,22 +200,12 @@ class Plan:
     def to_dict(self, world: World) -> dict[str, Any]:
         """The plan as plain data, with the devices it is for."""
         names = _device_names(world)
-        devices, samples = world.devices, world.devices.samples
         return {
             "scheme": self.scheme,
             "seed": self.seed,
             "parameters": self.parameters,
             "access": self.access,
-            "devices": [
-                {
-                    "id": names[k],
-                    "position": [None if math.isnan(x) else float(x) for x in position],
-                    "region": devices.regions[k],
-                    "samples": int(samples[k]),
-                    "label_counts": devices.label_counts[k].tolist(),
-                }
-                for k, position in enumerate(devices.positions)
-            ],
+            "devices": _device_dicts(world, names),
             "units": [self._unit_dict(index, names) for index in range(len(self.units))],
             "round_seconds": self.round_seconds,
             "round_joules": self.round_joules,
@@ -279,8 +269,8 @@ class Plan:
             "uplink_seconds": unit.uplink_seconds,
             "uplink_joules": unit.uplink_joules,
             "payload_bits": unit.payload_bits,
-            "per_update": asdict(unit.per_update),
-            "rule": asdict(unit.rule),
+            "per_update": dict(vars(unit.per_update)),
+            "rule": dict(vars(unit.rule)),
             "codec": codec_to_dict(unit.codec),
         }
 
@@ -332,6 +322,23 @@ def _device_names(world: World) -> list[int] | list[str]:
     if world.config.fleet.file is None:
         return list(range(world.devices.count))
     return list(world.devices.ids)
+
+
+def _device_dicts(world: World, names: list[int] | list[str]) -> list[dict[str, Any]]:
+    devices = world.devices
+    positions = devices.positions.tolist()
+    if np.isnan(devices.positions).any():
+        positions = [[None if math.isnan(x) else x for x in place] for place in positions]
+    keys = ("id", "position", "region", "samples", "label_counts")
+    rows = zip(
+        names,
+        positions,
+        devices.regions,
+        devices.samples.tolist(),
+        devices.label_counts.tolist(),
+        strict=True,
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
 def _faults(unit: Unit, seen: set[int]) -> list[str]:
