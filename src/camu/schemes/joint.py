@@ -12,7 +12,8 @@ from camu.allocation.problem import Problem
 from camu.allocation.solve import solve
 from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.planning.groups import Groups, clusters, extra_updates, gate, make_plan
-from camu.planning.plan import Plan, parameter_count
+from camu.planning.parameters import parameter_count
+from camu.planning.plan import Plan
 from camu.schemes.contract import Scheme
 from camu.schemes.petrel import Petrel
 from camu.world import World
