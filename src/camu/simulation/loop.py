@@ -133,8 +133,11 @@ class Loop:
         With a mean, their updates are added to it and dropped.
         """
         run = self.run
+        if not run.flights:  # nobody may be available: wait for the first
+            run.clock.wait_until(self.faults.opens_seconds(run.clock.now_seconds))
         view = self.view()
-        attendance = self.faults.attend(run.plan, self.hooks.select(view), run.round)
+        selected = self.hooks.select(view)
+        attendance = self.faults.attend(run.plan, selected, run.round, view.seconds)
         counts["absent"] += attendance.absent
         counts["leader_failures"] += attendance.leader_failures
         if attendance.units:
