@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,26 @@ def test_a_fleet_with_some_positions_uses_them(tmp_path: Path) -> None:
     assert gains[0, 2] == min(world.links.uplink_gain[[0, 2]])
     assert np.isfinite(gains).all()
     assert "1 of 3 devices have no position" in world.notes[0]
+
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+def test_the_500_gateways_are_as_their_script_makes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "make_gateways.py"), run_name="__main__")
+    for name in ("gateways.csv", "stations.csv"):
+        assert (tmp_path / name).read_bytes() == (EXAMPLES / name).read_bytes()
+        assert (EXAMPLES / name).stat().st_size < 60_000
+
+
+def test_the_500_gateways_make_a_world() -> None:
+    stations = {"fleet.base_station_file": str(EXAMPLES / "stations.csv")}
+    world = read_fleet(EXAMPLES / "gateways.csv", config=PAPER.replace(stations))
+    assert world.devices.count == 499
+    assert world.left_out == ("gw-417",)
+    assert world.labels == tuple(range(10))
+    assert world.links.serving is not None
+    assert set(world.links.serving.tolist()) == {0, 1, 2}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,19 +64,19 @@ def read_traced(path: Path) -> Traced:
 
 def _load(path: Path) -> Arrays:
     """The arrays in an .npz or .npy file; a damaged file or one with objects is refused."""
+    known = ("a", "a_real", "a_imag", "power", "pathloss", "gain_db", "gain", "rx_pos", "tx_pos")
     try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return {"a" if np.iscomplexobj(content) else "gain": _numbers(path, "", content)}
-        with content:
-            known = ("a", "a_real", "a_imag", "power", "pathloss", "gain_db", "gain")
-            names = [name for name in (*known, "rx_pos", "tx_pos") if name in content.files]
+        with path.open("rb") as file:  # np.load leaves a damaged file open
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                return {"a" if np.iscomplexobj(content) else "gain": _numbers(path, "", content)}
+            names = [name for name in known if name in content.files]
             return {name: _numbers(path, f", array {name}", content[name]) for name in names}
     except InputError:
         raise
     except FileNotFoundError:
         raise InputError(f"{path}: does not exist; give {_WANTED}") from None
-    except (zipfile.BadZipFile, Exception) as error:  # damaged files raise errors of many kinds
+    except Exception as error:  # damaged files raise errors of many kinds
         raise InputError(
             f"{path}: cannot be read ({type(error).__name__}: {str(error)[:80]}); it may be cut "
             "short: save it again with np.savez or np.save"
