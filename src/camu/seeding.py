@@ -38,6 +38,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "leader-failure": ("round",),
     "corrupt": ("round",),
     "codec": ("round", "leader"),  # rounding of a quantised update
+    "random-clusters": (),  # devices dealt to clusters of given sizes
+    "label-kmeans": (),  # starts of k-means on labels
     "noise": ("round", "leader"),  # noise on an uplink
     "ppo": (),
     "probe": (),  # the engine's trial of a user's model

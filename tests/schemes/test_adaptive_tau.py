@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from camu.schemes import AdaptiveTau, Plan, State, View
-from camu.schemes.adaptive_tau import control_value
+from camu.schemes.tau_bound import control_value
 from camu.simulation import simulate
 from camu.world import World
 

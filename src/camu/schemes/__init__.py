@@ -13,37 +13,69 @@ from camu.planning.groups import (
 from camu.planning.plan import Plan, Unit
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
+from camu.schemes.camu_nova import CamuNova
+from camu.schemes.cluster_nova import ClusterNova
+from camu.schemes.cluster_scaffold import ClusterScaffold
 from camu.schemes.clustered import Clustered
+from camu.schemes.compute_rounds import ComputeRounds
 from camu.schemes.contract import Arrival, Pilot, Scheme, State, View, add_updates
 from camu.schemes.dsc import Dsc
+from camu.schemes.fedadam import FedAdam
+from camu.schemes.fedasync import FedAsync
 from camu.schemes.fedavg import FedAvg
+from camu.schemes.fedavgm import FedAvgM
+from camu.schemes.fedbuff import FedBuff
+from camu.schemes.feddyn import FedDyn
+from camu.schemes.fedprox import FedProx
+from camu.schemes.hierfavg import HierFavg
 from camu.schemes.hti import HeterogeneousIntensity
 from camu.schemes.joint import CamuJoint
+from camu.schemes.label_kmeans import LabelKMeans
 from camu.schemes.local_sgd import LocalSgd
-from camu.schemes.nova import CamuNova
-from camu.schemes.petrel import Petrel
-from camu.schemes.registry import SCHEMES, describe, find_scheme, make_scheme
+from camu.schemes.nova import FedNova
+from camu.schemes.oort import Oort
+from camu.schemes.pr_sgd import ParallelRestartedSgd
+from camu.schemes.random_clusters import RandomClusters
+from camu.schemes.registry import ALIASES, FAMILIES, SCHEMES, describe, find_scheme, make_scheme
+from camu.schemes.scaffold import Scaffold
 from camu.schemes.wasserstein import WassersteinWeights
 
 __all__ = [
+    "ALIASES",
+    "FAMILIES",
     "SCHEMES",
     "AdaptiveTau",
     "Arrival",
     "Camu",
     "CamuJoint",
     "CamuNova",
+    "ClusterNova",
+    "ClusterScaffold",
     "Clustered",
+    "ComputeRounds",
     "Dsc",
+    "FedAdam",
+    "FedAsync",
     "FedAvg",
+    "FedAvgM",
+    "FedBuff",
+    "FedDyn",
+    "FedNova",
+    "FedProx",
     "Groups",
     "HeterogeneousIntensity",
+    "HierFavg",
+    "LabelKMeans",
     "LocalRule",
     "LocalSgd",
-    "Petrel",
+    "Oort",
+    "ParallelRestartedSgd",
     "Pilot",
     "Plan",
     "Quantised",
+    "RandomClusters",
     "Raw",
+    "Scaffold",
     "Scheme",
     "Sparse",
     "State",

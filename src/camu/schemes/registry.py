@@ -13,15 +13,30 @@ from camu.planning.plan import Plan
 from camu.plugins import import_object, is_plugin, missing_name, user_code
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
+from camu.schemes.camu_nova import CamuNova
+from camu.schemes.cluster_nova import ClusterNova
+from camu.schemes.cluster_scaffold import ClusterScaffold
 from camu.schemes.clustered import Clustered
+from camu.schemes.compute_rounds import ComputeRounds
 from camu.schemes.contract import Scheme
 from camu.schemes.dsc import Dsc
+from camu.schemes.fedadam import FedAdam
+from camu.schemes.fedasync import FedAsync
 from camu.schemes.fedavg import FedAvg
+from camu.schemes.fedavgm import FedAvgM
+from camu.schemes.fedbuff import FedBuff
+from camu.schemes.feddyn import FedDyn
+from camu.schemes.fedprox import FedProx
+from camu.schemes.hierfavg import HierFavg
 from camu.schemes.hti import HeterogeneousIntensity
 from camu.schemes.joint import CamuJoint
+from camu.schemes.label_kmeans import LabelKMeans
 from camu.schemes.local_sgd import LocalSgd
-from camu.schemes.nova import CamuNova
-from camu.schemes.petrel import Petrel
+from camu.schemes.nova import FedNova
+from camu.schemes.oort import Oort
+from camu.schemes.pr_sgd import ParallelRestartedSgd
+from camu.schemes.random_clusters import RandomClusters
+from camu.schemes.scaffold import Scaffold
 from camu.schemes.wasserstein import WassersteinWeights
 from camu.world import World
 
@@ -31,7 +46,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         FedAvg,
         WassersteinWeights,
         Clustered,
-        Petrel,
+        ComputeRounds,
         Camu,
         Dsc,
         LocalSgd,
@@ -39,19 +54,52 @@ SCHEMES: dict[str, type[Scheme]] = {
         HeterogeneousIntensity,
         AdaptiveTau,
         CamuNova,
+        FedProx,
+        Scaffold,
+        ClusterScaffold,
+        FedNova,
+        ClusterNova,
+        FedDyn,
+        FedAvgM,
+        FedAdam,
+        Oort,
+        ParallelRestartedSgd,
+        FedBuff,
+        FedAsync,
+        HierFavg,
+        RandomClusters,
+        LabelKMeans,
     )
+}
+
+# Earlier names that still work.
+ALIASES = {"petrel": "compute-rounds"}
+
+# The families of schemes, in the order in which they are shown.
+FAMILIES = {
+    "reference": "The plainest baselines.",
+    "camu": "The configurations of the CAMU paper.",
+    "clusters": "Other schemes with clusters as units.",
+    "local updates": "How often, at what rate and on how much data devices update.",
+    "drift": "Corrections for devices with unlike data or unlike numbers of updates.",
+    "server": "Other steps of the server.",
+    "selection": "Who takes part in a round.",
+    "compression": "Smaller updates.",
+    "asynchronous": "Servers that do not wait for everyone.",
+    "controls": "Controls that take one idea away.",
 }
 
 
 def find_scheme(name: str) -> type[Scheme]:
     """The class of a scheme, by its name or as ``module:Class``."""
+    name = ALIASES.get(name, name)
     if name in SCHEMES:
         return SCHEMES[name]
     if wrong := missing_name(name):
         raise InputError(f"scheme.name = {name}: {wrong}")
     if not is_plugin(name):
         raise InputError(
-            f"scheme.name = {name}: no such scheme{suggest(name, SCHEMES)}; there are "
+            f"scheme.name = {name}: no such scheme{suggest(name, [*SCHEMES, *ALIASES])}; there are "
             f"{', '.join(SCHEMES)}, or your own as module:Class"
         )
     found = import_object(name, "scheme.name")
@@ -136,12 +184,16 @@ def plan_for(scheme: Scheme, world: World) -> Plan:
 
 
 def describe(name: str, kind: type[Any]) -> dict[str, Any]:
-    """Name, first sentence, citation and parameters of a scheme."""
+    """Name, family, first sentence, citation, what differs from it, and parameters of a scheme."""
     sentence = (inspect.getdoc(kind) or "").split("\n")[0]
     return {
         "name": name,
+        "family": getattr(kind, "family", ""),
         "sentence": sentence,
         "citation": getattr(kind, "citation", ""),
+        "simplified": list(getattr(kind, "simplified", ())),
+        "choices": list(getattr(kind, "choices", ())),
+        "aliases": [old for old, new in ALIASES.items() if new == name],
         "parameters": {field.name: field.default for field in _fields(kind)},
     }
 

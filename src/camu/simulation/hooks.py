@@ -59,6 +59,15 @@ class Hooks:
             )
         return units
 
+    def start(self, view: View, unit: int) -> Weights:
+        """The model that a unit starts from."""
+        answer: Any = _call(self.scheme, self.scheme.start, view, self.state, unit)
+        if answer is None:
+            return view.weights
+        if not isinstance(answer, Weights) or answer.layout != view.weights.layout:
+            raise self._wrong("start", "the weights of a model, or None", _kind(answer))
+        return answer
+
     def correction(self, view: View, unit: int) -> Float32 | None:
         """A vector that is added to the gradients of a unit."""
         answer = _call(self.scheme, self.scheme.correction, view, self.state, unit)
@@ -106,6 +115,11 @@ class Hooks:
         """Let the scheme change the plan after a round."""
         self._take("revise", _call(self.scheme, self.scheme.revise, view, self.state), run)
         settle_state(self.scheme, self.state)
+
+    def finished(self, view: View, run: Run) -> None:
+        """Let the scheme end the run."""
+        if bool(_call(self.scheme, self.scheme.finished, view, self.state)):
+            run.stop("scheme")
 
     def pilot(self, pilot: Pilot, run: Run) -> None:
         """Let the scheme try something out before the first round."""

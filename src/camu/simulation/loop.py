@@ -42,6 +42,7 @@ def run_rounds(
             loop.hooks.pilot(_Pilot(loop), run)
             loop.record(0, loop.no_faults(), ())
         run.check_budgets(run.records[-1])  # a resumed run may have reached its end already
+        loop.hooks.finished(loop.view(), run)
         for callback in callbacks:
             callback.on_start(run)
         while run.stopped is None:
@@ -102,6 +103,7 @@ class Loop:
             run.weights = self.hooks.aggregate(self.view(arrived))
         run.round += 1
         self.hooks.revise(self.view(arrived), run)
+        self.hooks.finished(self.view(), run)
         return self.record(len(arrived), counts, waiting)
 
     def launch(self, counts: dict[str, int]) -> None:
@@ -128,7 +130,10 @@ class Loop:
             )
             noise_watts = world.links.share(uplinks).noise_watts
             jobs = [self.job(view, number, unit) for number, unit in units.items()]
-            results = self.trainer.iterate(run.weights, jobs, run.round)
+            starts = [self.hooks.start(view, number) for number in units]
+            shared = all(start is run.weights for start in starts)
+            begin = run.weights if shared else starts
+            results = self.trainer.iterate(begin, jobs, run.round)
             first = 0
             for index, (number, trained) in enumerate(zip(units, results, strict=True)):
                 unit = units[number]
@@ -137,10 +142,11 @@ class Loop:
                 if trained is None:
                     continue
                 snr = unit.power_watts * float(gain[unit.leader]) / noise_watts
-                update = self.send(unit, trained.weights, snr, attendance.corrupt.get(number))
+                moved = trained.weights.parameters - starts[index].parameters
+                update = self.send(unit, moved, snr, attendance.corrupt.get(number))
                 counts["outages"] += update is None
                 self.charge(unit, costs, index, members)
-                self.take_off(number, unit, costs, index, trained, update)
+                self.take_off(number, unit, costs, index, trained, update, starts[index])
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 
@@ -175,6 +181,7 @@ class Loop:
         index: int,
         trained: Trained,
         update: Float32 | None,
+        start: Weights,
     ) -> None:
         """Start the transmission of a unit's update."""
         run = self.run
@@ -189,16 +196,16 @@ class Loop:
             busy_seconds=ready + air,
             loss=trained.loss,
             update=update,
-            buffers=trained.weights.buffers - run.weights.buffers,
+            buffers=trained.weights.buffers - start.buffers,
+            start=start,
             trained=trained.weights if self.scheme.uses_oracle else None,
         )
 
-    def send(self, unit: Unit, trained: Weights, snr: float, corrupt: str | None) -> Float32 | None:
+    def send(self, unit: Unit, update: Float32, snr: float, corrupt: str | None) -> Float32 | None:
         """What arrives of a unit's update; None if the uplink fails."""
         run, radio = self.run, self.config.radio
         if in_outage(snr, radio.outage_snr_db):
             return None
-        update = trained.parameters - run.weights.parameters
         if unit.update_scale != 1.0:
             update = np.float32(unit.update_scale) * update
         memory = run.memory.pop(unit.leader, None)
@@ -260,13 +267,15 @@ class Loop:
             loss=flight.loss,
             update=flight.update,
             buffers=flight.buffers,
+            start=flight.start,
             trained=flight.trained,
         )
 
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
-        due = run.round % limits.eval_every == 0 or run.round >= limits.rounds
+        ends = run.stopped is not None or run.round >= limits.rounds
+        due = run.round % limits.eval_every == 0 or ends
         accuracy, loss = self.trainer.evaluate(run.weights) if due else (None, None)
         record = Record(
             round=run.round,
@@ -290,11 +299,17 @@ class _Pilot:
         self._loop = loop
         self.world, self.plan, self.weights = loop.run.world, loop.run.plan, loop.run.weights
 
-    def train(self, plan: Plan, rounds: int, weights: Weights | None = None) -> PilotRun:
-        """Train with a plan from the initial model or another one; synchronous rounds."""
+    def train(
+        self,
+        plan: Plan,
+        rounds: int,
+        weights: Weights | None = None,
+        scheme: Scheme | None = None,
+    ) -> PilotRun:
+        """Train with a plan from the initial model or another one."""
         loop, whole = self._loop, self._loop.run
         run = Run.new(self.world, plan, weights or self.weights)
-        trial = Loop(run, FedAvg(), loop.trainer)
+        trial = Loop(run, scheme or FedAvg(), loop.trainer)
         losses = []
         for _ in range(rounds):
             counts = trial.no_faults()

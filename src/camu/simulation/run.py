@@ -30,6 +30,7 @@ class Flight:
     loss: float  # mean training loss over its steps
     update: Float32 | None  # None: lost in an outage
     buffers: Float32  # change of the buffers, noise-free
+    start: Weights  # the model that the unit started from
     trained: Weights | None = None  # kept for schemes that use the oracle
 
     @cached_property
@@ -140,9 +141,12 @@ class Trainer(Protocol):
         ...
 
     def iterate(
-        self, start: Weights, jobs: Sequence[Job], round_number: int
+        self, start: Weights | Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> Iterator[Trained | None]:
-        """The outcome of each job, in the order of the jobs; None: nothing came back."""
+        """The outcome of each job, in the order of the jobs; None: nothing came back.
+
+        `start` is one model for all jobs, or one for each.
+        """
         ...
 
     def evaluate(self, weights: Weights) -> tuple[float, float]:

@@ -1,0 +1,101 @@
+"""Runs of schemes for tests: their bits, their models, and quadratic losses with known optima."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from camu.learning.job import Job, Trained
+from camu.learning.weights import Entry, Layout, Weights
+from camu.schemes import Scheme
+from camu.schemes.registry import plan_for
+from camu.simulation import Callback, Record, Run, simulate
+from camu.simulation.loop import run_rounds
+from camu.world import World
+
+
+def bits(world: World, scheme: Scheme) -> str:
+    """The fingerprint of the trained model."""
+    return simulate(world, scheme).history.weights_sha256
+
+
+class Models(Callback):
+    """The global model after every round, round 0 included."""
+
+    def __init__(self) -> None:
+        self.seen: list[np.ndarray] = []
+
+    def on_start(self, run: Run) -> None:
+        self.seen.append(run.weights.parameters)
+
+    def on_round(self, run: Run, record: Record) -> None:
+        self.seen.append(run.weights.parameters)
+
+
+def models(world: World, scheme: Scheme) -> list[np.ndarray]:
+    """The global models of a run."""
+    watch = Models()
+    simulate(world, scheme, [watch])
+    return watch.seen
+
+
+class Quadratics:
+    """A trainer whose device k has the loss 1/2 sum_j h_kj (w_j - a_kj)^2 and exact gradients."""
+
+    fault_kinds: tuple[str, ...] = ()
+
+    def __init__(self, world: World, size: int = 4, seed: int = 5) -> None:
+        generator = np.random.default_rng(seed)
+        count = world.devices.count
+        self.curvature = generator.uniform(0.5, 3.0, (count, size))
+        self.centre = generator.normal(0, 2, (count, size))
+        self.rate = world.config.training.learning_rate
+        layout = Layout((Entry("w", (size,)),), ())
+        self.initial = Weights(np.zeros(size, np.float32), np.zeros(0, np.float32), layout)
+
+    def gradient_of(self, device: int, w: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.curvature[device] * (w - self.centre[device])
+        return found
+
+    def optimum(self, weights: Sequence[float]) -> np.ndarray:
+        """Where the sum of the devices' losses with these weights is least."""
+        pull = np.asarray(weights)[:, None] * self.curvature
+        found: np.ndarray = (pull * self.centre).sum(axis=0) / pull.sum(axis=0)
+        return found
+
+    @property
+    def oracle(self) -> None:
+        return None
+
+    def take_faults(self) -> dict[str, int]:
+        return {}
+
+    def evaluate(self, weights: Weights) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def iterate(self, start: Any, jobs: Sequence[Job], round_number: int) -> Iterator[Trained]:
+        starts = [start] * len(jobs) if isinstance(start, Weights) else start
+        for begin, job in zip(starts, jobs, strict=True):
+            w = begin.parameters.astype(np.float64)
+            anchor, extra = w.copy(), 0.0 if job.correction is None else job.correction
+            for _ in range(job.updates):
+                new = np.zeros_like(w)
+                for device, share in zip(job.members, job.weights, strict=True):
+                    own = w.copy()
+                    for _ in range(job.rule.steps):
+                        pull = job.rule.proximal * (own - anchor)
+                        slope = self.gradient_of(device, own) + extra + pull
+                        own -= self.rate * job.rule.rate * slope
+                    new += share * own
+                w = new
+            yield Trained(begin.with_parameters(w), float(np.square(w).sum()))
+
+
+def ends_at(world: World, scheme: Scheme) -> tuple[np.ndarray, Quadratics]:
+    """The last model on quadratic losses, and the losses."""
+    trainer = Quadratics(world)
+    run = Run.new(world, plan_for(scheme, world), trainer.initial)
+    run_rounds(run, scheme, trainer)
+    return run.weights.parameters, trainer
