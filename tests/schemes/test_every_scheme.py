@@ -23,6 +23,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "schemes.md"
 PARAMETERS: dict[str, dict[str, Any]] = {
     "adaptive-tau": {"max_updates": 4},
     "fedbuff": {"buffer": 2},
+    "cost-effective": {"pilot_rounds": 2, "most_updates": 4},
+    "fedsa": {"pilot_rounds": 2},
+    "semi-async-clusters": {"groups": 2, "discrepancy": 0.01},
+    "near-iid-bandit": {"size": 2},
 }
 
 

@@ -328,3 +328,20 @@ def add_updates(view: View, factors: Sequence[float]) -> Weights:
         parameters=parameters.astype(np.float32),
         buffers=buffers.astype(np.float32),
     )
+
+
+def mix_models(view: View, shares: Sequence[float]) -> Weights:
+    """The global model with a share of each arrived model mixed in; the rest stays as it is.
+
+    w + sum_k share_k (w_k - w), where w_k is the model that unit k started from plus its update.
+    """
+    here = view.weights
+    moved = tuple(
+        replace(
+            arrival,
+            update=(arrival.start.parameters - here.parameters) + arrival.update,
+            buffers=(arrival.start.buffers - here.buffers) + arrival.buffers,
+        )
+        for arrival in view.arrived
+    )
+    return add_updates(replace(view, arrived=moved), shares)

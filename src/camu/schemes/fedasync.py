@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from camu.learning.job import LocalRule
 from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
-from camu.schemes.contract import Arrival, Scheme, State, View
+from camu.schemes.contract import Scheme, State, View, mix_models
 from camu.world import World
 
 if TYPE_CHECKING:
@@ -43,20 +41,6 @@ class FedAsync(Scheme):
         return bool(view.arrived) or not view.in_flight
 
     def aggregate(self, view: View, state: State) -> Weights:
-        """One model after the other, in the order of arrival."""
-        new = view.weights
-        for arrival in view.arrived:
-            new = mixed(new, arrival, self.mixing * (1 + arrival.staleness) ** -self.decay)
-        return new
-
-
-def mixed(weights: Weights, arrival: Arrival, share: float) -> Weights:
-    """(1 - share) times these weights plus share times the model that arrived."""
-    parts = []
-    for own, start, change in (
-        (weights.parameters, arrival.start.parameters, arrival.update),
-        (weights.buffers, arrival.start.buffers, arrival.buffers),
-    ):
-        other = start.astype(np.float64) + change
-        parts.append((own + share * (other - own)).astype(np.float32))
-    return type(weights)(parts[0], parts[1], weights.layout)
+        """The model that has arrived, mixed in by its staleness."""
+        shares = [self.mixing * (1 + one.staleness) ** -self.decay for one in view.arrived]
+        return mix_models(view, shares)

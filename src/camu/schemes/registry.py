@@ -11,7 +11,9 @@ from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.planning.plan import Plan
 from camu.plugins import import_object, is_plugin, missing_name, user_code
+from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
+from camu.schemes.age_scheduling import AgeScheduling
 from camu.schemes.camu import Camu
 from camu.schemes.camu_nova import CamuNova
 from camu.schemes.cluster_nova import ClusterNova
@@ -19,24 +21,37 @@ from camu.schemes.cluster_scaffold import ClusterScaffold
 from camu.schemes.clustered import Clustered
 from camu.schemes.compute_rounds import ComputeRounds
 from camu.schemes.contract import Scheme
+from camu.schemes.cost_effective import CostEffective
 from camu.schemes.dsc import Dsc
 from camu.schemes.fedadam import FedAdam
 from camu.schemes.fedasync import FedAsync
+from camu.schemes.fedat import FedAt
 from camu.schemes.fedavg import FedAvg
 from camu.schemes.fedavgm import FedAvgM
 from camu.schemes.fedbuff import FedBuff
 from camu.schemes.feddyn import FedDyn
+from camu.schemes.fedlamp import FedLamp
+from camu.schemes.fedpaq import FedPaq
 from camu.schemes.fedprox import FedProx
+from camu.schemes.fedsa import FedSa
 from camu.schemes.hierfavg import HierFavg
 from camu.schemes.hti import HeterogeneousIntensity
+from camu.schemes.hti_dynamic import HtiDynamic
+from camu.schemes.hti_total import HtiTotal
 from camu.schemes.joint import CamuJoint
 from camu.schemes.label_kmeans import LabelKMeans
 from camu.schemes.local_sgd import LocalSgd
+from camu.schemes.local_sgd_decay import LocalSgdDecay
+from camu.schemes.near_iid import NearIidBandit
 from camu.schemes.nova import FedNova
 from camu.schemes.oort import Oort
 from camu.schemes.pr_sgd import ParallelRestartedSgd
 from camu.schemes.random_clusters import RandomClusters
 from camu.schemes.scaffold import Scaffold
+from camu.schemes.semi_async_clusters import SemiAsyncClusters
+from camu.schemes.straggler_tiers import StragglerTiers
+from camu.schemes.talk_or_work import TalkOrWork
+from camu.schemes.two_sided import TwoSided
 from camu.schemes.wasserstein import WassersteinWeights
 from camu.world import World
 
@@ -69,6 +84,21 @@ SCHEMES: dict[str, type[Scheme]] = {
         HierFavg,
         RandomClusters,
         LabelKMeans,
+        FedPaq,
+        FedLamp,
+        CostEffective,
+        TwoSided,
+        LocalSgdDecay,
+        FedSa,
+        FedAt,
+        StragglerTiers,
+        NearIidBandit,
+        AdaptiveBatch,
+        HtiTotal,
+        HtiDynamic,
+        TalkOrWork,
+        SemiAsyncClusters,
+        AgeScheduling,
     )
 }
 
