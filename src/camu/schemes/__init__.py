@@ -1,7 +1,7 @@
 """The schemes, one file each, reading like its paper; their contract and their registry."""
 
 from camu.learning.job import LocalRule
-from camu.planning.codecs import Quantised, Raw, Sparse
+from camu.planning.codecs import Part, Quantised, Raw, Sparse
 from camu.planning.groups import (
     Groups,
     assess,
@@ -54,6 +54,7 @@ from camu.schemes.straggler_tiers import StragglerTiers
 from camu.schemes.talk_or_work import TalkOrWork
 from camu.schemes.two_sided import TwoSided
 from camu.schemes.wasserstein import WassersteinWeights
+from camu.schemes.width_scaled import WidthScaled
 
 __all__ = [
     "ALIASES",
@@ -96,6 +97,7 @@ __all__ = [
     "NearIidBandit",
     "Oort",
     "ParallelRestartedSgd",
+    "Part",
     "Pilot",
     "Plan",
     "Quantised",
@@ -112,6 +114,7 @@ __all__ = [
     "Unit",
     "View",
     "WassersteinWeights",
+    "WidthScaled",
     "add_updates",
     "assess",
     "clusters",

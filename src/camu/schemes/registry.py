@@ -53,6 +53,7 @@ from camu.schemes.straggler_tiers import StragglerTiers
 from camu.schemes.talk_or_work import TalkOrWork
 from camu.schemes.two_sided import TwoSided
 from camu.schemes.wasserstein import WassersteinWeights
+from camu.schemes.width_scaled import WidthScaled
 from camu.world import World
 
 SCHEMES: dict[str, type[Scheme]] = {
@@ -99,6 +100,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         TalkOrWork,
         SemiAsyncClusters,
         AgeScheduling,
+        WidthScaled,
     )
 }
 
