@@ -49,6 +49,7 @@ class Quadratics:
     def __init__(self, world: World, size: int = 4, seed: int = 5) -> None:
         generator = np.random.default_rng(seed)
         count = world.devices.count
+        self.samples = world.devices.samples
         self.curvature = generator.uniform(0.5, 3.0, (count, size))
         self.centre = generator.normal(0, 2, (count, size))
         self.rate = world.config.training.learning_rate
@@ -66,8 +67,23 @@ class Quadratics:
         return found
 
     @property
-    def oracle(self) -> None:
-        return None
+    def oracle(self) -> Quadratics:
+        return self
+
+    def loss(self, weights: Weights, members: Sequence[int] | None = None) -> float:
+        w = weights.parameters.astype(np.float64)
+        each = 0.5 * (self.curvature * np.square(w - self.centre)).sum(axis=1)
+        return float(self._mean(each[:, None], members)[0])
+
+    def gradient(self, weights: Weights, members: Sequence[int] | None = None) -> np.ndarray:
+        w = weights.parameters.astype(np.float64)
+        found: np.ndarray = self._mean(self.curvature * (w - self.centre), members)
+        return found.astype(np.float32)
+
+    def _mean(self, rows: np.ndarray, members: Sequence[int] | None) -> np.ndarray:
+        chosen = list(range(len(rows)) if members is None else members)
+        found: np.ndarray = np.average(rows[chosen], axis=0, weights=self.samples[chosen])
+        return found
 
     def take_faults(self) -> dict[str, int]:
         return {}
