@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from camu.errors import InputError
 from camu.schemes import ALIASES, FAMILIES, SCHEMES, find_scheme, make_scheme
+from camu.schemes.limits import LIMITS
 from camu.simulation import Callback, Record, Run, simulate
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import World
@@ -83,6 +86,34 @@ def test_a_scheme_says_what_it_is(name: str) -> None:
         assert all(text and not text.endswith(".") for text in texts)
     assert (kind.__doc__ or "").partition("\n")[0].endswith(".")
     assert not kind.citation.endswith(".")
+
+
+def test_every_number_among_the_parameters_has_limits() -> None:
+    for name, kind in SCHEMES.items():
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+            if "int" in str(field.type) or "float" in str(field.type):
+                assert field.name in LIMITS, (name, field.name)
+                low, high = LIMITS[field.name]
+                assert field.default is None or low <= field.default <= high
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("fedat", "tiers", 0, "tiers = 0 must be at least 1"),
+        ("fedpaq", "share", 0.0, "share = 0.0 must be positive and at most 1"),
+        ("fedpaq", "share", 1.5, "share = 1.5 must be positive and at most 1"),
+        ("oort", "exploration", -0.5, "exploration = -0.5 must be at least 0 and at most 1"),
+        ("fedavgm", "momentum", float("nan"), "momentum = nan must be at least 0 and at most 1"),
+    ],
+)
+def test_a_number_outside_its_limits_is_refused(
+    tiny: Tiny, name: str, key: str, value: float, message: str
+) -> None:
+    config = tiny(scheme__name=name).config
+    scheme = config.scheme.model_copy(update={"parameters": {key: value}})
+    with pytest.raises(InputError, match=f"scheme {name}: {message}"):
+        make_scheme(config.model_copy(update={"scheme": scheme}))
 
 
 @pytest.mark.parametrize("name", SCHEMES)

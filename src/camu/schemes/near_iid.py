@@ -21,7 +21,7 @@ class NearIidBandit(LocalSgd):
 
     size: int = 5  # most devices in a group
     closeness: float = 0.2  # sum_l |p_g(l) - p(l)| at which a group is closed
-    exploration: float = 1.0  # in units of the range of the groups' mean times
+    optimism: float = 1.0  # in units of the range of the groups' mean times
     name: ClassVar[str] = "near-iid-bandit"
     family: ClassVar[str] = "selection"
     citation: ClassVar[str] = (
@@ -42,7 +42,7 @@ class NearIidBandit(LocalSgd):
         if (played == 0).any():
             state["arm"] = int(np.argmin(played))
         else:
-            reach = self.exploration * float(np.ptp(mean))
+            reach = self.optimism * float(np.ptp(mean))
             index = mean - reach * np.sqrt(2 * np.log(view.round + 1) / played)
             state["arm"] = int(np.argmin(index))
         state["began"] = view.seconds

@@ -40,6 +40,7 @@ from camu.schemes.hti_dynamic import HtiDynamic
 from camu.schemes.hti_total import HtiTotal
 from camu.schemes.joint import CamuJoint
 from camu.schemes.label_kmeans import LabelKMeans
+from camu.schemes.limits import check_limits
 from camu.schemes.local_sgd import LocalSgd
 from camu.schemes.local_sgd_decay import LocalSgdDecay
 from camu.schemes.near_iid import NearIidBandit
@@ -173,6 +174,8 @@ def make_scheme(config: Config, name: str | None = None) -> Scheme:
         required = field.default is MISSING and field.default_factory is MISSING
         if required and field.name not in values:
             raise InputError(f"scheme {name}: set scheme.parameters.{field.name}")
+    if kind in SCHEMES.values():
+        check_limits(name, values)
     with user_code(f"scheme {name}", kind):
         return kind(**values)
 
