@@ -10,7 +10,7 @@ import numpy as np
 
 from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme, State, View, add_updates
+from camu.schemes.contract import Scheme, State, View
 from camu.world import World
 
 if TYPE_CHECKING:
@@ -44,5 +44,6 @@ class TwoSided(Scheme):
 
     def aggregate(self, view: View, state: State) -> Weights:
         """x <- x + eta times the mean of the updates."""
-        total = sum(arrival.weight for arrival in view.arrived)
-        return add_updates(view, [self.server_rate * a.weight / total for a in view.arrived])
+        mean = super().aggregate(view, state)
+        here = view.weights.parameters.astype(np.float64)
+        return mean.with_parameters(here + self.server_rate * (mean.parameters - here))
