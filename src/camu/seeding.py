@@ -29,6 +29,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "fading": ("round",),  # block fading of all uplinks
     "partition": (),  # samples dealt to devices
     "digits-split": (),  # training and test samples of the data set digits
+    "ties": ("devices",),  # last digits of similarities in clustering
+    "twins": (),  # weights that tell rows of features apart
     "tiles": ("devices", "level"),  # borders of tiles in two-level clustering
     "model": (),  # initial weights
     "count": (),  # weights of a model that is built to be measured

@@ -13,7 +13,7 @@ import pytest
 from camu.config import load_config
 from camu.data import dataset_spec, load
 from camu.errors import InputError, UserCodeError
-from camu.planning.plan import parameter_count
+from camu.planning.parameters import parameter_count
 from camu.schemes import make_scheme
 from camu.simulation import simulate
 from camu.world import build_world

@@ -29,6 +29,7 @@ from camu.data.sources import (
     SourceError,
 )
 from camu.errors import CamuError, InputError
+from camu.seeding import derive
 
 SHAPES = {"images": (5, 2, 2), "labels": (5,), "test-images": (3, 2, 2), "test-labels": (3,)}
 
@@ -308,6 +309,23 @@ def test_digits_are_embedded() -> None:
     assert data.train_images.dtype == np.uint8
     assert data.train_images.max() == 255
     assert set(data.test_labels) == set(range(10))
+
+
+@pytest.mark.parametrize("digest", [None, "another"])
+def test_digits_are_those_of_scikit_learn(
+    digest: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sklearn.datasets import load_digits
+
+    if digest is not None:  # a version of scikit-learn with another file
+        monkeypatch.setattr(store, "_DIGITS_SHA256", digest)
+    bunch, data = load_digits(), load("digits")
+    order = derive(0, "digits-split").numpy().permutation(1797)
+    images = np.rint(bunch.images * (255 / 16))[order]
+    assert (np.concatenate([data.train_images, data.test_images]) == images).all()
+    labels = np.concatenate([data.train_labels, data.test_labels])
+    assert (labels == bunch.target[order]).all()
+    assert labels.dtype == np.uint8
 
 
 def test_unknown_data_set_lists_the_known(camu) -> None:

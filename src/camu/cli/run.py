@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from camu.cli.options import Address, ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
-from camu.config import Config
 from camu.errors import InputError
 
 if TYPE_CHECKING:
+    from camu.config import Config
     from camu.simulation.directory import RunDirectory
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from camu.arrays import Float64, Int64
+from camu.clustering.messages import pass_messages
 from camu.clustering.similarity import Similarity
 from camu.config import ClusteringConfig
 from camu.seeding import derive
@@ -26,6 +27,7 @@ _MOST_PASSES = 8
 _LEAST_MERGED = 0.02  # a pass that merges a smaller share of the exemplars is the last
 _MIDDLE = (0.35, 0.65)  # where a tile may be cut, as shares of its devices
 _BLOCK_ENTRIES = 4_000_000
+_TILE_ITERATIONS = 100  # a tile that settles takes about 40; the next pass mends the others
 
 
 def propagate(
@@ -45,12 +47,9 @@ def propagate(
     for level in range(_MOST_PASSES):
         tiles = _cut(similarity, heads, limit, level)
         before, moved = len(heads), np.empty_like(behind)
-        ends = np.cumsum(np.bincount(behind, minlength=before))
-        groups = np.split(np.argsort(behind, kind="stable"), ends[:-1])
-        for tile in tiles:
-            own = np.concatenate([groups[head] for head in tile])
-            group = np.repeat(np.arange(len(tile)), [len(groups[head]) for head in tile])
-            joined = _join(similarity, heads[tile], devices[own], group, config)
+        several = len(tiles) > 1
+        for tile, own, group in _behind_tiles(tiles, behind):
+            joined = _join(similarity, heads[tile], devices[own], group, config, several)
             if joined is None and len(tiles) == 1:
                 return None
             moved[own] = tile[group if joined is None else joined]
@@ -64,15 +63,40 @@ def propagate(
     return heads[behind]
 
 
+def _behind_tiles(tiles: list[Int64], behind: Int64) -> Iterator[tuple[Int64, Int64, Int64]]:
+    """Each tile, the devices behind its heads, and the place of their head in the tile."""
+    heads = np.concatenate(tiles)
+    ends = np.cumsum([len(tile) for tile in tiles])
+    rank = np.empty_like(heads)
+    rank[heads] = np.arange(len(heads))
+    places = rank[behind]
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    borders = np.searchsorted(places, [0, *ends])
+    for number, tile in enumerate(tiles):
+        part = slice(borders[number], borders[number + 1])
+        yield tile, order[part], places[part] - (ends[number] - len(tile))
+
+
 def _join(
-    similarity: Similarity, heads: Int64, devices: Int64, group: Int64, config: ClusteringConfig
+    similarity: Similarity,
+    heads: Int64,
+    devices: Int64,
+    group: Int64,
+    config: ClusteringConfig,
+    several: bool,
 ) -> Int64 | None:
-    """The head that each device joins, as a position in heads; `group` is its present head."""
+    """The head that each device joins, as a position in heads; `group` is its present head.
+
+    `several`: this is one of several tiles, so that a rough answer does.
+    """
     if len(heads) == 1:
         return group
     itself = devices == heads[group]
     matrix = _sums(similarity, heads, devices, group, itself)
-    exemplars = _settle(matrix, similarity.preference[heads] + matrix.diagonal(), config)
+    preference = similarity.preference[heads] + matrix.diagonal()
+    settle = _settle_tile if several else _settle
+    exemplars = settle(matrix, preference, config)
     if exemplars is None:
         return None
     left = np.unique(exemplars)
@@ -99,6 +123,8 @@ def _sums(
         matrix = similarity.block(heads, heads)
         np.fill_diagonal(matrix, 0.0)
         return matrix
+    from scipy.sparse import csr_array  # deferred: it takes 0.1 s, and many plans have no twins
+
     matrix = np.zeros((len(heads), len(heads)))
     for part in _parts(len(devices), len(heads)):
         block = similarity.block(devices[part], heads)
@@ -149,12 +175,44 @@ def _settle(matrix: Float64, preference: Float64, config: ClusteringConfig) -> I
     return _run(matrix, preference, config)
 
 
+def _settle_tile(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
+    """The exemplars of one of several tiles, or None.
+
+    Very near devices all have the same link. Whoever gains by leading then leads, and at least the
+    one that loses least: that is the largest net similarity. Messages would not settle.
+    """
+    joining = _common_rows(matrix)
+    if joining is not None:
+        gain = preference - joining
+        return np.flatnonzero((gain > 0) | (np.arange(len(gain)) == gain.argmax()))
+    similarity = matrix.copy()
+    np.fill_diagonal(similarity, preference)
+    iterations = min(config.max_iter, _TILE_ITERATIONS)
+    found = pass_messages(similarity[None], config.damping, iterations, config.convergence_iter)
+    exemplars = np.flatnonzero(found.exemplars[0])
+    return exemplars if len(exemplars) else None
+
+
+def _common_rows(matrix: Float64) -> Float64 | None:
+    """The one value of the off-diagonal entries of each row, or None when some row has several."""
+    first = matrix[:, 0].copy()
+    first[0] = matrix[0, 1]
+    same = matrix == first[:, None]
+    np.fill_diagonal(same, True)
+    return first if same.all() else None
+
+
 def _common_value(matrix: Float64) -> float | None:
     """The one value of all off-diagonal entries, or None when they differ."""
     first = float(matrix[0, 1])
     same = matrix == first
     np.fill_diagonal(same, True)
     return first if same.all() else None
+
+
+def dampings(config: ClusteringConfig) -> tuple[float, ...]:
+    """The configured damping, and those to try where messages do not settle with it."""
+    return (config.damping, *(more for more in (0.85, 0.95) if more > config.damping))
 
 
 def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
@@ -164,7 +222,7 @@ def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int6
     from sklearn.exceptions import ConvergenceWarning
 
     exemplars: Int64 | None = None
-    for damping in (config.damping, *(d for d in (0.85, 0.95) if d > config.damping)):
+    for damping in dampings(config):
         model = AffinityPropagation(
             affinity="precomputed",
             preference=preference,

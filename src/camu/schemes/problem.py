@@ -8,7 +8,7 @@ from camu.allocation.bound import Bound, CorrectedBound, Theorem1
 from camu.allocation.problem import Problem
 from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.planning.groups import Groups
-from camu.planning.plan import parameter_count
+from camu.planning.parameters import parameter_count
 from camu.schemes.compute_rounds import ComputeRounds
 
 
