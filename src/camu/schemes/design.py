@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import nnls
 
 from camu.planning.plan import Plan
 
@@ -42,6 +41,8 @@ def participation_factor(devices: int, count: int) -> float:
 
 def fit_ratio(pairs: Sequence[tuple[int, int]], rounds: Sequence[float], count: int) -> float:
     """A0 / B0 from the rounds of pairs (K, E), which follow A0 / E + B0 q(K) E up to scale."""
+    from scipy.optimize import nnls  # loading it takes long
+
     rows = [(1 / e, participation_factor(k, count) * e) for k, e in pairs]
     (first, second), _ = nnls(np.array(rows), np.array(rounds))
     return math.inf if second <= 0 else float(first / second)
