@@ -123,7 +123,7 @@ class Round:
     """What all jobs of a round share; sent once per round."""
 
     number: int
-    start: Weights
+    start: Weights | Sequence[Weights]  # of all jobs, or of each
     deliver: Callable[[int, Trained], Any]
 
 
@@ -145,7 +145,8 @@ class Actor:
     def train(self, round_: Round, number: int, job: Job) -> Any:
         """What is delivered of one job, or an error."""
         try:
-            (trained,) = self._engine.iterate(round_.start, [job], round_.number)
+            start = round_.start if isinstance(round_.start, Weights) else round_.start[number]
+            (trained,) = self._engine.iterate(start, [job], round_.number)
             return round_.deliver(number, trained)
         except CamuError as error:
             return error
@@ -325,7 +326,7 @@ class RayTrainer:
 
     def iterate(
         self,
-        start: Weights,
+        start: Weights | Sequence[Weights],
         jobs: Iterable[Job],
         round_number: int,
         deliver: Callable[[int, Trained], Any],
