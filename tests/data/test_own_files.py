@@ -381,5 +381,12 @@ def test_names_that_are_neither_data_nor_code_are_refused(
     (tmp_path / "mine" / "digits.csv").write_text("")
     with pytest.raises(InputError, match=r"not an \.npz file"):
         load("./mine/digits.csv")
+    with pytest.raises(InputError, match="name a data set after the colon"):
+        load("hf:")
+    with pytest.raises(InputError, match="the name is not UTF-8; rename the file"):
+        load_config(overrides={"data.dataset": os.fsdecode(b"./\xff.npz")})
+    os.symlink("nowhere", tmp_path / "mine" / "lost")
+    with pytest.raises(InputError, match=r"mine/lost: cannot be read"):
+        load("./mine")
     with pytest.raises(InputError, match=r"data\.directory = x: only the built-in data sets"):
         load("./mine", "x")

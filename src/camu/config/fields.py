@@ -49,6 +49,8 @@ class Choice:
         return handler(schema) | {"enum": [*self.names, "module:name", *data]}
 
     def _check(self, value: str) -> str:
+        if value.encode(errors="replace").decode() != value:  # bytes of a file name, from the shell
+            raise PydanticCustomError("choice", "the name is not UTF-8; rename the file")
         if value in self.names or is_plugin(value):
             return value
         if self.data and (is_path(value) or value.startswith(HUGGING_FACE)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +44,8 @@ def load_own(name: str) -> Dataset:
     """
     if name.startswith(HUGGING_FACE):
         source = name.removeprefix(HUGGING_FACE)
+        if not source:
+            raise InputError("data.dataset = hf: name a data set after the colon, or a directory")
         folder = Path(source).expanduser()
         return _from_hugging_face(name, _stamp(folder) if folder.is_dir() else ())
     path = Path(name).expanduser()
@@ -103,22 +105,22 @@ def _reader(path: Path) -> Callable[[Path], tuple[Samples, Samples]]:
 def _stamp(path: Path) -> Stamp:
     """What changes when a file does."""
     try:
-        if not path.is_dir():
-            return (_mark(path),)
-        return tuple(
-            sorted(
-                _mark(Path(folder) / name)
-                for folder, _, names in os.walk(path, followlinks=True)
-                for name in names
-            )
-        )
+        if path.is_dir():
+            return tuple(sorted(_marks(str(path))))
+        state = path.stat()
+        return ((str(path), state.st_size, state.st_mtime_ns),)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
 
 
-def _mark(path: Path) -> tuple[str, int, int]:
-    state = path.stat()
-    return str(path), state.st_size, state.st_mtime_ns
+def _marks(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _marks(entry.path)
+            else:
+                state = entry.stat()
+                yield entry.path, state.st_size, state.st_mtime_ns
 
 
 @lru_cache(maxsize=4)
