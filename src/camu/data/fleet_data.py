@@ -54,7 +54,7 @@ def federate_sizes(config: DataConfig, sizes: Int64, seed: int, source: str) -> 
             f"of {config.dataset} has {available}; lower the numbers, {_SHARE}"
         )
     generator = derive(seed, "partition").numpy()
-    partition = _with_sizes(choose_partition(_fitted(config, len(sizes))), sizes)
+    partition = _with_sizes(choose_partition(_fitted(config, len(sizes)), dataset.parts), sizes)
     parts = partition.split(dataset.train_labels, len(sizes), generator)
     for device, (part, size) in enumerate(zip(parts, sizes.tolist(), strict=True)):
         if len(part) != size and not config.with_replacement:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from camu.planning.plan import Plan, Unit
 from camu.seeding import derive
+from camu.simulation.run import Run
 from camu.simulation.traces import Availability, read_absences, read_availability
 from camu.world import World
 
@@ -38,9 +39,10 @@ class Faults:
         """The faults that the configuration asks for."""
         return cls(world, read_absences(world), read_availability(world))
 
-    def opens_seconds(self, seconds: float) -> float:
-        """When a round can start: at this time, or as soon as a device is available."""
-        return self.availability.opens_seconds(seconds)
+    def wait_for_devices(self, run: Run) -> None:
+        """Let time pass until a device is available, if none is and no update is on its way."""
+        if not run.flights:
+            run.clock.wait_until(self.availability.opens_seconds(run.clock.now_seconds))
 
     def attend(self, plan: Plan, units: list[int], round_: int, seconds: float) -> Attendance:
         """Which of these units take part in a round that starts at this time, and how."""
