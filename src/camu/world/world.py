@@ -184,21 +184,13 @@ def _links(config: Config, devices: Devices, **measured: Float64 | None) -> Link
 
 
 def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
-    """Devices at random places of the configured regions, with CPUs drawn from the interval."""
+    """Devices at their positions or at random in their regions, with CPUs from the interval."""
     fleet, seed = config.fleet, config.run.seed
     count = fleet.devices
-    generator = derive(seed, "positions").numpy()
-    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
-    positions = np.concatenate(
-        [
-            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
-            for box, region in zip(boxes, fleet.regions, strict=True)
-        ]
-    )
     everyone = np.ones(count)
     return Devices(
         ids=tuple(str(index) for index in range(count)),
-        positions=positions,
+        positions=_positions(config),
         regions=tuple(r.name for r in fleet.regions for _ in range(r.devices)),
         label_counts=read_only_ints(label_counts),
         cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
@@ -207,6 +199,21 @@ def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
         power_watts=fleet.power_watts * everyone,
         max_power_watts=fleet.max_power_watts * everyone,
         battery_joules=np.nan * everyone,
+    )
+
+
+def _positions(config: Config) -> Float64:
+    """The configured positions, or random ones in the boxes of the regions (K, 3)."""
+    fleet = config.fleet
+    if fleet.positions is not None:
+        return np.array(fleet.positions, dtype=np.float64)
+    generator = derive(config.run.seed, "positions").numpy()
+    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
+    return np.concatenate(
+        [
+            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
+            for box, region in zip(boxes, fleet.regions, strict=True)
+        ]
     )
 
 
