@@ -42,7 +42,7 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.base
-	$(PIP) -e '.[dev,tracking,onnx,flower,ray]'
+	$(PIP) -e '.[dev,tracking,onnx,flower,live,ray]'
 	@touch $@
 
 .venv/.browser: .venv/.dev scripts/install-browser

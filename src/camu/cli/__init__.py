@@ -20,6 +20,7 @@ from camu.cli import (
     demo,
     deploy,
     export,
+    live,
     plan,
     report,
     reproduce,
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(plan.plan)
+app.command()(live.live)
 app.command()(run.run)
 app.command()(compare.compare)
 app.command()(report.report)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from camu.world.links import Links, build_links
 if TYPE_CHECKING:
     from camu.data import Federation
 
+Value = TypeVar("Value")
 DOMINATING_UPLINK = 1000.0  # times the median upload: a warning names such a device
 PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN, the default model of warnings
 _BITS_PER_PARAMETER = 32
@@ -40,6 +41,7 @@ class World:
     config: Config
     links: Links
     federation: Federation | None = None
+    _known: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def seed(self) -> int:
@@ -55,6 +57,13 @@ class World:
     def base_station(self) -> Float64:
         """Position of the base station (3,), metres."""
         return read_only_floats(self.config.fleet.base_station)
+
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value that `make` gives, made once per world and key: schemes share their work."""
+        if key not in self._known:
+            self._known[key] = make()
+        value: Value = self._known[key]
+        return value
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(warning)}</p>" for warning in self.warnings())
