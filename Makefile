@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 KERNELS := $(wildcard src/camu/learning/native/*.h src/camu/learning/native/*.cc) src/camu/learning/native/build.py
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo quick test check docs bench clean
+.PHONY: demo quick test check docs bench dist clean
 
 demo: .venv/.base
 	$(BIN)/camu demo
@@ -30,6 +30,9 @@ docs: .venv/.dev
 bench: .venv/.base
 	$(BIN)/camu bench
 
+dist:
+	scripts/try-wheels $(PYTHON)
+
 clean:
 	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -42,7 +45,7 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.base
-	$(PIP) -e '.[dev,tracking,onnx,flower,live,ray]'
+	$(PIP) -e '.[dev,tracking,onnx,flower,live,ray,hf]'
 	@touch $@
 
 .venv/.browser: .venv/.dev scripts/install-browser

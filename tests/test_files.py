@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,29 @@ def test_suggestions() -> None:
     assert suggest("ID", ["id", "x"]) == "; did you mean `id`?"
     assert suggest("zzz", ["camu", "petrel"]) == ""
     assert suggest("camu", []) == ""
+
+
+def test_long_lists_are_the_same_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {
+        "short": [{"text": "a\nb", "grün": [1.5, None]}],
+        "long": [{"k": k, "text": "x\n"} for k in range(5)],
+        "number": 0.1,
+        "nested": {"list": [[1], []]},
+    }
+    monkeypatch.setattr("camu.files._LONG_LIST", 3)
+    write_json(tmp_path / "a.json", document)
+    assert read_json(tmp_path / "a.json", "an object") == document
+    assert list(read_json(tmp_path / "a.json", "an object")) == list(document)
+    lines = (tmp_path / "a.json").read_text("utf-8").splitlines()
+    assert sum(line.startswith('    {"k": ') for line in lines) == 5
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_json(tmp_path / "b.json", document | {"number": float("nan")})
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_json(tmp_path / "b.json", document | {"long": [float("nan")] * 5})
+    assert not (tmp_path / "b.json").exists()
+
+
+def test_short_documents_are_indented_as_json_dumps_does(tmp_path: Path) -> None:
+    document = {"a": [1, {"b": None}], "c": "d"}
+    write_json(tmp_path / "a.json", document)
+    assert (tmp_path / "a.json").read_text("utf-8") == json.dumps(document, indent=2) + "\n"

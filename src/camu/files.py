@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from camu.errors import CamuError, InputError
+
+_LONG_LIST = 1000  # entries
 
 
 def read_text(path: str | Path, what: str) -> str:
@@ -79,7 +81,40 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON file, whole or not at all."""
-    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_whole(path, lambda temporary: _fill_json(temporary, document))
+
+
+def _fill_json(path: Path, document: Any) -> None:
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        for part in json_parts(document):
+            stream.write(part)
+
+
+def json_parts(document: Any) -> Iterator[str]:
+    """The text of a JSON file, part by part.
+
+    Everything is indented, but the entries of a long list in an object take a line each: that is a
+    fraction of the time, and the text is never in memory as a whole.
+    """
+    lists = document if isinstance(document, dict) else {}
+    long = {
+        key
+        for key, value in lists.items()
+        if isinstance(value, list | tuple) and len(value) > _LONG_LIST
+    }
+    if not long:
+        yield json.dumps(document, indent=2, allow_nan=False) + "\n"
+        return
+    encode = json.JSONEncoder(allow_nan=False).encode
+    for number, (key, value) in enumerate(lists.items()):
+        yield f"{',' if number else '{'}\n  {encode(key)}: "
+        if key in long:
+            for row, entry in enumerate(value):
+                yield f"{',' if row else '['}\n    {encode(entry)}"
+            yield "\n  ]"
+        else:
+            yield json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n  ")
+    yield "\n}\n"
 
 
 def _fill(path: Path, data: bytes) -> None:

@@ -29,6 +29,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "fading": ("round",),  # block fading of all uplinks
     "partition": (),  # samples dealt to devices
     "digits-split": (),  # training and test samples of the data set digits
+    "twins": (),  # weights that tell rows of features apart
     "tiles": ("devices", "level"),  # borders of tiles in two-level clustering
     "model": (),  # initial weights
     "count": (),  # weights of a model that is built to be measured
@@ -38,6 +39,10 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "leader-failure": ("round",),
     "corrupt": ("round",),
     "codec": ("round", "leader"),  # rounding of a quantised update
+    "random-clusters": (),  # devices dealt to clusters of given sizes
+    "label-kmeans": (),  # starts of k-means on labels
+    "near-iid-groups": (),  # first devices of groups whose labels look like everyone's
+    "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink
     "ppo": (),
     "kernel-check": (),  # images on which compiled kernels are compared with torch

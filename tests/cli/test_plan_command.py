@@ -77,7 +77,7 @@ def test_fleet_file_is_planned_without_data(camu: Camu, tmp_path: Path) -> None:
 
 
 def test_schemes_lists_them_all(camu: Camu) -> None:
-    names = {"fedavg", "wasserstein", "clustered", "petrel", "camu", "dsc", "local-sgd"}
+    names = {"fedavg", "wasserstein", "clustered", "compute-rounds", "camu", "dsc", "local-sgd"}
     rows = json.loads(camu("schemes", "--json").out)
     assert names <= {row["name"] for row in rows}
     assert all(row["sentence"].endswith(".") and row["citation"] for row in rows)
@@ -110,3 +110,16 @@ def test_a_path_may_hold_any_character(camu: Callable[..., Any], tmp_path: Path)
     missing = camu("plan", "--fleet", tmp_path / "😀.csv")
     assert missing.code == 2
     assert "😀.csv: cannot be read" in missing.err
+
+
+def test_many_units_are_shown_by_how_their_numbers_are_spread(camu: Camu, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.csv"
+    rows = [f"d{k},{10 * (k % 10)},{7 * (k // 10)},{50 + k}" for k in range(60)]
+    path.write_text("id,x,y,samples\n" + "\n".join(rows) + "\n")
+    done = camu("plan", "--fleet", path, "--scheme", "fedavg")
+    assert done.code == 0, done.err
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["samples", "50", "56", "80", "103", "109"] in lines
+    assert ["members", "1", "1", "1", "1", "1"] in lines
+    assert "fedavg: 60 units of 60 devices." in " ".join(done.out.split())
+    assert len(lines) < 25

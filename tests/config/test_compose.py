@@ -156,7 +156,7 @@ def test_settings_are_typed() -> None:
         ("radio.antennas=1.5", ["whole number"]),
         ("radio.noise_dbm=loud", ["a number", "dBm"]),
         ("radio.exponent=nan", ["radio.exponent"]),
-        ("data.dataset=cifar", ["mnist | fashion-mnist | digits"]),
+        ("data.dataset=cifar", ["mnist | fashion-mnist | cifar-10 | digits"]),
         ("data.noniid_devices=31", ["30 devices"]),
         ("fleet.power_watts=9", ["max_power_watts"]),
         ("fleet.cpu_hz=[2e9, 1e9]", ["the smaller first"]),
@@ -250,7 +250,7 @@ def test_every_key_says_what_it_decides() -> None:
     end, nothing = keys_that_decide("end"), keys_that_decide("nothing")
     limits = {"rounds", "target_accuracy", "max_virtual_seconds", "max_joules", "patience"}
     assert end == {f"run.{name}" for name in limits}
-    machinery = {"checkpoint_every", "engine", "workers", "tensorboard", "mlflow"}
+    machinery = {"checkpoint_every", "engine", "kernel", "workers", "tensorboard", "mlflow"}
     assert nothing == {f"run.{name}" for name in machinery}
     assert keys_that_decide("bits") == Config().flat().keys() - end - nothing
     assert "run.device" in keys_that_decide("bits")  # cuda rounds differently

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from camu.data.partition import Dirichlet, Iid, Mixed, Partition, Shards, Sizes
+from camu.data import load
+from camu.data.dealing import deal_decks
+from camu.data.partition import Dirichlet, Federation, Iid, Mixed, Partition, Shards, Sizes
 from camu.errors import InputError
 from camu.seeding import derive
 
@@ -139,3 +141,62 @@ def test_replacement_shares_only_between_devices() -> None:
         LABELS, 30, derive(0, "own-x").numpy()
     )
     assert all(len(part) == 300 == len(np.unique(part)) for part in parts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    size=st.integers(1, 12),
+    counts=st.lists(st.integers(0, 30), min_size=1, max_size=30),
+    seed=st.integers(0, 99),
+)
+def test_decks_are_dealt_evenly_and_no_device_holds_a_sample_too_often(
+    size: int, counts: list[int], seed: int
+) -> None:
+    pool = 100 + np.arange(size)
+    wanted = np.array(counts)
+    dealt = deal_decks(pool, wanted, derive(seed, "own-decks").numpy())
+    hands = np.split(dealt, np.cumsum(wanted)[:-1])
+    for hand, count in zip(hands, counts, strict=True):
+        times = np.bincount(hand - 100, minlength=size)
+        assert times.sum() == count
+        assert times.max() - times.min() <= 1
+    # Without the whole pools, the hands follow each other through whole decks.
+    used = np.bincount(dealt - 100, minlength=size)
+    assert used.max() - used.min() <= 1
+
+
+def test_shared_samples_of_a_hand_are_uniform() -> None:
+    pool, generator = np.arange(5), derive(0, "own-decks").numpy()
+    hands = deal_decks(pool, np.full(20_000, 2), generator).reshape(-1, 2)
+    pairs = np.bincount(5 * hands.min(axis=1) + hands.max(axis=1), minlength=25)
+    expected = 20_000 / 10  # pairs of different samples
+    assert (np.abs(pairs[pairs > 0] - expected) < 5 * np.sqrt(expected)).all()
+    assert (pairs > 0).sum() == 10
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        Iid(Sizes(70), True),
+        Mixed(8, 2, Sizes(70, "power-law"), True),
+        Dirichlet(0.3, Sizes(70), True),
+        Shards(2, Sizes(70), True),
+    ],
+)
+def test_label_counts_are_those_of_a_plain_count(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("camu.data.partition._TOGETHER_DEVICES", 7)
+    dataset = load("digits")
+    parts = partition.split(dataset.train_labels, 40, derive(0, "own-x").numpy())
+    federation = Federation(dataset, tuple(parts))
+    plain = [np.bincount(dataset.train_labels[own], minlength=10) for own in parts]
+    assert (federation.label_counts == np.stack(plain)).all()
+
+
+def test_shared_dirichlet_keeps_to_what_a_label_has() -> None:
+    labels = np.repeat([0, 1, 2], [3, 200, 200])
+    parts = Dirichlet(1.0, Sizes(50), True).split(labels, 30, derive(0, "own-x").numpy())
+    counts = np.stack([np.bincount(labels[part], minlength=3) for part in parts])
+    assert (counts.sum(axis=1) == 50).all()
+    assert counts[:, 0].max() == 3

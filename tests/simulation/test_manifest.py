@@ -38,7 +38,7 @@ def test_defaults_and_version_count(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config(preset="demo")
     before = Manifest.of(config)
     dump = config.model_dump()
-    machinery = ("checkpoint_every", "engine", "workers", "tensorboard", "mlflow")
+    machinery = ("checkpoint_every", "engine", "kernel", "workers", "tensorboard", "mlflow")
     unset = {f"run.{name}" for name in machinery}
     assert before.config.keys() == {f"{s}.{k}" for s in dump for k in dump[s]} - unset
     monkeypatch.setattr(manifest_module, "__version__", "99")
@@ -93,3 +93,21 @@ def test_a_resumed_run_refuses_edited_code(tmp_path: Path, monkeypatch: pytest.M
         run_in_directory(longer, directory, resume=True)
     scheme.write_text(scheme.read_text().removesuffix("# edited\n"))
     assert run_in_directory(longer, directory, resume=True).final.round == 2
+
+
+def test_the_kernel_counts_and_a_run_does_not_continue_on_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest_module, "kernel_name", lambda config: "native avx2")
+    config = small(run__kernel="torch", run__rounds=2)
+    directory = RunDirectory(tmp_path / "run")
+    run_in_directory(config, directory)
+    assert directory.read_summary()["kernel"] == "native avx2"
+    before = Manifest.of(config)
+    monkeypatch.setattr(manifest_module, "kernel_name", lambda config: "torch")
+    assert Manifest.of(config).key != before.key
+    longer = config.replace({"run.rounds": 3})
+    with pytest.raises(InputError, match=r"began on the kernel 'native avx2'.*'torch'.*with avx2"):
+        run_in_directory(longer, directory, resume=True)
+    monkeypatch.setattr(manifest_module, "kernel_name", lambda config: "native avx2")
+    assert run_in_directory(longer, directory, resume=True).final.round == 3

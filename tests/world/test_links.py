@@ -222,3 +222,18 @@ def test_fading_over_rounds() -> None:
     assert rows.shape == (4, 4)
     assert (rows[3] == links.fading(5)).all()
     assert links.fading_rounds(3, 3).shape == (0, 4)
+
+
+@pytest.mark.parametrize("path_loss", ["paper", "umi"])
+@pytest.mark.parametrize("measured", [False, True])
+def test_pairs_are_entries_of_the_block(path_loss: Any, measured: bool) -> None:
+    radio = RadioConfig(path_loss=path_loss, shadowing_db=4.0)
+    draw = np.random.Generator(np.random.PCG64(6))
+    snr_db = draw.uniform(-20, 60, (30, 30)) if measured else None
+    power = draw.uniform(0.1, 2.0, 30)
+    links = make_links(radio, random_places(30), power, snr_db=snr_db)
+    first, second = draw.integers(0, 30, (2, 100))
+    everyone = np.arange(30)
+    gains, snrs_db = links.device_gain(everyone, everyone), links.device_snr_db(everyone, everyone)
+    assert links.pair_gain(first, second) == pytest.approx(gains[first, second], rel=1e-13)
+    assert links.pair_snr_db(first, second) == pytest.approx(snrs_db[first, second], rel=1e-12)

@@ -9,8 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.options import ConfigFile, Preset, Settings, resolve
-from camu.config import Config
-from camu.config.keys import as_markdown, describe_keys
 from camu.errors import InputError
 
 app = typer.Typer(name="config", help="Show the configuration and its keys.", no_args_is_help=True)
@@ -28,6 +26,9 @@ def keys(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print as a Markdown page.")] = False,
 ) -> None:
     """List every key with its default, what it accepts, and what it means."""
+    from camu.config import Config
+    from camu.config.keys import as_markdown, describe_keys
+
     if section is not None and section not in Config.model_fields:
         raise InputError(f"{section}: no such section; there are {', '.join(Config.model_fields)}")
     rows = [key for key in describe_keys(Config) if section in (None, key.section)]

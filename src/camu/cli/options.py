@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from camu.config import DEFAULT_PRESET, PRESETS, Config, load_config
+from camu.config.names import DEFAULT_PRESET, PRESETS
+
+if TYPE_CHECKING:
+    from camu.config import Config
 
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, over the preset.")
@@ -58,6 +61,8 @@ def resolve(
     overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> Config:
     """The configuration that a command line asks for."""
+    from camu.config import load_config
+
     options = {"run.seed": seed, "scheme.name": scheme, **overrides}
     given = {key: value for key, value in options.items() if value is not None}
     return load_config(file, preset, settings or [], given)

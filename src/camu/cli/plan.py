@@ -110,13 +110,18 @@ def _save_problem(world: World, path: Path) -> None:
 
 
 def show_plan(plan: Plan, world: World, console: Console) -> None:
-    """The plan as two tables: who the units are, and what a round costs each of them."""
-    shown = range(min(len(plan.units), _MOST_ROWS))
-    console.print(_who(plan, world, shown))
-    console.print()
-    console.print(_costs(plan, shown))
-    if len(plan.units) > len(shown):
-        console.print(f"... and {len(plan.units) - len(shown)} more; --json lists all.")
+    """The plan as two tables: who the units are, and what a round costs each of them.
+
+    Of many units it shows how their numbers are spread.
+    """
+    if len(plan.units) > _MOST_ROWS:
+        console.print(_spread(plan))
+        console.print("--json lists every unit.")
+    else:
+        shown = range(len(plan.units))
+        console.print(_who(plan, world, shown))
+        console.print()
+        console.print(_costs(plan, shown))
     compute = sum(unit.compute_joules for unit in plan.units)
     console.print(
         f"\n{plan.scheme}: {_count(len(plan.units), 'unit')} of "
@@ -129,6 +134,35 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
 
 def _count(number: int, name: str) -> str:
     return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def _spread(plan: Plan) -> Table:
+    """The smallest, the largest and three quantiles of each number, over all units."""
+    import numpy as np
+
+    units = plan.units
+    numbers: dict[str, list[float]] = {
+        "members": [len(unit.members) for unit in units],
+        "samples": [unit.samples for unit in units],
+        "W": [unit.wasserstein for unit in units],
+        "theta": [unit.contribution for unit in units],
+        "weight": [unit.weight for unit in units],
+        "N": [unit.local_updates for unit in units],
+        "power W": [unit.power_watts for unit in units],
+        "compute s": [unit.compute_seconds for unit in units],
+        "send s": [unit.transmit_seconds for unit in units],
+        "wait s": [plan.idle_seconds(index) for index in range(len(units))],
+        "J": [unit.compute_joules + unit.transmit_joules for unit in units],
+    }
+    title = f"{len(units)} units, from the smallest number to the largest"
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    table.add_column("of a unit")
+    for name in ("smallest", "10 %", "median", "90 %", "largest"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, values in numbers.items():
+        shown = np.quantile(values, (0.0, 0.1, 0.5, 0.9, 1.0), method="nearest")
+        table.add_row(name, *(f"{value:.4g}" for value in shown.tolist()))
+    return table
 
 
 def _who(plan: Plan, world: World, shown: range) -> Table:

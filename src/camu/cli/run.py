@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from camu.cli.options import Address, ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
-from camu.config import Config
 from camu.errors import InputError
 
 if TYPE_CHECKING:
+    from camu.config import Config
     from camu.simulation.directory import RunDirectory
 
 
@@ -100,7 +100,7 @@ def show_summary(directory: RunDirectory, as_json: bool) -> None:
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: accuracy "
         f"{summary['final_accuracy']:.2%} (best {summary['best_accuracy']:.2%}) after "
         f"{summary['rounds']} rounds, {summary['virtual_seconds']:.4g} virtual seconds and "
-        f"{summary['joules']:.4g} J; stopped by: {summary['stopped']}"
+        f"{summary['joules']:.4g} J; stopped by: {summary['stopped']}; kernel: {summary['kernel']}"
     )
     print(f"everything is in {directory.path}; look at {page}")
 

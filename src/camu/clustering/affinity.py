@@ -1,6 +1,6 @@
 """Affinity propagation (Frey and Dueck 2007) on any similarity, for few devices and for many.
 
-scikit-learn passes the messages. Up to a limit all devices take part at once. Above it the fleet is
+Up to a limit all devices take part at once. Above it the fleet is
 cut into tiles of devices that are alike, each tile is clustered, and the exemplars found stand for
 their devices in the next pass, whose tiles are cut elsewhere.
 """
@@ -8,13 +8,13 @@ their devices in the next pass, whose tiles are cut elsewhere.
 from __future__ import annotations
 
 import logging
-import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
 
 from camu.arrays import Float64, Int64
+from camu.clustering.messages import pass_messages
 from camu.clustering.similarity import Similarity
 from camu.config import ClusteringConfig
 from camu.seeding import derive
@@ -26,6 +26,7 @@ _MOST_PASSES = 8
 _LEAST_MERGED = 0.02  # a pass that merges a smaller share of the exemplars is the last
 _MIDDLE = (0.35, 0.65)  # where a tile may be cut, as shares of its devices
 _BLOCK_ENTRIES = 4_000_000
+_TILE_ITERATIONS = 100  # a tile that settles takes about 40; the next pass mends the others
 
 
 def propagate(
@@ -45,12 +46,9 @@ def propagate(
     for level in range(_MOST_PASSES):
         tiles = _cut(similarity, heads, limit, level)
         before, moved = len(heads), np.empty_like(behind)
-        ends = np.cumsum(np.bincount(behind, minlength=before))
-        groups = np.split(np.argsort(behind, kind="stable"), ends[:-1])
-        for tile in tiles:
-            own = np.concatenate([groups[head] for head in tile])
-            group = np.repeat(np.arange(len(tile)), [len(groups[head]) for head in tile])
-            joined = _join(similarity, heads[tile], devices[own], group, config)
+        several = len(tiles) > 1
+        for tile, own, group in _behind_tiles(tiles, behind):
+            joined = _join(similarity, heads[tile], devices[own], group, config, several)
             if joined is None and len(tiles) == 1:
                 return None
             moved[own] = tile[group if joined is None else joined]
@@ -64,15 +62,40 @@ def propagate(
     return heads[behind]
 
 
+def _behind_tiles(tiles: list[Int64], behind: Int64) -> Iterator[tuple[Int64, Int64, Int64]]:
+    """Each tile, the devices behind its heads, and the place of their head in the tile."""
+    heads = np.concatenate(tiles)
+    ends = np.cumsum([len(tile) for tile in tiles])
+    rank = np.empty_like(heads)
+    rank[heads] = np.arange(len(heads))
+    places = rank[behind]
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    borders = np.searchsorted(places, [0, *ends])
+    for number, tile in enumerate(tiles):
+        part = slice(borders[number], borders[number + 1])
+        yield tile, order[part], places[part] - (ends[number] - len(tile))
+
+
 def _join(
-    similarity: Similarity, heads: Int64, devices: Int64, group: Int64, config: ClusteringConfig
+    similarity: Similarity,
+    heads: Int64,
+    devices: Int64,
+    group: Int64,
+    config: ClusteringConfig,
+    several: bool,
 ) -> Int64 | None:
-    """The head that each device joins, as a position in heads; `group` is its present head."""
+    """The head that each device joins, as a position in heads; `group` is its present head.
+
+    `several`: this is one of several tiles, so that a rough answer does.
+    """
     if len(heads) == 1:
         return group
     itself = devices == heads[group]
     matrix = _sums(similarity, heads, devices, group, itself)
-    exemplars = _settle(matrix, similarity.preference[heads] + matrix.diagonal(), config)
+    preference = similarity.preference[heads] + matrix.diagonal()
+    settle = _settle_tile if several else _settle
+    exemplars = settle(matrix, preference, config)
     if exemplars is None:
         return None
     left = np.unique(exemplars)
@@ -99,6 +122,8 @@ def _sums(
         matrix = similarity.block(heads, heads)
         np.fill_diagonal(matrix, 0.0)
         return matrix
+    from scipy.sparse import csr_array  # deferred: it takes 0.1 s, and many plans have no twins
+
     matrix = np.zeros((len(heads), len(heads)))
     for part in _parts(len(devices), len(heads)):
         block = similarity.block(devices[part], heads)
@@ -139,7 +164,7 @@ def _cut(similarity: Similarity, devices: Int64, limit: int, level: int) -> list
 
 
 def _settle(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
-    """The exemplar of each row, or None; also if all pairs are alike."""
+    """The exemplars, or None; also if all pairs are alike."""
     alike = _common_value(matrix)
     if alike is not None and preference.min() == preference.max():
         # Messages have nothing to say: one cluster if joining is worth at least as much as
@@ -147,6 +172,29 @@ def _settle(matrix: Float64, preference: Float64, config: ClusteringConfig) -> I
         everyone = np.arange(len(matrix))
         return np.zeros_like(everyone) if alike >= preference[0] else everyone
     return _run(matrix, preference, config)
+
+
+def _settle_tile(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
+    """The exemplars of one of several tiles, or None.
+
+    Very near devices all have the same link. Whoever gains by leading then leads, and at least the
+    one that loses least: that is the largest net similarity. Messages would not settle.
+    """
+    joining = _common_rows(matrix)
+    if joining is not None:
+        gain = preference - joining
+        return np.flatnonzero((gain > 0) | (np.arange(len(gain)) == gain.argmax()))
+    iterations = min(config.max_iter, _TILE_ITERATIONS)
+    return _exemplars(matrix, preference, config.damping, iterations, config)[0]
+
+
+def _common_rows(matrix: Float64) -> Float64 | None:
+    """The one value of the off-diagonal entries of each row, or None when some row has several."""
+    first = matrix[:, 0].copy()
+    first[0] = matrix[0, 1]
+    same = matrix == first[:, None]
+    np.fill_diagonal(same, True)
+    return first if same.all() else None
 
 
 def _common_value(matrix: Float64) -> float | None:
@@ -157,29 +205,19 @@ def _common_value(matrix: Float64) -> float | None:
     return first if same.all() else None
 
 
+def dampings(config: ClusteringConfig) -> tuple[float, ...]:
+    """The configured damping, and those to try where messages do not settle with it."""
+    return (config.damping, *(more for more in (0.85, 0.95) if more > config.damping))
+
+
 def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
     """Pass messages; where they do not settle, raise the damping and try again."""
-    # Deferred: scikit-learn takes seconds to import, and many plans form no clusters.
-    from sklearn.cluster import AffinityPropagation
-    from sklearn.exceptions import ConvergenceWarning
-
     exemplars: Int64 | None = None
-    for damping in (config.damping, *(d for d in (0.85, 0.95) if d > config.damping)):
-        model = AffinityPropagation(
-            affinity="precomputed",
-            preference=preference,
-            damping=damping,
-            max_iter=config.max_iter,
-            convergence_iter=config.convergence_iter,
-            random_state=0,  # only breaks exact ties, the same way every time
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # n_iter_ shows it below
-            model.fit(matrix)
-        centers = np.asarray(model.cluster_centers_indices_, dtype=np.int64)
-        if len(centers):
-            exemplars = np.asarray(centers[model.labels_], dtype=np.int64)
-            if model.n_iter_ < config.max_iter:
+    for damping in dampings(config):
+        found, settled = _exemplars(matrix, preference, damping, config.max_iter, config)
+        if found is not None:
+            exemplars = found
+            if settled:
                 return exemplars
         log.info("affinity propagation did not settle at damping %g", damping)
     log.warning(
@@ -189,3 +227,18 @@ def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int6
         "its last state is used" if exemplars is not None else "no exemplar was found",
     )
     return exemplars
+
+
+def _exemplars(
+    matrix: Float64,
+    preference: Float64,
+    damping: float,
+    iterations: int,
+    config: ClusteringConfig,
+) -> tuple[Int64 | None, bool]:
+    """The exemplars, None where there are none, and whether the messages have settled."""
+    similarity = matrix.copy()
+    np.fill_diagonal(similarity, preference)
+    found = pass_messages(similarity[None], damping, iterations, config.convergence_iter)
+    exemplars = np.flatnonzero(found.exemplars[0])
+    return (exemplars if len(exemplars) else None), bool(found.settled[0])

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from camu.arrays import Int64
-from camu.clustering.affinity import propagate
+from camu.arrays import Float64, Int64
+from camu.clustering.affinity import TILE_DEVICES, propagate
+from camu.clustering.many_sets import propagate_sets
 from camu.clustering.similarity import (
     Similarity,
     data_similarity,
@@ -53,43 +54,74 @@ class Clustering:
 def cluster_devices(world: World, config: ClusteringConfig | None = None) -> Clustering:
     """Group the devices of a world; the same world gives the same clusters in the same order."""
     config = config or world.config.clustering
-    two_level = world.devices.count > config.two_level_above
     uplink = world.links.uplink_snr()
+    two_level = world.devices.count > max(config.two_level_above, TILE_DEVICES)
     everyone = np.arange(world.devices.count)
     links = link_similarity(world.links, config)
     data = data_similarity(world.devices.label_counts, config)
-    clusters = []
-    by_links = _within_reach(
-        world, config, _segment(links, everyone, config, two_level, "links", int(uplink.argmax()))
-    )
-    for primary, (head, members) in enumerate(by_links):
-        parts = _segment(data, members, config, two_level, "data", head)
-        if config.leader == "best-uplink":
-            parts = [(int(own[uplink[own].argmax()]), own) for _, own in parts]
-        for leader, own in _within_reach(world, config, parts):
-            clusters.append(Cluster(tuple(own.tolist()), leader, primary))
-    return Clustering(tuple(sorted(clusters, key=lambda cluster: cluster.members[0])))
+    # A cluster is known by its leader: every device has one, and a leader leads itself.
+    by_links = np.empty_like(everyone)
+    for head, own in _segment(links, everyone, config, two_level, "links", int(uplink.argmax())):
+        by_links[own] = head
+    by_links = _within_reach(world, config, by_links)
+    if two_level:
+        leaders = propagate_sets(data, by_links, config)
+    else:
+        leaders = np.empty_like(everyone)
+        for head, members in _groups(by_links):
+            for leader, own in _segment(data, members, config, two_level, "data", head):
+                leaders[own] = leader
+    if config.leader == "best-uplink":
+        leaders = _best(uplink, leaders)
+    leaders = _within_reach(world, config, leaders)
+    return _clustering(leaders, by_links)
 
 
-def _within_reach(
-    world: World, config: ClusteringConfig, groups: list[tuple[int, Int64]]
-) -> list[tuple[int, Int64]]:
-    """Groups whose members all have a usable link to their leader, ordered by first device.
+def _within_reach(world: World, config: ClusteringConfig, leaders: Int64) -> Int64:
+    """Leaders to which every device has a usable link.
 
     Members that their leader cannot reach form further groups, led by the best uplink among them;
     a device without links is a group of its own.
     """
     uplink = world.links.uplink_snr()
-    found = []
-    for leader, own in groups:
-        while len(own):
-            snr_db = world.links.device_snr_db(own, [leader])[:, 0]
-            near = (snr_db >= config.min_link_snr_db) | (own == leader)
-            found.append((leader, own[near]))
-            own = own[~near]
-            if len(own):
-                leader = int(own[uplink[own].argmax()])
-    return sorted(found, key=lambda group: int(group[1][0]))
+    found = leaders.copy()
+    far, group = np.arange(len(leaders)), leaders
+    while len(far):
+        snr_db = world.links.pair_snr_db(far, found[far])
+        near = (snr_db >= config.min_link_snr_db) | (far == found[far])
+        far, group = far[~near], group[~near]
+        found[far] = far[_best(uplink[far], group)]
+    return found
+
+
+def _best(value: Float64, group: Int64) -> Int64:
+    """For each entry, the place of the largest value in its group; the first of equal ones."""
+    order = np.lexsort((-value, group))  # stable: equal values stay in their order
+    first = np.flatnonzero(np.diff(group[order], prepend=-1))
+    best = np.empty_like(group)
+    best[order] = np.repeat(order[first], np.diff(first, append=len(group)))
+    return best
+
+
+def _groups(leaders: Int64) -> list[tuple[int, Int64]]:
+    """Each leader with its devices in ascending order, ordered by first device."""
+    heads, sizes = np.unique(leaders, return_counts=True)
+    groups = np.split(np.argsort(leaders, kind="stable"), np.cumsum(sizes)[:-1])
+    return sorted(zip(heads.tolist(), groups, strict=True), key=lambda group: int(group[1][0]))
+
+
+def _clustering(leaders: Int64, by_links: Int64) -> Clustering:
+    """The clusters; primary clusters are numbered by their first device."""
+    _, first, number = np.unique(by_links, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    primary = rank[number].tolist()
+    return Clustering(
+        tuple(
+            Cluster(tuple(own.tolist()), leader, primary[leader])
+            for leader, own in _groups(leaders)
+        )
+    )
 
 
 def _segment(
@@ -109,7 +141,4 @@ def _segment(
     if exemplars is None:
         log.warning("no exemplar among %d devices by %s; kept as one cluster", len(devices), what)
         return [(fallback, devices)]
-    heads, sizes = np.unique(exemplars, return_counts=True)
-    grouped = devices[np.argsort(exemplars, kind="stable")]
-    groups = np.split(grouped, np.cumsum(sizes)[:-1])
-    return sorted(zip(heads.tolist(), groups, strict=True), key=lambda group: int(group[1][0]))
+    return [(head, devices[own]) for head, own in _groups(exemplars)]

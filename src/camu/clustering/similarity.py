@@ -6,17 +6,20 @@ A `Similarity` is asked for blocks, so that clustering a large fleet never needs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from camu.arrays import Float64, Int64
 from camu.config import ClusteringConfig
+from camu.seeding import derive
 from camu.world import Links
 
 # Pairs looked at when the quantile of all similarities is wanted: all of them up to this many
 # devices, a fixed sample of rows and columns above.
 _QUANTILE_DEVICES = 3000
+_FEW_ROWS = 10_000  # rows that are sorted whole
 
 
 class Similarity(Protocol):
@@ -65,14 +68,39 @@ class DataSimilarity:
         """Similarities of some devices (rows) to others (columns)."""
         return _data_block(self.features, self.literal, rows, cols)
 
+    def blocks(self, devices: Int64) -> Float64:
+        """Similarities inside each of several sets of devices (sets, n): (sets, n, n)."""
+        features = self.features[devices]
+        return _alike(features, features, self.literal)
+
+    @cached_property
+    def _has_twins(self) -> bool:
+        return not self.literal and float(self.preference.max()) <= 0.0
+
     def twins(self, devices: Int64) -> tuple[Int64, Int64]:
         """Devices with the same data are one, unless it is better for them to be apart."""
-        if self.literal or self.preference.max() > 0.0:
+        if not self._has_twins:
             return np.arange(len(devices)), np.arange(len(devices))
-        _, first, inverse = np.unique(
-            self.features[devices], axis=0, return_index=True, return_inverse=True
+        return equal_rows(self.features[devices])
+
+
+def equal_rows(rows: Float64) -> tuple[Int64, Int64]:
+    """The first of each kind of equal rows, and each row's kind; kinds in the order of np.unique.
+
+    Where one number per row tells kinds apart, as it nearly always does, only these are sorted.
+    """
+    if len(rows) > _FEW_ROWS:
+        weights = derive(0, "twins").numpy().uniform(1.0, 2.0, rows.shape[1])
+        _, first, kind = np.unique(
+            (rows * weights).sum(axis=1), return_index=True, return_inverse=True
         )
-        return first, inverse
+        if (rows[first][kind] == rows).all():
+            _, order, sorted_kind = np.unique(
+                rows[first], axis=0, return_index=True, return_inverse=True
+            )
+            return first[order], sorted_kind[kind]
+    _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return first, kind
 
 
 def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
@@ -138,9 +166,13 @@ def _link_block(links: Links, reading: str, rows: Int64, cols: Int64) -> Float64
 
 
 def _data_block(features: Float64, literal: bool, rows: Int64, cols: Int64) -> Float64:
-    left, right = features[rows], features[cols]
-    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1)[None, :]
-    distance = np.maximum(squares - 2 * left @ right.T, 0.0)
+    return _alike(features[rows], features[cols], literal)
+
+
+def _alike(left: Float64, right: Float64, literal: bool) -> Float64:
+    """Similarities of the rows of `left` to those of `right`; in stacks, of each pair of them."""
+    squares = (left**2).sum(axis=-1)[..., :, None] + (right**2).sum(axis=-1)[..., None, :]
+    distance = np.maximum(squares - 2 * left @ right.swapaxes(-1, -2), 0.0)
     # The product form leaves rounding where rows are equal; such devices are exactly alike.
     distance[distance < 1e-14 * squares] = 0.0
     return np.asarray(distance**2 if literal else -distance)

@@ -15,6 +15,7 @@ from pydantic import model_validator
 
 from camu.config.fields import Decides, Section, broken, field
 from camu.config.keys import Layer, compose, nested, parse_setting, parse_toml, section_keys
+from camu.config.names import DEFAULT_PRESET, PRESETS
 from camu.config.run_sections import (
     AllocationConfig,
     ContributionConfig,
@@ -25,9 +26,6 @@ from camu.config.run_sections import (
 from camu.config.world_sections import ClusteringConfig, DataConfig, FleetConfig, RadioConfig
 from camu.errors import InputError, suggest
 from camu.files import read_text
-
-PRESETS = ("demo", "paper", "study", "literal")
-DEFAULT_PRESET = "demo"
 
 
 class Config(Section):

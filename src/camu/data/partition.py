@@ -18,10 +18,14 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64, Labels
 from camu.config import DataConfig
 from camu.data.catalog import Dataset
+from camu.data.dealing import deal, deal_decks, split
+from camu.data.samples import check_parts
 from camu.data.store import load
 from camu.errors import InputError
 from camu.plugins import import_method, user_code
 from camu.seeding import derive
+
+_TOGETHER_DEVICES = 10_000  # whose labels are counted at the same time
 
 
 class Partition(Protocol):
@@ -67,7 +71,7 @@ class Iid:
         if sizes.sum() <= len(labels):
             order = generator.permutation(len(labels))[: sizes.sum()]
             return list(np.split(order, np.cumsum(sizes)[:-1]))
-        return [_sample(np.arange(len(labels)), int(size), generator) for size in sizes]
+        return split(deal_decks(np.arange(len(labels)), sizes, generator), sizes)
 
 
 @dataclass(frozen=True)
@@ -100,21 +104,25 @@ class Mixed:
         if mean is None:
             mean = self._largest_mean(wanted, shares, supply)
         sizes = _whole(shares, mean * devices)
-        demand = np.stack(
-            [_whole_part(row, size, generator) for row, size in zip(wanted, sizes, strict=True)]
-        )
-        return _deal(labels, demand, generator, self.with_replacement)
+        demand = np.floor(wanted * sizes[:, None]).astype(np.int64)
+        for device in np.flatnonzero(demand.sum(axis=1) < sizes):
+            demand[device] = _whole_part(wanted[device], int(sizes[device]), generator)
+        return deal(labels, demand, generator, self.with_replacement)
 
     def _label_shares(self, devices: int, classes: int, generator: np.random.Generator) -> Float64:
         """Row k: which part of device k's data has each label."""
         shares = np.full((devices, classes), 1.0 / classes)
-        used = np.zeros(classes)
-        for device in generator.permutation(devices)[: self.noniid_devices]:  # None: all
+        chosen = generator.permutation(devices)[: self.noniid_devices]  # None: all
+        used, held, everything = [0] * classes, [], range(classes)
+        for ties in generator.random((len(chosen), classes)).tolist():
             # The least used labels first, ties at random.
-            order = np.lexsort((generator.random(classes), used))[: self.labels_per_device]
-            used[order] += 1
-            shares[device] = 0.0
-            shares[device, order] = 1.0 / self.labels_per_device
+            order = sorted(everything, key=lambda label: (used[label], ties[label]))
+            held.append(order[: self.labels_per_device])
+            for label in held[-1]:
+                used[label] += 1
+        shares[chosen] = 0.0
+        if held:
+            shares[chosen[:, None], np.array(held)] = 1.0 / self.labels_per_device
         return shares
 
     @staticmethod
@@ -145,13 +153,17 @@ class Dirichlet:
         for device in np.flatnonzero(~(mixes.sum(axis=1) > 0.5)):
             mixes[device] = np.eye(len(supply))[generator.integers(len(supply))]
         shared = bool(sizes.sum() > len(labels))
+        if shared:
+            demand = generator.multinomial(sizes, mixes / mixes.sum(axis=1, keepdims=True))
+            for device in np.flatnonzero((demand > supply).any(axis=1)):
+                demand[device] = _draw_mix(mixes[device], int(sizes[device]), supply, generator)
+            return deal(labels, demand, generator, shared)
         left = supply.astype(np.int64)
         demand = np.zeros((devices, len(supply)), np.int64)
         for device in generator.permutation(devices):
-            limit = supply if shared else left
-            demand[device] = _draw_mix(mixes[device], int(sizes[device]), limit, generator)
+            demand[device] = _draw_mix(mixes[device], int(sizes[device]), left, generator)
             left = left - demand[device]
-        return _deal(labels, demand, generator, shared)
+        return deal(labels, demand, generator, shared)
 
 
 @dataclass(frozen=True)
@@ -178,7 +190,7 @@ class Shards:
         if total <= len(labels):
             chosen = generator.permutation(len(labels))[:total]
         else:
-            chosen = _sample(np.arange(len(labels)), total, generator)
+            chosen = deal_decks(np.arange(len(labels)), np.array([total]), generator)
         chosen = chosen[np.argsort(labels[chosen], kind="stable")]
         pieces = np.array_split(chosen, shards)
         order = generator.permutation(shards).reshape(devices, self.shards_per_device)
@@ -201,50 +213,23 @@ class OwnPartition:
             raise InputError(
                 f"{what}: {len(parts)} arrays for {devices} devices; return one per device"
             )
-        for device, part in enumerate(parts):
-            if part.ndim != 1 or not part.size or not np.issubdtype(part.dtype, np.integer):
-                raise InputError(
-                    f"{what}: device {device} gets {part.dtype} of shape {part.shape}; return "
-                    "whole numbers of shape (n,), n > 0"
-                )
-            wrong = part[(part < 0) | (part >= len(labels))]
-            if wrong.size:
-                raise InputError(
-                    f"{what}: device {device} gets sample {wrong[0]}; samples are numbered from 0 "
-                    f"to {len(labels) - 1}"
-                )
-        return [part.astype(np.int64) for part in parts]
+        return list(check_parts(parts, what, len(labels)))
 
 
-def _deal(
-    labels: Labels, demand: Int64, generator: np.random.Generator, share: bool
-) -> list[Int64]:
-    """Give device k `demand[k, label]` samples of each label; shared where a label runs out."""
-    supply = np.bincount(labels, minlength=demand.shape[1])
-    short = np.flatnonzero(demand.sum(axis=0) > supply)
-    if short.size and not share:
-        label = int(short[0])
-        raise InputError(
-            f"the devices ask for {demand[:, label].sum()} samples of label {label} and the data "
-            f"set has {supply[label]}; lower data.samples_per_device, or set "
-            "data.with_replacement=true"
-        )
-    parts: list[list[Int64]] = [[] for _ in demand]
-    for label in range(demand.shape[1]):
-        pool = generator.permutation(np.flatnonzero(labels == label))
-        if demand[:, label].sum() <= supply[label]:
-            pieces = np.split(pool, np.cumsum(demand[:, label]))[:-1]
-        else:
-            pieces = [_sample(pool, int(count), generator) for count in demand[:, label]]
-        for part, piece in zip(parts, pieces, strict=True):
-            part.append(piece)
-    return [generator.permutation(np.concatenate(part)) for part in parts]
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The division that comes with the data; of more parts than devices, some at random."""
 
+    parts: tuple[Int64, ...]
 
-def _sample(pool: Int64, count: int, generator: np.random.Generator) -> Int64:
-    """Draw from a shared pool; a device holds a sample twice only if it asks for more than all."""
-    repeats, rest = divmod(count, len(pool)) if len(pool) else (0, 0)
-    return np.concatenate([np.tile(pool, repeats), generator.permutation(pool)[:rest]])
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+        if len(self.parts) < devices:
+            raise InputError(
+                f'data.partition = "given": the data come in {len(self.parts)} parts and there are '
+                f"{devices} devices; use fewer devices"
+            )
+        chosen = generator.permutation(len(self.parts))[:devices]
+        return [self.parts[part] for part in np.sort(chosen)]
 
 
 def _draw_mix(mix: Float64, size: int, limit: Int64, generator: np.random.Generator) -> Int64:
@@ -313,11 +298,18 @@ class Federation:
         """Samples of each label on each device, (devices, classes)."""
         classes = self.dataset.spec.classes
         labels = self.dataset.train_labels
-        return np.stack([np.bincount(labels[own], minlength=classes) for own in self.indices])
+        counts = np.empty((len(self.indices), classes), np.int64)
+        for start in range(0, len(self.indices), _TOGETHER_DEVICES):
+            part = self.indices[start : start + _TOGETHER_DEVICES]
+            device = np.repeat(np.arange(len(part)), [len(own) for own in part])
+            places = device * classes + labels[np.concatenate(part)]
+            counted = np.bincount(places, minlength=len(part) * classes)
+            counts[start : start + len(part)] = counted.reshape(len(part), classes)
+        return counts
 
 
-def choose_partition(config: DataConfig) -> Partition:
-    """The partition that a configuration asks for."""
+def choose_partition(config: DataConfig, given: tuple[Int64, ...] | None = None) -> Partition:
+    """The partition that a configuration asks for; `given` is the one that comes with the data."""
     sizes = Sizes(config.samples_per_device, config.sizes, config.size_exponent)
     shared = config.with_replacement
     if config.partition == "mixed":
@@ -328,6 +320,13 @@ def choose_partition(config: DataConfig) -> Partition:
         return Shards(config.shards_per_device, sizes, shared)
     if config.partition == "iid":
         return Iid(sizes, shared)
+    if config.partition == "given":
+        if given is None:
+            raise InputError(
+                f'data.partition = "given": data.dataset = {config.dataset} comes undivided; name '
+                "a function that returns a list of arrays of sample indices too, one per device"
+            )
+        return Given(given)
     own = config.partition
     return OwnPartition(own, import_method(own, "data.partition", "split", config))
 
@@ -336,5 +335,6 @@ def federate(config: DataConfig, devices: int, seed: int) -> Federation:
     """Load the data set and deal it to the devices."""
     dataset = load(config.dataset, config.directory)
     generator = derive(seed, "partition").numpy()
-    indices = choose_partition(config).split(dataset.train_labels, devices, generator)
+    partition = choose_partition(config, dataset.parts)
+    indices = partition.split(dataset.train_labels, devices, generator)
     return Federation(dataset, tuple(indices))

@@ -8,7 +8,10 @@ either a whole file or none.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import importlib.util
+import io
 import logging
 import os
 import tempfile
@@ -18,25 +21,32 @@ import numpy as np
 import platformdirs
 from filelock import FileLock
 
-from camu.arrays import UInt8
+from camu.arrays import Float64, UInt8
 from camu.config import DataConfig
-from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile, load_own
+from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile
+from camu.data.own import is_own, load_own
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
-from camu.plugins import is_plugin
 from camu.seeding import derive
 from camu.work import Progress, silent
 
 log = logging.getLogger(__name__)
 
+_DIGITS_SHA256 = "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"
+
 
 def load(name: str, directory: str | Path | None = None) -> Dataset:
-    """Load a data set by name, or your own as ``module:function``.
+    """Load a data set by name, or your own by path, ``module:function`` or ``hf:NAME``.
 
-    The files come from `directory`; without it from the cache, to which they are fetched if they
-    are missing.
+    The files of a built-in one come from `directory`; without it from the cache, to which they are
+    fetched if they are missing.
     """
-    if is_plugin(name):
+    if is_own(name):
+        if directory is not None:
+            raise InputError(
+                f"data.directory = {directory}: only the built-in data sets are read from there; "
+                f"leave it out with data.dataset = {name}"
+            )
         return load_own(name)
     spec = find_spec(name)
     if not spec.files:
@@ -56,7 +66,9 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
 
 def dataset_spec(data: DataConfig) -> DatasetSpec:
     """Shape, classes and sizes of the configured data set; your own is loaded to know them."""
-    return load_own(data.dataset).spec if is_plugin(data.dataset) else find_spec(data.dataset)
+    if is_own(data.dataset):
+        return load(data.dataset, data.directory).spec
+    return find_spec(data.dataset)
 
 
 def find_spec(name: str) -> DatasetSpec:
@@ -198,11 +210,27 @@ def _verified(content: UInt8, file: IdxFile, origin: str) -> UInt8:
 
 def _embedded_digits(spec: DatasetSpec) -> Dataset:
     """scikit-learn's digits, scaled to 0..255, with a fixed split (the set comes without one)."""
-    from sklearn.datasets import load_digits  # deferred: only this data set needs scikit-learn
-
-    bunch = load_digits()
-    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
-    labels = bunch.target.astype(np.uint8)
+    table = _digits_table()
+    images = np.rint(table[:, :-1].reshape(-1, *spec.image_shape) * (255 / 16)).astype(np.uint8)
+    labels = table[:, -1].astype(np.uint8)
     order = derive(0, "digits-split").numpy().permutation(len(labels))
     train, test = order[: spec.train_samples], order[spec.train_samples :]
     return Dataset(spec, images[train], labels[train], images[test], labels[test])
+
+
+def _digits_table() -> Float64:
+    """64 pixels from 0 to 16 and a label per row.
+
+    The file is read without importing scikit-learn, which takes a second. Where another version of
+    scikit-learn keeps it elsewhere or otherwise, scikit-learn is asked.
+    """
+    package = importlib.util.find_spec("sklearn")
+    for folder in (package and package.submodule_search_locations) or ():
+        path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        content = gzip.decompress(path.read_bytes()) if path.is_file() else b""
+        if hashlib.sha256(content).hexdigest() == _DIGITS_SHA256:
+            return np.loadtxt(io.BytesIO(content), delimiter=",")
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    return np.column_stack([pixels, labels])

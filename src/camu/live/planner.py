@@ -13,7 +13,8 @@ import numpy as np
 from camu.arrays import Int64, decibels
 from camu.config import Config, DataConfig
 from camu.data import federate
-from camu.data.store import dataset_spec, is_cached
+from camu.data.catalog import CATALOG
+from camu.data.store import is_cached
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.live.controls import plain
@@ -105,13 +106,12 @@ class Planner:
 @lru_cache(maxsize=8)
 def _label_counts(data: DataConfig, devices: int, seed: int) -> Int64:
     """Samples per device and label; a data set that would have to be fetched is refused."""
-    if ":" not in data.dataset and data.directory is None:
-        spec = dataset_spec(data)
-        if not is_cached(spec):
-            raise InputError(
-                f"data.dataset = {data.dataset}: is not on this machine; fetch it with "
-                f"camu data fetch {data.dataset}"
-            )
+    known = CATALOG.get(data.dataset)
+    if known is not None and data.directory is None and not is_cached(known):
+        raise InputError(
+            f"data.dataset = {data.dataset}: is not on this machine; fetch it with "
+            f"camu data fetch {data.dataset}"
+        )
     return federate(data, devices, seed).label_counts
 
 

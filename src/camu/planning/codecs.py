@@ -100,8 +100,23 @@ class Sparse:
         return min(parameters, max(1, round(self.share * parameters)))
 
 
+@dataclass(frozen=True)
+class Part:
+    """32 bits for each of `entries` parameters; the server knows which ones were trained."""
+
+    entries: int = 1
+
+    def bits(self, parameters: int) -> int:
+        return BITS_PER_PARAMETER * min(self.entries, parameters)
+
+    def encode(
+        self, update: Float32, memory: Float32 | None, stream: Stream
+    ) -> tuple[Float32, Float32 | None]:
+        return update, None
+
+
 RAW = Raw()
-CODECS: dict[str, type[Any]] = {"raw": Raw, "quantised": Quantised, "sparse": Sparse}
+CODECS: dict[str, type[Any]] = {"raw": Raw, "quantised": Quantised, "sparse": Sparse, "part": Part}
 
 
 def codec_faults(codec: Codec) -> list[str]:
@@ -110,6 +125,8 @@ def codec_faults(codec: Codec) -> list[str]:
         return [f"codec.copies = {codec.copies} must be at least 1"]
     if isinstance(codec, Quantised) and codec.levels < 1:
         return [f"codec.levels = {codec.levels} must be at least 1"]
+    if isinstance(codec, Part) and codec.entries < 1:
+        return [f"codec.entries = {codec.entries} must be at least 1"]
     if isinstance(codec, Sparse) and not 0 < codec.share <= 1:
         return [f"codec.share = {codec.share} must be above 0 and at most 1"]
     return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,16 @@ class Costs:
             float(self.gather_joules[index]),
         )
 
+    def per_update_of_all(self) -> list[UpdateCost]:
+        """What one local update of each unit costs; faster than one after the other."""
+        columns = (
+            self.compute_seconds,
+            self.gather_seconds,
+            self.compute_joules,
+            self.gather_joules,
+        )
+        return list(map(UpdateCost, *(column.tolist() for column in columns)))
+
 
 def unit_costs(
     world: World,
@@ -70,9 +81,8 @@ def unit_costs(
     says; `uplinks` is how many units use it at the same time, by default all of these.
     """
     links = world.links
-    flat = np.concatenate([np.asarray(own, dtype=np.int64) for own in members])
-    sizes = np.array([len(own) for own in members])
-    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    flat, starts = in_a_row(members)
+    sizes = np.diff(starts, append=len(flat))
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters)
     gather = _gather(world, flat, sizes, leaders, parameters)
     power = np.asarray(power_watts, dtype=float)
@@ -89,6 +99,15 @@ def unit_costs(
         member_compute_joules=joules,
         member_gather_joules=gather[2],
     )
+
+
+def in_a_row(
+    groups: Sequence[Sequence[int]],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The devices of all groups one after the other, and where each group begins."""
+    sizes = np.array([len(group) for group in groups])
+    flat = np.fromiter(chain.from_iterable(groups), np.int64, int(sizes.sum()))
+    return flat, np.cumsum(sizes) - sizes
 
 
 def _member_updates(
@@ -109,8 +128,8 @@ def _member_updates(
         seconds = np.where(affected, own, seconds)
         own = update_joules(devices, config.fleet, training, parameters)[flat]
         joules = np.where(affected, own, joules)
-    if rules is not None and any(rule.steps != 1 for rule in rules):
-        steps = np.repeat([float(rule.steps) for rule in rules], sizes)
+    if rules is not None and any(rule.steps != 1 or rule.work != 1 for rule in rules):
+        steps = np.repeat([rule.steps * rule.work for rule in rules], sizes)
         seconds, joules = steps * seconds, steps * joules
     return seconds, joules
 
@@ -123,20 +142,24 @@ def _gather(
     parameters: int,
 ) -> tuple[Float64, Float64, Float64]:
     """Seconds and joules of each unit's gather, and the joules of each member in it."""
-    seconds, joules, each = np.zeros(len(sizes)), np.zeros(len(sizes)), np.zeros(len(flat))
-    bits = BITS_PER_PARAMETER * parameters
-    start = 0
-    for index, (size, leader) in enumerate(zip(sizes, leaders, strict=True)):
-        if size > 1:
-            own = flat[start : start + size]
-            sending = np.flatnonzero(own != leader)
-            power = world.devices.power_watts[own[sending]]
-            gain = world.links.device_gain(own[sending], [leader])[:, 0]
-            air = world.links.transmit_seconds(bits, power, gain)
-            seconds[index], joules[index] = air.sum(), (power * air).sum()
-            each[start + sending] = power * air
-        start += size
-    return seconds, joules, each
+    leader = np.repeat(np.asarray(leaders, dtype=np.int64), sizes)
+    sending = np.flatnonzero(flat != leader)
+    devices = flat[sending]
+    power = world.devices.power_watts[devices]
+    gain = world.links.pair_gain(devices, leader[sending])
+    air = world.links.transmit_seconds(BITS_PER_PARAMETER * parameters, power, gain)
+    unit = np.repeat(np.arange(len(sizes)), sizes)[sending]
+    each = np.zeros(len(flat))
+    each[sending] = power * air
+    return _sum_by_unit(air, unit, len(sizes)), _sum_by_unit(power * air, unit, len(sizes)), each
+
+
+def _sum_by_unit(values: Float64, unit: npt.NDArray[np.int64], count: int) -> Float64:
+    """The sum over each unit; `unit` ascends, and a unit may have no value."""
+    # A zero before the values of each unit: reduceat must find at least one entry everywhere.
+    padded = np.insert(values, np.searchsorted(unit, np.arange(count)), 0.0)
+    counts = np.bincount(unit, minlength=count) + 1
+    return np.asarray(np.add.reduceat(padded, np.cumsum(counts) - counts))
 
 
 def send_in_turn(ready_seconds: Float64, air_seconds: Float64) -> Float64:
@@ -145,9 +168,10 @@ def send_in_turn(ready_seconds: Float64, air_seconds: Float64) -> Float64:
     Those ready at the same time go in the order of their index.
     """
     order = np.argsort(ready_seconds, kind="stable")
-    ends = np.empty_like(ready_seconds, dtype=float)
-    free = 0.0
-    for index in order:
-        free = max(free, float(ready_seconds[index])) + float(air_seconds[index])
-        ends[index] = free
-    return ends
+    ends, free = [], 0.0
+    for ready, air in zip(ready_seconds[order].tolist(), air_seconds[order].tolist(), strict=True):
+        free = max(free, ready) + air
+        ends.append(free)
+    result = np.empty(len(ends))
+    result[order] = ends
+    return result

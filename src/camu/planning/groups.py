@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
 
 from camu.arrays import Float64, Int64
 from camu.clustering import cluster_devices
@@ -23,8 +22,9 @@ from camu.config import ClusteringConfig
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.planning.codecs import BITS_PER_PARAMETER, RAW, Codec
-from camu.planning.costs import Costs, unit_costs
-from camu.planning.plan import Plan, Unit, parameter_count
+from camu.planning.costs import Costs, in_a_row, unit_costs
+from camu.planning.parameters import parameter_count
+from camu.planning.plan import Plan, Unit
 from camu.world import World
 from camu.world.devices import update_joules, update_seconds
 
@@ -35,7 +35,8 @@ SMALLEST_DISTANCE = 1e-6
 
 def group_counts(label_counts: Int64, groups: Sequence[Sequence[int]]) -> Int64:
     """Samples of each label in each group of devices, (groups, labels)."""
-    return np.stack([label_counts[list(group)].sum(axis=0) for group in groups])
+    flat, starts = in_a_row(groups)
+    return np.asarray(np.add.reduceat(label_counts[flat], starts, axis=0))
 
 
 def label_distance(counts: Int64, everyone: Int64, kind: str = "wasserstein") -> Float64:
@@ -63,7 +64,8 @@ def contribution(log_theta: Float64) -> Float64:
 
 def aggregation_weights(log_theta: Float64) -> Float64:
     """G_c, eq. (4): contributions scaled to add up to 1."""
-    return np.asarray(softmax(log_theta))
+    shares = np.exp(log_theta - log_theta.max())
+    return np.asarray(shares / shares.sum())
 
 
 def gate(log_theta: Float64, threshold: float | None, quantile: float) -> npt.NDArray[np.bool_]:
@@ -134,10 +136,11 @@ class Groups:
     @property
     def member_weights(self) -> list[list[float]]:
         """Weights inside each group, in proportion to the members' data."""
-        samples = self.world.devices.samples
-        return [
-            (samples[list(own)] / self.samples[c]).tolist() for c, own in enumerate(self.members)
-        ]
+        flat, starts = in_a_row(self.members)
+        sizes = np.diff(starts, append=len(flat))
+        shares = (self.world.devices.samples[flat] / np.repeat(self.samples, sizes)).tolist()
+        ends = (starts + sizes).tolist()
+        return [shares[start:end] for start, end in zip(starts.tolist(), ends, strict=True)]
 
     @property
     def contribution_weights(self) -> Float64:
@@ -199,11 +202,10 @@ def assess(
     )
     seconds = update_seconds(devices, config.training)
     joules = update_joules(devices, config.fleet, config.training, parameter_count(world))
-    flat = np.concatenate([np.asarray(group, dtype=np.int64) for group in members])
-    starts = np.cumsum([0, *(len(group) for group in members[:-1])])
+    flat, starts = in_a_row(members)
     return Groups(
         world=world,
-        members=tuple(tuple(int(device) for device in group) for group in members),
+        members=tuple(tuple(map(int, group)) for group in members),
         leaders=tuple(int(leader) for leader in leaders),
         samples=counts.sum(axis=1),
         wasserstein=distance,
@@ -279,28 +281,27 @@ def make_plan(
     bits = [each.bits(parameters) for each in codecs]
     costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
     shares = member_weights or groups.member_weights
-    theta, counts = contribution(groups.log_contribution), _one_each(scheme, weights, count)
-    units = tuple(
-        Unit(
-            members=own,
-            leader=groups.leaders[c],
-            weight=float(counts[c]),
-            member_weights=tuple(float(share) for share in shares[c]),
-            local_updates=int(updates[c]),
-            power_watts=float(power[c]),
-            samples=int(groups.samples[c]),
-            wasserstein=float(groups.wasserstein[c]),
-            contribution=float(theta[c]),
-            multi_update=bool(multi[c]),
-            per_update=costs.per_update(c),
-            uplink_seconds=float(costs.uplink_seconds[c]),
-            uplink_joules=float(costs.uplink_joules[c]),
-            payload_bits=bits[c],
-            rule=rules[c],
-            codec=codecs[c],
-        )
-        for c, own in enumerate(groups.members)
+    # Columns in the order of the fields of a unit; plain numbers, because a plan may be large.
+    columns = (
+        groups.members,
+        groups.leaders,
+        _one_each(scheme, weights, count).tolist(),
+        [tuple(map(float, own)) for own in shares],
+        updates.tolist(),
+        power.tolist(),
+        groups.samples.tolist(),
+        groups.wasserstein.tolist(),
+        contribution(groups.log_contribution).tolist(),
+        multi.astype(bool).tolist(),
+        costs.per_update_of_all(),
+        costs.uplink_seconds.tolist(),
+        costs.uplink_joules.tolist(),
+        bits,
+        [1.0] * count,  # update_scale
+        rules,
+        codecs,
     )
+    units = tuple(Unit(*values) for values in zip(*columns, strict=True))
     return Plan(scheme.name, world.seed, parameters, world.config.radio.access, units)
 
 

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from camu.allocation.answer import Allocation
 from camu.arrays import Float64
-from camu.data import dataset_spec
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.notebook import html_table
 from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict, codec_to_dict
 from camu.planning.costs import UpdateCost, send_in_turn, unit_costs
-from camu.seeding import derive
 from camu.world import World
 
 _SHOWN_UNITS = 40  # in a notebook
-
-
-SMALLEST_IMAGE_PIXELS = 4  # a side of the smallest images that the CNN takes
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ class Plan:
         air = np.array([unit.uplink_seconds for unit in self.units])
         return ready + air if self.access == "ofdma" else send_in_turn(ready, air)
 
-    @property
+    @cached_property
     def round_seconds(self) -> float:
         """Length of a round in which the server waits for all units."""
         return float(self.arrival_seconds.max())
@@ -189,10 +184,11 @@ class Plan:
             self.parameters,
             rules=[unit.rule for unit in self.units],
         )
+        per_update = costs.per_update_of_all()
         units = tuple(
             replace(
                 unit,
-                per_update=costs.per_update(index),
+                per_update=per_update[index],
                 uplink_seconds=float(costs.uplink_seconds[index]),
                 uplink_joules=float(costs.uplink_joules[index]),
                 payload_bits=bits[index],
@@ -204,22 +200,12 @@ class Plan:
     def to_dict(self, world: World) -> dict[str, Any]:
         """The plan as plain data, with the devices it is for."""
         names = _device_names(world)
-        devices, samples = world.devices, world.devices.samples
         return {
             "scheme": self.scheme,
             "seed": self.seed,
             "parameters": self.parameters,
             "access": self.access,
-            "devices": [
-                {
-                    "id": names[k],
-                    "position": [None if math.isnan(x) else float(x) for x in position],
-                    "region": devices.regions[k],
-                    "samples": int(samples[k]),
-                    "label_counts": devices.label_counts[k].tolist(),
-                }
-                for k, position in enumerate(devices.positions)
-            ],
+            "devices": _device_dicts(world, names),
             "units": [self._unit_dict(index, names) for index in range(len(self.units))],
             "round_seconds": self.round_seconds,
             "round_joules": self.round_joules,
@@ -283,8 +269,8 @@ class Plan:
             "uplink_seconds": unit.uplink_seconds,
             "uplink_joules": unit.uplink_joules,
             "payload_bits": unit.payload_bits,
-            "per_update": asdict(unit.per_update),
-            "rule": asdict(unit.rule),
+            "per_update": dict(vars(unit.per_update)),
+            "rule": dict(vars(unit.rule)),
             "codec": codec_to_dict(unit.codec),
         }
 
@@ -331,42 +317,28 @@ def _read_allocation(data: Mapping[str, Any], units: Sequence[Unit]) -> Allocati
     return Allocation.from_dict({**data, "seconds": 0.0, "clusters": clusters})
 
 
-def parameter_count(world: World) -> int:
-    """q, the number of trainable parameters of the configured model."""
-    training, data = world.config.training, dataset_spec(world.config.data)
-    return _count(training.model, data.image_shape, data.classes, training.normalisation)
-
-
-@lru_cache
-def _count(name: str, shape: tuple[int, ...], classes: int, normalisation: str) -> int:
-    """Parameters of a model: by formula for the built-in ones, so that a plan loads no torch."""
-    if name == "logistic":
-        return (math.prod(shape) + 1) * classes
-    if name == "cnn" and min(shape[-2:]) >= SMALLEST_IMAGE_PIXELS:
-        return _cnn_parameters(shape, classes, normalisation)
-    from camu.learning.models import build_model
-
-    model = build_model(name, shape, classes, normalisation, derive(0, "count"))
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _cnn_parameters(shape: tuple[int, ...], classes: int, normalisation: str) -> int:
-    """Two convolutions with pooling (10 and 20 channels), normalisation, 50 hidden units."""
-    channels, sides = 1 if len(shape) == 2 else shape[0], shape[-2:]
-    kernel, padding = (3, 1) if min(sides) < 16 else (5, 0)
-    total = 0
-    for outputs in (10, 20):
-        total += (channels * kernel**2 + 1) * outputs
-        channels, sides = outputs, tuple((side + 2 * padding - kernel + 1) // 2 for side in sides)
-    total += 0 if normalisation == "none" else 2 * channels
-    return total + (channels * math.prod(sides) + 1) * 50 + (50 + 1) * classes
-
-
 def _device_names(world: World) -> list[int] | list[str]:
     """A fleet file's own ids; devices placed by camu are numbered."""
     if world.config.fleet.file is None:
         return list(range(world.devices.count))
     return list(world.devices.ids)
+
+
+def _device_dicts(world: World, names: list[int] | list[str]) -> list[dict[str, Any]]:
+    devices = world.devices
+    positions = devices.positions.tolist()
+    if np.isnan(devices.positions).any():
+        positions = [[None if math.isnan(x) else x for x in place] for place in positions]
+    keys = ("id", "position", "region", "samples", "label_counts")
+    rows = zip(
+        names,
+        positions,
+        devices.regions,
+        devices.samples.tolist(),
+        devices.label_counts.tolist(),
+        strict=True,
+    )
+    return [dict(zip(keys, row, strict=True)) for row in rows]
 
 
 def _faults(unit: Unit, seen: set[int]) -> list[str]:

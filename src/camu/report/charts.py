@@ -89,19 +89,19 @@ def label_histograms() -> Any:
     ]
     base = rows("labels").encode(x=x)
     base = base.transform_calculate(
-        top="datum.cluster - datum.scale * datum.share",
-        mark="datum.cluster - datum.scale * datum.everyone",
+        top="datum.place - datum.scale * datum.share",
+        mark="datum.place - datum.scale * datum.everyone",
     )
     bars = base.mark_bar(color=PALETTE[0], opacity=0.85).encode(
-        y=alt.Y("top:Q", title="cluster", scale=place, axis=blank), y2="cluster:Q", tooltip=tip
+        y=alt.Y("top:Q", title="cluster", scale=place, axis=blank), y2="place:Q", tooltip=tip
     )
     marks = base.mark_tick(thickness=2, color=PALETTE[5], bandSize=16).encode(
         y=alt.Y("mark:Q", scale=place), tooltip=tip
     )
     first = rows("labels").transform_filter("datum.label == 0")
-    lines = first.mark_rule(style=FAINT, opacity=0.5).encode(y=alt.Y("cluster:Q", scale=place))
+    lines = first.mark_rule(style=FAINT, opacity=0.5).encode(y=alt.Y("place:Q", scale=place))
     names = first.mark_text(align="right", baseline="bottom", fontSize=11).encode(
-        x=alt.value(-6), y=alt.Y("cluster:Q", scale=place), text="cluster:Q"
+        x=alt.value(-6), y=alt.Y("place:Q", scale=place), text="cluster:Q"
     )
     return alt.layer(lines, bars, marks, names)
 

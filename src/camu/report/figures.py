@@ -29,7 +29,7 @@ def plan_figure(plan: Plan, world: World) -> Any:
         offset=16,
     )
     bars = min(len(plan.units), LARGEST_BARS)
-    more = f" (first {bars})" if len(plan.units) > bars else ""
+    more = f" ({bars} of {len(plan.units)})" if len(plan.units) > bars else ""
     parts = [
         timeline().properties(
             width=340,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,8 @@ def device_rows(plan: PlanDict, links: Links | None) -> Rows:
     numbers = _numbers(plan)
     snr = None if links is None else decibels(links.uplink_snr())
     rows: Rows = []
-    for index, unit in enumerate(plan["units"]):
+    for index in shown_units(plan):
+        unit = plan["units"][index]
         for name in unit["members"]:
             if len(rows) == LARGEST_MAP:
                 return rows
@@ -90,6 +91,18 @@ def device_rows(plan: PlanDict, links: Links | None) -> Rows:
     return rows
 
 
+def shown_units(plan: PlanDict) -> range:
+    """The units on the map: all, or every n-th, so that about LARGEST_MAP devices are drawn."""
+    return range(0, len(plan["units"]), -(-len(plan["devices"]) // LARGEST_MAP))
+
+
+def shown_bars(units: int) -> list[int]:
+    """The units with a bar of their own: all, or LARGEST_BARS at equal steps."""
+    if units <= LARGEST_BARS:
+        return list(range(units))
+    return [round(place) for place in np.linspace(0, units - 1, LARGEST_BARS).tolist()]
+
+
 def main_labels(counts: Sequence[int]) -> str:
     """The most frequent labels with their numbers of samples."""
     ranked = sorted(range(len(counts)), key=lambda label: -counts[label])
@@ -102,7 +115,8 @@ def main_labels(counts: Sequence[int]) -> str:
 def link_rows(plan: PlanDict, station: Sequence[float]) -> Rows:
     """Member to leader and leader to base station, as far as a picture can show them."""
     numbers, rows = _numbers(plan), []
-    for index, unit in enumerate(plan["units"]):
+    for index in shown_units(plan):
+        unit = plan["units"][index]
         head = plan["devices"][numbers[unit["leader"]]]["position"]
         for name in unit["members"]:
             leads = name == unit["leader"]
@@ -126,12 +140,14 @@ def label_rows(plan: PlanDict) -> Rows:
     counts = np.array([device["label_counts"] for device in plan["devices"]], dtype=float)
     everyone = counts.sum(axis=0) / max(1.0, counts.sum())
     rows = []
-    for index, unit in enumerate(plan["units"][:LARGEST_BARS]):
+    for place, index in enumerate(shown_bars(len(plan["units"]))):
+        unit = plan["units"][index]
         own = counts[[numbers[name] for name in unit["members"]]].sum(axis=0)
         share = own / max(1.0, own.sum())
         rows += [
             {
                 "cluster": index,
+                "place": place,
                 "label": label,
                 "samples": int(own[label]),
                 "share": short(share[label]),
@@ -156,7 +172,8 @@ def unit_rows(plan: PlanDict) -> Rows:
             "weight": short(unit["weight"]),
             "gate": "may update repeatedly" if unit["multi_update"] else "updates once",
         }
-        for index, unit in enumerate(plan["units"][:LARGEST_BARS])
+        for index in shown_bars(len(plan["units"]))
+        for unit in [plan["units"][index]]
     ]
 
 
@@ -167,7 +184,8 @@ def timeline_rows(plan: Plan) -> Rows:
     """
     last = plan.round_seconds
     rows: Rows = []
-    for index, unit in enumerate(plan.units[:LARGEST_BARS]):
+    for index in shown_bars(len(plan.units)):
+        unit = plan.units[index]
         end = float(plan.arrival_seconds[index])
         start = end - unit.uplink_seconds
         times = (0.0, unit.compute_seconds, unit.ready_seconds, start, end, last)
@@ -190,11 +208,15 @@ def timeline_rows(plan: Plan) -> Rows:
 
 def snr_rows(plan: PlanDict, links: Links) -> Rows:
     """The SNR matrix in dB; its diagonal is the link to the base station."""
-    count = min(links.count, LARGEST_MATRIX)
-    shown = np.arange(count)
+    shown = np.arange(min(links.count, LARGEST_MATRIX))
+    if links.count > LARGEST_MAP:  # only devices on the map: the chart gets their clusters there
+        numbers, drawn = _numbers(plan), [plan["units"][index] for index in shown_units(plan)]
+        names_drawn = chain.from_iterable(unit["members"] for unit in drawn)
+        shown = np.array([numbers[name] for name in islice(names_drawn, LARGEST_MATRIX)])
+    count = len(shown)
     matrix = links.device_snr_db(shown, shown)
-    np.fill_diagonal(matrix, decibels(links.uplink_snr())[:count])
-    names = [str(device["id"]) for device in plan["devices"][:count]]
+    np.fill_diagonal(matrix, decibels(links.uplink_snr())[shown])
+    names = [str(plan["devices"][k]["id"]) for k in shown.tolist()]
     return [
         {"a": names[i], "b": names[j], "snr": round(float(matrix[i, j]), 1)}
         for i in range(count)

@@ -55,6 +55,8 @@ def scenes_of(groups: Sequence[Group]) -> list[Scene]:
 def _plan_view(run: SavedRun, matrices: dict[str, Rows]) -> PlanView:
     config, plan = run.config, run.plan
     key = f"{config.fleet!r} {config.radio!r} {run.seed}"
+    if len(plan["devices"]) > rows.LARGEST_MAP:  # then the matrix depends on the plan
+        key += plan["scheme"]
     links = rows.links_of(config, plan)
     if key not in matrices:
         matrices[key] = [] if links is None else rows.snr_rows(plan, links)
@@ -77,11 +79,11 @@ def _sentence(plan: dict[str, Any], seed: int, linked: bool) -> str:
         f"{repeated or 'no'} cluster{'' if repeated == 1 else 's'} with more than one local update."
     )
     if len(units) > rows.LARGEST_BARS:
-        text += f" Charts per cluster show the first {rows.LARGEST_BARS}."
+        text += f" Charts per cluster show {rows.LARGEST_BARS} clusters at equal steps."
     if len(devices) > rows.LARGEST_MATRIX:
-        text += f" The SNR matrix shows the first {rows.LARGEST_MATRIX} devices."
+        text += f" The SNR matrix shows {rows.LARGEST_MATRIX} devices."
     if len(devices) > rows.LARGEST_MAP:
-        text += f" The map shows {rows.LARGEST_MAP} devices."
+        text += f" The map shows the devices of every n-th cluster, about {rows.LARGEST_MAP}."
     if not linked:
         text += " SNR is left out: the links cannot be rebuilt from the run's configuration."
     return text

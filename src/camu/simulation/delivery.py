@@ -42,7 +42,7 @@ class Delivery:
     may deliver it. A value of plain data, so that it can be sent to other processes.
     """
 
-    start: Weights  # the model that all jobs start from
+    start: Weights | Sequence[Weights]  # the model that all jobs start from, or one for each
     seed: int
     round: int
     uplink: str
@@ -61,8 +61,9 @@ class Delivery:
         snr, leader = float(self.snr[job]), int(self.leaders[job])
         if in_outage(snr, self.outage_snr_db):
             return Received(trained.loss, lost=True)
-        update = trained.weights.parameters - self.start.parameters
-        buffers = trained.weights.buffers - self.start.buffers
+        start = self.start if isinstance(self.start, Weights) else self.start[job]
+        update = trained.weights.parameters - start.parameters
+        buffers = trained.weights.buffers - start.buffers
         if self.scales[job] != 1.0:
             update = np.float32(self.scales[job]) * update
         stream = derive(self.seed, "codec", self.round, leader)

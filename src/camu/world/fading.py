@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, ndtri
 
 from camu.arrays import Float64
 from camu.config import RadioConfig
@@ -29,9 +28,7 @@ class BlockFading:
         self._correlation = radio.fading_correlation
         self._shape = (devices, radio.antennas)
         self._seed = seed
-        # expit is K / (K + 1) without overflow, whatever the decibels.
-        decibel = radio.rician_k_db * math.log(10.0) / 10.0
-        self._line = float(expit(decibel)) if radio.fading == "rician" else 0.0
+        self._line = _line_share(radio.rician_k_db) if radio.fading == "rician" else 0.0
         self._last: tuple[int, _State] | None = None
 
     def factors(self, round_: int) -> Float64:
@@ -64,6 +61,14 @@ class BlockFading:
         return np.asarray((parts[0] + 1j * parts[1]) * math.sqrt(0.5), dtype=np.complex128)
 
 
+def _line_share(rician_k_db: float) -> float:
+    """K / (K + 1), the share of the power on the line of sight."""
+    from scipy.special import expit  # deferred: it takes 0.2 s, and only Rician fading needs it
+
+    # expit is K / (K + 1) without overflow, whatever the decibels.
+    return float(expit(rician_k_db * math.log(10.0) / 10.0))
+
+
 _Bits = npt.NDArray[np.uint64]
 _MASK = (1 << 64) - 1
 
@@ -88,6 +93,8 @@ def link_normal(
     seed: int, purpose: str, first: npt.NDArray[Any], second: npt.NDArray[Any]
 ) -> Float64:
     """A standard normal number for each pair of ends."""
+    from scipy.special import ndtri  # deferred: only shadowing needs it
+
     return np.asarray(ndtri(link_uniform(seed, purpose, first, second)), dtype=np.float64)
 
 

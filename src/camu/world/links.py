@@ -111,7 +111,7 @@ class Links:
 
         Entries of a device with itself mean nothing: they hold the value at the smallest distance.
         """
-        return _by_rows(self._gain_block, rows, cols)
+        return _by_rows(self._gains, rows, cols)
 
     def device_snr_db(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> Float64:
         """SNR gamma_jk between devices in dB, a block (len(rows), len(cols)); symmetric.
@@ -119,35 +119,43 @@ class Links:
         Where two powers differ, a link counts with the mean in dB of its two directions, which is
         the SNR at the geometric mean of the powers: the paper's Gamma is a symmetric matrix.
         """
-        return _by_rows(self._snr_db_block, rows, cols)
+        return _by_rows(self._snrs_db, rows, cols)
 
-    def _gain_block(self, first: Int64, second: Int64) -> Float64:
+    def pair_gain(self, first: Int64, second: Int64) -> Float64:
+        """Mean gain of the link from each device of `first` to the same place of `second` (n,)."""
+        return _in_parts(self._gains, first, second)
+
+    def pair_snr_db(self, first: Int64, second: Int64) -> Float64:
+        """SNR of the link from each device of `first` to the same place of `second` in dB (n,)."""
+        return _in_parts(self._snrs_db, first, second)
+
+    def _gains(self, first: Int64, second: Int64) -> Float64:
+        """Mean gains between devices; the arrays of indices broadcast against each other."""
         if self.measured_snr_db is not None:
-            powers = np.sqrt(self.power_watts[first][:, None] * self.power_watts[second])
-            snr = from_decibels(self.measured_snr_db[np.ix_(first, second)])
+            powers = np.sqrt(self.power_watts[first] * self.power_watts[second])
+            snr = from_decibels(self.measured_snr_db[first, second])
             return np.asarray(snr * self.noise_watts / powers, dtype=np.float64)
-        here, there = self.positions[first][:, None, :], self.positions[second][None, :, :]
+        here, there = self.positions[first], self.positions[second]
         across = here[..., 0] - there[..., 0]
         along = here[..., 1] - there[..., 1]
-        pairs = first[:, None], second[None, :]
         gain = self._path_loss.gain(
             np.sqrt(across**2 + along**2),
             np.maximum(here[..., 2], there[..., 2]),
             np.minimum(here[..., 2], there[..., 2]),
-            lambda: link_uniform(self.seed, "sight", *pairs),
+            lambda: link_uniform(self.seed, "sight", first, second),
         )
         antenna_db = 2.0 * self.radio.device_gain_dbi
         if self.radio.shadowing_db > 0.0:
-            shadow = link_normal(self.seed, "shadowing", *pairs)
+            shadow = link_normal(self.seed, "shadowing", first, second)
             return _limited(gain, antenna_db + self.radio.shadowing_db * shadow)
         return _limited(gain, antenna_db)
 
-    def _snr_db_block(self, first: Int64, second: Int64) -> Float64:
+    def _snrs_db(self, first: Int64, second: Int64) -> Float64:
         if self.measured_snr_db is not None:
-            return np.asarray(self.measured_snr_db[np.ix_(first, second)], dtype=np.float64)
-        half = 0.5 * decibels(self.power_watts[first])[:, None]
-        powers_db = half + 0.5 * decibels(self.power_watts[second])[None, :]
-        return decibels(self._gain_block(first, second)) + (powers_db - decibels(self.noise_watts))
+            return np.asarray(self.measured_snr_db[first, second], dtype=np.float64)
+        half = 0.5 * decibels(self.power_watts[first])
+        powers_db = half + 0.5 * decibels(self.power_watts[second])
+        return decibels(self._gains(first, second)) + (powers_db - decibels(self.noise_watts))
 
     def uplink_snr(self, power_watts: npt.ArrayLike | None = None) -> Float64:
         """SNR gamma_k at the base station (K,), linear, over the whole band and without fading."""
@@ -300,7 +308,16 @@ def _by_rows(
     result = np.empty((len(first), len(second)))
     step = max(1, _CACHED_LINKS // max(1, len(second)))
     for start in range(0, len(first), step):
-        result[start : start + step] = block(first[start : start + step], second)
+        result[start : start + step] = block(first[start : start + step, None], second)
+    return result
+
+
+def _in_parts(pairs: Callable[[Int64, Int64], Float64], first: Int64, second: Int64) -> Float64:
+    """A number per pair of devices, computed a part at a time for the same reason."""
+    result = np.empty(len(first))
+    for start in range(0, len(first), _CACHED_LINKS):
+        part = slice(start, start + _CACHED_LINKS)
+        result[part] = pairs(first[part], second[part])
     return result
 
 

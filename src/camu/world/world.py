@@ -293,7 +293,8 @@ def _legend(names: Sequence[str]) -> str:
 
 
 def _map(devices: Devices, station: Float64, regions: Int64, placed: npt.NDArray[np.bool_]) -> str:
-    shown = np.flatnonzero(placed)[:LARGEST_MAP]
+    shown = np.flatnonzero(placed)
+    shown = shown[:: -(-len(shown) // LARGEST_MAP)]
     x, y = _to_picture(np.vstack([devices.positions[shown, :2], station]))
     dots = [
         f'<circle cx="{x[k]:.1f}" cy="{y[k]:.1f}" r="3" '

@@ -1,0 +1,4 @@
+"""The names of the presets, apart from the models, so that help pages load neither of them."""
+
+PRESETS = ("demo", "paper", "study", "literal")
+DEFAULT_PRESET = "demo"
