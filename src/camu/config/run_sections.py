@@ -136,8 +136,8 @@ class RunConfig(Section):
     eval_last: int = field(1, "So many rounds at the end are all evaluated.", "rounds", ge=1)
     server_average: float = field(
         0.0,
-        "Share of the past in a running average of the global model, which is evaluated too; "
-        "0: none.",
+        "Share of the past in a running average of the global model, which is evaluated in the "
+        "last rounds (eval_last) too; 0: none.",
         "1",
         ge=0,
         lt=1,

@@ -33,7 +33,7 @@ class CamuBalanced(Scheme):
     gathers: int | None = None
     steps: int | None = None
     power_watts: float | None = None
-    drift: float = 0.1  # share of a step that is lost per step before it on the wrong labels
+    drift: float = 0.16  # share of a step that is lost per step before it on the wrong labels
     max_extra_updates: int = 4  # without equal_updates
     name: ClassVar[str] = "camu-balanced"
     family: ClassVar[str] = "clusters"

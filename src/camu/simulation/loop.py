@@ -347,7 +347,7 @@ class Loop:
         late = run.stopped is not None or run.round > limits.rounds - limits.eval_last
         due = late or run.round % limits.eval_every == 0
         found = self.trainer.evaluate(run.weights) if due else None
-        mean = self.trainer.evaluate(run.average) if due and run.average else None
+        mean = self.trainer.evaluate(run.average) if late and run.average else None
         record = Record(
             round=run.round,
             accuracy=found.accuracy if found else None,
