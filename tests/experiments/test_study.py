@@ -19,14 +19,19 @@ from safetensors.torch import load_file as load_torch
 from camu.config import Config
 from camu.experiments import claims, harm, reproduce
 from camu.experiments.design import (
+    ABLATIONS,
+    CHAMPION,
+    CONTESTANTS,
     DATASETS,
     EXPERIMENTS,
     FULL,
     HARM,
+    NOISY,
     QUICK,
     SENSITIVITY,
     Cell,
     Scale,
+    contest_cells,
     noisy_cell,
 )
 from camu.experiments.execute import execute, result_directory, study_config
@@ -36,6 +41,7 @@ from camu.experiments.tables import as_markdown
 from camu.files import write_json
 from camu.learning.models import seeded_model
 from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.simulation.history import History, Record
 from camu.world import build_world
 from helpers.configs import small
 
@@ -288,3 +294,28 @@ def test_theory_says_what_it_did(camu, tmp_path: Path, monkeypatch: pytest.Monke
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "T1-corrected" in page
     assert str(tmp_path / "report.html") in done.out
+
+
+def test_the_contest_compares_at_the_budget_of_the_cheaper_run() -> None:
+    """Made-up runs: everyone gains a point per joule; the champion's rounds cost twice as much."""
+
+    def run(cell: Cell, seed: int) -> History:
+        joules = 2.0 if cell.scheme == CHAMPION and cell.variation == NOISY else 1.0
+        gain = 0.02 + 1e-4 * seed if joules == 2.0 else 0.005
+        records = (
+            Record(n, n * gain, None, n * joules, {"compute": n * joules, "transmit": 0.0})
+            for n in range(21)
+        )
+        return History(tuple(records), "sha", "rounds")
+
+    cells = contest_cells("mnist")
+    assert len({cell.name for cell in cells}) == len(cells)
+    histories = {(cell, seed): run(cell, seed) for cell in cells for seed in range(3)}
+    rows = list(claims.contest("mnist", range(3), histories))
+    assert len(rows) == 2 * 2 * (2 * len(CONTESTANTS) + len(ABLATIONS))
+    for row in rows:
+        # 20 joules are 10 rounds of the champion; the mean place is 92.5 % of them.
+        assert row.mean == pytest.approx(100 * 0.925 * (10 * 0.0201 - 20 * 0.005))
+        assert row.verdict == "reproduced"
+    parameters = [c.changes(QUICK, 0.1, 0).get("scheme.parameters") for c in cells]
+    assert [p for p in parameters if p] == list(ABLATIONS.values()) * 2

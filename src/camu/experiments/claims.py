@@ -9,14 +9,13 @@ import numpy as np
 
 from camu.experiments.design import (
     CHAMPION,
-    CONTESTANTS,
     HETEROGENEITY,
     NOISY,
-    NOISY_MOMENTUM,
     SENSITIVITY,
     THRESHOLDS,
     Cell,
     noisy_cell,
+    rivals,
 )
 from camu.experiments.verdicts import Verdict, judge
 from camu.simulation.history import History, accuracy_at, measure
@@ -185,20 +184,17 @@ def sensitivity(dataset: str, accuracy: Accuracy, seeds: range) -> Iterator[Verd
 
 
 def contest(dataset: str, seeds: range, histories: Histories) -> Iterator[Verdict]:
-    """`camu-balanced` against each rival at equal energy and time, with and without momentum."""
+    """`camu-balanced` against each rival at equal energy and at equal time."""
     for h in (30, 12):
         mine = Cell(dataset, h, CHAMPION, variation=NOISY)
         for key, what in (("joules", "energy"), ("seconds", "virtual time")):
-            for name in CONTESTANTS:
-                for variation, words in ((NOISY, ""), (NOISY_MOMENTUM, " with momentum")):
-                    rival = Cell(dataset, h, name, variation=variation)
-                    values = [
-                        100 * accuracy_ahead(histories[mine, seed], histories[rival, seed], key)
-                        for seed in seeds
-                    ]
-                    text = f"{CHAMPION} over {name}{words} at equal {what}, h = {h}"
-                    claim = f"C@h={h}-{key}-{name}{words.replace(' ', '-')}"
-                    yield judge(claim, dataset, text, values, 1, None)
+            for rival in rivals(dataset, h):
+                values = [
+                    100 * accuracy_ahead(histories[mine, seed], histories[rival, seed], key)
+                    for seed in seeds
+                ]
+                text = f"{CHAMPION} over {rival.scheme} ({rival.variation}) at equal {what}"
+                yield judge(f"C-{key}@{rival.name}", dataset, text, values, 1, None)
 
 
 def accuracy_ahead(mine: History, other: History, key: str) -> float:

@@ -100,6 +100,19 @@ HARM: dict[str, Variation] = {
         "run.rounds": 2 * scale.rounds,
     },
 }
+# `camu-balanced` with one rule switched off; it has its own momentum.
+ABLATIONS: dict[str, dict[str, bool | float]] = {
+    "without near-IID clusters": {"near_iid": False},
+    "without weights by samples": {"sample_weights": False},
+    "without equal updates": {"equal_updates": False},
+    "without momentum": {"momentum": 0.0},
+}
+
+
+def _switched_off(parameters: dict[str, bool | float]) -> Variation:
+    return lambda scale, rate: {"radio.noise": "matters", "scheme.parameters": parameters}
+
+
 RECALIBRATED = "one label, twice the rate"  # whose statistics are also computed again
 VARIATIONS: dict[str, Variation] = {
     NOISY: _always("radio.noise", "matters"),
@@ -109,6 +122,7 @@ VARIATIONS: dict[str, Variation] = {
     },
     **SENSITIVITY,
     **HARM,
+    **{name: _switched_off(parameters) for name, parameters in ABLATIONS.items()},
 }
 
 
@@ -227,16 +241,22 @@ CONTESTANTS = (
 CHAMPION = "camu-balanced"
 
 
-def contest_cells(dataset: str) -> list[Cell]:
-    """`camu-balanced` and its rivals over the noisy channel; rivals with its momentum too.
-
-    `camu-balanced` has momentum of its own, and stands in the table without it as well.
-    """
-    return [
+def rivals(dataset: str, h: int) -> list[Cell]:
+    """What `camu-balanced` meets: others, others with its momentum, and itself without a rule."""
+    others = [
         Cell(dataset, h, name, variation=variation)
+        for name in CONTESTANTS
+        for variation in (NOISY, NOISY_MOMENTUM)
+    ]
+    return others + [Cell(dataset, h, CHAMPION, variation=name) for name in ABLATIONS]
+
+
+def contest_cells(dataset: str) -> list[Cell]:
+    """`camu-balanced` and its rivals over the noisy channel."""
+    return [
+        cell
         for h in (30, 12)
-        for name in (CHAMPION, *CONTESTANTS)
-        for variation in ((NOISY,) if name == CHAMPION else (NOISY, NOISY_MOMENTUM))
+        for cell in (Cell(dataset, h, CHAMPION, variation=NOISY), *rivals(dataset, h))
     ]
 
 
