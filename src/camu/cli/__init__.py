@@ -21,6 +21,7 @@ from camu.cli import (
     deploy,
     export,
     fleet,
+    live,
     plan,
     report,
     reproduce,
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(plan.plan)
+app.command()(live.live)
 app.command()(run.run)
 app.command()(compare.compare)
 app.command()(report.report)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from camu.config.fields import Choice, Section, broken, field
 
 Interval = tuple[float, float]
+Position = Annotated[tuple[float, float, float], Field(strict=False)]
 
 
 class Region(Section):
@@ -89,6 +90,12 @@ class FleetConfig(Section):
         "Where devices are placed, and how many.",
         strict=False,
         min_length=1,
+    )
+    positions: tuple[Position, ...] | None = field(
+        None,
+        "Positions of the devices in the order of the regions; unset: at random in the regions.",
+        "m",
+        strict=False,
     )
     base_station: tuple[float, float, float] = field(
         (-50.0, 0.0, 10.0), "Position of the base station.", "m", strict=False
@@ -167,6 +174,14 @@ class FleetConfig(Section):
         names = [region.name for region in self.regions]
         if len(set(names)) < len(names):
             raise broken("fleet.regions: two regions have the same name", "fleet.regions")
+        if self.file is None and self.positions is not None and len(self.positions) != self.devices:
+            raise broken(
+                f"fleet.positions: there are {len(self.positions)} positions for the "
+                f"{self.devices} devices of fleet.regions; give one each",
+                "fleet.positions",
+                "fleet.regions",
+                "fleet.file",
+            )
         return self
 
     @property

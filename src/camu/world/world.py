@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from camu.world.reach import DOMINATING_UPLINK, out_of_reach
 if TYPE_CHECKING:
     from camu.data import Federation
 
+Value = TypeVar("Value")
 PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN, the default model of warnings
 _BITS_PER_PARAMETER = 32
 
@@ -67,6 +69,17 @@ class World:
         if self.links.stations is None:
             return read_only_floats([self.config.fleet.base_station])
         return self.links.stations
+
+    @cached_property
+    def _known(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value that `make` gives, made once per world and key: schemes share their work."""
+        if key not in self._known:
+            self._known[key] = make()
+        value: Value = self._known[key]
+        return value
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(warning)}</p>" for warning in self.warnings())
@@ -265,21 +278,13 @@ def _links(config: Config, devices: Devices) -> Links:
 
 
 def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
-    """Devices at random places of the configured regions, with CPUs drawn from the interval."""
+    """Devices at their positions or at random in their regions, with CPUs from the interval."""
     fleet, seed = config.fleet, config.run.seed
     count = fleet.devices
-    generator = derive(seed, "positions").numpy()
-    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
-    positions = np.concatenate(
-        [
-            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
-            for box, region in zip(boxes, fleet.regions, strict=True)
-        ]
-    )
     everyone = np.ones(count)
     return Devices(
         ids=tuple(str(index) for index in range(count)),
-        positions=positions,
+        positions=_positions(config),
         regions=tuple(r.name for r in fleet.regions for _ in range(r.devices)),
         label_counts=read_only_ints(label_counts),
         cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
@@ -288,6 +293,21 @@ def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
         power_watts=fleet.power_watts * everyone,
         max_power_watts=fleet.max_power_watts * everyone,
         battery_joules=np.nan * everyone,
+    )
+
+
+def _positions(config: Config) -> Float64:
+    """The configured positions, or random ones in the boxes of the regions (K, 3)."""
+    fleet = config.fleet
+    if fleet.positions is not None:
+        return np.array(fleet.positions, dtype=np.float64)
+    generator = derive(config.run.seed, "positions").numpy()
+    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
+    return np.concatenate(
+        [
+            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
+            for box, region in zip(boxes, fleet.regions, strict=True)
+        ]
     )
 
 
