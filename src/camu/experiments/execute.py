@@ -53,7 +53,7 @@ def execute(
 ) -> int:
     """Run the named configurations that have no result below `root`; returns how many."""
     places = {name: result_directory(root, name, config) for name, config in configs.items()}
-    missing = {places[n].path: c for n, c in configs.items() if not places[n].summary.exists()}
+    missing = {places[n].path: c for n, c in configs.items() if not places[n].finished()}
     done = len(configs) - len(missing)
 
     def advance(count: int) -> None:
