@@ -149,14 +149,16 @@ def _sync_directory(folder: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Let no other process work in a directory inside the block; it is made if need be.
 
-    The system releases the lock when the process ends, however that happens. A directory that is
-    empty at the end is removed.
+    The system releases the lock when the process ends, however that happens. Directories that were
+    made for it and are empty at the end are removed.
     """
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / ".lock")
+    made: list[Path] = []
     try:
         _check_name(folder)
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
@@ -172,8 +174,9 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         if [entry.name for entry in folder.iterdir()] == [".lock"]:
             (folder / ".lock").unlink()
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            with contextlib.suppress(OSError):  # the first that holds something stays
+                for path in made:
+                    path.rmdir()
         lock.release()
 
 

@@ -148,4 +148,4 @@ def test_a_refused_run_leaves_no_directory(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny(fleet__dropout_trace=str(tmp_path / "none.csv")).config
     with pytest.raises(InputError):
         run_in_directory(config, out)
-    assert not out.path.exists()
+    assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from camu.cli.options import output_path
+
 if TYPE_CHECKING:
     from camu.experiments.compare import ComparedRun
 
@@ -33,7 +35,8 @@ _MARK = "demo.json"  # lists the directories that a demo wrote, relative to its 
 
 def demo(
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the runs are kept.")
+        Path,
+        typer.Option("--out", parser=output_path, metavar="DIR", help="Where the runs are kept."),
     ] = Path("runs/demo"),
 ) -> None:
     """Plan a small fleet, train it with several schemes on embedded digits, and compare them.

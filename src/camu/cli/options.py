@@ -10,9 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from camu.config.names import DEFAULT_PRESET, PRESETS
+from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.config import Config
+
+
+def output_path(path: str | Path) -> Path:
+    """The path of an option that is written to, refused where no file can have it."""
+    from camu.files import shown
+
+    text = str(path)
+    try:
+        text.encode()  # JSON and HTML files name it
+        Path(text).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is made later, or refused with the part that is no directory
+    except OSError as error:
+        raise InputError(f"{shown(text)}: cannot be written ({error.strerror})") from None
+    except ValueError:
+        raise InputError(f"{shown(text)}: the name is not valid UTF-8 text") from None
+    return Path(text)
+
 
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, over the preset.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
+from camu.cli.guard import print_json
+from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, output_path, resolve
 from camu.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,12 +40,20 @@ def plan(
     ] = None,
     figure: Annotated[
         Path | None,
-        typer.Option("--figure", metavar="FILE", help="Save a picture: .svg, .png, .pdf or .html."),
+        typer.Option(
+            "--figure",
+            parser=output_path,
+            metavar="FILE",
+            help="Save a picture: .svg, .png, .pdf or .html.",
+        ),
     ] = None,
     problem: Annotated[
         Path | None,
         typer.Option(
-            "--problem", metavar="FILE", help="Save problem P1 of the clusters for camu allocate."
+            "--problem",
+            parser=output_path,
+            metavar="FILE",
+            help="Save problem P1 of the clusters for camu allocate.",
         ),
     ] = None,
     as_json: Json = False,
@@ -64,7 +72,7 @@ def plan(
     if problem is not None:
         _save_problem(world, problem)
     if as_json:
-        print(json.dumps(made.to_dict(world)))
+        print_json(made.to_dict(world))
         return
     show_plan(made, world, Console(emoji=False))
     if figure is not None:

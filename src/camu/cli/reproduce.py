@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from camu.cli.options import output_path
+
 if TYPE_CHECKING:
     from camu.experiments.claims import Verdict
     from camu.experiments.reproduce import Outcome
@@ -67,7 +69,8 @@ def reproduce(
         str | None, typer.Option("--address", help="Address of a running Ray cluster.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where results are kept.")
+        Path,
+        typer.Option("--out", parser=output_path, metavar="DIR", help="Where results are kept."),
     ] = Path("results"),
 ) -> None:
     """Run the paper's experiments and judge every claim with seeds and intervals.

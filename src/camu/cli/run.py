@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from camu.cli.options import Address, ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
-from camu.errors import InputError
+from camu.cli.guard import explain, print_json
+from camu.cli.options import (
+    Address,
+    ConfigFile,
+    Json,
+    Preset,
+    Scheme,
+    Seed,
+    Settings,
+    output_path,
+    resolve,
+)
+from camu.errors import CamuError, InputError
 
 if TYPE_CHECKING:
     from camu.config import Config
@@ -26,7 +36,9 @@ def run(
     scheme: Scheme = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Run directory [default: below runs/]."),
+        typer.Option(
+            "--out", parser=output_path, metavar="DIR", help="Run directory [default: below runs/]."
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
@@ -45,6 +57,7 @@ def run(
     result.
     """
     from camu.cli.progress_bar import ProgressBar
+    from camu.sealed import DamagedError
     from camu.simulation.directory import RunDirectory, run_in_directory
     from camu.simulation.ray_session import engine_session
 
@@ -54,8 +67,17 @@ def run(
         raise InputError(
             f"{directory.path}: there is no run to resume; check --out, or leave --resume out"
         )
-    with engine_session(config, address):
-        history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
+    try:
+        with engine_session(config, address):
+            history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
+    except InputError:
+        raise
+    except (CamuError, OSError, MemoryError) as error:
+        # A full disk, no memory: what the last checkpoint holds is not lost.
+        if isinstance(error, DamagedError) or not directory.checkpoints():
+            raise
+        hint = f"continue with: camu run --resume --out {directory.path}"
+        raise CamuError(f"{explain(error)}; {hint}") from error
     if history.stopped == "interrupted":
         Console(stderr=True, emoji=False).print(
             f"stopped after round {history.final.round}; continue with: "
@@ -94,7 +116,7 @@ def show_summary(directory: RunDirectory, as_json: bool) -> None:
     summary = directory.read_summary()
     page = write_report([directory.path])
     if as_json:
-        print(json.dumps({**summary, "directory": str(directory.path)}))
+        print_json({**summary, "directory": str(directory.path)})
         return
     print(
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: accuracy "

@@ -95,23 +95,29 @@ class Patience(Callback):
 
 
 class StopOnInterrupt(Callback):
-    """Lets Ctrl-C end the run after the round; a second one ends it at once."""
+    """Lets Ctrl-C, SIGTERM or SIGHUP end the run after the round; a second one ends it at once.
+
+    A signal that is ignored, as SIGHUP below `nohup`, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.asked = False
-        self.before: Any = None
+        self.before: dict[int, Any] = {}
 
     def __enter__(self) -> StopOnInterrupt:
         # Python lets only the main thread handle signals; elsewhere Ctrl-C is not ours to catch.
         if threading.current_thread() is threading.main_thread():
-            self.before = signal.signal(signal.SIGINT, self._interrupt)
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)
+                if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+                    self.before[number] = signal.signal(number, self._interrupt)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
     ) -> None:
-        if self.before is not None:
-            signal.signal(signal.SIGINT, self.before)
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

@@ -15,7 +15,7 @@ from typing import Any
 from camu import __version__
 from camu.config import Config, keys_that_decide
 from camu.errors import InputError
-from camu.files import locked, write_text
+from camu.files import locked, read_bytes, write_text
 from camu.learning.engine import kernel_name
 from camu.planning.plan import Plan
 from camu.plugins import is_plugin, source_digest
@@ -309,9 +309,7 @@ def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if not isinstance(value, str):
             continue
         if key in _FILES:
-            try:
-                yield key, hashlib.sha256(Path(value).read_bytes()).hexdigest()
-            except OSError as error:
-                raise InputError(f"{key} = {value}: cannot be read ({error.strerror})") from None
+            data = read_bytes(value, f"a file that can be read in {key}")
+            yield key, hashlib.sha256(data).hexdigest()
         elif is_plugin(value) and not Path(value).exists():  # C:\data is a path
             yield key, source_digest(value, key)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from camu.errors import InputError
+from camu.files import read_text
 from camu.planning.plan import Plan, Unit
 from camu.seeding import derive
 from camu.world import World
@@ -90,20 +91,25 @@ class Faults:
         return replace(unit, members=tuple(there), member_weights=weights, leader=leader)
 
 
+def _is_round(text: str) -> bool:
+    return text.isdecimal() and len(text) < 12 and int(text) > 0
+
+
 def _read_trace(path: Path, world: World) -> dict[int, list[int]]:
     """Rows `round,device`: rounds count from 1, devices go by their id."""
     place = {name: index for index, name in enumerate(world.devices.ids)}
     rows: dict[int, list[int]] = {}
+    text = read_text(path, "a CSV file of rounds and devices in fleet.dropout_trace")
     try:
-        lines = list(csv.reader(path.read_text("utf-8").splitlines()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"fleet.dropout_trace = {path}: cannot be read ({error})") from None
+        lines = list(csv.reader(text.splitlines()))
+    except csv.Error as error:
+        raise InputError(f"{path}: is not valid CSV ({error})") from None
     if not lines or [cell.strip() for cell in lines[0]] != ["round", "device"]:
         raise InputError(f"{path}: row 1: the header must be `round,device`")
     for number, line in enumerate(lines[1:], 2):
         if not line:
             continue
-        if len(line) != 2 or not line[0].strip().isdigit() or int(line[0]) < 1:
+        if len(line) != 2 or not _is_round(line[0].strip()):
             raise InputError(f"{path}: row {number}: write a round from 1 and a device id")
         if line[1].strip() not in place:
             raise InputError(f"{path}: row {number}, column device: no device `{line[1].strip()}`")
