@@ -294,7 +294,9 @@ def snr(dice: random.Random, place: Path) -> Case:
     elif kind == "asymmetric":
         matrix[one][other] = "21"
     text = "\n".join(",".join(row) for row in matrix)
-    path = write(place / "snr.csv", text if kind != "text" else dice.choice(["", "\0", text + '"']))
+    path = write(
+        place / "snr.csv", text if kind != "text" else dice.choice(["", "\0", "1;" + text])
+    )
     fleet = str(EXAMPLES / "fleet.csv")
     return Case("SNR", ["plan", "--fleet", fleet, "--snr", str(path)], [str(path)])
 

@@ -33,6 +33,14 @@ def output_path(path: str | Path) -> Path:
     return Path(text)
 
 
+def output_folder(path: str | Path) -> Path:
+    """The directory of an option that is written to; a file of that name is refused at once."""
+    folder = output_path(path)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; give a directory")
+    return folder
+
+
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, over the preset.")
 ]
@@ -60,6 +68,14 @@ Scheme = Annotated[
     str | None,
     typer.Option("--scheme", metavar="NAME", help="Scheme, or your own as module:Class."),
 ]
+Fleet = Annotated[
+    str | None,
+    typer.Option("--fleet", metavar="FILE", help="Your fleet as CSV or JSON (docs/fleet.md)."),
+]
+Snr = Annotated[
+    str | None,
+    typer.Option("--snr", metavar="FILE", help="Measured device-to-device SNR in dB, for --fleet."),
+]
 Address = Annotated[
     str | None,
     typer.Option(
@@ -69,6 +85,11 @@ Address = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def fleet_files(fleet: str | None, snr: str | None) -> dict[str, str | None]:
+    """The keys that --fleet and --snr set."""
+    return {"fleet.file": fleet, "fleet.snr_file": snr}
 
 
 def resolve(
@@ -84,4 +105,7 @@ def resolve(
 
     options = {"run.seed": seed, "scheme.name": scheme, **overrides}
     given = {key: value for key, value in options.items() if value is not None}
-    return load_config(file, preset, settings or [], given)
+    config = load_config(file, preset, settings or [], given)
+    if config.fleet.snr_file is not None and config.fleet.file is None:
+        raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
+    return config

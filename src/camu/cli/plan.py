@@ -10,8 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.guard import print_json
-from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, output_path, resolve
-from camu.errors import InputError
+from camu.cli.options import (
+    ConfigFile,
+    Fleet,
+    Json,
+    Preset,
+    Scheme,
+    Seed,
+    Settings,
+    Snr,
+    fleet_files,
+    output_path,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from camu.config import Config
@@ -28,16 +39,8 @@ def plan(
     settings: Settings = None,
     seed: Seed = None,
     scheme: Scheme = None,
-    fleet: Annotated[
-        str | None,
-        typer.Option("--fleet", metavar="FILE", help="Your fleet as CSV or JSON (docs/fleet.md)."),
-    ] = None,
-    snr: Annotated[
-        str | None,
-        typer.Option(
-            "--snr", metavar="FILE", help="Measured device-to-device SNR in dB, for --fleet."
-        ),
-    ] = None,
+    fleet: Fleet = None,
+    snr: Snr = None,
     figure: Annotated[
         Path | None,
         typer.Option(
@@ -56,6 +59,10 @@ def plan(
             help="Save problem P1 of the clusters for camu allocate.",
         ),
     ] = None,
+    csv_file: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Save a row per unit as CSV, for other tools."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Plan a fleet: who clusters with whom, who leads, how often each updates, what a round costs.
@@ -65,20 +72,24 @@ def plan(
     """
     if fleet is not None and file is None and preset is None:
         preset = "paper"
-    files = {"fleet.file": fleet, "fleet.snr_file": snr}
-    world, made = _make(resolve(file, preset, settings, seed, scheme, files))
+    config = resolve(file, preset, settings, seed, scheme, fleet_files(fleet, snr))
+    world, made = _make(config)
     if figure is not None:
         _save_figure(made, world, figure)
     if problem is not None:
         _save_problem(world, problem)
+    if csv_file is not None:
+        _save_csv(made, world, csv_file)
     if as_json:
-        print_json(made.to_dict(world))
+        print_json({**made.to_dict(world), "config_toml": config.to_toml()})
         return
     show_plan(made, world, Console(emoji=False))
     if figure is not None:
         print(f"picture: {figure}")
     if problem is not None:
         print(f"problem: {problem}")
+    if csv_file is not None:
+        print(f"table: {csv_file}")
 
 
 def _make(config: Config) -> tuple[World, Plan]:
@@ -87,8 +98,6 @@ def _make(config: Config) -> tuple[World, Plan]:
     from camu.schemes.registry import plan_for
     from camu.world import build_world
 
-    if config.fleet.snr_file is not None and config.fleet.file is None:
-        raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
     stderr = Console(stderr=True, emoji=False)
     with stderr.status("building the world"):
         world = build_world(config)
@@ -110,11 +119,16 @@ def _save_problem(world: World, path: Path) -> None:
     """Write P1 as `camu-joint` states it for this world."""
     from camu.files import write_json
     from camu.schemes import clusters
-    from camu.schemes.joint import CamuJoint
+    from camu.schemes.plan_problem import problem_of_groups
 
-    scheme = world.config.scheme
-    joint = CamuJoint(scheme.threshold, scheme.threshold_quantile, scheme.max_extra_updates)
-    write_json(path, joint.problem(clusters(world)).to_dict())
+    write_json(path, problem_of_groups(clusters(world)).to_dict())
+
+
+def _save_csv(plan: Plan, world: World, path: Path) -> None:
+    from camu.files import write_text
+    from camu.planning.plan_table import plan_csv
+
+    write_text(path, plan_csv(plan, world))
 
 
 def show_plan(plan: Plan, world: World, console: Console) -> None:
@@ -124,7 +138,7 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
     """
     if len(plan.units) > _MOST_ROWS:
         console.print(_spread(plan))
-        console.print("--json lists every unit.")
+        console.print("--json and --csv list every unit.")
     else:
         shown = range(len(plan.units))
         console.print(_who(plan, world, shown))

@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from camu.cli.options import output_path
+from camu.cli.options import output_folder
 
 if TYPE_CHECKING:
     from camu.experiments.claims import Verdict
@@ -70,7 +70,7 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path,
-        typer.Option("--out", parser=output_path, metavar="DIR", help="Where results are kept."),
+        typer.Option("--out", parser=output_folder, metavar="DIR", help="Where results are kept."),
     ] = Path("results"),
 ) -> None:
     """Run the paper's experiments and judge every claim with seeds and intervals.

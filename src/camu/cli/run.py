@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,12 +15,15 @@ from camu.cli.guard import explain, print_json
 from camu.cli.options import (
     Address,
     ConfigFile,
+    Fleet,
     Json,
     Preset,
     Scheme,
     Seed,
     Settings,
-    output_path,
+    Snr,
+    fleet_files,
+    output_folder,
     resolve,
 )
 from camu.errors import CamuError, InputError
@@ -34,10 +39,15 @@ def run(
     settings: Settings = None,
     seed: Seed = None,
     scheme: Scheme = None,
+    fleet: Fleet = None,
+    snr: Snr = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", parser=output_path, metavar="DIR", help="Run directory [default: below runs/]."
+            "--out",
+            parser=output_folder,
+            metavar="DIR",
+            help="Run directory [default: below runs/].",
         ),
     ] = None,
     resume: Annotated[
@@ -53,15 +63,19 @@ def run(
     directory, and --set goes over it; without --out, it goes on in the last default directory of
     the configuration.
 
+    With --fleet the devices come from your file. They get samples of the configured data set, as
+    many as the file says.
+
     With --set run.engine=ray the units are trained on the machines of a Ray cluster, with the same
     result.
     """
-    from camu.cli.progress_bar import ProgressBar
+    from camu.cli.progress_bar import Notes, ProgressBar
     from camu.sealed import DamagedError
     from camu.simulation.directory import RunDirectory, run_in_directory
     from camu.simulation.ray_session import engine_session
 
-    config = run_config(out, resume, file, preset, settings, seed, scheme)
+    files = fleet_files(fleet, snr)
+    config = run_config(out, resume, file, preset, settings, seed, scheme, files)
     directory = RunDirectory(out or default_directory(config, resume))
     if resume and not directory.exists():
         raise InputError(
@@ -69,7 +83,8 @@ def run(
         )
     try:
         with engine_session(config, address):
-            history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
+            watchers = [Notes(), ProgressBar(config.scheme.name)]
+            history = run_in_directory(config, directory, resume, watchers)
     except InputError:
         raise
     except (CamuError, OSError, MemoryError) as error:
@@ -96,6 +111,7 @@ def run_config(
     settings: list[str] | None,
     seed: int | None,
     scheme: str | None,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> Config:
     """The configured run; a resumed run starts from its own configuration.
 
@@ -106,7 +122,7 @@ def run_config(
     if resume and out is not None and file is None and preset is None:
         directory = RunDirectory(out)
         file = directory.config if directory.exists() else None
-    return resolve(file, preset, settings, seed, scheme)
+    return resolve(file, preset, settings, seed, scheme, overrides)
 
 
 def show_summary(directory: RunDirectory, as_json: bool) -> None:

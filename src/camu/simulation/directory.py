@@ -14,6 +14,7 @@ from typing import Any
 
 from camu import __version__
 from camu.config import Config, keys_that_decide
+from camu.data import is_own, load
 from camu.errors import InputError
 from camu.files import locked, read_bytes, write_text
 from camu.learning.engine import kernel_name
@@ -48,7 +49,7 @@ from camu.simulation.result import Result, build_trainer, save_model
 from camu.simulation.run import Callback, Run, Trainer
 from camu.simulation.run_files import MANIFEST
 from camu.simulation.run_files import RunDirectory as RunDirectory
-from camu.world import World, build_world
+from camu.world import World, build_world, with_data
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def _run_locked(
 ) -> History:
     check_directory(config, directory, resume)
     begun = directory.exists()
-    world = world or build_world(config)
+    world = with_data(world or build_world(config))
     scheme = make_scheme(config)
     plan = plan_in_directory(world, scheme, directory)
     with StopOnInterrupt() as interrupt, build_trainer(world) as trainer:
@@ -211,7 +212,13 @@ def _restore(
     return run, wall
 
 
-_FILES = ("fleet.file", "fleet.snr_file", "fleet.dropout_trace")
+INPUT_FILES = (
+    "fleet.file",
+    "fleet.snr_file",
+    "fleet.base_station_file",
+    "fleet.dropout_trace",
+    "fleet.availability_trace",
+)
 
 
 @dataclass(frozen=True)
@@ -308,7 +315,10 @@ def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in keys.items():
         if not isinstance(value, str):
             continue
-        if key in _FILES:
+        if key == "data.dataset":
+            if is_own(value):  # the data themselves: a function may read files that change
+                yield key, load(value).sha256
+        elif key in INPUT_FILES:
             data = read_bytes(value, f"a file that can be read in {key}")
             yield key, hashlib.sha256(data).hexdigest()
         elif is_plugin(value) and not Path(value).exists():  # C:\data is a path
