@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,8 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from camu.cli.options import Json
+from camu.cli.guard import print_json
+from camu.cli.options import Json, output_path
 from camu.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ def allocate(
     figure: Annotated[
         Path | None,
         typer.Option(
-            "--figure", metavar="FILE", help="Save the trade-off: .svg, .png, .pdf, .html."
+            "--figure",
+            parser=output_path,
+            metavar="FILE",
+            help="Save the trade-off: .svg, .png, .pdf, .html.",
         ),
     ] = None,
     from_plan: Annotated[
@@ -73,7 +76,7 @@ def allocate(
 
         save(allocation_figure(problem, answer), figure)
     if as_json:
-        print(json.dumps(answer.to_dict()))
+        print_json(answer.to_dict())
         return
     show_allocation(problem, answer, Console(emoji=False))
     if figure is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from camu.cli.guard import print_json
 from camu.cli.options import (
     ConfigFile,
     Fleet,
@@ -21,6 +21,7 @@ from camu.cli.options import (
     Settings,
     Snr,
     fleet_files,
+    output_path,
     resolve,
 )
 
@@ -43,12 +44,20 @@ def plan(
     snr: Snr = None,
     figure: Annotated[
         Path | None,
-        typer.Option("--figure", metavar="FILE", help="Save a picture: .svg, .png, .pdf or .html."),
+        typer.Option(
+            "--figure",
+            parser=output_path,
+            metavar="FILE",
+            help="Save a picture: .svg, .png, .pdf or .html.",
+        ),
     ] = None,
     problem: Annotated[
         Path | None,
         typer.Option(
-            "--problem", metavar="FILE", help="Save problem P1 of the clusters for camu allocate."
+            "--problem",
+            parser=output_path,
+            metavar="FILE",
+            help="Save problem P1 of the clusters for camu allocate.",
         ),
     ] = None,
     csv_file: Annotated[
@@ -74,7 +83,7 @@ def plan(
         _save_csv(made, world, csv_file)
     if as_json:
         document = {**made.to_dict(world), "config_toml": config.to_toml()}
-        print(json.dumps({**document, "bias": _bias(made, world)}))
+        print_json({**document, "bias": _bias(made, world)})
         return
     console = Console(emoji=False)
     show_plan(made, world, console)

@@ -71,11 +71,13 @@ class History:
         records: a record per round, from round 0 on.
         weights_sha256: digest of the final weights; equal digests mean equal bits.
         stopped: why the run ended: rounds, target accuracy, energy budget, interrupted, ...
+        notes: what happened besides, for example that a damaged checkpoint was passed over.
     """
 
     records: tuple[Record, ...]
     weights_sha256: str
     stopped: str
+    notes: tuple[str, ...] = ()
 
     @property
     def evaluated(self) -> list[Record]:

@@ -71,6 +71,7 @@ class Run:
     records: list[Record] = field(default_factory=list)
     revised: bool = False  # whether the plan is no longer the one the run began with
     stopped: str | None = None
+    notes: list[str] = field(default_factory=list)  # what happened to the run besides its rounds
 
     @classmethod
     def new(cls, world: World, plan: Plan, initial: Weights) -> Run:
@@ -125,7 +126,9 @@ class Run:
 
     def history(self) -> History:
         """What has happened so far."""
-        return History(tuple(self.records), self.weights.sha256(), self.stopped or "running")
+        return History(
+            tuple(self.records), self.weights.sha256(), self.stopped or "running", tuple(self.notes)
+        )
 
 
 class Callback:

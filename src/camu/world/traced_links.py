@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, decibels, from_decibels
+from camu.config.fields import LARGEST_COORDINATE_M
 from camu.errors import InputError
-from camu.world.cells import LARGEST_COORDINATE_M, LOWEST_DB
+from camu.world.cells import LOWEST_DB
 from camu.world.table import Table, read_table
 
 NO_LINK_DB = -200.0
