@@ -27,6 +27,17 @@ from helpers.configs import small
 tiny = partial(small, run__rounds=4, run__eval_every=2, data__samples_per_device=30)
 
 
+class Models(Callback):
+    """Keeps the parameters of every round, and the last running average."""
+
+    def on_start(self, run: Run) -> None:
+        self.models = [run.weights.parameters]
+
+    def on_round(self, run: Run, record: Record) -> None:
+        self.models.append(run.weights.parameters)
+        self.average = None if run.average is None else run.average.parameters
+
+
 def play(config: Config, callbacks: tuple[Callback, ...] = ()) -> History:
     return simulate(build_world(config), make_scheme(config), callbacks).history
 
@@ -124,6 +135,26 @@ def test_evaluation_rhythm() -> None:
     records = play(tiny(run__rounds=5, run__eval_every=2)).records
     assert [r.round for r in records if r.accuracy is not None] == [0, 2, 4, 5]
     assert [r.round for r in records] == list(range(6))
+    records = play(tiny(run__rounds=7, run__eval_every=4, run__eval_last=2)).records
+    assert [r.round for r in records if r.accuracy is not None] == [0, 4, 6, 7]
+
+
+def test_the_running_average_and_momentum_of_the_server() -> None:
+    """Against the models of each round, put together by hand; an average changes no model."""
+    plain, averaged, heavy = Models(), Models(), Models()
+    digital = partial(tiny, radio__uplink="digital", run__rounds=3)
+    play(digital(), callbacks=(plain,))
+    history = play(digital(run__server_average=0.8), callbacks=(averaged,))
+    play(digital(training__server_momentum=0.5), callbacks=(heavy,))
+    mean = plain.models[0]
+    for one, two in zip(plain.models[1:], averaged.models[1:], strict=True):
+        assert np.array_equal(one, two)
+        mean = 0.8 * mean + 0.2 * one
+    assert averaged.average == pytest.approx(mean, abs=1e-6)
+    assert history.average_accuracy is not None
+    moved = plain.models[2] + 0.5 * (plain.models[1] - plain.models[0])
+    assert np.array_equal(heavy.models[1], plain.models[1])
+    assert heavy.models[2] == pytest.approx(moved, abs=1e-6)
 
 
 @pytest.mark.slow

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -81,9 +82,12 @@ def plan(
     if csv_file is not None:
         _save_csv(made, world, csv_file)
     if as_json:
-        print_json({**made.to_dict(world), "config_toml": config.to_toml()})
+        document = {**made.to_dict(world), "config_toml": config.to_toml()}
+        print_json({**document, "bias": _bias(made, world)})
         return
-    show_plan(made, world, Console(emoji=False))
+    console = Console(emoji=False)
+    show_plan(made, world, console)
+    show_bias(made, world, console)
     if figure is not None:
         print(f"picture: {figure}")
     if problem is not None:
@@ -152,6 +156,46 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
         f"({compute:.3g} computing, {plan.round_joules - compute:.3g} sending).",
         highlight=False,
     )
+
+
+def _bias(plan: Plan, world: World) -> dict[str, Any]:
+    """The labels that the plan trains on; for schemes with a gate, also without it."""
+    from camu.planning.bias import label_bias
+    from camu.schemes import make_scheme
+    from camu.schemes.registry import plan_for
+
+    found = label_bias(plan, world).to_dict()
+    scheme: Any = make_scheme(world.config)
+    if hasattr(scheme, "threshold_quantile"):
+        free = plan_for(replace(scheme, threshold=0.0), world)
+        found["distance_without_gate"] = label_bias(free, world).distance
+    return found
+
+
+def show_bias(plan: Plan, world: World, console: Console) -> None:
+    """What the model is trained on: label shares by weights and updates, and everyone's."""
+    bias = _bias(plan, world)
+    shown = [" ".join(f"{100 * share:.1f}" for share in bias[n]) for n in ("everyone", "trained")]
+    console.print("\nLabels in %, by unit weight and number of steps", style="bold")
+    console.print(f"  everyone's  {shown[0]}\n  trained on  {shown[1]}", highlight=False)
+    console.print(
+        f"Distance to everyone's {bias['distance']:.3f} (total variation); by weights alone "
+        f"{bias['distance_of_weights']:.3f}.",
+        highlight=False,
+    )
+    if "distance_without_gate" in bias:
+        without, here = bias["distance_without_gate"], bias["distance"]
+        words = "more" if here > without else "less" if here < without else "neither more nor less"
+        console.print(
+            f"Without the gate it would be {without:.3f}: the gate makes the training {words} "
+            "lopsided.",
+            highlight=False,
+        )
+    if bias["size_rank"] is not None:
+        console.print(
+            f"Rank correlation of contribution and samples: {bias['size_rank']:.2f} (Spearman).",
+            highlight=False,
+        )
 
 
 def _count(number: int, name: str) -> str:

@@ -11,10 +11,9 @@ from camu.arrays import Int64
 from camu.config import DataConfig
 from camu.data.catalog import Dataset
 from camu.data.dealing import deal
-from camu.data.partition import Federation, Partition, Sizes, choose_partition
+from camu.data.partition import Federation, Partition, Sizes, choose_partition, dealer
 from camu.data.store import load
 from camu.errors import InputError
-from camu.seeding import derive
 
 MOST_SAMPLES = 100_000_000  # of all devices together: their indices are kept in memory
 _SHARE = "or let devices share samples with data.with_replacement=true"
@@ -38,8 +37,7 @@ def federate_counts(
     demand = np.zeros((len(counts), classes), np.int64)
     demand[:, list(labels)] = counts
     _check_labels(config, dataset, demand, source)
-    generator = derive(seed, "partition").numpy()
-    parts = deal(dataset.train_labels, demand, generator, config.with_replacement)
+    parts = deal(dataset.train_labels, demand, dealer(seed), config.with_replacement)
     return Federation(dataset, tuple(parts))
 
 
@@ -53,9 +51,8 @@ def federate_sizes(config: DataConfig, sizes: Int64, seed: int, source: str) -> 
             f"{source}, column samples: the devices hold {wanted} samples, and the training set "
             f"of {config.dataset} has {available}; lower the numbers, {_SHARE}"
         )
-    generator = derive(seed, "partition").numpy()
     partition = _with_sizes(choose_partition(_fitted(config, len(sizes)), dataset.parts), sizes)
-    parts = partition.split(dataset.train_labels, len(sizes), generator)
+    parts = partition.split(dataset.train_labels, len(sizes), dealer(seed))
     for device, (part, size) in enumerate(zip(parts, sizes.tolist(), strict=True)):
         if len(part) != size and not config.with_replacement:
             raise InputError(

@@ -352,10 +352,14 @@ def choose_partition(config: DataConfig, given: tuple[Int64, ...] | None = None)
     return OwnPartition(own, import_method(own, "data.partition", "split", config))
 
 
+def dealer(seed: int) -> np.random.Generator:
+    """The generator that deals samples to devices."""
+    return derive(seed, "partition").numpy()
+
+
 def federate(config: DataConfig, devices: int, seed: int) -> Federation:
     """Load the data set and deal it to the devices."""
     dataset = load(config.dataset, config.directory)
-    generator = derive(seed, "partition").numpy()
     partition = choose_partition(config, dataset.parts)
-    indices = partition.split(dataset.train_labels, devices, generator)
+    indices = partition.split(dataset.train_labels, devices, dealer(seed))
     return Federation(dataset, tuple(indices))
