@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -25,6 +26,15 @@ from torture.calls import call, tell
 from torture.inputs import TINY
 
 KINDS = ("run", "run", "run", "run", "run", "compare", "compare", "compare", "reproduce", "fetch")
+PRELOADED = (
+    "camu.cli.progress_bar",
+    "camu.data.store",
+    "camu.experiments.compare",
+    "camu.experiments.comparison",
+    "camu.experiments.execute",
+    "camu.report.writing",
+    "camu.simulation.directory",
+)
 
 
 def forked(work: Callable[[], object], die: Callable[[], None] | None, seconds: float) -> int:
@@ -199,6 +209,8 @@ class _Disk:
 
 def kills(count: int, seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
     """Kill and go on; returns the number of kills by kind, and a line for each that went wrong."""
+    for name in PRELOADED:  # once, and not in every process
+        importlib.import_module(name)
     work = Work(folder)
     tried = dict.fromkeys(KINDS, 0)
     failures = []

@@ -157,9 +157,9 @@ def _restored(
         state=_join_state(state, arrays),
         records=records,
         revised=revised,
+        notes=list(state["notes"]),
         velocity=arrays.get("velocity"),
         average=_weights(arrays, "average", initial) if "average.buffers" in arrays else None,
-        notes=list(state["notes"]),
     )
     for name, array in arrays.items():
         kind, _, key = name.partition(".")
