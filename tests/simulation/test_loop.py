@@ -15,7 +15,6 @@ import torch
 
 from camu.config import Config
 from camu.data.batches import Batches
-from camu.errors import InputError
 from camu.learning.models import build_model
 from camu.learning.weights import Weights
 from camu.schemes import FedAvg, State, View, add_updates, make_scheme
@@ -227,24 +226,6 @@ def test_dropout_trace(tmp_path: Path) -> None:
     assert [record.units for record in history.records] == [0, 19, 18, 20, 20]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("when,who\n1,2\n", "row 1"),
-        ("round,device\n0,2\n", "row 2"),
-        ("round,device\n1,77\n", "no device `77`"),
-        ("round,device\n1\n", "row 2"),
-    ],
-)
-def test_wrong_traces_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text(text)
-    with pytest.raises(InputError, match=said):
-        play(tiny(fleet__dropout_trace=str(trace)))
-    with pytest.raises(InputError, match="cannot be read"):
-        play(tiny(fleet__dropout_trace=str(tmp_path / "absent")))
-
-
 def test_all_absent_keeps_the_model(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = "".join(f"{r},{k}\n" for r in range(1, 5) for k in range(20))
@@ -269,7 +250,7 @@ def test_failing_leader_is_replaced_by_the_best_uplink() -> None:
 
     world = build_world(config)
     plan = make_scheme(config).plan(world)
-    attendance = Faults.of(world).attend(plan, list(range(len(plan.units))), 0)
+    attendance = Faults.of(world).attend(plan, list(range(len(plan.units))), 0, 0.0)
     replaced = 0
     for number, part in attendance.units.items():
         own = plan.units[number]
@@ -374,10 +355,3 @@ def test_own_callback_can_stop() -> None:
     once = Once()
     assert play(tiny(), (once,)).stopped == "enough"
     assert once.ended
-
-
-def test_fleet_files_cannot_be_trained(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.csv"
-    path.write_text("id,x,y,samples\na,0,0,5\nb,1,1,5\n")
-    with pytest.raises(InputError, match="only be planned"):
-        play(tiny(fleet__file=str(path)))

@@ -11,8 +11,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
-from camu.errors import InputError
+from camu.cli.options import (
+    ConfigFile,
+    Fleet,
+    Json,
+    Preset,
+    Scheme,
+    Seed,
+    Settings,
+    Snr,
+    fleet_files,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from camu.config import Config
@@ -29,16 +39,8 @@ def plan(
     settings: Settings = None,
     seed: Seed = None,
     scheme: Scheme = None,
-    fleet: Annotated[
-        str | None,
-        typer.Option("--fleet", metavar="FILE", help="Your fleet as CSV or JSON (docs/fleet.md)."),
-    ] = None,
-    snr: Annotated[
-        str | None,
-        typer.Option(
-            "--snr", metavar="FILE", help="Measured device-to-device SNR in dB, for --fleet."
-        ),
-    ] = None,
+    fleet: Fleet = None,
+    snr: Snr = None,
     figure: Annotated[
         Path | None,
         typer.Option("--figure", metavar="FILE", help="Save a picture: .svg, .png, .pdf or .html."),
@@ -49,6 +51,10 @@ def plan(
             "--problem", metavar="FILE", help="Save problem P1 of the clusters for camu allocate."
         ),
     ] = None,
+    csv_file: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Save a row per unit as CSV, for other tools."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Plan a fleet: who clusters with whom, who leads, how often each updates, what a round costs.
@@ -58,14 +64,17 @@ def plan(
     """
     if fleet is not None and file is None and preset is None:
         preset = "paper"
-    files = {"fleet.file": fleet, "fleet.snr_file": snr}
-    world, made = _make(resolve(file, preset, settings, seed, scheme, files))
+    config = resolve(file, preset, settings, seed, scheme, fleet_files(fleet, snr))
+    world, made = _make(config)
     if figure is not None:
         _save_figure(made, world, figure)
     if problem is not None:
         _save_problem(world, problem)
+    if csv_file is not None:
+        _save_csv(made, world, csv_file)
     if as_json:
-        print(json.dumps({**made.to_dict(world), "bias": _bias(made, world)}))
+        more = {"bias": _bias(made, world), "config_toml": config.to_toml()}
+        print(json.dumps({**made.to_dict(world), **more}))
         return
     console = Console(emoji=False)
     show_plan(made, world, console)
@@ -74,6 +83,8 @@ def plan(
         print(f"picture: {figure}")
     if problem is not None:
         print(f"problem: {problem}")
+    if csv_file is not None:
+        print(f"table: {csv_file}")
 
 
 def _make(config: Config) -> tuple[World, Plan]:
@@ -82,8 +93,6 @@ def _make(config: Config) -> tuple[World, Plan]:
     from camu.schemes.registry import plan_for
     from camu.world import build_world
 
-    if config.fleet.snr_file is not None and config.fleet.file is None:
-        raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
     stderr = Console(stderr=True, emoji=False)
     with stderr.status("building the world"):
         world = build_world(config)
@@ -105,11 +114,16 @@ def _save_problem(world: World, path: Path) -> None:
     """Write P1 as `camu-joint` states it for this world."""
     from camu.files import write_json
     from camu.schemes import clusters
-    from camu.schemes.joint import CamuJoint
+    from camu.schemes.plan_problem import problem_of_groups
 
-    scheme = world.config.scheme
-    joint = CamuJoint(scheme.threshold, scheme.threshold_quantile, scheme.max_extra_updates)
-    write_json(path, joint.problem(clusters(world)).to_dict())
+    write_json(path, problem_of_groups(clusters(world)).to_dict())
+
+
+def _save_csv(plan: Plan, world: World, path: Path) -> None:
+    from camu.files import write_text
+    from camu.planning.plan_table import plan_csv
+
+    write_text(path, plan_csv(plan, world))
 
 
 def show_plan(plan: Plan, world: World, console: Console) -> None:
@@ -119,7 +133,7 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
     """
     if len(plan.units) > _MOST_ROWS:
         console.print(_spread(plan))
-        console.print("--json lists every unit.")
+        console.print("--json and --csv list every unit.")
     else:
         shown = range(len(plan.units))
         console.print(_who(plan, world, shown))

@@ -11,7 +11,9 @@ class TrainingConfig(Section):
     """Model and local training."""
 
     model: str = field(
-        "cnn", "`cnn` (the paper's), `logistic`, or your own torch module as `module:Class`."
+        "cnn",
+        "`cnn` (the paper's), `resnet8` (group norm, for colour images), `logistic`, or your own "
+        "torch module as `module:Class`.",
     )
     normalisation: Literal["batch", "group", "none"] = field(
         "batch", "Normalisation layer of the CNN."

@@ -143,13 +143,13 @@ class Loop:
 
         With a mean, their updates are added to it and dropped.
         """
-        run = self.run
+        self.faults.wait_for_devices(self.run)
         view = self.view()
-        attendance = self.faults.attend(run.plan, self.hooks.select(view), run.round)
-        counts["absent"] += attendance.absent
-        counts["leader_failures"] += attendance.leader_failures
-        if attendance.units:
-            self.train(view, attendance, counts, mean)
+        there = self.faults.attend(view.plan, self.hooks.select(view), view.round, view.seconds)
+        counts["absent"] += there.absent
+        counts["leader_failures"] += there.leader_failures
+        if there.units:
+            self.train(view, there, counts, mean)
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 

@@ -30,6 +30,7 @@ from ray.exceptions import RayError, RayTaskError
 from camu import __version__
 from camu.arrays import Int64
 from camu.config import Config
+from camu.data import is_own
 from camu.errors import CamuError, InputError
 from camu.learning import native
 from camu.learning.engine import Engine, Samples
@@ -70,7 +71,7 @@ class Shipment:
         if self.model is not None:
             vars(module)["model"] = self.model
             changes["training.model"] = f"{_SHIPPED}:model"
-        if is_plugin(self.config.data.dataset):
+        if is_own(self.config.data.dataset):
             vars(module)["data"] = lambda: (self.train, self.test)
             changes["data.dataset"] = f"{_SHIPPED}:data"
         sys.modules[_SHIPPED] = module
