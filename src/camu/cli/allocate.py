@@ -1,10 +1,10 @@
-"""`camu allocate`: solve problem P1 for any instance."""
+"""`camu allocate`: solve problem P1 or P2 for any instance."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, overload
 
 import typer
 from rich.console import Console
@@ -15,6 +15,8 @@ from camu.cli.options import Json
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
+    from camu.allocation.horizon import HorizonProblem
+    from camu.allocation.horizon_answer import HorizonAnswer
     from camu.allocation.problem import Problem
 
 _MOST_ROWS = 40
@@ -45,11 +47,19 @@ def allocate(
     """Split an energy budget: how much power and how many updates each cluster gets.
 
     Minimises the convergence error of the paper's bound. The answer carries a certified lower
-    bound; an infeasible budget is refused with the smallest one that would do.
+    bound; an infeasible budget is refused with the smallest one that would do. A problem of kind P2
+    has a budget of joules and one of seconds for the whole run, and also decides about its rounds
+    and CPU frequencies.
     """
-    from camu.allocation.problem import Problem
+    from camu.allocation.horizon import HorizonProblem
+    from camu.allocation.solve import read_problem
 
-    problem = Problem.from_json(problem_file)
+    problem = read_problem(problem_file)
+    if isinstance(problem, HorizonProblem):
+        from camu.cli.allocate_horizon import allocate_horizon
+
+        allocate_horizon(problem, lambda p: _solve(p, solver, seed), figure, as_json)
+        return
     answer = _solve(problem, solver, seed)
     if figure is not None:
         from camu.report.figures import allocation_figure
@@ -64,7 +74,15 @@ def allocate(
         print(f"picture: {figure}")
 
 
-def _solve(problem: Problem, solver: str, seed: int) -> Allocation:
+@overload
+def _solve(problem: Problem, solver: str, seed: int) -> Allocation: ...
+
+
+@overload
+def _solve(problem: HorizonProblem, solver: str, seed: int) -> HorizonAnswer: ...
+
+
+def _solve(problem: Problem | HorizonProblem, solver: str, seed: int) -> Allocation | HorizonAnswer:
     """Solve with a progress bar, which appears when the solver first reports progress."""
     from camu.allocation.solve import solve
 
