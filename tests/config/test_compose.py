@@ -156,7 +156,7 @@ def test_settings_are_typed() -> None:
         ("radio.antennas=1.5", ["whole number"]),
         ("radio.noise_dbm=loud", ["a number", "dBm"]),
         ("radio.exponent=nan", ["radio.exponent"]),
-        ("data.dataset=cifar", ["mnist | fashion-mnist | digits"]),
+        ("data.dataset=cifar", ["mnist | fashion-mnist | cifar-10 | digits"]),
         ("data.noniid_devices=31", ["30 devices"]),
         ("fleet.power_watts=9", ["max_power_watts"]),
         ("fleet.cpu_hz=[2e9, 1e9]", ["the smaller first"]),
@@ -199,6 +199,7 @@ def _float_keys() -> list[str]:
 def test_no_number_may_be_nan(key: str) -> None:
     length = {"fleet.cpu_hz": 2, "fleet.base_station": 3}.get(key)
     text = f"[{', '.join(['nan'] * length)}]" if length else "nan"
+    text = "[[nan, nan, nan]]" if key == "fleet.positions" else text
     name = "scheme.parameters.a" if key == "scheme.parameters" else key
     with pytest.raises(InputError) as caught:
         load_config(settings=[f"{name}={text}"])

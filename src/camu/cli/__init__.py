@@ -20,6 +20,8 @@ from camu.cli import (
     demo,
     deploy,
     export,
+    fleet,
+    live,
     plan,
     report,
     reproduce,
@@ -40,6 +42,7 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(plan.plan)
+app.command()(live.live)
 app.command()(run.run)
 app.command()(compare.compare)
 app.command()(report.report)
@@ -50,6 +53,7 @@ app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.add_typer(config.app)
 app.add_typer(data.app)
+app.add_typer(fleet.app)
 app.add_typer(deploy.app)
 
 

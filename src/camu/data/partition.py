@@ -19,6 +19,7 @@ from camu.arrays import Float64, Int64, Labels
 from camu.config import DataConfig
 from camu.data.catalog import Dataset
 from camu.data.dealing import deal, deal_decks, split
+from camu.data.samples import check_parts
 from camu.data.store import load
 from camu.errors import InputError
 from camu.plugins import import_method, user_code
@@ -37,11 +38,15 @@ class Partition(Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many samples each device holds: all the same, or falling as a power of a random rank."""
+    """How many samples each device holds: all the same, or falling as a power of a random rank.
+
+    `given` numbers, one per device, replace all that.
+    """
 
     mean: int | None = None
     law: Literal["equal", "power-law"] = "equal"
     exponent: float = 1.0
+    given: tuple[int, ...] | None = None
 
     def shares(self, devices: int, generator: np.random.Generator) -> Float64:
         """Each device's size relative to the mean size."""
@@ -52,6 +57,8 @@ class Sizes:
 
     def draw(self, devices: int, available: int, generator: np.random.Generator) -> Int64:
         """Whole sizes of at least 1 with the wanted mean; `available` samples where unset."""
+        if self.given is not None:
+            return np.array(self.given, dtype=np.int64)
         _at_least_one_each(devices, available)
         mean = self.mean if self.mean is not None else available // devices
         return _whole(self.shares(devices, generator), mean * devices)
@@ -98,15 +105,20 @@ class Mixed:
                 f"{len(supply)} labels"
             )
         wanted = self._label_shares(devices, len(supply), generator)
-        shares = self.sizes.shares(devices, generator)
-        mean = self.sizes.mean
-        if mean is None:
-            mean = self._largest_mean(wanted, shares, supply)
-        sizes = _whole(shares, mean * devices)
+        sizes = self._draw_sizes(wanted, supply, generator)
         demand = np.floor(wanted * sizes[:, None]).astype(np.int64)
         for device in np.flatnonzero(demand.sum(axis=1) < sizes):
             demand[device] = _whole_part(wanted[device], int(sizes[device]), generator)
         return deal(labels, demand, generator, self.with_replacement)
+
+    def _draw_sizes(self, wanted: Float64, supply: Int64, generator: np.random.Generator) -> Int64:
+        devices, mean = len(wanted), self.sizes.mean
+        if self.sizes.given is not None:
+            return np.array(self.sizes.given, dtype=np.int64)
+        shares = self.sizes.shares(devices, generator)
+        if mean is None:
+            mean = self._largest_mean(wanted, shares, supply)
+        return _whole(shares, mean * devices)
 
     def _label_shares(self, devices: int, classes: int, generator: np.random.Generator) -> Float64:
         """Row k: which part of device k's data has each label."""
@@ -174,11 +186,12 @@ class Shards:
     with_replacement: bool = False
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        if self.sizes.law != "equal":
+        if self.sizes.given is None and self.sizes.law != "equal":
             raise InputError(
                 'data.sizes = "power-law": shards are of one size; use "equal" or other partitions'
             )
-        total = int(self.sizes.draw(devices, len(labels), generator).sum())
+        sizes = self.sizes.draw(devices, len(labels), generator)
+        total = int(sizes.sum())
         _check_total(total, len(labels), self.with_replacement)
         shards = devices * self.shards_per_device
         if shards > total:
@@ -191,10 +204,19 @@ class Shards:
         else:
             chosen = deal_decks(np.arange(len(labels)), np.array([total]), generator)
         chosen = chosen[np.argsort(labels[chosen], kind="stable")]
-        pieces = np.array_split(chosen, shards)
         order = generator.permutation(shards).reshape(devices, self.shards_per_device)
+        pieces = self._cut(chosen, order, sizes)
         # With shared samples two shards of a device may hold the same one: keep it once.
         return [np.unique(np.concatenate([pieces[i] for i in row])) for row in order]
+
+    def _cut(self, chosen: Int64, order: Int64, sizes: Int64) -> list[Int64]:
+        """Shards of one size; where sizes are given, a device's shards share its size equally."""
+        if self.sizes.given is None:
+            return np.array_split(chosen, order.size)
+        lengths = np.empty(order.size, np.int64)
+        each, rest = np.divmod(sizes, self.shards_per_device)
+        lengths[order] = each[:, None] + (np.arange(self.shards_per_device) < rest[:, None])
+        return np.split(chosen, np.cumsum(lengths)[:-1])
 
 
 @dataclass(frozen=True)
@@ -212,19 +234,23 @@ class OwnPartition:
             raise InputError(
                 f"{what}: {len(parts)} arrays for {devices} devices; return one per device"
             )
-        for device, part in enumerate(parts):
-            if part.ndim != 1 or not part.size or not np.issubdtype(part.dtype, np.integer):
-                raise InputError(
-                    f"{what}: device {device} gets {part.dtype} of shape {part.shape}; return "
-                    "whole numbers of shape (n,), n > 0"
-                )
-            wrong = part[(part < 0) | (part >= len(labels))]
-            if wrong.size:
-                raise InputError(
-                    f"{what}: device {device} gets sample {wrong[0]}; samples are numbered from 0 "
-                    f"to {len(labels) - 1}"
-                )
-        return [part.astype(np.int64) for part in parts]
+        return list(check_parts(parts, what, len(labels)))
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The division that comes with the data; of more parts than devices, some at random."""
+
+    parts: tuple[Int64, ...]
+
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+        if len(self.parts) < devices:
+            raise InputError(
+                f'data.partition = "given": the data come in {len(self.parts)} parts and there are '
+                f"{devices} devices; use fewer devices"
+            )
+        chosen = generator.permutation(len(self.parts))[:devices]
+        return [self.parts[part] for part in np.sort(chosen)]
 
 
 def _draw_mix(mix: Float64, size: int, limit: Int64, generator: np.random.Generator) -> Int64:
@@ -303,8 +329,8 @@ class Federation:
         return counts
 
 
-def choose_partition(config: DataConfig) -> Partition:
-    """The partition that a configuration asks for."""
+def choose_partition(config: DataConfig, given: tuple[Int64, ...] | None = None) -> Partition:
+    """The partition that a configuration asks for; `given` is the one that comes with the data."""
     sizes = Sizes(config.samples_per_device, config.sizes, config.size_exponent)
     shared = config.with_replacement
     if config.partition == "mixed":
@@ -315,13 +341,25 @@ def choose_partition(config: DataConfig) -> Partition:
         return Shards(config.shards_per_device, sizes, shared)
     if config.partition == "iid":
         return Iid(sizes, shared)
+    if config.partition == "given":
+        if given is None:
+            raise InputError(
+                f'data.partition = "given": data.dataset = {config.dataset} comes undivided; name '
+                "a function that returns a list of arrays of sample indices too, one per device"
+            )
+        return Given(given)
     own = config.partition
     return OwnPartition(own, import_method(own, "data.partition", "split", config))
+
+
+def dealer(seed: int) -> np.random.Generator:
+    """The generator that deals samples to devices."""
+    return derive(seed, "partition").numpy()
 
 
 def federate(config: DataConfig, devices: int, seed: int) -> Federation:
     """Load the data set and deal it to the devices."""
     dataset = load(config.dataset, config.directory)
-    generator = derive(seed, "partition").numpy()
-    indices = choose_partition(config).split(dataset.train_labels, devices, generator)
+    partition = choose_partition(config, dataset.parts)
+    indices = partition.split(dataset.train_labels, devices, dealer(seed))
     return Federation(dataset, tuple(indices))
