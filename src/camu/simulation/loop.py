@@ -347,7 +347,7 @@ class Loop:
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
-        ends = run.stopped is not None or run.round >= limits.rounds
+        ends = run.stopped is not None or run.has_all_rounds
         due = run.round % limits.eval_every == 0 or ends
         accuracy, loss = self.trainer.evaluate(run.weights) if due else (None, None)
         record = Record(
