@@ -111,7 +111,7 @@ ALIASES = {"petrel": "compute-rounds"}
 # The families of schemes, in the order in which they are shown.
 FAMILIES = {
     "reference": "The plainest baselines.",
-    "camu": "The configurations of the CAMU paper.",
+    "paper": "The configurations of the CAMU paper.",
     "clusters": "Other schemes with clusters as units.",
     "local updates": "How often, at what rate and on how much data devices update.",
     "drift": "Corrections for devices with unlike data or unlike numbers of updates.",
