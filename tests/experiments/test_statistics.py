@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from camu.experiments.claims import judge
-from camu.experiments.statistics import estimate, paired
+from camu.experiments.statistics import estimate
 
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12).filter(lambda v: np.std(v) > 1e-6)
 
@@ -22,17 +22,6 @@ def test_interval_is_students(values: list[float]) -> None:
     wide = estimate(values, tests=3)
     third = stats.ttest_1samp(values, 0.0).confidence_interval(1 - 0.05 / 3)
     assert wide.high == pytest.approx(third.high, rel=1e-6, abs=1e-9)
-
-
-def test_paired_removes_what_the_seeds_share() -> None:
-    shared = np.array([0.0, 10.0, 20.0, 30.0])
-    better = shared + np.array([1.0, 1.1, 0.9, 1.0])
-    found = paired(better.tolist(), shared.tolist())
-    assert found.mean == pytest.approx(1.0)
-    assert found.low is not None
-    assert found.low > 0.8
-    with pytest.raises(ValueError, match="as many"):
-        paired([1.0], [1.0, 2.0])
 
 
 def test_one_seed_has_no_interval() -> None:

@@ -159,16 +159,18 @@ def parse_setting(text: str) -> dict[str, Any]:
     section, _, key = name.strip().partition(".")
     if not (equals and section and key):
         raise InputError(f"--set {text}: write section.key=value, for example run.rounds=50")
-    raw = raw.strip()
-    value: Any
+    return nested({f"{section}.{key}": parse_value(raw)})
+
+
+def parse_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word is text, and ``none`` is None."""
+    raw = text.strip()
     if raw.lower() == "none":
-        value = None
-    else:
-        try:
-            value = tomllib.loads(f"value = {raw}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = raw
-    return nested({f"{section}.{key}": value})
+        return None
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Means with confidence intervals, and paired differences."""
+"""Means with confidence intervals."""
 
 from __future__ import annotations
 
@@ -41,10 +41,3 @@ def estimate(values: Sequence[float], tests: int = 1) -> Estimate:
     error = float(stats.sem(data))
     half = error * float(stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * tests), len(data) - 1))
     return Estimate(mean, mean - half, mean + half, len(data))
-
-
-def paired(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
-    """The mean difference of pairs that share a seed, and its interval."""
-    if len(values) != len(baseline):
-        raise ValueError("pairs need as many values as baselines")
-    return estimate(np.subtract(values, baseline).tolist())
