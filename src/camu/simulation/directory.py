@@ -33,8 +33,8 @@ from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkp
 from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
 from camu.simulation.hooks import check_trainer
-from camu.simulation.loop import run_rounds
 from camu.simulation.result import Result, build_trainer, save_model
+from camu.simulation.rounds import run_rounds
 from camu.simulation.run import Callback, Run, Trainer
 from camu.world import World, build_world
 
