@@ -30,6 +30,8 @@ class Record:
         units: number of updates that were aggregated.
         faults: number of faults in this round, by kind.
         waiting_seconds: for each unit that took part, how long it neither computed nor sent.
+        launch_seconds: when its units were sent to nodes, where real arrivals are waited for.
+        arrivals: these arrivals in their order: unit, seconds, staleness, weight and outcome.
     """
 
     round: int
@@ -40,6 +42,8 @@ class Record:
     units: int = 0
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
     waiting_seconds: tuple[float, ...] = ()
+    launch_seconds: float | None = None
+    arrivals: tuple[dict[str, Any], ...] = ()
 
     @property
     def total_joules(self) -> float:
@@ -49,12 +53,16 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""
         # Not `asdict`, which copies number by number.
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.launch_seconds is None:  # a simulation
+            del data["launch_seconds"], data["arrivals"]
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:
         """The record from plain data."""
-        return cls(**{**data, "waiting_seconds": tuple(data["waiting_seconds"])})
+        lists = {name: tuple(data.get(name, ())) for name in ("waiting_seconds", "arrivals")}
+        return cls(**data | lists)
 
 
 @dataclass(frozen=True)

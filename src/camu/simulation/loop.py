@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -31,6 +32,17 @@ log = logging.getLogger(__name__)
 
 Starts = Weights | Sequence[Weights]  # the model that all jobs start from, or one for each
 Landed = Flight | Arrival  # the scheme sees arrivals; flights are in a sum already
+
+
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """The units that start in a round, in order: what they cost, and where they start from."""
+
+    units: list[Unit]
+    costs: Costs
+    updates: Float64  # local updates
+    starts: list[Weights]
+    delivery: Delivery
 
 
 class Loop:
@@ -126,10 +138,8 @@ class Loop:
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 
-    def train(
-        self, view: View, attendance: Attendance, counts: dict[str, int], mean: MeanUpdate | None
-    ) -> None:
-        """Train the units of a round, and start the transmission of each."""
+    def prepare(self, view: View, attendance: Attendance) -> Departure:
+        """The costs of a round's units, the models they start from, and their delivery."""
         run, world, units = self.run, self.run.world, list(attendance.units.values())
         gain = world.links.uplink_gain * world.links.fading(run.round)
         uplinks = len(units) + len(run.flights)
@@ -145,22 +155,31 @@ class Loop:
             uplinks=uplinks,
         )
         updates = np.array([float(unit.local_updates) for unit in units])
-        ready = (updates * costs.compute_seconds + updates * costs.gather_seconds).tolist()
-        air = costs.uplink_seconds.tolist()
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        delivery = self.delivery(attendance, gain, world.links.share(uplinks).noise_watts, begin)
+        noise_watts = world.links.share(uplinks).noise_watts
+        delivery = self.delivery(attendance, gain, noise_watts, begin)
+        return Departure(units, costs, updates, starts, delivery)
+
+    def train(
+        self, view: View, attendance: Attendance, counts: dict[str, int], mean: MeanUpdate | None
+    ) -> None:
+        """Train the units of a round, and start the transmission of each."""
+        run = self.run
+        go = self.prepare(view, attendance)
+        seconds = go.updates * go.costs.compute_seconds + go.updates * go.costs.gather_seconds
+        ready, air = seconds.tolist(), go.costs.uplink_seconds.tolist()
         # Made as they are needed: a correction is as large as the model.
         jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
-        results = self.trainer.iterate(begin, jobs, run.round, delivery)
-        started = np.zeros(len(units), dtype=bool)
+        results = self.trainer.iterate(go.delivery.start, jobs, run.round, go.delivery)
+        started = np.zeros(len(go.units), dtype=bool)
         numbers = enumerate(attendance.units)
         for (index, number), received in zip(numbers, results, strict=True):
             if received is None:
                 continue
             started[index] = True
             counts["outages"] += received.lost
-            self.keep_memory(units[index].leader, received)
+            self.keep_memory(go.units[index].leader, received)
             update, buffers = received.update, received.buffers
             if mean is not None:
                 if update is not None and buffers is not None:
@@ -177,10 +196,10 @@ class Loop:
                 fault=received.fault,
                 update=update,
                 buffers=buffers,
-                start=starts[index],
+                start=go.starts[index],
                 trained=received.trained,
             )
-        self.charge(units, costs, updates, started)
+        self.charge(go.units, go.costs, go.updates, started)
 
     def delivery(
         self, attendance: Attendance, gain: Float64, noise_watts: float, start: Starts
@@ -267,18 +286,22 @@ class Loop:
         while run.flights:
             if asks and self.hooks.ready(self.view(arrived, in_flight.copy())):
                 break
-            unit = run.clock.next_arrival(deadline)
-            if unit is None:
+            flight = self.next_flight(deadline, counts)
+            if flight is None:
                 break
-            flight = run.flights.pop(unit)
-            del in_flight[unit]
+            del in_flight[flight.unit]
             landed.append(flight)
             arrival = self.land(flight, counts)
             if arrival is not None:
                 arrived.append(arrival)
         if deadline is not None and not run.flights and not landed:
-            run.clock.wait_until(deadline)  # no unit started, but time passes
+            self.next_flight(deadline, counts)  # no unit started, but time passes
         return arrived, self.waiting(landed)
+
+    def next_flight(self, deadline: float | None, counts: dict[str, int]) -> Flight | None:
+        """The flight that lands next, if it lands before the deadline."""
+        unit = self.run.clock.next_arrival(deadline)
+        return None if unit is None else self.run.flights.pop(unit)
 
     def waiting(self, landed: Sequence[Flight]) -> tuple[float, ...]:
         """How long each unit that arrived was idle, in the order of units."""

@@ -10,6 +10,7 @@ from camu.planning.plan import Plan
 from camu.schemes.contract import PilotRun, Scheme
 from camu.schemes.fedavg import FedAvg
 from camu.simulation.hooks import check_trainer
+from camu.simulation.live import LiveLoop, on_real_arrivals
 from camu.simulation.loop import Loop
 from camu.simulation.run import Callback, Run, Trainer
 
@@ -19,7 +20,8 @@ def run_rounds(
 ) -> None:
     """Run rounds until the configured end, from the first or from where a checkpoint left off."""
     check_trainer(scheme, trainer)
-    loop = Loop(run, scheme, trainer)
+    kind = LiveLoop if on_real_arrivals(scheme, trainer) else Loop
+    loop = kind(run, scheme, trainer)
     try:
         if not run.records:
             loop.hooks.pilot(_Pilot(loop), run)
