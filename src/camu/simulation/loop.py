@@ -1,7 +1,7 @@
-"""The one loop: units train, send over the channel, and are aggregated, on a virtual clock.
+"""A round: units train, send over the channel, and are aggregated, on a virtual clock.
 
 A synchronous round is the case in which the server waits for all; a scheme that is ready earlier
-makes the same loop asynchronous. Everything optional is a callback.
+makes the same loop asynchronous.
 """
 
 from __future__ import annotations
@@ -9,25 +9,24 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64
-from camu.errors import CamuError
 from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.costs import Costs, unit_costs
-from camu.planning.plan import Plan, Unit
-from camu.schemes.contract import Arrival, InFlight, PilotRun, Scheme, View
-from camu.schemes.fedavg import FedAvg
+from camu.planning.plan import Unit
+from camu.schemes.contract import Arrival, InFlight, Scheme, View
 from camu.schemes.mean import MeanUpdate
 from camu.simulation.delivery import Delivery, Received
 from camu.simulation.faults import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
-from camu.simulation.hooks import Hooks, check_trainer
-from camu.simulation.run import Callback, Flight, Run, Trainer
+from camu.simulation.hooks import Hooks
+from camu.simulation.run import Flight, Run, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -35,32 +34,15 @@ Starts = Weights | Sequence[Weights]  # the model that all jobs start from, or o
 Landed = Flight | Arrival  # the scheme sees arrivals; flights are in a sum already
 
 
-def run_rounds(
-    run: Run, scheme: Scheme, trainer: Trainer, callbacks: Sequence[Callback] = ()
-) -> None:
-    """Run rounds until the configured end, from the first or from where a checkpoint left off."""
-    check_trainer(scheme, trainer)
-    loop = Loop(run, scheme, trainer)
-    try:
-        if not run.records:
-            loop.hooks.pilot(_Pilot(loop), run)
-            loop.record(0, loop.no_faults(), ())
-        run.check_budgets(run.records[-1])  # a resumed run may have reached its end already
-        loop.hooks.finished(loop.view(), run)
-        for callback in callbacks:
-            callback.on_start(run)
-        while run.stopped is None:
-            record = loop.round()
-            run.check_budgets(record)
-            for callback in callbacks:
-                callback.on_round(run, record)
-    except BaseException:
-        run.stopped = "failed"
-        for callback in callbacks:
-            callback.on_end(run, run.history())
-        raise
-    for callback in callbacks:
-        callback.on_end(run, run.history())
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """The units that start in a round, in order: what they cost, and where they start from."""
+
+    units: list[Unit]
+    costs: Costs
+    updates: Float64  # local updates
+    starts: list[Weights]
+    delivery: Delivery
 
 
 class Loop:
@@ -153,10 +135,8 @@ class Loop:
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 
-    def train(
-        self, view: View, attendance: Attendance, counts: dict[str, int], mean: MeanUpdate | None
-    ) -> None:
-        """Train the units of a round, and start the transmission of each."""
+    def prepare(self, view: View, attendance: Attendance) -> Departure:
+        """The costs of a round's units, the models they start from, and their delivery."""
         run, world, units = self.run, self.run.world, list(attendance.units.values())
         gain = world.links.uplink_gain * world.links.fading(run.round)
         uplinks = len(units) + len(run.flights)
@@ -172,22 +152,31 @@ class Loop:
             uplinks=uplinks,
         )
         updates = np.array([float(unit.local_updates) for unit in units])
-        ready = (updates * costs.compute_seconds + updates * costs.gather_seconds).tolist()
-        air = costs.uplink_seconds.tolist()
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        delivery = self.delivery(attendance, gain, world.links.share(uplinks).noise_watts, begin)
+        noise_watts = world.links.share(uplinks).noise_watts
+        delivery = self.delivery(attendance, gain, noise_watts, begin)
+        return Departure(units, costs, updates, starts, delivery)
+
+    def train(
+        self, view: View, attendance: Attendance, counts: dict[str, int], mean: MeanUpdate | None
+    ) -> None:
+        """Train the units of a round, and start the transmission of each."""
+        run = self.run
+        go = self.prepare(view, attendance)
+        seconds = go.updates * go.costs.compute_seconds + go.updates * go.costs.gather_seconds
+        ready, air = seconds.tolist(), go.costs.uplink_seconds.tolist()
         # Made as they are needed: a correction is as large as the model.
         jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
-        results = self.trainer.iterate(begin, jobs, run.round, delivery)
-        started = np.zeros(len(units), dtype=bool)
+        results = self.trainer.iterate(go.delivery.start, jobs, run.round, go.delivery)
+        started = np.zeros(len(go.units), dtype=bool)
         numbers = enumerate(attendance.units)
         for (index, number), received in zip(numbers, results, strict=True):
             if received is None:
                 continue
             started[index] = True
             counts["outages"] += received.lost
-            self.keep_memory(units[index].leader, received)
+            self.keep_memory(go.units[index].leader, received)
             update, buffers = received.update, received.buffers
             if mean is not None:
                 if update is not None and buffers is not None:
@@ -204,10 +193,10 @@ class Loop:
                 fault=received.fault,
                 update=update,
                 buffers=buffers,
-                start=starts[index],
+                start=go.starts[index],
                 trained=received.trained,
             )
-        self.charge(units, costs, updates, started)
+        self.charge(go.units, go.costs, go.updates, started)
 
     def delivery(
         self, attendance: Attendance, gain: Float64, noise_watts: float, start: Starts
@@ -294,18 +283,22 @@ class Loop:
         while run.flights:
             if asks and self.hooks.ready(self.view(arrived, in_flight.copy())):
                 break
-            unit = run.clock.next_arrival(deadline)
-            if unit is None:
+            flight = self.next_flight(deadline, counts)
+            if flight is None:
                 break
-            flight = run.flights.pop(unit)
-            del in_flight[unit]
+            del in_flight[flight.unit]
             landed.append(flight)
             arrival = self.land(flight, counts)
             if arrival is not None:
                 arrived.append(arrival)
         if deadline is not None and not run.flights and not landed:
-            run.clock.wait_until(deadline)  # no unit started, but time passes
+            self.next_flight(deadline, counts)  # no unit started, but time passes
         return arrived, self.waiting(landed)
+
+    def next_flight(self, deadline: float | None, counts: dict[str, int]) -> Flight | None:
+        """The flight that lands next, if it lands before the deadline."""
+        unit = self.run.clock.next_arrival(deadline)
+        return None if unit is None else self.run.flights.pop(unit)
 
     def waiting(self, landed: Sequence[Flight]) -> tuple[float, ...]:
         """How long each unit that arrived was idle, in the order of units."""
@@ -344,7 +337,8 @@ class Loop:
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
-        late = run.stopped is not None or run.round > limits.rounds - limits.eval_last
+        last = limits.rounds - limits.eval_last < run.round <= limits.rounds
+        late = last or run.stopped is not None or run.has_all_rounds
         due = late or run.round % limits.eval_every == 0
         found = self.trainer.evaluate(run.weights) if due else None
         mean = self.trainer.evaluate(run.average) if late and run.average else None
@@ -363,36 +357,6 @@ class Loop:
         )
         run.records.append(record)
         return record
-
-
-class _Pilot:
-    """Trains before the first round, and charges it to the run."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self.world, self.plan, self.weights = loop.run.world, loop.run.plan, loop.run.weights
-
-    def train(
-        self, plan: Plan, rounds: int, weights: Weights | None = None, scheme: Scheme | None = None
-    ) -> PilotRun:
-        """Train with a plan from the initial model or another one."""
-        loop, whole = self._loop, self._loop.run
-        run = Run.new(self.world, plan, weights or self.weights)
-        trial = Loop(run, scheme or FedAvg(), loop.trainer)
-        losses = []
-        for _ in range(rounds):
-            landed, _ = trial.advance(trial.no_faults())
-            if not landed:
-                raise CamuError(f"scheme {loop.scheme.name}: no update of its pilot arrived")
-            counted = [(plan.units[one.unit].weight, one.loss) for one in landed]
-            share = sum(weight for weight, _ in counted)
-            losses.append(sum(weight * loss for weight, loss in counted) / share)
-        whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
-        whole.compute_joules += run.compute_joules
-        whole.transmit_joules += run.transmit_joules
-        whole.device_joules += run.device_joules
-        joules = run.compute_joules + run.transmit_joules
-        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, joules)
 
 
 def _add_in_order(total: float, parts: Float64) -> float:
