@@ -20,6 +20,7 @@ from camu.cli import (
     demo,
     deploy,
     export,
+    fleet,
     live,
     plan,
     report,
@@ -52,6 +53,7 @@ app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.add_typer(config.app)
 app.add_typer(data.app)
+app.add_typer(fleet.app)
 app.add_typer(deploy.app)
 
 

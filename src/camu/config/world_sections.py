@@ -100,6 +100,16 @@ class FleetConfig(Section):
     base_station: tuple[float, float, float] = field(
         (-50.0, 0.0, 10.0), "Position of the base station.", "m", strict=False
     )
+    base_station_file: str | None = field(
+        None,
+        "CSV or JSON file of base stations (`id,x,y,z` or `id,latitude,longitude,z`), instead of "
+        "`base_station`; every device sends to the one with the best mean gain.",
+    )
+    unreachable: Literal["leave-out", "keep"] = field(
+        "leave-out",
+        "Devices of a fleet file that no other device could lead and whose upload takes more than "
+        "1000 times as long as the median one: `leave-out` of the fleet, or `keep`.",
+    )
     power_watts: float = field(
         0.5, "Transmit power of a device where no optimiser sets it.", "W", gt=0
     )
@@ -129,6 +139,11 @@ class FleetConfig(Section):
     )
     dropout_trace: str | None = field(
         None, "CSV file of `round,device` rows: these devices are absent in these rounds."
+    )
+    availability_trace: str | None = field(
+        None,
+        "CSV file of `start,end,device` rows: these devices take part only in rounds that begin "
+        "between these virtual seconds; devices without a row always do.",
     )
     leader_failure_probability: float = field(
         0.0,
@@ -262,6 +277,12 @@ class ClusteringConfig(Section):
         "dB",
         ge=-300,
         le=300,
+    )
+    count: int | None = field(
+        None,
+        "Wished number of clusters; unset: as many as the preferences give.",
+        "clusters",
+        ge=1,
     )
     two_level_above: int = field(
         3000,

@@ -112,7 +112,7 @@ class _Files:
         """A chart of the plan, drawn as the report draws it."""
         plan, links = self.plan.to_dict(self.world), self.world.links
         tables: dict[str, Any] = {
-            **rows.plan_rows(plan, self.config.fleet.base_station, links),
+            **rows.plan_rows(plan, self.world.base_stations.tolist(), links),
             "threshold": rows.threshold_rows(self.config, plan),
             "snr": rows.snr_rows(plan, links),
         }

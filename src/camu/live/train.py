@@ -45,7 +45,9 @@ class Ledger(Callback):
     def _document(self, run: Run) -> dict[str, Any]:
         battery = run.world.devices.battery_joules
         self.faults = self.faults or Faults.of(run.world)
-        units = self.faults.attend(run.plan, list(range(len(run.plan.units))), run.round - 1).units
+        began = run.records[-2].virtual_seconds if len(run.records) > 1 else 0.0
+        everyone = list(range(len(run.plan.units)))
+        units = self.faults.attend(run.plan, everyone, run.round - 1, began).units
         there = {device for unit in units.values() for device in unit.members}
         planned = {device for unit in run.plan.units for device in unit.members}
         return {

@@ -43,7 +43,7 @@ def plan_figure(plan: Plan, world: World) -> Any:
     both = alt.hconcat(*parts, spacing=40).resolve_scale(
         color="independent", shape="independent", strokeDash="independent"
     )
-    data = plan_rows(plan.to_dict(world), world.base_station.tolist(), world.links)
+    data = plan_rows(plan.to_dict(world), world.base_stations.tolist(), world.links)
     shown = {name: data[name] for name in ("devices", "links", "station", "timeline")}
     return quiet(both.properties(title=title, padding=16, datasets=shown))
 
