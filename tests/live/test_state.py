@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from camu.config import Config
+from camu.config.keys import section_keys
 from camu.errors import InputError
-from camu.live.state import configured, faults, read_state
+from camu.live.state import FIXED, configured, faults, read_state
+from camu.simulation.directory import INPUT_FILES
 from helpers.configs import small
 
 
@@ -36,6 +39,18 @@ def test_changes_go_over_the_configuration_of_the_server() -> None:
 def test_files_and_machines_cannot_be_set(key: str, value: object) -> None:
     with pytest.raises(InputError, match=f"{key}: a page cannot set this"):
         configured(small(), read_state({"changes": {key: value}, "schemes": ["camu"]}))
+
+
+def test_every_key_that_names_a_file_is_fixed() -> None:
+    texts = {
+        f"{section}.{name}"
+        for section in Config.model_fields
+        for name, schema in section_keys(Config, section).items()
+        if [kind.get("type") for kind in schema.get("anyOf", ())] == ["string", "null"]
+        and "enum" not in schema["anyOf"][0]
+    }
+    assert {"fleet.file", "fleet.base_station_file", "data.directory"} <= texts <= FIXED
+    assert set(INPUT_FILES) <= FIXED
 
 
 @pytest.mark.parametrize(
