@@ -79,7 +79,7 @@ def test_a_wrong_value_comes_back_with_its_key_and_the_words_of_a_file() -> None
     found = faults(caught.value)
     assert [fault["key"] for fault in found] == ["radio.exponent", "run.rounds"]
     assert found[0]["text"] == (
-        "radio.exponent = -1: Input should be greater than 0; accepted: a number > 0"
+        "radio.exponent = -1: Input should be greater than 0; accepted: a number > 0 and <= 10"
     )
 
 
