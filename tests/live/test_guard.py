@@ -129,7 +129,9 @@ def test_a_large_body_without_a_length_is_cut_off(server: Server) -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "1", '{"schemes": 1}', "[" * 100_000])
 def test_a_body_that_is_no_state_is_refused_in_words(server: Server, text: str) -> None:
-    status, answer = server.ask("POST", f"/{server.token}/plan", text, JSON)
+    status, answer = 429, ""
+    while status == 429:  # the tests before may have used up the rate
+        status, answer = server.ask("POST", f"/{server.token}/plan", text, JSON)
     assert status == 200
     assert json.loads(answer)["errors"][0]["text"]
 
