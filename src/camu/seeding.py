@@ -41,6 +41,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "corrupt": ("round",),
     "codec": ("round", "leader"),  # rounding of a quantised update
     "noise": ("round", "leader"),  # noise on an uplink
+    "packet": ("round", "leader"),  # whether an update is lost on an uplink
     "ppo": (),
     "kernel-check": (),  # images on which compiled kernels are compared with torch
     "probe": (),  # the engine's trial of a user's model

@@ -49,6 +49,6 @@ class ProgressBar(Callback):
 
     def _show(self, run: Run) -> None:
         last = next((r.accuracy for r in reversed(run.records) if r.accuracy is not None), 0.0)
-        joules = run.compute_joules + run.transmit_joules
+        joules = run.ledger.joules
         state = f"accuracy {last:.2%}  {joules:.3g} J  {run.clock.now_seconds:.3g} s"
         self.bar.update(self.task, completed=run.round, state=state)

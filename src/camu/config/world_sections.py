@@ -111,6 +111,21 @@ class FleetConfig(Section):
     compute_watts: float = field(
         0.5, "Computing power p_cmp, used by compute_model `literal` only.", "W", gt=0
     )
+    battery_joules: float | None = field(
+        None,
+        "Energy in the full battery of every device, or of those for which a fleet file gives "
+        "none; unset: mains power.",
+        "J",
+        ge=0,
+    )
+    harvest_watts: float = field(
+        0.0, "Power with which a device charges its battery at all times.", "W", ge=0
+    )
+    harvest_trace: str | None = field(
+        None,
+        "CSV file of `seconds,device,watts` rows: from this virtual second on, the device (`*`: "
+        "every device) charges its battery with this power.",
+    )
     dropout_probability: float = field(
         0.0, "Probability that a device is absent in a round.", "1", ge=0, lt=1
     )
@@ -189,14 +204,44 @@ class RadioConfig(Section):
     access: Literal["tdma", "ofdma"] = field(
         "tdma", "Uplinks in turn over the whole band, or at once on equal shares of it."
     )
-    uplink: Annotated[str, Choice(("update", "weights", "digital"))] = field(
+    bits_per_parameter: int = field(
+        32,
+        "Bits per parameter of a model or an update that is sent as it is; the values that "
+        "arrive are not rounded.",
+        "bits",
+        ge=1,
+        le=64,
+    )
+    uplink: Annotated[str, Choice(("update", "weights", "digital", "packet"))] = field(
         "update",
         "What the noise does: `update`: on the normalised model update, 1/sqrt(SNR); `weights`: "
-        "on raw weights, as printed; `digital`: none, the channel costs time and energy only; your "
-        "own function as `module:name`.",
+        "on raw weights, as printed; `digital`: none, the channel costs time and energy only; "
+        "`packet`: an update arrives whole or is lost; your own function as `module:name`.",
+    )
+    waterfall_db: float = field(
+        0.023,
+        "Waterfall threshold m of `packet`: an update is lost with probability 1 - exp(-m / SNR).",
+        "dB",
+        ge=-100,
+        le=100,
     )
     outage_snr_db: float | None = field(
         None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB"
+    )
+    downlink: bool = field(
+        False,
+        "Count what receiving costs: the broadcast of the model at the rate of the weakest "
+        "addressed link, and receive_watts of devices while they receive.",
+    )
+    bs_power_watts: float = field(
+        1.0, "Transmit power of the base station, with downlink.", "W", gt=0
+    )
+    receive_watts: float = field(
+        0.1,
+        "Power of a device while it receives the model, and of a leader while its members send "
+        "to it, with downlink.",
+        "W",
+        ge=0,
     )
 
 
@@ -232,8 +277,13 @@ class ClusteringConfig(Section):
         15, "Iterations without change that count as converged (T_cl).", "iterations", ge=1
     )
     max_iter: int = field(400, "Most iterations of one attempt.", "iterations", ge=1)
-    leader: Literal["exemplar", "best-uplink"] = field(
-        "exemplar", "Who leads a cluster: its exemplar, or the member with the best uplink."
+    leader: Literal["exemplar", "best-uplink", "rotating"] = field(
+        "exemplar",
+        "Who leads a cluster: its exemplar, the member with the best uplink, or in turn the member "
+        "with the most energy left.",
+    )
+    rotate_every: int = field(
+        10, "Rounds between two choices of leaders under `rotating`.", "rounds", ge=1
     )
     min_link_snr_db: float = field(
         -10.0,

@@ -28,6 +28,7 @@ FILES = (
     "manifest.json",
     "rounds.jsonl",
     "model.safetensors",
+    "devices.csv",
     "summary.json",
 )
 

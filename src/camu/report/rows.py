@@ -188,8 +188,9 @@ def timeline_rows(plan: Plan) -> Rows:
         unit = plan.units[index]
         end = float(plan.arrival_seconds[index])
         start = end - unit.uplink_seconds
-        times = (0.0, unit.compute_seconds, unit.ready_seconds, start, end, last)
-        phases = ("compute", "transmit", "wait", "transmit", "wait")
+        down = unit.downlink_seconds
+        times = (0.0, down, down + unit.compute_seconds, unit.ready_seconds, start, end, last)
+        phases = ("receive", "compute", "transmit", "wait", "transmit", "wait")
         for phase, (begin, finish) in zip(phases, pairwise(times), strict=True):
             if finish - begin > 1e-9 * last:
                 rows.append(

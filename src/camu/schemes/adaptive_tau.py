@@ -135,4 +135,8 @@ def joules_of(plan: Plan) -> tuple[float, float]:
     """Energy of one local update of everyone (c), and of one aggregation (b)."""
     each = [unit.per_update for unit in plan.units]
     local = sum(cost.compute_joules + cost.gather_joules for cost in each)
-    return local, sum(unit.uplink_joules for unit in plan.units)
+    fixed = sum(unit.uplink_joules for unit in plan.units)
+    for unit in plan.units:
+        local += unit.receive_watts * unit.per_update.gather_seconds
+        fixed += unit.receive_watts * unit.downlink_seconds * len(unit.members)
+    return local, fixed

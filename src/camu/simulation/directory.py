@@ -15,7 +15,7 @@ from typing import Any
 from camu import __version__
 from camu.config import Config, keys_that_decide, load_config
 from camu.errors import CamuError, InputError
-from camu.files import read_json, write_json, write_text
+from camu.files import read_json, read_text, write_json, write_text
 from camu.learning.engine import kernel_name
 from camu.planning.plan import Plan
 from camu.plugins import is_plugin, source_digest
@@ -33,6 +33,7 @@ from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkp
 from camu.simulation.faults import Faults
 from camu.simulation.history import History, Record
 from camu.simulation.hooks import check_trainer
+from camu.simulation.ledger import DeviceEnergy
 from camu.simulation.loop import run_rounds
 from camu.simulation.result import Result, build_trainer, save_model
 from camu.simulation.run import Callback, Run, Trainer
@@ -69,6 +70,11 @@ class RunDirectory:
     def summary(self) -> Path:
         """How the run ended; absent until it has."""
         return self.path / "summary.json"
+
+    @property
+    def devices(self) -> Path:
+        """Joules of every device; absent until the run has ended."""
+        return self.path / "devices.csv"
 
     @property
     def model(self) -> Path:
@@ -122,7 +128,15 @@ class RunDirectory:
         """The history of the finished run."""
         summary = self.read_summary()
         records = self.read_records()
-        return History(tuple(records), summary["weights_sha256"], summary["stopped"])
+        devices = self.read_devices()
+        return History(tuple(records), summary["weights_sha256"], summary["stopped"], devices)
+
+    def read_devices(self) -> DeviceEnergy | None:
+        """The joules of every device; None before the end of the run."""
+        if not self.devices.exists():
+            return None
+        text = read_text(self.devices, "the devices of a run")
+        return DeviceEnergy.from_csv(text, str(self.devices))
 
     def discard(self) -> None:
         """Remove the files that a run writes before its first checkpoint."""
@@ -214,6 +228,8 @@ def keep_in_directory(
     if history.stopped != "interrupted":
         result = Result(history, run.plan, world.config, run.weights)
         save_model(result, directory.model)
+        if history.devices is not None:
+            write_text(directory.devices, history.devices.to_csv())
         write_json(directory.summary, summarise(world, plan, history, checkpoint.wall_seconds))
     return history
 
@@ -232,6 +248,9 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "joules": final.total_joules,
         "joules_compute": final.joules["compute"],
         "joules_transmit": final.joules["transmit"],
+        "joules_receive": final.joules["receive"],
+        "joules_base_station": final.joules["base_station"],
+        "empty": final.empty,
         "faults": {
             name: sum(record.faults[name] for record in history.records) for name in final.faults
         },
@@ -259,7 +278,7 @@ def _restore(
 
 
 MANIFEST = "manifest.json"
-_FILES = ("fleet.file", "fleet.snr_file", "fleet.dropout_trace")
+_FILES = ("fleet.file", "fleet.snr_file", "fleet.dropout_trace", "fleet.harvest_trace")
 
 
 @dataclass(frozen=True)

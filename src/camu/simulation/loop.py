@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from camu.arrays import Float64
 from camu.errors import CamuError
 from camu.learning.job import Job
 from camu.learning.weights import Weights
+from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, unit_costs
 from camu.planning.plan import Plan, Unit
+from camu.planning.rotation import rotated
 from camu.schemes.contract import Arrival, InFlight, PilotRun, Scheme, View
 from camu.schemes.fedavg import FedAvg
 from camu.schemes.mean import MeanUpdate
-from camu.simulation.delivery import Delivery, Received
+from camu.simulation.delivery import Received, delivery_of
 from camu.simulation.faults import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks, check_trainer, settle_state
@@ -78,15 +80,16 @@ class Loop:
     ) -> View:
         """The run as the scheme may see it now."""
         run = self.run
-        joules = run.device_joules.view()
-        joules.setflags(write=False)
+        left = run.batteries.charge_joules.view()
+        left.setflags(write=False)
         return View(
             world=run.world,
             plan=run.plan,
             round=run.round,
             seconds=run.clock.now_seconds,
-            joules=run.compute_joules + run.transmit_joules,
-            device_joules=joules,
+            joules=run.ledger.joules,
+            device_joules=run.device_joules,
+            battery_joules=left,
             weights=run.weights,
             before=self.before,
             in_flight=MappingProxyType(run.visible() if in_flight is None else in_flight),
@@ -102,6 +105,7 @@ class Loop:
         if not self.hooks.shows_arrivals:
             landed, waiting = self.mean_round(counts)
             settle_state(self.scheme, run.state)
+            self.rotate()
             return self.record(len(landed), counts, waiting)
         self.launch(counts)
         arrived, waiting = self.wait(counts)
@@ -109,6 +113,7 @@ class Loop:
             run.weights = self.hooks.aggregate(self.view(arrived))
         run.round += 1
         self.hooks.revise(self.view(arrived), run)
+        self.rotate()
         return self.record(len(arrived), counts, waiting)
 
     def mean_round(self, counts: dict[str, int]) -> tuple[list[Flight], tuple[float, ...]]:
@@ -137,33 +142,70 @@ class Loop:
         attendance = self.faults.attend(run.plan, self.hooks.select(view), run.round)
         counts["absent"] += attendance.absent
         counts["leader_failures"] += attendance.leader_failures
-        if attendance.units:
-            self.train(view, attendance, counts, mean)
+        run.batteries.harvest_until(run.clock.now_seconds)
+        gain = run.world.links.uplink_gain * run.world.links.fading(run.round)
+        units, costs = run.batteries.admit(
+            attendance.units, lambda units: self.price(units, gain), run.round
+        )
+        if costs is not None:
+            self.train(view, replace(attendance, units=units), gain, costs, counts, mean)
+        elif attendance.units and not run.flights:
+            self.rest()
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 
+    def price(self, units: Mapping[int, Unit], gain: Float64) -> Costs:
+        """What these units cost if they start now, together with those on their way."""
+        own = list(units.values())
+        return unit_costs(
+            self.run.world,
+            [unit.members for unit in own],
+            [unit.leader for unit in own],
+            [unit.power_watts for unit in own],
+            [unit.payload_bits for unit in own],
+            self.run.plan.parameters,
+            rules=[unit.rule for unit in own],
+            uplink_gain=gain,
+            uplinks=len(own) + len(self.run.flights),
+        )
+
+    def rest(self) -> None:
+        """No unit can pay for a round: wait for a round's time, or end the run if none ever can."""
+        run = self.run
+        members = np.concatenate([unit.members for unit in run.plan.units])
+        if run.batteries.gone[members].all():
+            run.stop("batteries empty")
+        else:
+            run.clock.wait_until(run.clock.now_seconds + run.plan.round_seconds)
+
+    def rotate(self) -> None:
+        """Choose leaders again when it is time."""
+        run, clustering = self.run, self.config.clustering
+        if clustering.leader != "rotating" or run.round % clustering.rotate_every:
+            return
+        charge, gone = run.batteries.charge_joules, run.batteries.gone
+        plan = rotated(run.plan, run.world, charge, run.device_joules, gone)
+        if plan is not run.plan:
+            run.plan, run.revised = plan.repriced(run.world), True
+
     def train(
-        self, view: View, attendance: Attendance, counts: dict[str, int], mean: MeanUpdate | None
+        self,
+        view: View,
+        attendance: Attendance,
+        gain: Float64,
+        costs: Costs,
+        counts: dict[str, int],
+        mean: MeanUpdate | None,
     ) -> None:
         """Train the units of a round, and start the transmission of each."""
         run, world, units = self.run, self.run.world, list(attendance.units.values())
-        gain = world.links.uplink_gain * world.links.fading(run.round)
-        uplinks = len(units) + len(run.flights)
-        costs = unit_costs(
-            world,
-            [unit.members for unit in units],
-            [unit.leader for unit in units],
-            [unit.power_watts for unit in units],
-            [unit.payload_bits for unit in units],
-            run.plan.parameters,
-            rules=[unit.rule for unit in units],
-            uplink_gain=gain,
-            uplinks=uplinks,
-        )
         updates = np.array([float(unit.local_updates) for unit in units])
-        ready = (updates * costs.compute_seconds + updates * costs.gather_seconds).tolist()
+        busy = updates * costs.compute_seconds + updates * costs.gather_seconds
+        ready = (costs.downlink_seconds + busy).tolist()
         air = costs.uplink_seconds.tolist()
-        delivery = self.delivery(attendance, gain, world.links.share(uplinks).noise_watts)
+        share = world.links.share(len(units) + len(run.flights))
+        keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
+        delivery = delivery_of(run, attendance, gain, share.noise_watts, keep)
         # Made as they are needed: a correction is as large as the model.
         jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
         results = self.trainer.iterate(run.weights, jobs, run.round, delivery)
@@ -173,7 +215,8 @@ class Loop:
             if received is None:
                 continue
             started[index] = True
-            counts["outages"] += received.lost
+            if received.lost:
+                counts[received.lost] += 1
             self.keep_memory(units[index].leader, received)
             update, buffers = received.update, received.buffers
             if mean is not None:
@@ -187,43 +230,21 @@ class Loop:
                 started_seconds=run.clock.now_seconds,
                 busy_seconds=ready[index] + air[index],
                 loss=received.loss,
-                lost=received.lost,
+                lost=bool(received.lost),
                 fault=received.fault,
                 update=update,
                 buffers=buffers,
                 trained=received.trained,
             )
-        self.charge(units, costs, updates, started)
-
-    def delivery(self, attendance: Attendance, gain: Float64, noise_watts: float) -> Delivery:
-        """What happens to the updates of this round's units on their way to the server."""
-        run, radio = self.run, self.config.radio
-        units = list(attendance.units.values())
-        leaders = np.array([unit.leader for unit in units])
-        power_watts = np.array([unit.power_watts for unit in units])
-        return Delivery(
-            start=run.weights,
-            seed=run.world.seed,
-            round=run.round,
-            uplink=radio.uplink,
-            outage_snr_db=radio.outage_snr_db,
-            max_update_norm=self.config.training.max_update_norm,
-            keep_trained=self.scheme.uses_oracle and self.hooks.shows_arrivals,
-            leaders=leaders,
-            snr=power_watts * gain[leaders] / noise_watts,
-            scales=np.array([unit.update_scale for unit in units]),
-            codecs=[unit.codec for unit in units],
-            memory={
-                job: run.memory[unit.leader]
-                for job, unit in enumerate(units)
-                if unit.leader in run.memory
-            },
-            corrupt={
-                job: attendance.corrupt[number]
-                for job, number in enumerate(attendance.units)
-                if number in attendance.corrupt
-            },
+        spent = run.ledger.book(
+            updates,
+            costs,
+            spending_of(attendance.units, costs),
+            [len(unit.members) for unit in units],
+            started,
+            world.config.radio.bs_power_watts,
         )
+        run.batteries.draw(*spent)
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""
@@ -242,27 +263,6 @@ class Loop:
         self.run.memory.pop(leader, None)
         if received.memory is not None:
             self.run.memory[leader] = received.memory
-
-    def charge(
-        self, units: Sequence[Unit], costs: Costs, updates: Float64, started: npt.NDArray[np.bool_]
-    ) -> None:
-        """Book the energy of the units that started, in total and per device."""
-        run = self.run
-        uplink = costs.uplink_joules
-        compute = (updates * costs.compute_joules)[started]
-        run.compute_joules = _add_in_order(run.compute_joules, compute)
-        transmit = (updates * costs.gather_joules + uplink)[started]
-        run.transmit_joules = _add_in_order(run.transmit_joules, transmit)
-        sizes = [len(unit.members) for unit in units]
-        members = np.concatenate([unit.members for unit in units])
-        each = np.repeat(updates, sizes) * (
-            costs.member_compute_joules + costs.member_gather_joules
-        )
-        there = np.repeat(started, sizes)
-        # A device is in one unit only, so no index occurs twice.
-        run.device_joules[members[there]] += each[there]
-        leaders = np.array([unit.leader for unit in units])
-        run.device_joules[leaders[started]] += uplink[started]
 
     def wait(self, counts: dict[str, int]) -> tuple[list[Arrival], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.
@@ -328,6 +328,7 @@ class Loop:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
         due = run.round % limits.eval_every == 0 or run.round >= limits.rounds
+        due = due or run.stopped is not None
         accuracy, loss = self.trainer.evaluate(run.weights) if due else (None, None)
         record = Record(
             round=run.round,
@@ -335,10 +336,11 @@ class Loop:
             # A model that has blown up has no loss; nan is not JSON.
             loss=loss if loss is not None and math.isfinite(loss) else None,
             virtual_seconds=run.clock.now_seconds,
-            joules={"compute": run.compute_joules, "transmit": run.transmit_joules},
+            joules=run.ledger.totals(),
             units=used,
             faults=counts,
             waiting_seconds=waiting,
+            empty=int(run.batteries.empty.sum()),
         )
         run.records.append(record)
         return record
@@ -355,6 +357,7 @@ class _Pilot:
         """Train with a plan from the initial model or another one; synchronous rounds."""
         loop, whole = self._loop, self._loop.run
         run = Run.new(self.world, plan, weights or self.weights)
+        run.batteries = whole.batteries
         trial = Loop(run, FedAvg(), loop.trainer)
         losses = []
         for _ in range(rounds):
@@ -366,13 +369,5 @@ class _Pilot:
             share = sum(weight for weight, _ in counted)
             losses.append(sum(weight * loss for weight, loss in counted) / share)
         whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
-        whole.compute_joules += run.compute_joules
-        whole.transmit_joules += run.transmit_joules
-        whole.device_joules += run.device_joules
-        joules = run.compute_joules + run.transmit_joules
-        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, joules)
-
-
-def _add_in_order(total: float, parts: Float64) -> float:
-    """A total after adding one part after the other."""
-    return float(np.cumsum(np.concatenate(([total], parts)))[-1])
+        whole.ledger.add(run.ledger)
+        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, run.ledger.joules)
