@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from camu.arrays import Float64
-from camu.planning import rotation
+from camu.planning import lifetime, rotation
 from camu.planning.groups import assess, make_plan
 from camu.planning.lifetime import forecast_lifetime
 from camu.planning.plan import Plan
@@ -23,7 +23,7 @@ def plan_of(world: World, groups: list[list[int]], leaders: list[int], updates: 
     return make_plan(FedAvg(), found, found.sample_weights, updates)
 
 
-def lifetimes(plan: Plan, world: World, charge: Float64, index: int) -> dict[int, float]:
+def rounds_until_empty(plan: Plan, world: World, charge: Float64, index: int) -> dict[int, float]:
     """Rounds until the first of a unit is empty under each leader, from priced plans."""
     found = {}
     for leader in plan.units[index].members:
@@ -49,7 +49,7 @@ def test_the_leader_is_the_best_of_all_members(downlink: str) -> None:
     now = rotated(plan, world, charge, np.zeros(12), NOBODY)
     assert [unit.leader for unit in now.units] != [unit.leader for unit in plan.units]
     for index, unit in enumerate(now.units):
-        found = lifetimes(plan, world, charge, index)
+        found = rounds_until_empty(plan, world, charge, index)
         assert unit.leader == max(found, key=lambda device: found[device])
         assert unit.members == plan.units[index].members
     assert rotated(now, world, charge, np.zeros(12), NOBODY) is now
@@ -63,7 +63,7 @@ def test_devices_that_are_away_neither_lead_nor_count() -> None:
     away = NOBODY.copy()
     away[[2, 4, 5, 6, 7, 8, 9, 10, 11]] = True
     now = rotated(plan, world, charge, np.zeros(12), away)
-    found = lifetimes(plan_of(world, [[0, 1, 3], [4]], [0, 4]), world, charge, 0)
+    found = rounds_until_empty(plan_of(world, [[0, 1, 3], [4]], [0, 4]), world, charge, 0)
     assert now.units[0].leader == max(found, key=lambda device: found[device])
     assert now.units[1].leader == 4
 
@@ -108,6 +108,21 @@ def test_a_large_unit_tries_those_with_the_most_energy(monkeypatch: pytest.Monke
     charge = np.arange(1.0, 13.0)
     monkeypatch.setattr(rotation, "MOST_CANDIDATES", 1)
     assert rotated(plan, world, charge, np.zeros(12), NOBODY).units[0].leader == 11
+
+
+def test_turns_that_are_taken_together_change_a_forecast_by_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = ["clustering.rotate_every=5", "clustering.leader=rotating"]
+    world = random_world(12, 4, [*settings, "fleet.base_station=[600.0,0.0,10.0]"])
+    plan = plan_of(world, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]], [0, 4, 8])
+    joules = 3000 * plan.round_joules / 12
+    world = world.with_devices(battery_joules=np.full(12, joules))
+    quick = forecast_lifetime(plan, world, 1)
+    monkeypatch.setattr(lifetime, "_LONG_TURNS", 10**9)
+    exact = forecast_lifetime(plan, world, 1)
+    assert exact.empty_round.min() > 2 * 200 * 5
+    assert quick.empty_round == pytest.approx(exact.empty_round, rel=0.01)
 
 
 def test_rotation_lengthens_the_time_to_the_first_empty_device() -> None:
