@@ -20,6 +20,7 @@ from camu.cli import (
     demo,
     deploy,
     export,
+    forecast,
     plan,
     report,
     reproduce,
@@ -42,6 +43,7 @@ app.command()(demo.demo)
 app.command()(plan.plan)
 app.command()(run.run)
 app.command()(compare.compare)
+app.command()(forecast.forecast)
 app.command()(report.report)
 app.command()(export.export)
 app.command()(schemes.schemes)
