@@ -48,7 +48,8 @@ def render(title: str, findings: Findings, groups: list[Group], scenes: list[Sce
         runs={**runs_table(groups), "note": _note(findings)} if scenes else None,
         axes=AXES,
         accuracy_panel=WORLD_PANELS[0],
-        energy_panel=WORLD_PANELS[-1],
+        energy_panel=WORLD_PANELS[-2],
+        alive_panel=WORLD_PANELS[-1],
         plan_panels=PLAN_PANELS,
         data=Markup(_embeddable(_document(groups, scenes))),
         library=Markup(chart_library()),
@@ -129,6 +130,7 @@ def _scene(scene: Scene, pool: _Pool) -> dict[str, Any]:
         "schemes": [group.label for group in scene.groups],
         "curves": {axis: pool.number(rows) for axis, rows in scene.curves.items()},
         "energy": pool.number(scene.energy),
+        "alive": pool.number(scene.alive),
         "plans": {
             label: {
                 "text": view.text,

@@ -312,7 +312,9 @@ def energy_rows(groups: Sequence[Group]) -> Rows:
     rows: Rows = []
     for group in groups:
         runs = group.counted
-        parts = {phase: _mean_joules(runs, phase) for phase in ("compute", "transmit")}
+        parts = {phase: _mean_joules(runs, phase) for phase in ("compute", "transmit", "receive")}
+        if not parts["receive"]:
+            del parts["receive"]
         total = sum(parts.values()) or 1.0
         rows += [
             {"scheme": group.label, "phase": phase, "joules": short(joules), "order": order}
@@ -323,7 +325,7 @@ def energy_rows(groups: Sequence[Group]) -> Rows:
 
 
 def _mean_joules(runs: Sequence[SavedRun], phase: str) -> float:
-    return float(np.mean([run.last.joules[phase] for run in runs]))
+    return float(np.mean([run.last.joules.get(phase, 0.0) for run in runs]))
 
 
 def _grid(places: Sequence[Float64]) -> Float64:

@@ -13,6 +13,7 @@ from camu.config import Config, keys_that_decide
 from camu.errors import InputError
 from camu.simulation.directory import RunDirectory
 from camu.simulation.history import Record
+from camu.simulation.ledger import DeviceEnergy
 
 _EXPECTED = (
     "give a run directory (config.toml, plan.json, rounds.jsonl, summary.json), as `camu run` "
@@ -51,6 +52,11 @@ class SavedRun:
         if not (isinstance(plan, dict) and {"devices", "units"} <= plan.keys()):
             raise InputError(f"{path}: expected a plan with devices and units, as `camu run` does")
         return plan
+
+    @cached_property
+    def devices(self) -> DeviceEnergy | None:
+        """The joules of every device; None before the end of the run."""
+        return RunDirectory(self.path).read_devices()
 
     @property
     def ppo(self) -> dict[str, Any] | None:

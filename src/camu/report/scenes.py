@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from camu.report import rows
+from camu.report import device_rows, rows
 from camu.report.charts import AXES
 from camu.report.groups import Group
 from camu.report.rows import Rows, curve_rows, energy_rows
 from camu.report.runs import SavedRun
+from camu.simulation.ledger import DeviceEnergy
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Scene:
     groups: tuple[Group, ...]
     curves: dict[str, Rows]  # by axis
     energy: Rows
+    alive: Rows
     plans: dict[str, PlanView]  # by label
 
 
@@ -46,6 +48,7 @@ def scenes_of(groups: Sequence[Group]) -> list[Scene]:
             groups=tuple(own),
             curves={axis: curve_rows(own, axis) for axis in AXES},
             energy=energy_rows(own),
+            alive=device_rows.alive_rows(own),
             plans={group.label: _plan_view(group.counted[0], matrices) for group in own},
         )
         for (dataset, setting), own in places.items()
@@ -65,11 +68,13 @@ def _plan_view(run: SavedRun, matrices: dict[str, Rows]) -> PlanView:
         "threshold": rows.threshold_rows(config, plan),
         "snr": matrices[key],
         "ppo": [] if run.ppo is None else rows.ppo_rows(run.ppo),
+        "spending": device_rows.spending_rows(run.devices, plan),
     }
-    return PlanView(_sentence(plan, run.seed, links is not None), tables)
+    tables["devices"] = device_rows.with_batteries(tables["devices"], run.devices, plan)
+    return PlanView(_sentence(plan, run.seed, links is not None, run.devices), tables)
 
 
-def _sentence(plan: dict[str, Any], seed: int, linked: bool) -> str:
+def _sentence(plan: dict[str, Any], seed: int, linked: bool, spent: DeviceEnergy | None) -> str:
     units, devices = plan["units"], plan["devices"]
     repeated = sum(unit["local_updates"] > 1 for unit in units)
     clusters = "1 cluster" if len(units) == 1 else f"{len(units)} clusters"
@@ -78,6 +83,8 @@ def _sentence(plan: dict[str, Any], seed: int, linked: bool) -> str:
         f"{plan['round_seconds']:.3g} virtual seconds and {plan['round_joules']:.3g} J; "
         f"{repeated or 'no'} cluster{'' if repeated == 1 else 's'} with more than one local update."
     )
+    if spent is not None and (empty := int((spent.empty_round >= 0).sum())):
+        text += f" At the end of the run {empty} of {len(devices)} devices had been empty."
     if len(units) > rows.LARGEST_BARS:
         text += f" Charts per cluster show {rows.LARGEST_BARS} clusters at equal steps."
     if len(devices) > rows.LARGEST_MATRIX:

@@ -62,7 +62,11 @@ def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Prog
         place = folder.joinpath(*map(_slug, filter(None, (scene.dataset, scene.setting))))
         for panel in WORLD_PANELS:
             axis = panel.key.partition("-")[2]
-            tables = {"curves": scene.curves.get(axis, []), "energy": scene.energy}
+            tables = {
+                "curves": scene.curves.get(axis, []),
+                "energy": scene.energy,
+                "alive": scene.alive,
+            }
             todo.append((place / panel.key, panel, tables, len(scene.groups)))
         for label, view in scene.plans.items():
             rows = len(view.tables["units"])
@@ -80,7 +84,8 @@ def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Prog
 
 def _finished(spec: dict[str, Any], tables: dict[str, Rows], look: Look) -> dict[str, Any]:
     """The chart with its rows, its scheme colours and the light theme."""
-    shown = list(dict.fromkeys(row["scheme"] for row in tables.get("curves", [])))
+    lines = tables.get("curves") or tables.get("alive", [])
+    shown = list(dict.fromkeys(row["scheme"] for row in lines))
     marks = {
         SCHEME_NAMES: shown,
         COLOURS: [look[label][0] for label in shown],

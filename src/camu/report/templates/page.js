@@ -98,6 +98,7 @@
     return Promise.all([
       draw(find("chart-accuracy"), key, { curves: rows(now.curves[axis]) }, now.schemes, 0),
       draw(find("chart-energy"), "energy", { energy: rows(now.energy) }, now.schemes, now.schemes.length),
+      draw(find("chart-alive"), "alive", { alive: rows(now.alive) }, now.schemes, 0),
     ]);
   }
 
