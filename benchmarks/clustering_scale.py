@@ -2,11 +2,12 @@
 
     python benchmarks/clustering_scale.py readings      each reading in the paper's two regions
     python benchmarks/clustering_scale.py agreement     both ways on the same fleets, compared
-    python benchmarks/clustering_scale.py planning      a fleet file of each size, read and planned
+    python benchmarks/clustering_scale.py scale         worlds of 10^3 to 10^6 devices, planned
 
-Fleets are files as a user would bring them: devices spread evenly over a square or around hot
-spots, each with two of ten labels. Every planning figure comes from a process of its own, so that
-its memory is its own. Seconds are wall-clock seconds of this machine.
+The fleets of `agreement` are files as a user would bring them: devices spread evenly over a square
+or around hot spots, each with two of ten labels. Those of `scale` fill a square with a device per
+80 square metres, or the two regions of the paper, however dense they get; each comes from a process
+of its own, so that its memory is its own. Seconds are wall-clock seconds of this machine.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ from camu.clustering import Clustering, cluster_devices
 from camu.clustering.affinity import TILE_DEVICES
 from camu.clustering.similarity import link_similarity
 from camu.config import Config, load_config
+from camu.files import write_json
 from camu.schemes import make_scheme
 from camu.seeding import derive
 from camu.world import World, build_world
 
 LAYOUTS = {"square": 0, "12 spots": 12, "40 spots": 40}
+PLACES = ("square", "regions")
 AREA_M2 = 80.0  # per device; the paper's regions have 7
 LABELS = 10
 
 
 def write_fleet(path: Path, devices: int, layout: str, data: str = "pairs", seed: int = 0) -> Path:
     """A fleet file: `data` is `pairs` (equal sizes), `sizes` (pairs, unequal) or `dirichlet`."""
-    draw = derive(seed, "benchmark fleet", devices).numpy()
+    draw = derive(seed, "own-benchmark-fleet", devices).numpy()
     side, spots = float(np.sqrt(AREA_M2 * devices)), LAYOUTS[layout]
     places = draw.uniform(0.0, side, (devices, 2))
     if spots:
@@ -100,17 +103,19 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Planning:
-    """One fleet file read and planned by the scheme camu."""
+class Scale:
+    """One fleet built, and planned by the scheme camu; seconds of this machine."""
 
-    layout: str
+    place: str
     devices: int
-    way: str
     units: int
     world_seconds: float
     plan_seconds: float
-    cpu_seconds: float  # of world and plan: what an idle machine would take
-    peak_mb: float
+    file_seconds: float  # to write plan.json
+    cpu_seconds: float  # of all three: what an idle machine would take
+    peak_mb: float  # of world and plan
+    file_mb: float
+    peak_with_file_mb: float
 
 
 def readings(seeds: int = 5) -> Iterator[Reading]:
@@ -187,34 +192,60 @@ def net_similarity(world: World, config: Config, found: Clustering) -> float:
     return total
 
 
-def planning(devices: int, layout: str, settings: Sequence[str] = ()) -> Planning:
-    """Read and plan one fleet file, in a process of its own."""
+def scale(devices: int, place: str, settings: Sequence[str] = ()) -> Scale:
+    """Build, plan and save one fleet, in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_plan, (devices, layout, tuple(settings)))
+        return pool.apply(_scale, (devices, place, tuple(settings)))
 
 
-def _plan(devices: int, layout: str, settings: Sequence[str]) -> Planning:
-    with tempfile.TemporaryDirectory() as directory:
-        path = write_fleet(Path(directory) / "fleet.csv", devices, layout)
-        start, worked = time.perf_counter(), time.process_time()
-        config = load_config(settings=[f"fleet.file={path}", *settings])
-        world = build_world(config)
-        built = time.perf_counter()
-        plan = make_scheme(config).plan(world)
-        plan.to_dict(world)
-        done = time.perf_counter()
-        worked = time.process_time() - worked
-    above = config.clustering.two_level_above
+def fleet_config(devices: int, place: str, settings: Sequence[str] = ()) -> Config:
+    """Half of the devices hold two labels, the others all; 60 of the embedded digits each."""
+    paper = load_config(preset="paper").fleet
+    side = float(np.sqrt(AREA_M2 * devices))
+    box = {"z": (0.0, 0.0), "x": (0.0, side), "y": (0.0, side), "name": "square"}
+    regions = [box | {"devices": devices}]
+    if place == "regions":
+        halves = (devices // 2, devices - devices // 2)
+        regions = [
+            region.model_dump() | {"devices": half}
+            for region, half in zip(paper.regions, halves, strict=True)
+        ]
+    mast = (side / 2, side / 2, 10.0) if place == "square" else paper.base_station
+    overrides = {
+        "fleet.regions": regions,
+        "fleet.base_station": mast,
+        "data.dataset": "digits",
+        "data.noniid_devices": devices // 2,
+        "data.samples_per_device": 60,
+        "data.with_replacement": True,
+    }
+    return load_config(preset="paper", settings=settings, overrides=overrides)
+
+
+def _scale(devices: int, place: str, settings: Sequence[str]) -> Scale:
+    config = fleet_config(devices, place, settings)
+    times, worked = [time.perf_counter()], time.process_time()
+    world = build_world(config)
+    times.append(time.perf_counter())
+    plan = make_scheme(config).plan(world)
+    times.append(time.perf_counter())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Planning(
-        layout,
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "plan.json"
+        write_json(path, plan.to_dict(world))
+        size = path.stat().st_size
+    times.append(time.perf_counter())
+    last = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 2**20 if sys.platform == "darwin" else 1024
+    return Scale(
+        place,
         devices,
-        "two levels" if devices > above else "one level",
         len(plan.units),
-        built - start,
-        done - built,
-        worked,
-        peak / (2**20 if sys.platform == "darwin" else 1024),
+        *np.diff(times).tolist(),
+        time.process_time() - worked,
+        peak / unit,
+        size / 1e6,
+        last / unit,
     )
 
 
@@ -231,7 +262,7 @@ def _timed(world: World, config: Config) -> tuple[Clustering, float]:
     return found, time.perf_counter() - start
 
 
-def _show(rows: Iterator[Reading] | Iterator[Agreement] | Iterator[Planning]) -> None:
+def _show(rows: Iterator[Reading] | Iterator[Agreement] | Iterator[Scale]) -> None:
     """A table, row by row as it is measured."""
     header = False
     for row in rows:
@@ -260,9 +291,10 @@ def _cell(name: str, value: object) -> str:
 def main() -> None:
     """Print the table that the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["readings", "agreement", "planning"])
+    parser.add_argument("what", choices=["readings", "agreement", "scale"])
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of devices")
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
+    parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES))
     parser.add_argument("--data", choices=["pairs", "sizes", "dirichlet"], default="pairs")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     chosen = parser.parse_args()
@@ -272,8 +304,8 @@ def main() -> None:
         sizes = chosen.sizes or [750, 1500, 3000]
         _show(agreement(sizes, chosen.layouts, chosen.data, chosen.settings))
     else:
-        sizes = chosen.sizes or [500, 2000, 3000, 50_000]
-        _show(planning(n, layout, chosen.settings) for layout in chosen.layouts for n in sizes)
+        sizes = chosen.sizes or [10**3, 10**4, 10**5, 10**6]
+        _show(scale(n, place, chosen.settings) for place in chosen.places for n in sizes)
 
 
 if __name__ == "__main__":

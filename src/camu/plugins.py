@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import sysconfig
@@ -28,13 +29,22 @@ _CAMU = Path(__file__).resolve().parent
 _LIBRARIES = tuple(
     {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
 )
+HUGGING_FACE = "hf:"  # begins the name of a data set of Hugging Face `datasets`, which is no code
 # Workers may ask for the same module at the same time; an import changes sys.path for a moment.
 _IMPORTING = threading.RLock()
 
 
 def is_plugin(name: str) -> bool:
     """Whether a value of the configuration names the user's own code (``module:name``)."""
-    return ":" in name
+    return ":" in name and not name.startswith(HUGGING_FACE)
+
+
+def is_path(name: str) -> bool:
+    """Whether a value that may name code or data looks like the path of data."""
+    if is_plugin(name) and name.rpartition(":")[2].isidentifier():
+        return False
+    written = "/" in name or os.sep in name or name.endswith(".npz")
+    return written and not name.startswith(HUGGING_FACE)
 
 
 def import_object(path: str, key: str) -> Any:

@@ -29,7 +29,6 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "fading": ("round",),  # block fading of all uplinks
     "partition": (),  # samples dealt to devices
     "digits-split": (),  # training and test samples of the data set digits
-    "ties": ("devices",),  # last digits of similarities in clustering
     "twins": (),  # weights that tell rows of features apart
     "tiles": ("devices", "level"),  # borders of tiles in two-level clustering
     "model": (),  # initial weights
@@ -40,6 +39,10 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "leader-failure": ("round",),
     "corrupt": ("round",),
     "codec": ("round", "leader"),  # rounding of a quantised update
+    "random-clusters": (),  # devices dealt to clusters of given sizes
+    "label-kmeans": (),  # starts of k-means on labels
+    "near-iid-groups": (),  # first devices of groups whose labels look like everyone's
+    "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink
     "packet": ("round", "leader"),  # whether an update is lost on an uplink
     "ppo": (),

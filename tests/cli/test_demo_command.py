@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from camu.cli.demo import DEMO_SCHEMES
 from camu.config import Config
-from camu.schemes import SCHEMES
 
 Camu = Callable[..., Any]
 
@@ -47,16 +47,16 @@ def test_a_demo_replaces_an_earlier_one_and_nothing_else(camu: Camu, tmp_path: P
 def _demo(camu: Camu, out: Path) -> None:
     done = camu("demo", "--out", out)
     assert done.code == 0, done.err
-    for name in SCHEMES:
+    for name in DEMO_SCHEMES:
         assert name in done.out
     assert str(out / "report.html") in done.out
-    assert f"{len(SCHEMES)} runs" in (out / "report.html").read_text(encoding="utf-8")
+    assert f"{len(DEMO_SCHEMES)} runs" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def _summaries(out: Path) -> set[int]:
     """When the results of all schemes were written."""
     found = list(out.glob("*/seed-0-*/summary.json"))
-    assert len(found) == len(SCHEMES)
+    assert len(found) == len(DEMO_SCHEMES)
     return {path.stat().st_mtime_ns for path in found}
 
 

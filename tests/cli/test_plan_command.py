@@ -77,7 +77,7 @@ def test_fleet_file_is_planned_without_data(camu: Camu, tmp_path: Path) -> None:
 
 
 def test_schemes_lists_them_all(camu: Camu) -> None:
-    names = {"fedavg", "wasserstein", "clustered", "petrel", "camu", "dsc", "local-sgd"}
+    names = {"fedavg", "wasserstein", "clustered", "compute-rounds", "camu", "dsc", "local-sgd"}
     rows = json.loads(camu("schemes", "--json").out)
     assert names <= {row["name"] for row in rows}
     assert all(row["sentence"].endswith(".") and row["citation"] for row in rows)

@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from camu.clustering import Clustering, cluster_devices
 from camu.clustering.affinity import propagate
+from camu.clustering.messages import Settled, pass_messages
 from camu.clustering.similarity import data_similarity, link_similarity
 from camu.config import ClusteringConfig, load_config
 from camu.world import World, build_world
@@ -270,15 +271,12 @@ def test_more_damping_is_tried_before_giving_up(
 ) -> None:
     tried = []
 
-    class Watched(AffinityPropagation):  # type: ignore[misc]
-        def fit(self, matrix: np.ndarray) -> AffinityPropagation:
-            tried.append(self.damping)
-            super().fit(matrix)
-            if self.damping < 0.85:
-                self.n_iter_ = self.max_iter  # as if it had not settled
-            return self
+    def watched(matrix: np.ndarray, damping: float, *limits: int) -> Settled:
+        tried.append(damping)
+        found = pass_messages(matrix, damping, *limits)
+        return found if damping >= 0.85 else found._replace(settled=np.array([False]))
 
-    monkeypatch.setattr("sklearn.cluster.AffinityPropagation", Watched)
+    monkeypatch.setattr("camu.clustering.affinity.pass_messages", watched)
     world = random_world(12, 1)
     links = link_similarity(world.links, ClusteringConfig())
     with caplog.at_level(logging.INFO):

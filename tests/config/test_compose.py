@@ -156,7 +156,7 @@ def test_settings_are_typed() -> None:
         ("radio.antennas=1.5", ["whole number"]),
         ("radio.noise_dbm=loud", ["a number", "dBm"]),
         ("radio.exponent=nan", ["radio.exponent"]),
-        ("data.dataset=cifar", ["mnist | fashion-mnist | digits"]),
+        ("data.dataset=cifar", ["mnist | fashion-mnist | cifar-10 | digits"]),
         ("data.noniid_devices=31", ["30 devices"]),
         ("fleet.power_watts=9", ["max_power_watts"]),
         ("fleet.cpu_hz=[2e9, 1e9]", ["the smaller first"]),

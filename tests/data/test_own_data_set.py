@@ -93,13 +93,32 @@ def test_a_class_gets_the_configuration(write: Write) -> None:
 GOOD = "(np.zeros((4, 5, 6), np.uint8), np.arange(4))"
 BAD_DATA = {
     "not pairs": ("3", "returned int; return (train_images, train_labels), (test_images"),
-    "floats": (f"(np.zeros((4, 5, 6)), np.arange(4)), {GOOD}", "train images are float64"),
+    "large floats": (
+        f"(np.full((4, 5, 6), 2.0), np.arange(4)), {GOOD}",
+        "train images are float64 with values from 2 to 2",
+    ),
+    "nan": (f"(np.full((4, 5, 6), np.nan), np.arange(4)), {GOOD}", "from nan to nan"),
+    "wide numbers": (f"(np.zeros((4, 5, 6), int), np.arange(4)), {GOOD}", "images are int64"),
+    "ragged": (f"([[[1]], [[1, 2]]], [0, 1]), {GOOD}", "train images are not an array"),
+    "objects": (f"(np.array([[{{}}]]), [0]), {GOOD}", "train images are an array of objects"),
     "flat": (f"{GOOD}, (np.zeros((4, 5), np.uint8), np.arange(4))", "test images are uint8 of"),
     "none": (f"(np.zeros((0, 5, 6), np.uint8), np.arange(0)), {GOOD}", "shape (0, 5, 6)"),
     "few": (f"(np.zeros((4, 5, 6), np.uint8), np.arange(3)), {GOOD}", "train labels are int64"),
     "negative": (f"(np.zeros((2, 5, 6), np.uint8), [0, -1]), {GOOD}", "one whole number from 0"),
     "real labels": (f"(np.zeros((1, 5, 6), np.uint8), [0.5]), {GOOD}", "labels are float64"),
-    "two shapes": (f"(np.zeros((1, 7, 6), np.uint8), [1]), {GOOD}", "(7, 6), test images (5, 6)"),
+    "two shapes": (
+        f"(np.zeros((1, 7, 6), np.uint8), [1]), {GOOD}",
+        "test images are (5, 6) each, training images (7, 6)",
+    ),
+    "gap": (f"(np.zeros((2, 5, 6), np.uint8), [0, 2]), {GOOD}", "no image has label 1"),
+    "huge label": (f"(np.zeros((2, 5, 6), np.uint8), [0, 2**40]), {GOOD}", "contain 1099511627776"),
+    "new class": (
+        f"(np.zeros((2, 5, 6), np.uint8), [0, 1]), {GOOD}",
+        "test labels contain 3; training labels end at 1",
+    ),
+    "four things": (f"{GOOD}, {GOOD}, [[0]], [[0]]", "returned tuple"),
+    "no division": (f"{GOOD}, {GOOD}, 7", "the division: not a list of arrays"),
+    "beyond": (f"{GOOD}, {GOOD}, [[0, 1], [4]]", "the division: device 1 gets sample 4"),
     "one class": ("((np.zeros((1, 5, 6), np.uint8), [0]),) * 2", "at least two classes"),
 }
 

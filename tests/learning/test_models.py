@@ -25,7 +25,27 @@ def test_the_papers_cnn_has_its_number_of_parameters() -> None:
     assert sum(p.numel() for p in build(normalisation="none").parameters()) == 21_840
 
 
-@pytest.mark.parametrize("name", ["cnn", "logistic"])
+def test_resnet8_has_eight_layers_and_no_running_statistics() -> None:
+    model = build("resnet8", (3, 32, 32))
+    # 3->16, 16->16 twice, 16->32->32, 32->64->64, the shortcuts 16->32 and 32->64, 64->10
+    convolutions = 9 * (3 * 16 + 2 * 16 * 16 + 16 * 32 + 32 * 32 + 32 * 64 + 64 * 64)
+    shortcuts, norms = 16 * 32 + 32 * 64, 2 * (3 * 16 + 3 * 32 + 3 * 64)
+    expected = convolutions + shortcuts + norms + 65 * 10
+    assert sum(p.numel() for p in model.parameters()) == expected == 78_042
+    on_the_way = [layer for name, layer in model.named_modules() if "shortcut" not in name]
+    assert sum(isinstance(layer, nn.Conv2d | nn.Linear) for layer in on_the_way) == 8
+    assert not list(model.buffers())
+    assert build("resnet8", (3, 32, 32), "batch")(torch.zeros(1, 3, 32, 32)).isfinite().all()
+
+
+def test_resnet8_trains_each_sample_by_itself() -> None:
+    """Group norm: what a sample gives does not depend on the others of its batch."""
+    model = build("resnet8", (3, 8, 8))
+    images = torch.rand(4, 3, 8, 8, generator=derive(0, "own-resnet8").torch())
+    torch.testing.assert_close(model(images)[1:2], model(images[1:2]))
+
+
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "logistic"])
 @pytest.mark.parametrize("shape", [(28, 28), (8, 8), (3, 32, 32), (1, 15, 17)])
 def test_models_fit_the_images(name: str, shape: tuple[int, ...]) -> None:
     images = torch.zeros(2, *(shape if len(shape) == 3 else (1, *shape)))

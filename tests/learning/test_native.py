@@ -162,6 +162,15 @@ def test_evaluation_counts_as_torch_does(instructions: str, norm: str) -> None:
 
 
 @needs_kernels
+def test_samples_that_do_not_fit_the_model_are_refused(toy: Toy, small_toy: Toy) -> None:
+    model = PaperCNN((1, 28, 28), 4)
+    with pytest.raises(InputError, match="it has 4 classes; the labels need 10 classes"):
+        toy.engine(model, kernel="native")
+    with pytest.raises(InputError, match=r"it takes images of shape \(1, 28, 28\)"):
+        small_toy.engine(PaperCNN((1, 28, 28), 10), kernel="native")
+
+
+@needs_kernels
 def test_used_memory_leaves_no_trace(toy: Toy) -> None:
     small, large = Job((4,), (1.0,), 3), Job((0, 1, 2, 3), (1.0, 2.0, 3.0, 4.0), 2)
     with toy.engine(workers=1, kernel="native") as engine:

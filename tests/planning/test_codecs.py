@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camu.errors import InputError
-from camu.planning.codecs import Quantised, Raw, Sparse, codec_from_dict, codec_to_dict
+from camu.planning.codecs import Part, Quantised, Raw, Sparse, codec_from_dict, codec_to_dict
 from camu.schemes import FedAvg
 from camu.seeding import Stream, derive
 
@@ -140,7 +140,7 @@ class Signs:
         return (np.sign(update) * self.factor * np.abs(update).mean()).astype(np.float32), None
 
 
-@pytest.mark.parametrize("codec", [Raw(), Raw(2), Quantised(4), Sparse(0.25), Signs(0.5)])
+@pytest.mark.parametrize("codec", [Raw(), Raw(2), Quantised(4), Sparse(0.25), Part(7), Signs(0.5)])
 def test_codecs_as_plain_data(codec: object) -> None:
     data = codec_to_dict(codec)
     assert codec_from_dict(data) == codec
@@ -149,11 +149,11 @@ def test_codecs_as_plain_data(codec: object) -> None:
 
 
 def test_an_unknown_codec_is_named() -> None:
-    with pytest.raises(InputError, match="codec zip: unknown; use raw, quantised, sparse or"):
+    with pytest.raises(InputError, match="codec zip: unknown; use raw, quantised, sparse, part or"):
         codec_from_dict({"name": "zip"})
 
 
-@pytest.mark.parametrize("codec", [Raw(0), Quantised(0), Sparse(0.0), Sparse(1.5)])
+@pytest.mark.parametrize("codec", [Raw(0), Quantised(0), Sparse(0.0), Sparse(1.5), Part(0)])
 def test_a_codec_out_of_range_is_refused_in_the_plan(tiny, codec) -> None:
     plan = FedAvg().plan(tiny())
     units = [dataclasses.replace(unit, codec=codec) for unit in plan.units]

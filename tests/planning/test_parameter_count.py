@@ -17,7 +17,7 @@ SHAPES = [(28, 28), (8, 8), (4, 4), (1, 15, 15), (3, 16, 16), (3, 32, 32), (2, 9
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("normalisation", ["batch", "group", "none"])
-@pytest.mark.parametrize("name", ["cnn", "logistic"])
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "logistic"])
 def test_the_formula_counts_as_the_module_does(
     name: str, shape: tuple[int, ...], normalisation: str
 ) -> None:

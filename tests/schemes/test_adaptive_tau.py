@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from camu.learning.weights import Weights
 from camu.schemes import AdaptiveTau, Plan, State, View
-from camu.schemes.adaptive_tau import control_value
+from camu.schemes.tau_bound import control_value
 from camu.simulation import simulate
 from camu.world import World
+from helpers.scheme_runs import Quadratics, ends_at
 
 Tiny = Callable[..., World]
 SEEN: list[dict[str, Any]] = []
@@ -118,6 +120,79 @@ def test_tau_follows_the_published_algorithm(
         assert SEEN[-1]["finished"]
         assert not SEEN[-1]["rows"] or history.final.round == len(training)
     assert len({seen["after"] for seen in training}) > 1
+
+
+def by_the_paper(
+    trainer: Quadratics, control: float, c: float, b: float, R: float, cap: int
+) -> tuple[list[int], np.ndarray]:
+    """Algorithms 2 and 3 on quadratics from beginning to end: tau of each round, the best model."""
+    share = trainer.samples / trainer.samples.sum()
+    count, rate, size = len(share), trainer.rate, trainer.curvature.shape[1]
+
+    def losses(w: np.ndarray) -> np.ndarray:
+        found: np.ndarray = 0.5 * (trainer.curvature * (w - trainer.centre) ** 2).sum(axis=1)
+        return found
+
+    w, best, best_loss = np.zeros(size), np.zeros(size), math.inf
+    tau, taus, spent, stop = 1, [], 0.0, False
+    while True:
+        own = np.tile(w, (count, 1))
+        for _ in range(tau):
+            own -= rate * trainer.curvature * (own - trainer.centre)
+        taus.append(tau)
+        spent += c * tau + b
+        w = share @ own
+        if share @ losses(w) < best_loss:
+            best, best_loss = w, float(share @ losses(w))
+        if stop:
+            return taus, best
+        apart = np.linalg.norm(own - w, axis=1)
+        theirs = np.array([losses(own[k])[k] for k in range(count)])
+        rho = share @ (np.abs(theirs - losses(w)) / apart)
+        there, here = (trainer.curvature * (x - trainer.centre) for x in (own, w))
+        beta = share @ (np.linalg.norm(there - here, axis=1) / apart)
+        delta = share @ np.linalg.norm(here - share @ here, axis=1)
+        values = []
+        for t in range(1, min(10 * tau, cap) + 1):
+            h = delta / beta * ((rate * beta + 1) ** t - 1) - rate * delta * t
+            s = (c * t + b) / (2 * rate * control * (R - b - c) * t)
+            values.append(s + math.sqrt(s**2 + rho * h / (rate * control * t)) + rho * h)
+        tau = 1 + int(np.argmin(values))
+        if R - spent < c * (tau + 1) + 2 * b:
+            left = math.floor((R - spent - b) / c)
+            if left < 1:
+                return taus, best
+            tau, stop = min(tau, left), True
+
+
+@pytest.mark.parametrize(("control", "cap"), [(5e-5, 100), (0.025, 100), (5e-5, 6), (1e-3, 30)])
+def test_the_whole_trajectory_on_quadratics(tiny: Tiny, control: float, cap: int) -> None:
+    """tau in every round, the end of the run and the model that it returns."""
+    world = tiny(
+        run__rounds=60,
+        run__max_joules=None,
+        data__sizes="power-law",
+        data__with_replacement=True,
+        radio__uplink="digital",
+        training__learning_rate=0.02,
+        training__max_update_norm=1e9,
+    )
+    taus: list[int] = []
+
+    class Noted(AdaptiveTau):
+        def aggregate(self, view: View, state: State) -> Weights:
+            taus.append(view.plan.units[0].local_updates)
+            return super().aggregate(view, state)
+
+    scheme = Noted(control=control, max_updates=cap)
+    found, trainer = ends_at(world, scheme)
+    units = scheme.plan(world).units
+    c = sum(unit.compute_joules for unit in units)
+    b = sum(unit.uplink_joules for unit in units)
+    expected, best = by_the_paper(trainer, control, c, b, 60 * (c + b), cap)
+    assert taus == expected
+    assert len(set(taus)) > 1
+    assert np.abs(found - best).max() < 1e-4
 
 
 def test_the_best_model_is_returned(tiny: Tiny) -> None:

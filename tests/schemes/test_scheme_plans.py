@@ -22,8 +22,8 @@ from camu.schemes import Plan, make_scheme
 from camu.schemes.dsc import Dsc
 from camu.world import World, build_world
 
-CORE = ("fedavg", "wasserstein", "clustered", "petrel", "camu", "dsc", "local-sgd")
-CLUSTERED = ("clustered", "petrel", "camu")
+CORE = ("fedavg", "wasserstein", "clustered", "compute-rounds", "camu", "dsc", "local-sgd")
+CLUSTERED = ("clustered", "compute-rounds", "camu")
 SINGLE = ("fedavg", "wasserstein", "local-sgd")
 DIGITS = (
     "data.dataset=digits",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from camu.simulation.result import build_engine
 from camu.simulation.run import Run
 from camu.world import World
 from helpers import killed_runs
+from helpers.killed_runs import PROCESSES, in_own_process
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 HERE = Path(killed_runs.__file__)
@@ -50,18 +50,6 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "everything": {"scheme__name": f"{HERE}:Everything", "radio__fading": "rayleigh"},
 }
 Tiny = Callable[..., World]
-
-# Processes are forked from one that has imported everything and computed nothing.
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["camu.simulation.directory"])
-
-
-def in_own_process(config: str, out: Path, moment: str | None) -> int:
-    process = PROCESSES.Process(target=killed_runs.run, args=(config, str(out), moment))
-    process.start()
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode
 
 
 def story(out: Path) -> tuple[str, dict[str, bytes], dict[str, Any]]:

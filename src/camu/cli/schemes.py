@@ -3,33 +3,81 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from camu.cli.options import Json
 
 
-def schemes(as_json: Json = False) -> None:
-    """List the schemes: name, one sentence, citation, parameters.
+def schemes(
+    as_json: Json = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the list of docs/schemes.md.")
+    ] = False,
+) -> None:
+    """List the schemes by family: name, one sentence, citation, what differs, parameters.
 
-    Parameters are keys of [scheme], for example --set scheme.threshold=10000. A scheme of your own
-    runs by import path: --scheme mymodule:MyScheme.
+    Parameters are keys of [scheme] or of scheme.parameters, for example
+    --set scheme.threshold=10000 or --set scheme.parameters.proximal=1. A scheme of your own runs by
+    import path: --scheme mymodule:MyScheme.
     """
-    from camu.schemes import SCHEMES, describe
+    from camu.schemes import FAMILIES, SCHEMES, describe
 
     rows = [describe(name, kind) for name, kind in SCHEMES.items()]
+    rows.sort(key=lambda row: list(FAMILIES).index(row["family"]))
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table(box=None, header_style="bold", padding=(0, 2, 1, 0))
-    for title in ("scheme", "what it is", "from", "parameters"):
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        parameters = "\n".join(
-            f"{key} = {'unset' if value is None else value}"
-            for key, value in row["parameters"].items()
-        )
-        table.add_row(row["name"], row["sentence"], row["citation"], parameters or "-")
-    Console(emoji=False).print(table)
+    families = {
+        title: [row for row in rows if row["family"] == family]
+        for family, title in FAMILIES.items()
+    }
+    if markdown:
+        print("\n".join(_markdown(families)))
+        return
+    console = Console(emoji=False)
+    for title, own in families.items():
+        table = Table(box=None, header_style="bold", padding=(0, 2, 1, 0), title_justify="left")
+        for column in ("scheme", "what it is", "parameters"):
+            table.add_column(column, overflow="fold")
+        for row in own:
+            names = "\n".join([row["name"], *(f"({old})" for old in row["aliases"])])
+            table.add_row(names, "\n".join(_facts(row)), "\n".join(_parameters(row)) or "-")
+        console.print(f"[bold]{title}[/bold]")
+        console.print(table)
     print("Your own: --scheme module:Class (docs/own-scheme.md).")
+
+
+def _facts(row: dict[str, Any]) -> list[str]:
+    """Everything about a scheme but its name and parameters, a line each."""
+    return [
+        row["sentence"],
+        f"From: {row['citation']}.",
+        *(f"Simplified: {text}." for text in row["simplified"]),
+        *(f"Our choice: {text}." for text in row["choices"]),
+    ]
+
+
+def _parameters(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{key} = {'unset' if value is None else value}" for key, value in row["parameters"].items()
+    ]
+
+
+def _markdown(families: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """A section per family with a table of its schemes."""
+    lines: list[str] = []
+    for title, own in families.items():
+        lines += [f"### {title.rstrip('.')}", ""]
+        lines += ["| scheme | what it is, and what differs from its source | parameters |"]
+        lines += ["|---|---|---|"]
+        for row in own:
+            names = ", ".join(f"`{name}`" for name in (row["name"], *row["aliases"]))
+            facts = "<br>".join(_facts(row)).replace("|", "&#124;")
+            parameters = "<br>".join(f"`{text}`" for text in _parameters(row))
+            lines.append(f"| {names} | {facts} | {parameters} |")
+        lines.append("")
+    return lines[:-1]

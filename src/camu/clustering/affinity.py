@@ -1,6 +1,6 @@
 """Affinity propagation (Frey and Dueck 2007) on any similarity, for few devices and for many.
 
-scikit-learn passes the messages. Up to a limit all devices take part at once. Above it the fleet is
+Up to a limit all devices take part at once. Above it the fleet is
 cut into tiles of devices that are alike, each tile is clustered, and the exemplars found stand for
 their devices in the next pass, whose tiles are cut elsewhere.
 """
@@ -8,7 +8,6 @@ their devices in the next pass, whose tiles are cut elsewhere.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -165,7 +164,7 @@ def _cut(similarity: Similarity, devices: Int64, limit: int, level: int) -> list
 
 
 def _settle(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
-    """The exemplar of each row, or None; also if all pairs are alike."""
+    """The exemplars, or None; also if all pairs are alike."""
     alike = _common_value(matrix)
     if alike is not None and preference.min() == preference.max():
         # Messages have nothing to say: one cluster if joining is worth at least as much as
@@ -185,12 +184,8 @@ def _settle_tile(matrix: Float64, preference: Float64, config: ClusteringConfig)
     if joining is not None:
         gain = preference - joining
         return np.flatnonzero((gain > 0) | (np.arange(len(gain)) == gain.argmax()))
-    similarity = matrix.copy()
-    np.fill_diagonal(similarity, preference)
     iterations = min(config.max_iter, _TILE_ITERATIONS)
-    found = pass_messages(similarity[None], config.damping, iterations, config.convergence_iter)
-    exemplars = np.flatnonzero(found.exemplars[0])
-    return exemplars if len(exemplars) else None
+    return _exemplars(matrix, preference, config.damping, iterations, config)[0]
 
 
 def _common_rows(matrix: Float64) -> Float64 | None:
@@ -217,27 +212,12 @@ def dampings(config: ClusteringConfig) -> tuple[float, ...]:
 
 def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int64 | None:
     """Pass messages; where they do not settle, raise the damping and try again."""
-    # Deferred: scikit-learn takes seconds to import, and many plans form no clusters.
-    from sklearn.cluster import AffinityPropagation
-    from sklearn.exceptions import ConvergenceWarning
-
     exemplars: Int64 | None = None
     for damping in dampings(config):
-        model = AffinityPropagation(
-            affinity="precomputed",
-            preference=preference,
-            damping=damping,
-            max_iter=config.max_iter,
-            convergence_iter=config.convergence_iter,
-            random_state=0,  # only breaks exact ties, the same way every time
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # n_iter_ shows it below
-            model.fit(matrix)
-        centers = np.asarray(model.cluster_centers_indices_, dtype=np.int64)
-        if len(centers):
-            exemplars = np.asarray(centers[model.labels_], dtype=np.int64)
-            if model.n_iter_ < config.max_iter:
+        found, settled = _exemplars(matrix, preference, damping, config.max_iter, config)
+        if found is not None:
+            exemplars = found
+            if settled:
                 return exemplars
         log.info("affinity propagation did not settle at damping %g", damping)
     log.warning(
@@ -247,3 +227,18 @@ def _run(matrix: Float64, preference: Float64, config: ClusteringConfig) -> Int6
         "its last state is used" if exemplars is not None else "no exemplar was found",
     )
     return exemplars
+
+
+def _exemplars(
+    matrix: Float64,
+    preference: Float64,
+    damping: float,
+    iterations: int,
+    config: ClusteringConfig,
+) -> tuple[Int64 | None, bool]:
+    """The exemplars, None where there are none, and whether the messages have settled."""
+    similarity = matrix.copy()
+    np.fill_diagonal(similarity, preference)
+    found = pass_messages(similarity[None], damping, iterations, config.convergence_iter)
+    exemplars = np.flatnonzero(found.exemplars[0])
+    return (exemplars if len(exemplars) else None), bool(found.settled[0])

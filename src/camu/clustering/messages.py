@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
-from camu.seeding import derive
 
 Mask = npt.NDArray[np.bool_]
 
@@ -144,4 +143,6 @@ def _without_ties(similarity: Float64) -> Float64:
 
 @lru_cache(maxsize=64)
 def _noise(size: int) -> Float64:
-    return derive(0, "ties", size).numpy().standard_normal((size, size))
+    # The generator that scikit-learn's implementation takes with random_state=0. Similarities of
+    # links are symmetric and full of ties; with the same digits both give the same exemplars.
+    return np.random.RandomState(0).standard_normal((size, size))

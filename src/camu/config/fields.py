@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJson
 from pydantic_core import PydanticCustomError, core_schema
 
 from camu.errors import suggest
-from camu.plugins import is_plugin, missing_name
+from camu.plugins import HUGGING_FACE, is_path, is_plugin, missing_name
 
 # "bits": the key decides what a run computes; "end": only when it ends, so that a resumed run may
 # change it; "nothing": only how the work is done.
@@ -29,9 +30,10 @@ def broken(text: str, *keys: str) -> PydanticCustomError:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some names, or the user's own code as ``module:name``."""
+    """One of some names, or the user's own code as ``module:name``, or with `data` own data."""
 
     names: tuple[str, ...]
+    data: bool = False
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -43,12 +45,19 @@ class Choice:
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """The names in words."""
-        return handler(schema) | {"enum": [*self.names, "module:name"]}
+        data = ["a path", "hf:NAME"] if self.data else []
+        return handler(schema) | {"enum": [*self.names, "module:name", *data]}
 
     def _check(self, value: str) -> str:
+        if value.encode(errors="replace").decode() != value:  # bytes of a file name, from the shell
+            raise PydanticCustomError("choice", "the name is not UTF-8; rename the file")
         if value in self.names or is_plugin(value):
             return value
+        if self.data and (is_path(value) or value.startswith(HUGGING_FACE)):
+            return value
         hint = suggest(value, self.names)
+        if self.data and os.path.exists(value):
+            hint = f"; for the path, write ./{value}"
         if wrong := missing_name(value):
             hint = f"; {wrong}"
         raise PydanticCustomError("choice", "no such name{hint}", {"hint": hint})

@@ -11,7 +11,9 @@ class TrainingConfig(Section):
     """Model and local training."""
 
     model: str = field(
-        "cnn", "`cnn` (the paper's), `logistic`, or your own torch module as `module:Class`."
+        "cnn",
+        "`cnn` (the paper's), `resnet8` (group norm, for colour images), `logistic`, or your own "
+        "torch module as `module:Class`.",
     )
     normalisation: Literal["batch", "group", "none"] = field(
         "batch", "Normalisation layer of the CNN."
@@ -67,10 +69,19 @@ class SchemeConfig(Section):
         4, "Most extra local updates n_max of a unit per round.", "updates", ge=0
     )
     local_updates: int = field(
-        2, "Local updates H per round of every unit under `local-sgd`.", "updates", ge=1
+        2,
+        "Local updates H per round of schemes that run the same number in all units.",
+        "updates",
+        ge=1,
+    )
+    aggregation: Literal["mean", "median", "trimmed-mean", "multi-krum"] = field(
+        "mean", "How updates are combined: weighted by the plan, or by a robust rule."
+    )
+    faulty_share: float = field(
+        0.2, "Share of units that a robust rule takes to be wrong.", "1", ge=0, lt=0.5
     )
     parameters: dict[str, bool | int | float | str] = field(
-        {}, "Parameters of your own scheme, by field name."
+        {}, "Parameters of the scheme that have no key of their own, by field name."
     )
 
 
@@ -87,7 +98,10 @@ class AllocationConfig(Section):
         "power", "p in watts (noise term 1/p), or the printed amplitude (1/p^2)."
     )
     energy_joules: float | None = field(
-        None, "Energy budget per round; unset: what `petrel` spends at 0.5 W per leader.", "J", gt=0
+        None,
+        "Energy budget per round; unset: what `compute-rounds` spends at 0.5 W per leader.",
+        "J",
+        gt=0,
     )
     max_total_power_watts: float | None = field(
         None, "Cap on the sum of the leaders' powers; unset: none.", "W", gt=0

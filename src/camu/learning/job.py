@@ -26,6 +26,7 @@ class LocalRule:
     batch: float | None = None  # in place of training.batch: a fraction, or a number of samples
     proximal: float = 0.0  # weight m of the term (m / 2) ||w - w_start||^2 in the loss
     steps: int = 1  # local steps (or epochs) between two gathers at the leader
+    work: float = 1.0  # share of the model that is trained: factor on seconds and joules of a step
 
     def faults(self) -> list[str]:
         """One sentence per number that is out of range."""
@@ -38,6 +39,8 @@ class LocalRule:
             found.append(f"rule.proximal = {self.proximal} must be a number from 0")
         if self.steps < 1:
             found.append(f"rule.steps = {self.steps} must be at least 1")
+        if not 0 < self.work <= 1:
+            found.append(f"rule.work = {self.work} must be above 0 and at most 1")
         return found
 
 

@@ -1,4 +1,4 @@
-"""The models: the paper's CNN, l2-regularised logistic regression, or the user's own module.
+"""The models: the paper's CNN, a small ResNet, logistic regression, or the user's own module.
 
 A model maps float images ``(n, channels, height, width)`` in [0, 1] to ``(n, classes)`` logits.
 """
@@ -25,6 +25,7 @@ ImageShape = tuple[int, int, int]
 # Below this many pixels a side, two 5x5 convolutions with pooling would leave nothing over.
 SMALL_IMAGE_PIXELS = 16
 CHANNELS = 20  # of the second convolution
+RESNET_CHANNELS, RESNET_GROUPS = (16, 32, 64), 8
 
 
 class PaperCNN(nn.Sequential):
@@ -63,6 +64,52 @@ class PaperCNN(nn.Sequential):
         self.kernel, self.padding = kernel, padding
 
 
+class ResNet8(nn.Module):
+    """A ResNet of eight layers for colour images: He et al. (2016), with group norm.
+
+    A convolution to 16 channels, three blocks of two 3x3 convolutions with 16, 32 and 64 channels,
+    the last two at half the width, the mean over all places, classes. Group norm (Wu and He, 2018)
+    has no running statistics, which differ between devices with different data.
+    """
+
+    def __init__(self, image_shape: ImageShape, classes: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(image_shape[0], RESNET_CHANNELS[0], 3, padding=1, bias=False)
+        self.norm = nn.GroupNorm(RESNET_GROUPS, RESNET_CHANNELS[0])
+        before = (RESNET_CHANNELS[0], *RESNET_CHANNELS)
+        self.blocks = nn.Sequential(
+            *(_Block(*pair) for pair in zip(before, RESNET_CHANNELS, strict=False))
+        )
+        self.output = nn.Linear(RESNET_CHANNELS[-1], classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of float images."""
+        features = self.blocks(torch.relu(self.norm(self.stem(images))))
+        return cast(Tensor, self.output(features.mean((2, 3))))
+
+
+class _Block(nn.Module):
+    """Two convolutions and a shortcut, which is a 1x1 convolution where the channels change."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        wider = before != after
+        stride = 2 if wider else 1
+        self.conv1 = nn.Conv2d(before, after, 3, stride, 1, bias=False)
+        self.norm1 = nn.GroupNorm(RESNET_GROUPS, after)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm2 = nn.GroupNorm(RESNET_GROUPS, after)
+        self.shortcut: nn.Module = nn.Identity()
+        if wider:
+            narrow = nn.Conv2d(before, after, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(narrow, nn.GroupNorm(RESNET_GROUPS, after))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The block's features."""
+        inner = torch.relu(self.norm1(self.conv1(images)))
+        return torch.relu(self.norm2(self.conv2(inner)) + self.shortcut(images))
+
+
 class LogisticRegression(nn.Module):
     """One linear layer on the pixels; with the engine's l2 term the loss is strongly convex."""
 
@@ -82,7 +129,7 @@ def build_model(
     normalisation: str,
     stream: Stream,
 ) -> nn.Module:
-    """The model ``cnn``, ``logistic`` or ``module:Class``; initial weights come from the stream.
+    """The model ``cnn``, ``resnet8``, ``logistic`` or ``module:Class``, with weights by the stream.
 
     ``image_shape`` is (height, width) or (channels, height, width). A user's class is constructed
     as ``Class((channels, height, width), classes)``; the current directory is searched too.
@@ -97,6 +144,8 @@ def build_model(
                     f'normalisation: {normalisation!r} is unknown; use "batch", "group" or "none".'
                 )
             return PaperCNN(shape, classes, cast(Normalisation, normalisation))
+        if name == "resnet8":
+            return ResNet8(shape, classes)
         if name == "logistic":
             return LogisticRegression(shape, classes)
         return _own_model(name, shape, classes)
@@ -105,7 +154,8 @@ def build_model(
 def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
     if not is_plugin(name):
         raise InputError(
-            f'training.model: {name!r} is unknown; use "cnn", "logistic" or "module:Class".'
+            f'training.model: {name!r} is unknown; use "cnn", "resnet8", "logistic" or '
+            '"module:Class".'
         )
     kind = import_object(name, "training.model")
     if not callable(kind):

@@ -104,6 +104,21 @@ def find_kernels(
     return None
 
 
+def check_samples(shape: native.Shape, data: Data | None) -> None:
+    """Refuse samples that do not fit the model: the kernels read and write without checks."""
+    if data is None:
+        return
+    images, classes = (shape.channels, shape.side, shape.side), int(data.labels.max()) + 1
+    if tuple(data.images.shape[1:]) != images:
+        raise InputError(
+            f"model: it takes images of shape {images}; these have {tuple(data.images.shape[1:])}."
+        )
+    if classes > shape.classes:
+        raise InputError(
+            f"model: it has {shape.classes} classes; the labels need {classes} classes."
+        )
+
+
 @cache
 def _mention(reason: str) -> None:
     log.warning("training with torch's layers, not with compiled kernels: %s", reason)

@@ -100,6 +100,21 @@ class Sparse:
         return min(parameters, max(1, round(self.share * parameters)))
 
 
+@dataclass(frozen=True)
+class Part:
+    """32 bits for each of `entries` parameters; the server knows which ones were trained."""
+
+    entries: int = 1
+
+    def bits(self, parameters: int) -> int:
+        return BITS_PER_PARAMETER * min(self.entries, parameters)
+
+    def encode(
+        self, update: Float32, memory: Float32 | None, stream: Stream
+    ) -> tuple[Float32, Float32 | None]:
+        return update, None
+
+
 RAW = Raw()
 
 
@@ -110,10 +125,12 @@ def payload_bits(codec: Codec, parameters: int, bits_per_parameter: int) -> int:
     """
     if isinstance(codec, Raw):
         return codec.copies * bits_per_parameter * parameters
+    if isinstance(codec, Part):
+        return bits_per_parameter * min(codec.entries, parameters)
     return codec.bits(parameters)
 
 
-CODECS: dict[str, type[Any]] = {"raw": Raw, "quantised": Quantised, "sparse": Sparse}
+CODECS: dict[str, type[Any]] = {"raw": Raw, "quantised": Quantised, "sparse": Sparse, "part": Part}
 
 
 def codec_faults(codec: Codec) -> list[str]:
@@ -122,6 +139,8 @@ def codec_faults(codec: Codec) -> list[str]:
         return [f"codec.copies = {codec.copies} must be at least 1"]
     if isinstance(codec, Quantised) and codec.levels < 1:
         return [f"codec.levels = {codec.levels} must be at least 1"]
+    if isinstance(codec, Part) and codec.entries < 1:
+        return [f"codec.entries = {codec.entries} must be at least 1"]
     if isinstance(codec, Sparse) and not 0 < codec.share <= 1:
         return [f"codec.share = {codec.share} must be above 0 and at most 1"]
     return []

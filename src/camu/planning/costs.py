@@ -186,8 +186,8 @@ def _member_updates(
         seconds = np.where(affected, own, seconds)
         own = update_joules(devices, config.fleet, training, parameters)[flat]
         joules = np.where(affected, own, joules)
-    if rules is not None and any(rule.steps != 1 for rule in rules):
-        steps = np.repeat([float(rule.steps) for rule in rules], sizes)
+    if rules is not None and any(rule.steps != 1 or rule.work != 1 for rule in rules):
+        steps = np.repeat([rule.steps * rule.work for rule in rules], sizes)
         seconds, joules = steps * seconds, steps * joules
     return seconds, joules
 

@@ -21,7 +21,7 @@ from camu.world import World
 
 MOST_STEPS = 5000  # after so many the forecast ends
 EXACT_DEVICES = 1000  # of more devices, several may become empty in one step
-_LARGE_STEPS = 50
+_LARGE_STEPS = 20
 _LONG_TURNS = 200  # of leaders, before the first device is empty; more are taken together
 
 
@@ -116,7 +116,7 @@ def forecast_lifetime(plan: Plan, world: World, rounds: int) -> Lifetime:
             on until all batteries are empty.
 
     Returns:
-        The forecast. It is exact for up to 1000 devices; of more, fiftieths of the fleet leave
+        The forecast. It is exact for up to 1000 devices; of more, twentieths of the fleet leave
         their units together. With leaders in turn it is exact where a device is empty within 200
         turns; more turns are taken together.
     """

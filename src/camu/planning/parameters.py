@@ -25,6 +25,8 @@ def _count(name: str, shape: tuple[int, ...], classes: int, normalisation: str) 
         return (math.prod(shape) + 1) * classes
     if name == "cnn" and min(shape[-2:]) >= SMALLEST_IMAGE_PIXELS:
         return _cnn_parameters(shape, classes, normalisation)
+    if name == "resnet8":
+        return _resnet8_parameters(1 if len(shape) == 2 else shape[0], classes)
     from camu.learning.models import build_model
 
     model = build_model(name, shape, classes, normalisation, derive(0, "count"))
@@ -41,3 +43,13 @@ def _cnn_parameters(shape: tuple[int, ...], classes: int, normalisation: str) ->
         channels, sides = outputs, tuple((side + 2 * padding - kernel + 1) // 2 for side in sides)
     total += 0 if normalisation == "none" else 2 * channels
     return total + (channels * math.prod(sides) + 1) * 50 + (50 + 1) * classes
+
+
+def _resnet8_parameters(channels: int, classes: int) -> int:
+    """A convolution, three blocks of two and a shortcut, two numbers per normalised channel."""
+    total, before = channels * 9 * 16 + 2 * 16, 16
+    for after in (16, 32, 64):
+        total += (before + after) * 9 * after + 4 * after
+        total += 0 if before == after else before * after + 2 * after
+        before = after
+    return total + (before + 1) * classes

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
-from camu.planning.costs import in_a_row
+from camu.planning.costs import in_a_row, unit_costs
 from camu.planning.plan import Plan, Unit
 from camu.world import World
-from camu.world.devices import update_joules
 
 MOST_CANDIDATES = 32  # per unit: those with the most energy left
 
@@ -93,15 +92,14 @@ def _lifetimes(plan: Plan, world: World, trials: _Trials, charge: Float64) -> Fl
     leads = members == heads
     near = leads | (links.pair_snr_db(members, heads) >= config.clustering.min_link_snr_db)
     updates = each([float(unit.local_updates) for unit in units])
-    steps = each([float(unit.rule.steps) for unit in units])
     listening = each([unit.receive_watts for unit in units])
     down = each([unit.downlink_seconds for unit in units])
     power = devices.power_watts[members]
     bits = config.radio.bits_per_parameter * plan.parameters
     gather = links.transmit_seconds(bits, power, links.pair_gain(members, heads))
     gather = np.where(leads, 0.0, gather)
-    compute = update_joules(devices, config.fleet, config.training, plan.parameters)[members]
-    need = updates[trial] * (steps[trial] * compute + power * gather)
+    compute = _compute_joules(plan, world)[members]
+    need = updates[trial] * (compute + power * gather)
     need += listening[trial] * down[trial]
     sending = links.transmit_joules(
         each([unit.payload_bits for unit in units]),
@@ -119,6 +117,23 @@ def _lifetimes(plan: Plan, world: World, trials: _Trials, charge: Float64) -> Fl
     left = np.where(np.isinf(charge[members]), np.inf, charge[members] / need)
     first = np.minimum.reduceat(left, trials.starts)
     return np.where(np.logical_and.reduceat(near, trials.starts), first, -1.0)
+
+
+def _compute_joules(plan: Plan, world: World) -> Float64:
+    """What one local update costs each device under the rule of its unit (K,)."""
+    units = plan.units
+    members = [unit.members for unit in units]
+    joules = np.zeros(world.devices.count)
+    joules[in_a_row(members)[0]] = unit_costs(
+        world,
+        members,
+        [unit.leader for unit in units],
+        [unit.power_watts for unit in units],
+        [unit.payload_bits for unit in units],
+        plan.parameters,
+        rules=[unit.rule for unit in units],
+    ).member_compute_joules
+    return joules
 
 
 def _led_by(unit: Unit, leader: int, world: World) -> Unit:

@@ -8,7 +8,7 @@ from typing import Any
 
 from camu.report.runs import SavedRun
 from camu.report.style import PALETTE
-from camu.schemes import SCHEMES
+from camu.schemes import ALIASES, SCHEMES
 
 _SCHEME_SECTIONS = ("scheme", "contribution", "allocation", "clustering")
 _NAMED = ("run.seed", "scheme.name", "data.dataset")
@@ -109,10 +109,10 @@ def _say(value: Any, seen: list[Any]) -> str:
 
 
 def _rank(label: str) -> tuple[bool, int, str]:
-    name = label.partition(" ")[0]
+    name = ALIASES.get(label.partition(" ")[0], label.partition(" ")[0])
     known = list(SCHEMES)
     # Plain schemes take the first colours; variants of one scheme follow.
-    return (label != name, known.index(name) if name in known else len(known), label)
+    return (" " in label, known.index(name) if name in known else len(known), label)
 
 
 def _order(group: Group) -> tuple[Any, ...]:

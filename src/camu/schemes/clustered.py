@@ -14,7 +14,10 @@ class Clustered(Scheme):
     """Configurations 1 and 4: dual-segment clusters, weights G_c, one local update per round."""
 
     name: ClassVar[str] = "clustered"
+    family: ClassVar[str] = "camu"
     citation: ClassVar[str] = "Sun et al., CAMU, sections III-A and V-B"
+    simplified: ClassVar[tuple[str, ...]] = ()
+    choices: ClassVar[tuple[str, ...]] = ()
 
     def plan(self, world: World) -> Plan:
         """One cluster per unit."""

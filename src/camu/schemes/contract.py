@@ -6,11 +6,13 @@ order, and gives each of them a read-only `View` and the scheme's own `state`:
     plan(world)                   once, before anything else
     pilot(pilot, state)           once, before the first round; what it trains is charged
     select(view, state)           each round: which idle units start
+    start(view, state, unit)      for each unit that starts: the model that it starts from
     correction(view, state, unit) for each unit that starts: a vector added to its gradients
     deadline(view, state)         each round: when the server aggregates at the latest
     ready(view, state)            after each arrival: whether the server aggregates now
     aggregate(view, state)        the new global model
     revise(view, state)           after each round: another plan, or None to keep it
+    finished(view, state)         after each round: whether the run ends here
 
 Every number per unit (weights, updates, powers, learning-rate factor, batch, proximal weight, steps
 between gathers, codec) is part of the plan, so `revise` can change it.
@@ -18,6 +20,7 @@ between gathers, codec) is part of the plan, so `revise` can change it.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +32,7 @@ from camu.arrays import Float32, Float64
 from camu.errors import InputError
 from camu.planning.plan import Plan
 from camu.schemes.mean import MeanUpdate
+from camu.schemes.robust import robust_centre
 from camu.seeding import Stream, derive
 from camu.world import World
 
@@ -74,6 +78,7 @@ class Arrival:
     loss: float  # mean training loss over its steps
     update: Float32  # (q,) change of the parameters, as received
     buffers: Float32  # change of the buffers, noise-free
+    start: Weights  # the model that the unit started from
     trained: Weights | None = None  # the unit's own model, for schemes with `uses_oracle`
 
 
@@ -103,6 +108,12 @@ class View:
         """A random stream of the scheme's own, a function of seed, round and these numbers."""
         return derive(self.world.seed, "own-scheme", self.round, *indices)
 
+    def draw(self, share: float) -> list[int]:
+        """Idle units drawn without replacement: this share of all units, at least one."""
+        wanted = max(1, round(share * len(self.plan.units)))
+        drawn = self.random().numpy().permutation(self.idle)[:wanted]
+        return sorted(int(unit) for unit in drawn)
+
 
 @dataclass(frozen=True)
 class PilotRun:
@@ -130,11 +141,18 @@ class Pilot(Protocol):
         """The model that the run starts from."""
         ...
 
-    def train(self, plan: Plan, rounds: int, weights: Weights | None = None) -> PilotRun:
-        """Train with a plan, synchronously, from the initial model or another one.
+    def train(
+        self,
+        plan: Plan,
+        rounds: int,
+        weights: Weights | None = None,
+        scheme: Scheme | None = None,
+    ) -> PilotRun:
+        """Train with a plan from the initial model or another one.
 
-        Pilot runs see the batches and the fading of the first rounds. Their seconds and joules are
-        charged to the run.
+        Rounds are synchronous with all units, unless a scheme is given, whose methods then select
+        and aggregate. Pilot runs see the batches and the fading of the first rounds. Their seconds
+        and joules are charged to the run.
         """
         ...
 
@@ -154,7 +172,10 @@ class Scheme(ABC):
     """
 
     name: ClassVar[str]  # the class's import path unless the class sets it
+    family: ClassVar[str] = "own"
     citation: ClassVar[str] = ""
+    simplified: ClassVar[tuple[str, ...]] = ()  # what the cited work has and this does not
+    choices: ClassVar[tuple[str, ...]] = ()  # steps that the cited work leaves open
     uses_oracle: ClassVar[bool] = False  # needs exact losses or gradients: simulation only
 
     def __init_subclass__(cls) -> None:
@@ -192,6 +213,18 @@ class Scheme(ABC):
         5
         """
         return view.idle
+
+    def start(self, view: View, state: State, unit: int) -> Weights | None:
+        """The model that a unit starts from; None is the global model.
+
+        >>> class Restarted(camu.schemes.FedAvg):
+        ...     def start(self, view, state, unit):  # two units go back to zero in every round
+        ...         zero = 0 * view.weights.parameters
+        ...         return view.weights.with_parameters(zero) if unit < 2 else None
+        >>> camu.simulate(world, Restarted()).history.final.units
+        20
+        """
+        return None
 
     def correction(self, view: View, state: State, unit: int) -> Float32 | None:
         """A vector (q,) that is added to every gradient of a unit; None adds nothing.
@@ -238,6 +271,9 @@ class Scheme(ABC):
         >>> camu.simulate(world, Momentum()).history.final.units
         20
         """
+        if view.world.config.scheme.aggregation != "mean":
+            total = sum(arrival.weight for arrival in view.arrived)
+            return add_updates(view, [arrival.weight / total for arrival in view.arrived])
         mean = MeanUpdate(view.weights)
         for arrival in sorted(view.arrived, key=lambda arrival: arrival.unit):
             mean.add(arrival.weight, arrival.update, arrival.buffers)
@@ -254,12 +290,24 @@ class Scheme(ABC):
         """
         return None
 
+    def finished(self, view: View, state: State) -> bool:
+        """Whether the run ends after this round; by default the configuration decides.
+
+        >>> class Brief(camu.schemes.FedAvg):
+        ...     def finished(self, view, state):
+        ...         return view.round == 2
+        >>> camu.simulate(world, Brief()).history.stopped
+        'scheme'
+        """
+        return False
+
 
 def add_updates(view: View, factors: Sequence[float]) -> Weights:
     """The global model plus a factor times each arrived update; one factor per arrival.
 
     Updates are added in the order of units and in double precision, so that the order of arrival
-    does not change the result.
+    does not change the result. With scheme.aggregation other than `mean`, a robust centre of the
+    updates takes their place, times the sum of the factors.
     """
     if len(factors) != len(view.arrived):
         raise InputError(
@@ -269,6 +317,14 @@ def add_updates(view: View, factors: Sequence[float]) -> Weights:
     parameters = view.weights.parameters.astype(np.float64)
     buffers = view.weights.buffers.astype(np.float64)
     pairs = sorted(zip(view.arrived, factors, strict=True), key=lambda pair: pair[0].unit)
+    rule = view.world.config.scheme
+    if rule.aggregation != "mean" and pairs:
+        rows = [np.concatenate((arrival.update, arrival.buffers)) for arrival, _ in pairs]
+        centre = robust_centre(np.stack(rows), rule.aggregation, rule.faulty_share)
+        step = math.fsum(factors) * centre
+        parameters += step[: parameters.size]
+        buffers += step[parameters.size :]
+        pairs = []
     for arrival, factor in pairs:
         parameters += factor * arrival.update.astype(np.float64)
         buffers += factor * arrival.buffers.astype(np.float64)
@@ -277,3 +333,20 @@ def add_updates(view: View, factors: Sequence[float]) -> Weights:
         parameters=parameters.astype(np.float32),
         buffers=buffers.astype(np.float32),
     )
+
+
+def mix_models(view: View, shares: Sequence[float]) -> Weights:
+    """The global model with a share of each arrived model mixed in; the rest stays as it is.
+
+    w + sum_k share_k (w_k - w), where w_k is the model that unit k started from plus its update.
+    """
+    here = view.weights
+    moved = tuple(
+        replace(
+            arrival,
+            update=(arrival.start.parameters - here.parameters) + arrival.update,
+            buffers=(arrival.start.buffers - here.buffers) + arrival.buffers,
+        )
+        for arrival in view.arrived
+    )
+    return add_updates(replace(view, arrived=moved), shares)

@@ -14,18 +14,28 @@ from camu.world import World
 class Dsc(Scheme):
     """Dual-segment clustering that groups devices with unlike labels; one update per round.
 
-    Links are compared by `clustering.communication`, as for `clustered`, not as in the letter. Two
-    parameters are guesses, because the letter was not at hand. `weights`: distance-based weights
-    act "inside" clusters, where devices differ, and data size counts between them; or "between"
-    clusters, with data size inside, as in `clustered`. The CAMU paper's wording suggests "inside".
-    `preference_quantile` sets the preference of the second segment among the similarities: the
-    median, which suits similarities that attract, leaves a third of the clusters with one device.
+    `weights`: distance-based weights act "inside" clusters, where devices differ, and data size
+    counts between them; or "between" clusters, with data size inside, as in `clustered`. The CAMU
+    paper's wording suggests "inside".
     """
 
     weights: Literal["inside", "between"] = "inside"
     preference_quantile: float = 0.25
     name: ClassVar[str] = "dsc"
-    citation: ClassVar[str] = "Sun et al., dual-segment clustering, IEEE WCL 2025"
+    family: ClassVar[str] = "clusters"
+    citation: ClassVar[str] = (
+        "Sun et al., Dual-segment clustering strategy for hierarchical federated learning, IEEE "
+        "WCL 2025"
+    )
+    simplified: ClassVar[tuple[str, ...]] = (
+        "links are compared by clustering.communication, as for `clustered`, not as in the letter",
+    )
+    choices: ClassVar[tuple[str, ...]] = (
+        "distance-based weights act inside clusters; the letter was not at hand, so both "
+        "readings exist (weights)",
+        "the preference of the second segment is a low quantile; the median leaves a third of "
+        "the clusters with one device",
+    )
 
     def __post_init__(self) -> None:
         """Refuse parameters that have no meaning."""

@@ -11,7 +11,7 @@ from camu.allocation.latency_gap import solve_latency_gap
 from camu.planning.groups import clusters, make_plan
 from camu.planning.plan import Plan
 from camu.schemes.contract import Scheme
-from camu.schemes.joint import energy_budget, problem_of
+from camu.schemes.problem import energy_budget, problem_of
 from camu.world import World
 
 
@@ -20,14 +20,23 @@ class HeterogeneousIntensity(Scheme):
     """Benchmark 3: local updates that minimise the largest gap between arrivals, power left alone.
 
     The original has an exact algorithm for static conditions and a learned policy for changing
-    ones. This is the static case, solved exactly: the plan is made once, for mean channels. Under
-    `tdma` the uplinks queue and arrivals include the queue. Clusters as units and the budget, that
-    of `camu-joint`, follow the CAMU paper's comparison; the original's constraint is not known.
+    ones. This is the static case, solved exactly: the plan is made once, for mean channels.
     """
 
     max_extra_updates: int = 4
     name: ClassVar[str] = "hti"
-    citation: ClassVar[str] = "Zeng et al., IEEE TNSE 2022"
+    family: ClassVar[str] = "clusters"
+    citation: ClassVar[str] = (
+        "Zeng et al., Heterogeneous training intensity for federated learning, IEEE TNSE 2022"
+    )
+    simplified: ClassVar[tuple[str, ...]] = (
+        "the static case; see `hti-dynamic` for changing channels",
+    )
+    choices: ClassVar[tuple[str, ...]] = (
+        "clusters as units and the budget of `camu-joint`, as the CAMU paper compares it; the "
+        "original's constraint is not known",
+        "under `tdma` arrivals include the queue for the uplink",
+    )
 
     def plan(self, world: World) -> Plan:
         """N_c from the clusters' speed and the budget, whatever their data."""

@@ -15,7 +15,12 @@ class LocalSgd(Scheme):
 
     local_updates: int = 2
     name: ClassVar[str] = "local-sgd"
-    citation: ClassVar[str] = "Stich, ICLR 2019"
+    family: ClassVar[str] = "reference"
+    citation: ClassVar[str] = "Stich, Local SGD converges fast and communicates little, ICLR 2019"
+    simplified: ClassVar[tuple[str, ...]] = (
+        "a constant learning rate and the last model; see `local-sgd-decay`",
+    )
+    choices: ClassVar[tuple[str, ...]] = ("weights by data size; the analysis assumes equal ones",)
 
     def plan(self, world: World) -> Plan:
         """One device per unit, N = H."""

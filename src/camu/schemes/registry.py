@@ -14,18 +14,50 @@ from camu.errors import InputError, suggest
 from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
 from camu.plugins import import_object, is_plugin, missing_name, user_code
+from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
+from camu.schemes.age_scheduling import AgeScheduling
 from camu.schemes.camu import Camu
+from camu.schemes.camu_nova import CamuNova
+from camu.schemes.cluster_nova import ClusterNova
+from camu.schemes.cluster_scaffold import ClusterScaffold
 from camu.schemes.clustered import Clustered
+from camu.schemes.compute_rounds import ComputeRounds
 from camu.schemes.contract import Scheme
+from camu.schemes.cost_effective import CostEffective
 from camu.schemes.dsc import Dsc
+from camu.schemes.fedadam import FedAdam
+from camu.schemes.fedasync import FedAsync
+from camu.schemes.fedat import FedAt
 from camu.schemes.fedavg import FedAvg
+from camu.schemes.fedavgm import FedAvgM
+from camu.schemes.fedbuff import FedBuff
+from camu.schemes.feddyn import FedDyn
+from camu.schemes.fedlamp import FedLamp
+from camu.schemes.fedpaq import FedPaq
+from camu.schemes.fedprox import FedProx
+from camu.schemes.fedsa import FedSa
+from camu.schemes.hierfavg import HierFavg
 from camu.schemes.hti import HeterogeneousIntensity
+from camu.schemes.hti_dynamic import HtiDynamic
+from camu.schemes.hti_total import HtiTotal
 from camu.schemes.joint import CamuJoint
+from camu.schemes.label_kmeans import LabelKMeans
+from camu.schemes.limits import check_limits
 from camu.schemes.local_sgd import LocalSgd
-from camu.schemes.nova import CamuNova
-from camu.schemes.petrel import Petrel
+from camu.schemes.local_sgd_decay import LocalSgdDecay
+from camu.schemes.near_iid import NearIidBandit
+from camu.schemes.nova import FedNova
+from camu.schemes.oort import Oort
+from camu.schemes.pr_sgd import ParallelRestartedSgd
+from camu.schemes.random_clusters import RandomClusters
+from camu.schemes.scaffold import Scaffold
+from camu.schemes.semi_async_clusters import SemiAsyncClusters
+from camu.schemes.straggler_tiers import StragglerTiers
+from camu.schemes.talk_or_work import TalkOrWork
+from camu.schemes.two_sided import TwoSided
 from camu.schemes.wasserstein import WassersteinWeights
+from camu.schemes.width_scaled import WidthScaled
 from camu.world import World
 
 SCHEMES: dict[str, type[Scheme]] = {
@@ -34,7 +66,7 @@ SCHEMES: dict[str, type[Scheme]] = {
         FedAvg,
         WassersteinWeights,
         Clustered,
-        Petrel,
+        ComputeRounds,
         Camu,
         Dsc,
         LocalSgd,
@@ -42,19 +74,68 @@ SCHEMES: dict[str, type[Scheme]] = {
         HeterogeneousIntensity,
         AdaptiveTau,
         CamuNova,
+        FedProx,
+        Scaffold,
+        ClusterScaffold,
+        FedNova,
+        ClusterNova,
+        FedDyn,
+        FedAvgM,
+        FedAdam,
+        Oort,
+        ParallelRestartedSgd,
+        FedBuff,
+        FedAsync,
+        HierFavg,
+        RandomClusters,
+        LabelKMeans,
+        FedPaq,
+        FedLamp,
+        CostEffective,
+        TwoSided,
+        LocalSgdDecay,
+        FedSa,
+        FedAt,
+        StragglerTiers,
+        NearIidBandit,
+        AdaptiveBatch,
+        HtiTotal,
+        HtiDynamic,
+        TalkOrWork,
+        SemiAsyncClusters,
+        AgeScheduling,
+        WidthScaled,
     )
+}
+
+# Earlier names that still work.
+ALIASES = {"petrel": "compute-rounds"}
+
+# The families of schemes, in the order in which they are shown.
+FAMILIES = {
+    "reference": "The plainest baselines.",
+    "camu": "The configurations of the CAMU paper.",
+    "clusters": "Other schemes with clusters as units.",
+    "local updates": "How often, at what rate and on how much data devices update.",
+    "drift": "Corrections for devices with unlike data or unlike numbers of updates.",
+    "server": "Other steps of the server.",
+    "selection": "Who takes part in a round.",
+    "compression": "Smaller updates.",
+    "asynchronous": "Servers that do not wait for everyone.",
+    "controls": "Controls that take one idea away.",
 }
 
 
 def find_scheme(name: str) -> type[Scheme]:
     """The class of a scheme, by its name or as ``module:Class``."""
+    name = ALIASES.get(name, name)
     if name in SCHEMES:
         return SCHEMES[name]
     if wrong := missing_name(name):
         raise InputError(f"scheme.name = {name}: {wrong}")
     if not is_plugin(name):
         raise InputError(
-            f"scheme.name = {name}: no such scheme{suggest(name, SCHEMES)}; there are "
+            f"scheme.name = {name}: no such scheme{suggest(name, [*SCHEMES, *ALIASES])}; there are "
             f"{', '.join(SCHEMES)}, or your own as module:Class"
         )
     found = import_object(name, "scheme.name")
@@ -96,6 +177,8 @@ def make_scheme(config: Config, name: str | None = None) -> Scheme:
         required = field.default is MISSING and field.default_factory is MISSING
         if required and field.name not in values:
             raise InputError(f"scheme {name}: set scheme.parameters.{field.name}")
+    if kind in SCHEMES.values():
+        check_limits(name, values)
     with user_code(f"scheme {name}", kind):
         return kind(**values)
 
@@ -149,12 +232,16 @@ def _first_leaders(plan: Plan, world: World) -> Plan:
 
 
 def describe(name: str, kind: type[Any]) -> dict[str, Any]:
-    """Name, first sentence, citation and parameters of a scheme."""
+    """Name, family, first sentence, citation, what differs from it, and parameters of a scheme."""
     sentence = (inspect.getdoc(kind) or "").split("\n")[0]
     return {
         "name": name,
+        "family": getattr(kind, "family", ""),
         "sentence": sentence,
         "citation": getattr(kind, "citation", ""),
+        "simplified": list(getattr(kind, "simplified", ())),
+        "choices": list(getattr(kind, "choices", ())),
+        "aliases": [old for old, new in ALIASES.items() if new == name],
         "parameters": {field.name: field.default for field in _fields(kind)},
     }
 

@@ -14,7 +14,10 @@ class WassersteinWeights(Scheme):
     """Configuration 2: no clusters, aggregation weights from the Wasserstein distance (eq. 4)."""
 
     name: ClassVar[str] = "wasserstein"
+    family: ClassVar[str] = "camu"
     citation: ClassVar[str] = "Sun et al., CAMU, section V-B"
+    simplified: ClassVar[tuple[str, ...]] = ()
+    choices: ClassVar[tuple[str, ...]] = ()
 
     def plan(self, world: World) -> Plan:
         """One device per unit, G_k in place of the data size."""

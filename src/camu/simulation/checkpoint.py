@@ -39,8 +39,13 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
     for name, array in run.batteries.state().items():
         arrays[f"battery.{name}"] = array
     flights = []
+    starts: dict[int, int] = {}  # each model that units started from is saved once
     for unit, flight in sorted(run.flights.items()):
-        flights.append({name: getattr(flight, name) for name in _FLIGHT_NUMBERS})
+        start = starts.setdefault(id(flight.start), len(starts))
+        arrays[f"start.{start}.parameters"] = flight.start.parameters
+        arrays[f"start.{start}.buffers"] = flight.start.buffers
+        numbers = {name: getattr(flight, name) for name in _FLIGHT_NUMBERS}
+        flights.append(numbers | {"start": start})
         if flight.update is not None:
             arrays[f"flight.{unit}.update"] = flight.update
         if flight.buffers is not None:
@@ -95,22 +100,24 @@ def load_checkpoint(
         elif kind == "battery":
             battery[key] = array
     run.batteries.restore(battery)
+    starts: dict[int, Weights] = {}
     for numbers in state["flights"]:
-        name = f"flight.{numbers['unit']}"
-        trained = None
-        if f"{name}.trained.parameters" in arrays:
-            trained = Weights(
-                arrays[f"{name}.trained.parameters"],
-                arrays[f"{name}.trained.buffers"],
-                initial.layout,
-            )
+        name, start = f"flight.{numbers['unit']}", numbers["start"]
+        if start not in starts:
+            starts[start] = _weights(arrays, f"start.{start}", initial)
+        has_trained = f"{name}.trained.parameters" in arrays
         run.flights[numbers["unit"]] = Flight(
-            **numbers,
+            **numbers | {"start": starts[start]},
             update=arrays.get(f"{name}.update"),
             buffers=arrays.get(f"{name}.buffers"),
-            trained=trained,
+            trained=_weights(arrays, f"{name}.trained", initial) if has_trained else None,
         )
     return run, state["wall_seconds"]
+
+
+def _weights(arrays: dict[str, Any], name: str, initial: Weights) -> Weights:
+    """A model among the arrays of a checkpoint."""
+    return Weights(arrays[f"{name}.parameters"], arrays[f"{name}.buffers"], initial.layout)
 
 
 def _split_state(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:

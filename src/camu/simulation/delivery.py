@@ -44,7 +44,7 @@ class Delivery:
     may deliver it. A value of plain data, so that it can be sent to other processes.
     """
 
-    start: Weights  # the model that all jobs start from
+    start: Weights | Sequence[Weights]  # the model that all jobs start from, or one for each
     seed: int
     round: int
     uplink: str
@@ -68,8 +68,9 @@ class Delivery:
             draw = derive(self.seed, "packet", self.round, leader).numpy().random()
             if draw < packet_error(snr, self.waterfall_db):
                 return Received(trained.loss, lost="lost_packets")
-        update = trained.weights.parameters - self.start.parameters
-        buffers = trained.weights.buffers - self.start.buffers
+        start = self.start if isinstance(self.start, Weights) else self.start[job]
+        update = trained.weights.parameters - start.parameters
+        buffers = trained.weights.buffers - start.buffers
         if self.scales[job] != 1.0:
             update = np.float32(self.scales[job]) * update
         stream = derive(self.seed, "codec", self.round, leader)
@@ -110,7 +111,12 @@ def encode(
 
 
 def delivery_of(
-    run: Run, attendance: Attendance, gain: Float64, noise_watts: float, keep_trained: bool
+    run: Run,
+    attendance: Attendance,
+    gain: Float64,
+    noise_watts: float,
+    start: Weights | Sequence[Weights],
+    keep_trained: bool,
 ) -> Delivery:
     """What happens to the updates of this round's units, at these uplink gains (K,)."""
     config = run.world.config
@@ -118,7 +124,7 @@ def delivery_of(
     leaders = np.array([unit.leader for unit in units])
     power_watts = np.array([unit.power_watts for unit in units])
     return Delivery(
-        start=run.weights,
+        start=start,
         seed=run.world.seed,
         round=run.round,
         uplink=config.radio.uplink,

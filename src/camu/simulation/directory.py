@@ -14,6 +14,7 @@ from typing import Any
 
 from camu import __version__
 from camu.config import Config, keys_that_decide, load_config
+from camu.data import is_own, load
 from camu.errors import CamuError, InputError
 from camu.files import read_json, read_text, write_json, write_text
 from camu.learning.engine import kernel_name
@@ -371,7 +372,10 @@ def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in keys.items():
         if not isinstance(value, str):
             continue
-        if key in _FILES:
+        if key == "data.dataset":
+            if is_own(value):  # the data themselves: a function may read files that change
+                yield key, load(value).sha256
+        elif key in _FILES:
             try:
                 yield key, hashlib.sha256(Path(value).read_bytes()).hexdigest()
             except OSError as error:

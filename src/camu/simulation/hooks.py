@@ -23,7 +23,7 @@ from camu.simulation.run import Run, Trainer
 Answer = TypeVar("Answer")
 
 _SEE_ARRIVALS = ("deadline", "ready", "aggregate", "revise")
-_OPTIONAL = ("correction", *_SEE_ARRIVALS)
+_OPTIONAL = ("start", "correction", *_SEE_ARRIVALS)
 
 
 def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
@@ -65,6 +65,17 @@ class Hooks:
                 "choose among view.idle"
             )
         return units
+
+    def start(self, view: View, unit: int) -> Weights:
+        """The model that a unit starts from."""
+        if "start" not in self.own:
+            return view.weights
+        answer: Any = _call(self.scheme, self.scheme.start, view, self.state, unit)
+        if answer is None:
+            return view.weights
+        if not isinstance(answer, Weights) or answer.layout != view.weights.layout:
+            raise self._wrong("start", "the weights of a model, or None", _kind(answer))
+        return answer
 
     def correction(self, view: View, unit: int) -> Float32 | None:
         """A vector that is added to the gradients of a unit."""
@@ -116,6 +127,11 @@ class Hooks:
         """Let the scheme change the plan after a round."""
         self._take("revise", _call(self.scheme, self.scheme.revise, view, self.state), run)
         settle_state(self.scheme, self.state)
+
+    def finished(self, view: View, run: Run) -> None:
+        """Let the scheme end the run."""
+        if bool(_call(self.scheme, self.scheme.finished, view, self.state)):
+            run.stop("scheme")
 
     def pilot(self, pilot: Pilot, run: Run) -> None:
         """Let the scheme try something out before the first round."""

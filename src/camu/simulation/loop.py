@@ -28,10 +28,12 @@ from camu.schemes.mean import MeanUpdate
 from camu.simulation.delivery import Received, delivery_of
 from camu.simulation.faults import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
-from camu.simulation.hooks import Hooks, check_trainer, settle_state
+from camu.simulation.hooks import Hooks, check_trainer
 from camu.simulation.run import Callback, Flight, Run, Trainer
 
 log = logging.getLogger(__name__)
+
+Landed = Flight | Arrival  # the scheme sees arrivals; flights are in a sum already
 
 
 def run_rounds(
@@ -45,6 +47,7 @@ def run_rounds(
             loop.hooks.pilot(_Pilot(loop), run)
             loop.record(0, loop.no_faults(), ())
         run.check_budgets(run.records[-1])  # a resumed run may have reached its end already
+        loop.hooks.finished(loop.view(), run)
         for callback in callbacks:
             callback.on_start(run)
         while run.stopped is None:
@@ -70,6 +73,9 @@ class Loop:
         self.faults = Faults.of(run.world)
         self.config = run.world.config
         self.before = run.weights
+        # Whether updates are added up as they come, so that none is kept.
+        plain = self.config.scheme.aggregation == "mean"
+        self.takes_mean = plain and not self.hooks.shows_arrivals
 
     def no_faults(self) -> dict[str, int]:
         """A count of zero for every kind of fault."""
@@ -98,23 +104,29 @@ class Loop:
         )
 
     def round(self) -> Record:
-        """Start the selected units, wait until the server is ready, aggregate, record."""
+        """A round, what the scheme changes after it, and its record."""
         counts = self.no_faults()
-        run = self.run
-        self.before = run.weights
-        if not self.hooks.shows_arrivals:
-            landed, waiting = self.mean_round(counts)
-            settle_state(self.scheme, run.state)
-            self.rotate()
-            return self.record(len(landed), counts, waiting)
+        self.before = self.run.weights
+        landed, waiting = self.advance(counts)
+        arrived = [one for one in landed if isinstance(one, Arrival)]
+        self.hooks.revise(self.view(arrived), self.run)
+        self.rotate()
+        self.hooks.finished(self.view(), self.run)
+        return self.record(len(landed), counts, waiting)
+
+    def advance(self, counts: dict[str, int]) -> tuple[Sequence[Landed], tuple[float, ...]]:
+        """Start the selected units, wait until the server is ready, aggregate.
+
+        Returns what was aggregated, and how long units were idle.
+        """
+        if self.takes_mean:
+            return self.mean_round(counts)
         self.launch(counts)
         arrived, waiting = self.wait(counts)
         if arrived:
-            run.weights = self.hooks.aggregate(self.view(arrived))
-        run.round += 1
-        self.hooks.revise(self.view(arrived), run)
-        self.rotate()
-        return self.record(len(arrived), counts, waiting)
+            self.run.weights = self.hooks.aggregate(self.view(arrived))
+        self.run.round += 1
+        return arrived, waiting
 
     def mean_round(self, counts: dict[str, int]) -> tuple[list[Flight], tuple[float, ...]]:
         """Start the selected units, wait for all, and take the mean; no update is kept.
@@ -203,12 +215,14 @@ class Loop:
         busy = updates * costs.compute_seconds + updates * costs.gather_seconds
         ready = (costs.downlink_seconds + busy).tolist()
         air = costs.uplink_seconds.tolist()
+        starts = [self.hooks.start(view, number) for number in attendance.units]
+        begin = run.weights if all(one is run.weights for one in starts) else starts
         share = world.links.share(len(units) + len(run.flights))
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
-        delivery = delivery_of(run, attendance, gain, share.noise_watts, keep)
+        delivery = delivery_of(run, attendance, gain, share.noise_watts, begin, keep)
         # Made as they are needed: a correction is as large as the model.
         jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
-        results = self.trainer.iterate(run.weights, jobs, run.round, delivery)
+        results = self.trainer.iterate(begin, jobs, run.round, delivery)
         started = np.zeros(len(units), dtype=bool)
         numbers = enumerate(attendance.units)
         for (index, number), received in zip(numbers, results, strict=True):
@@ -234,6 +248,7 @@ class Loop:
                 fault=received.fault,
                 update=update,
                 buffers=buffers,
+                start=starts[index],
                 trained=received.trained,
             )
         spent = run.ledger.book(
@@ -321,14 +336,15 @@ class Loop:
             loss=flight.loss,
             update=flight.update,
             buffers=flight.buffers,
+            start=flight.start,
             trained=flight.trained,
         )
 
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
-        due = run.round % limits.eval_every == 0 or run.round >= limits.rounds
-        due = due or run.stopped is not None
+        ends = run.stopped is not None or run.round >= limits.rounds
+        due = run.round % limits.eval_every == 0 or ends
         accuracy, loss = self.trainer.evaluate(run.weights) if due else (None, None)
         record = Record(
             round=run.round,
@@ -353,19 +369,20 @@ class _Pilot:
         self._loop = loop
         self.world, self.plan, self.weights = loop.run.world, loop.run.plan, loop.run.weights
 
-    def train(self, plan: Plan, rounds: int, weights: Weights | None = None) -> PilotRun:
-        """Train with a plan from the initial model or another one; synchronous rounds."""
+    def train(
+        self, plan: Plan, rounds: int, weights: Weights | None = None, scheme: Scheme | None = None
+    ) -> PilotRun:
+        """Train with a plan from the initial model or another one."""
         loop, whole = self._loop, self._loop.run
         run = Run.new(self.world, plan, weights or self.weights)
         run.batteries = whole.batteries
-        trial = Loop(run, FedAvg(), loop.trainer)
+        trial = Loop(run, scheme or FedAvg(), loop.trainer)
         losses = []
         for _ in range(rounds):
-            counts = trial.no_faults()
-            landed, _ = trial.mean_round(counts)
+            landed, _ = trial.advance(trial.no_faults())
             if not landed:
                 raise CamuError(f"scheme {loop.scheme.name}: no update of its pilot arrived")
-            counted = [(plan.units[flight.unit].weight, flight.loss) for flight in landed]
+            counted = [(plan.units[one.unit].weight, one.loss) for one in landed]
             share = sum(weight for weight, _ in counted)
             losses.append(sum(weight * loss for weight, loss in counted) / share)
         whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)

@@ -30,6 +30,7 @@ from ray.exceptions import RayError, RayTaskError
 from camu import __version__
 from camu.arrays import Int64
 from camu.config import Config
+from camu.data import is_own
 from camu.errors import CamuError, InputError
 from camu.learning import native
 from camu.learning.engine import Engine, Samples
@@ -70,7 +71,7 @@ class Shipment:
         if self.model is not None:
             vars(module)["model"] = self.model
             changes["training.model"] = f"{_SHIPPED}:model"
-        if is_plugin(self.config.data.dataset):
+        if is_own(self.config.data.dataset):
             vars(module)["data"] = lambda: (self.train, self.test)
             changes["data.dataset"] = f"{_SHIPPED}:data"
         sys.modules[_SHIPPED] = module
@@ -122,7 +123,7 @@ class Round:
     """What all jobs of a round share; sent once per round."""
 
     number: int
-    start: Weights
+    start: Weights | Sequence[Weights]  # of all jobs, or of each
     deliver: Callable[[int, Trained], Any]
 
 
@@ -144,7 +145,8 @@ class Actor:
     def train(self, round_: Round, number: int, job: Job) -> Any:
         """What is delivered of one job, or an error."""
         try:
-            (trained,) = self._engine.iterate(round_.start, [job], round_.number)
+            start = round_.start if isinstance(round_.start, Weights) else round_.start[number]
+            (trained,) = self._engine.iterate(start, [job], round_.number)
             return round_.deliver(number, trained)
         except CamuError as error:
             return error
@@ -324,7 +326,7 @@ class RayTrainer:
 
     def iterate(
         self,
-        start: Weights,
+        start: Weights | Sequence[Weights],
         jobs: Iterable[Job],
         round_number: int,
         deliver: Callable[[int, Trained], Any],

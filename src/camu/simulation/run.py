@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -34,6 +34,7 @@ class Flight:
     fault: str | None  # why the server refuses it
     update: Float32 | None  # None: lost, refused, or part of a sum already
     buffers: Float32 | None  # change of the buffers, noise-free; None as the update
+    start: Weights  # the model that the unit started from
     trained: Weights | None = None  # kept for schemes that use the oracle
 
     @property
@@ -161,13 +162,14 @@ class Trainer(Protocol):
 
     def iterate(
         self,
-        start: Weights,
+        start: Weights | Sequence[Weights],
         jobs: Iterable[Job],
         round_number: int,
         deliver: Callable[[int, Trained], Outcome],
     ) -> Iterator[Outcome | None]:
         """The outcome of each job, in the order of the jobs; None: nothing came back.
 
+        `start` is one model for all jobs, or one for each.
         `deliver(number, trained)` makes the outcome of a job, by its number from 0 and its trained
         model. It is called where the job was trained.
         """

@@ -80,7 +80,7 @@ class NodeTrainer:
 
     def iterate(
         self,
-        start: Weights,
+        start: Weights | Sequence[Weights],
         jobs: Iterable[Job],
         round_number: int,
         deliver: Callable[[int, Trained], Outcome],
@@ -89,21 +89,22 @@ class NodeTrainer:
         jobs = list(jobs)
         self.registry.refresh()
         self.registry.wait_for_any(self.deployment.wait_seconds)
+        starts = [start] * len(jobs) if isinstance(start, Weights) else list(start)
         if self.deployment.granularity == "leader":
-            results = self._train_units(start, jobs, round_number)
+            results = self._train_units(starts, jobs, round_number)
         else:
-            results = self._train_devices(start, jobs, round_number)
+            results = self._train_devices(starts, jobs, round_number)
         for number, trained in enumerate(results):
             yield None if trained is None else deliver(number, trained)
 
     def _train_units(
-        self, start: Weights, jobs: Sequence[Job], round_number: int
+        self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
         """Each unit does all its local updates at one node."""
         if all(report.partition is None for report in self.registry.reports.values()):
             for job in jobs:  # a scheme may have revised its units
                 check_together(job.members, self.hosts, self.ids)
-        requests = [_Request(unit, job, start) for unit, job in enumerate(jobs)]
+        requests = [_Request(unit, job, starts[unit]) for unit, job in enumerate(jobs)]
         results = self._ask(requests, round_number, set())
         trained: list[Trained | None] = []
         for request, result in zip(requests, results, strict=True):
@@ -113,16 +114,16 @@ class NodeTrainer:
         return trained
 
     def _train_devices(
-        self, start: Weights, jobs: Sequence[Job], round_number: int
+        self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
         """Members of a unit do each local update at their nodes; the server takes the mean."""
-        states: list[Weights | None] = [start] * len(jobs)
+        states: list[Weights | None] = list(starts)
         losses: list[list[float]] = [[] for _ in jobs]
         shares = [dict(zip(job.members, job.weights, strict=True)) for job in jobs]
         left_out: set[str] = set()  # nodes that failed in this round
         for update in range(max((job.updates for job in jobs), default=0)):
             requests = [
-                _Request(unit, _one_update(job, device, update, start), state)
+                _Request(unit, _one_update(job, device, update, starts[unit]), state)
                 for unit, (job, state) in enumerate(zip(jobs, states, strict=True))
                 if state is not None and update < job.updates
                 for device in shares[unit]

@@ -1,0 +1,77 @@
+"""Groups whose labels look like everyone's, and a bandit that finds the fastest group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from camu.planning.plan import Plan
+from camu.schemes.contract import State, View
+from camu.schemes.local_sgd import LocalSgd
+from camu.seeding import derive
+from camu.world import World
+
+
+@dataclass(frozen=True)
+class NearIidBandit(LocalSgd):
+    """One group of devices trains in a round; the lower bound on a group's time decides which."""
+
+    size: int = 5  # most devices in a group
+    closeness: float = 0.2  # sum_l |p_g(l) - p(l)| at which a group is closed
+    optimism: float = 1.0  # in units of the range of the groups' mean times
+    name: ClassVar[str] = "near-iid-bandit"
+    family: ClassVar[str] = "selection"
+    citation: ClassVar[str] = (
+        "Lee et al., Data distribution-aware online client selection, IEEE TVT 2022"
+    )
+    simplified: ClassVar[tuple[str, ...]] = ()
+    choices: ClassVar[tuple[str, ...]] = (
+        "groups grow from a random device by the one that brings them closest to everyone",
+        "the bandit is UCB1 on the seconds of a round; the paper's reward is not known",
+    )
+
+    def select(self, view: View, state: State) -> Iterable[int]:
+        """The group with the smallest index; each group once first."""
+        group = state.setdefault("group", near_iid_groups(view.world, self.size, self.closeness))
+        arms = int(group.max()) + 1
+        played = state.setdefault("played", np.zeros(arms))
+        mean = state.setdefault("mean", np.zeros(arms))
+        if (played == 0).any():
+            state["arm"] = int(np.argmin(played))
+        else:
+            reach = self.optimism * float(np.ptp(mean))
+            index = mean - reach * np.sqrt(2 * np.log(view.round + 1) / played)
+            state["arm"] = int(np.argmin(index))
+        state["began"] = view.seconds
+        return [unit for unit in view.idle if group[unit] == state["arm"]]
+
+    def revise(self, view: View, state: State) -> Plan | None:
+        """Note the seconds of the round."""
+        arm = state["arm"]
+        state["played"][arm] += 1
+        seconds = view.seconds - state["began"]
+        state["mean"][arm] += (seconds - state["mean"][arm]) / state["played"][arm]
+        return None
+
+
+def near_iid_groups(world: World, size: int, closeness: float) -> np.typing.NDArray[np.int64]:
+    """The group of each device."""
+    counts, everyone = world.devices.label_counts, world.devices.label_counts.sum(axis=0)
+    group = np.full(world.devices.count, -1)
+    left = derive(world.seed, "near-iid-groups").numpy().permutation(len(group)).tolist()
+    while left:
+        members, pooled = [left[0]], counts[left.pop(0)].astype(float)
+        while left and len(members) < size and _apart(pooled, everyone) > closeness:
+            best = min(left, key=lambda k: _apart(pooled + counts[k], everyone))
+            left.remove(best)
+            members.append(best)
+            pooled += counts[best]
+        group[members] = group.max() + 1
+    return group
+
+
+def _apart(one: np.typing.NDArray[np.float64], other: np.typing.NDArray[np.int64]) -> float:
+    return float(np.abs(one / one.sum() - other / other.sum()).sum())

@@ -1,0 +1,175 @@
+"""What holds for every scheme of the registry: a new one is tested by being listed."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from camu.errors import InputError
+from camu.schemes import ALIASES, FAMILIES, SCHEMES, find_scheme, make_scheme
+from camu.schemes.limits import LIMITS
+from camu.simulation import Run, simulate
+from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.world import World
+from helpers.killed_runs import in_own_process
+
+Tiny = Callable[..., World]
+Camu = Callable[..., Any]
+PAGE = Path(__file__).parents[2] / "docs" / "schemes.md"
+
+# Parameters for six devices where the defaults would not show what a scheme does.
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "adaptive-tau": {"max_updates": 4},
+    "fedbuff": {"buffer": 2},
+    "cost-effective": {"pilot_rounds": 2, "most_updates": 4},
+    "fedsa": {"pilot_rounds": 2},
+    "semi-async-clusters": {"groups": 2, "discrepancy": 0.01},
+    "near-iid-bandit": {"size": 2},
+}
+
+
+def story(out: Path) -> tuple[str, dict[str, Any]]:
+    summary = RunDirectory(out).read_summary()
+    del summary["wall_seconds"]
+    return (out / "rounds.jsonl").read_text(), summary
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCHEMES)
+def test_one_worker_killed_and_resumed_equals_two_workers_in_one_go(
+    tiny: Tiny, tmp_path: Path, name: str
+) -> None:
+    config = tiny(
+        run__rounds=5,
+        run__checkpoint_every=2,
+        run__eval_every=2,
+        run__max_joules=50.0,
+        scheme__name=name,
+        scheme__parameters=PARAMETERS.get(name, {}),
+        radio__access="ofdma",
+        radio__fading="rayleigh",
+    ).config
+    whole = simulate_to(tmp_path / "whole", config.replace({"run.workers": 2}))
+    # Checkpoints are written after every second round, so that the third is lost.
+    killed = in_own_process(config.to_toml(), tmp_path / "cut", "after round 3")
+    assert killed == -signal.SIGKILL
+    again = simulate_to(tmp_path / "cut", config)
+    assert again == whole
+
+
+def simulate_to(out: Path, config: Any) -> tuple[str, dict[str, Any]]:
+    run_in_directory(config, RunDirectory(out), True)
+    return story(out)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_scheme_says_what_it_is(name: str) -> None:
+    kind = SCHEMES[name]
+    assert kind.name == name
+    assert kind.family in FAMILIES
+    own = vars(kind)
+    for attribute in ("name", "family", "citation", "simplified", "choices", "__doc__"):
+        assert attribute in own, f"{name} takes {attribute} from another scheme"
+    for texts in (kind.simplified, kind.choices):
+        assert isinstance(texts, tuple)
+        assert all(text and not text.endswith(".") for text in texts)
+    assert (kind.__doc__ or "").partition("\n")[0].endswith(".")
+    assert not kind.citation.endswith(".")
+
+
+def test_every_number_among_the_parameters_has_limits() -> None:
+    for name, kind in SCHEMES.items():
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+            if "int" in str(field.type) or "float" in str(field.type):
+                assert field.name in LIMITS, (name, field.name)
+                low, high = LIMITS[field.name]
+                assert field.default is None or low <= field.default <= high
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("fedat", "tiers", 0, "tiers = 0 must be at least 1"),
+        ("fedpaq", "share", 0.0, "share = 0.0 must be positive and at most 1"),
+        ("fedpaq", "share", 1.5, "share = 1.5 must be positive and at most 1"),
+        ("oort", "exploration", -0.5, "exploration = -0.5 must be at least 0 and at most 1"),
+        ("fedavgm", "momentum", float("nan"), "momentum = nan must be at least 0 and at most 1"),
+    ],
+)
+def test_a_number_outside_its_limits_is_refused(
+    tiny: Tiny, name: str, key: str, value: float, message: str
+) -> None:
+    config = tiny(scheme__name=name).config
+    scheme = config.scheme.model_copy(update={"parameters": {key: value}})
+    with pytest.raises(InputError, match=f"scheme {name}: {message}"):
+        make_scheme(config.model_copy(update={"scheme": scheme}))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_scheme_is_one_short_file(name: str) -> None:
+    module = inspect.getsourcefile(SCHEMES[name])
+    assert module is not None
+    text = Path(module).read_text("utf-8")
+    assert len(text.splitlines()) < 80
+    defined = [kind for kind in SCHEMES.values() if inspect.getsourcefile(kind) == module]
+    assert defined == [SCHEMES[name]]
+
+
+def test_the_loop_knows_no_scheme() -> None:
+    package = Path(str(inspect.getsourcefile(Run))).parent
+    for path in (package / f"{module}.py" for module in ("loop", "hooks", "run", "checkpoint")):
+        text = path.read_text("utf-8")
+        for name, kind in SCHEMES.items():
+            allowed = {"fedavg": "FedAvg", "camu": "camu"}.get(name)  # pilots; a key of files
+            for word in {name, kind.__name__} - {allowed}:
+                assert f'"{word}"' not in text, (path, word)
+                assert f"{word}(" not in text, (path, word)
+
+
+def test_earlier_names_still_work(tiny: Tiny) -> None:
+    for old, new in ALIASES.items():
+        assert find_scheme(old) is SCHEMES[new]
+    config = tiny(scheme__name="petrel", scheme__max_extra_updates=2).config
+    assert make_scheme(config) == SCHEMES["compute-rounds"](max_extra_updates=2)  # type: ignore[call-arg]
+
+
+def test_the_page_shows_the_list_of_the_command(camu: Camu) -> None:
+    printed = camu("schemes", "--markdown").out
+    page = PAGE.read_text("utf-8")
+    assert page.count(printed) == 1
+    assert all(f"| `{name}`" in printed for name in SCHEMES)
+
+
+def test_the_json_list_has_every_field(camu: Camu) -> None:
+    rows = json.loads(camu("schemes", "--json").out)
+    assert {row["name"] for row in rows} == set(SCHEMES)
+    order = [list(FAMILIES).index(row["family"]) for row in rows]
+    assert order == sorted(order)
+    for row in rows:
+        assert row["simplified"] == list(SCHEMES[row["name"]].simplified)
+        assert row["choices"] == list(SCHEMES[row["name"]].choices)
+
+
+@pytest.mark.slow
+def test_every_scheme_trains(tiny: Tiny) -> None:
+    """Ten rounds over a clean channel lower the loss of the initial model."""
+    base = tiny(run__rounds=10, run__eval_every=1, radio__uplink="digital").config
+    for name in SCHEMES:
+        world = tiny(
+            run__rounds=10,
+            run__eval_every=1,
+            radio__uplink="digital",
+            scheme__name=name,
+            scheme__parameters=PARAMETERS.get(name, {}),
+        )
+        assert base.run.seed == world.seed
+        records = simulate(world, make_scheme(world.config)).history.records
+        losses = [record.loss for record in records if record.loss is not None]
+        assert losses[-1] < losses[0], name
