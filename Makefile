@@ -45,7 +45,7 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.base
-	$(PIP) -e '.[dev,tracking,onnx,flower,ray,hf]'
+	$(PIP) -e '.[dev,tracking,onnx,flower,live,ray,hf]'
 	@touch $@
 
 .venv/.browser: .venv/.dev scripts/install-browser

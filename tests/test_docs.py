@@ -148,7 +148,7 @@ def stripped(text: str) -> list[str]:
     [
         ("cart-2,Hall,13.5,3.0,1.0,21,20,20,19", "cart-2,Hall,13.5,3.0,1.0,21,20,20,-4"),
         ("\ndoor-1,", "\ncart-2,"),
-        ("region,", "regoin,"),
+        ("id,region", "ID,region"),
         ("120,0,0,0,0,0,0,130", "120,0,0,0,0,0,0,"),
     ],
 )
@@ -157,6 +157,11 @@ def test_the_page_on_fleets_shows_real_messages(old: str, new: str, camu: Run) -
     assert text.count(old) == 1
     Path("devices.csv").write_text(text.replace(old, new), encoding="utf-8")
     done = camu("plan", "--fleet", "devices.csv")
+    assert done.code == 2
+    message = done.err.removeprefix("error: ").strip()
+    assert message in (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
+    Path("devices.csv").write_text(text, encoding="utf-8")
+    done = camu("run", "--fleet", "devices.csv")
     assert done.code == 2
     message = done.err.removeprefix("error: ").strip()
     assert message in (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")

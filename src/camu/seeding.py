@@ -41,6 +41,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "codec": ("round", "leader"),  # rounding of a quantised update
     "random-clusters": (),  # devices dealt to clusters of given sizes
     "label-kmeans": (),  # starts of k-means on labels
+    "near-iid": ("start",),  # order in which devices are dealt to groups
     "near-iid-groups": (),  # first devices of groups whose labels look like everyone's
     "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink

@@ -117,7 +117,8 @@ def test_the_engine_and_both_loops_evaluate_alike(tuned: TunedLoop) -> None:
         loop = PlainLoop(
             workload, engine.initial, workload.train_samples(), workload.held_out_samples()
         )
-        accuracy, loss = engine.evaluate(engine.initial)
+        ours = engine.evaluate(engine.initial)
+        accuracy, loss = ours.accuracy, ours.loss
         for found in (loop.evaluate(), tuned.evaluate(engine.initial)):
             assert found[1] == pytest.approx(accuracy, abs=2 / workload.test_samples)
             assert found[2] == pytest.approx(loss, rel=1e-5)

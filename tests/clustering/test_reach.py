@@ -10,6 +10,7 @@ import pytest
 from camu.clustering import Clustering, cluster_devices
 from camu.config import load_config
 from camu.planning.costs import unit_costs
+from camu.schemes import Clustered
 from camu.world import World, build_world
 from helpers.small_fleets import random_world
 
@@ -75,21 +76,62 @@ def test_sixty_devices_that_hear_nobody_are_sixty_clusters(tmp_path: Path) -> No
     assert groups(cluster_devices(world)) == [(k,) for k in range(60)]
 
 
-def test_one_typo_in_a_position_is_one_cluster_and_named(tmp_path: Path) -> None:
+def test_one_typo_in_a_position_is_named_and_left_out(tmp_path: Path) -> None:
     draw = np.random.default_rng(4)
     places = draw.uniform(-10, 10, (60, 2)).round(2)
     rows = [f"gw-{k:03},{x},{y},100" for k, (x, y) in enumerate(places)]
     rows.insert(30, "typo,9000,9000,100")
     (tmp_path / "f.csv").write_text("\n".join(["id,x,y,samples", *rows]))
     files = {"fleet.file": str(tmp_path / "f.csv")}
-    world = build_world(load_config(preset="paper", overrides=files))
-    found = cluster_devices(world)
-    assert (30,) in groups(found)
-    assert weakest_db(world, found) >= -10.0
+    config = load_config(preset="paper", overrides=files)
+    world = build_world(config)
+    assert world.left_out == ("typo",)
+    assert world.devices.count == 60
     (warning,) = world.warnings()
+    assert "device typo reaches nobody and is left out" in warning
+    assert "fleet.unreachable=keep" in warning
+    kept = build_world(config.replace({"fleet.unreachable": "keep"}))
+    found = cluster_devices(kept)
+    assert (30,) in groups(found)
+    assert weakest_db(kept, found) >= -10.0
+    (warning,) = kept.warnings()
     assert warning.startswith("device typo (")
     assert "1000 times as long as the median" in warning
     assert "gw-" not in warning
+
+
+def chain(tmp_path: Path) -> World:
+    """Devices a and b cannot send, but a hears d0; b hears only a."""
+    rows = ["a,-250,900", "b,-250,900", *(f"d{k},{-80 - k},100" for k in range(4))]
+    (tmp_path / "f.csv").write_text("\n".join(["id,gain_db,samples", *rows]))
+    snr = np.full((6, 6), NO_LINK_DB)
+    snr[2:, 2:] = 25.0
+    snr[0, 1] = snr[1, 0] = 60.0
+    snr[0, 2] = snr[2, 0] = 30.0
+    np.savetxt(tmp_path / "snr.csv", snr, delimiter=",")
+    files = {"fleet.file": str(tmp_path / "f.csv"), "fleet.snr_file": str(tmp_path / "snr.csv")}
+    return build_world(load_config(preset="paper", overrides=files))
+
+
+@pytest.mark.parametrize("leader", ["exemplar", "best-uplink"])
+def test_who_cannot_send_is_led_or_left_out(tmp_path: Path, leader: str) -> None:
+    world = chain(tmp_path)
+    assert world.left_out == ("b",)
+    assert world.devices.ids == ("a", "d0", "d1", "d2", "d3")
+    config = world.config.replace({"clustering.leader": leader}).clustering
+    found = cluster_devices(world, config)
+    (own,) = (cluster for cluster in found.clusters if 0 in cluster.members)
+    assert own.leader == 1  # d0
+    assert Clustered().plan(world).round_seconds < 60.0
+
+
+def test_label_counts_of_all_devices_keep_all(tmp_path: Path) -> None:
+    """A deployment's nodes report every device of the file."""
+    world = chain(tmp_path)
+    again = build_world(world.config, label_counts=np.ones((6, 2), int))
+    assert again.devices.count == 6
+    assert again.left_out == ()
+    assert build_world(world.config, label_counts=np.ones((5, 2), int)).left_out == ("b",)
 
 
 @pytest.mark.parametrize("reading", ["snr-db", "uplink", "literal"])

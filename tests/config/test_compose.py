@@ -199,6 +199,7 @@ def _float_keys() -> list[str]:
 def test_no_number_may_be_nan(key: str) -> None:
     length = {"fleet.cpu_hz": 2, "fleet.base_station": 3}.get(key)
     text = f"[{', '.join(['nan'] * length)}]" if length else "nan"
+    text = "[[nan, nan, nan]]" if key == "fleet.positions" else text
     name = "scheme.parameters.a" if key == "scheme.parameters" else key
     with pytest.raises(InputError) as caught:
         load_config(settings=[f"{name}={text}"])

@@ -129,6 +129,39 @@ def test_leaders_on_three_nodes_give_the_weights_of_camu_run(
     assert alive(mark) == []
 
 
+def test_a_fleet_file_is_dealt_to_nodes_as_by_camu_run(
+    camu: Callable[..., Any],
+    mark: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"gw-{k},{3 * k},{k},12,{k}" for k in range(1, 6)]
+    (tmp_path / "f.csv").write_text("id,x,y,label_6,label_7\n" + "\n".join([*rows, ""]))
+    config, out = small(fleet__file="f.csv", training__model="logistic"), tmp_path / "run"
+    (tmp_path / "run.toml").write_text(config.to_toml())
+    arguments = ["--nodes", 2, "-c", tmp_path / "run.toml", "--out", out, "--json"]
+    outcome = camu("deploy", "local", *arguments)
+    assert outcome.code == 0, outcome.err
+    assert_same_as_run(config, out, tmp_path / "here")
+    plan = json.loads((out / "plan.json").read_text())
+    assert [device["id"] for device in plan["devices"]] == [f"gw-{k}" for k in range(1, 6)]
+    assert plan["devices"][3]["label_counts"] == [0, 0, 0, 0, 0, 0, 12, 4, 0, 0]
+    assert alive(mark) == []
+
+
+def test_a_trial_of_a_wrong_fleet_file_starts_nothing(
+    camu: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "f.csv").write_text("id,x,y,label_0\na,0,0,5000\n")
+    (tmp_path / "run.toml").write_text(small(fleet__file=str(tmp_path / "f.csv")).to_toml())
+    arguments = ["--nodes", 2, "-c", tmp_path / "run.toml", "--out", tmp_path / "run"]
+    outcome = camu("deploy", "local", *arguments)
+    assert outcome.code == 2
+    assert "hold 5000 samples of this label" in outcome.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
     camu: Callable[..., Any], mark: str, tmp_path: Path
 ) -> None:

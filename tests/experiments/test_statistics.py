@@ -1,4 +1,4 @@
-"""Intervals against scipy, verdicts against their definition."""
+"""Intervals and tests against scipy and simulation, verdicts against their definition."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from camu.experiments.claims import judge
-from camu.experiments.statistics import estimate, paired
+from camu.experiments.statistics import (
+    chance_to_be_equivalent,
+    chance_to_differ,
+    estimate,
+    holm,
+    paired,
+    seeds_to_decide,
+)
+from camu.experiments.verdicts import NO_EFFECT, UNDECIDED, beside, corrected, judge
 
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12).filter(lambda v: np.std(v) > 1e-6)
 
@@ -38,7 +45,7 @@ def test_paired_removes_what_the_seeds_share() -> None:
 def test_one_seed_has_no_interval() -> None:
     found = estimate([3.0])
     assert (found.low, found.high, found.n) == (None, None, 1)
-    assert judge("X", "d", "s", [3.0], 1, None).verdict == "open"
+    assert judge("X", "d", "s", [3.0], 1, None).verdict == UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,9 @@ def test_one_seed_has_no_interval() -> None:
         ([1.0, 1.1, 0.9], -1, "contradicted"),
         ([-1.0, -1.1, -0.9], -1, "reproduced"),
         ([-1.0, -1.1, -0.9], 1, "contradicted"),
-        ([1.0, -1.0, 0.5], 1, "open"),
+        ([1.0, -1.0, 0.5], 1, UNDECIDED),
+        ([0.1, -0.1, 0.05], 1, NO_EFFECT),
+        ([0.1, 0.12, 0.11], 1, "reproduced"),
     ],
 )
 def test_verdicts(values: list[float], sign: int, word: str) -> None:
@@ -57,7 +66,83 @@ def test_verdicts(values: list[float], sign: int, word: str) -> None:
 
 def test_choosing_the_best_of_several_needs_more_evidence() -> None:
     values = [1.0, 2.0, 3.1]
-    assert judge("X", "d", "s", values, 1, None).verdict == "open"
+    assert judge("X", "d", "s", values, 1, None).verdict == UNDECIDED
     values = [1.0, 1.5, 1.9]
     assert judge("X", "d", "s", values, 1, None).verdict == "reproduced"
-    assert judge("X", "d", "s", values, 1, None, tests=3).verdict == "open"
+    assert judge("X", "d", "s", values, 1, None, tests=3).verdict == UNDECIDED
+
+
+@given(VALUES)
+def test_p_values_sd_and_equivalence_are_scipys(values: list[float]) -> None:
+    found = estimate(values)
+    assert found.sd == pytest.approx(np.std(values, ddof=1))
+    assert found.p_value() == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue, abs=1e-9)
+    assert found.p_value(3) == pytest.approx(min(1.0, 3 * (found.p_value() or 0.0)))
+    below = stats.ttest_1samp(values, 1.0, alternative="less").pvalue
+    above = stats.ttest_1samp(values, -1.0, alternative="greater").pvalue
+    if abs(max(below, above) - 0.05) > 1e-6:
+        assert found.equivalent(1.0) == (max(below, above) < 0.05)
+    third = max(below, above) * 3
+    if abs(third - 0.05) > 1e-6:
+        assert found.equivalent(1.0, 3) == (third < 0.05)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_what_its_steps_reject(p_values: list[float]) -> None:
+    """Against the procedure as Holm wrote it: from the smallest p on, until one is too large."""
+    adjusted = holm(p_values)
+    for level in (0.01, 0.05, 0.3):
+        rejected, left = set(), len(p_values)
+        for index in np.argsort(p_values, kind="stable").tolist():
+            if p_values[index] * left > level:
+                break
+            rejected.add(index)
+            left -= 1
+        assert {i for i, p in enumerate(adjusted) if p <= level} == rejected
+
+
+@pytest.mark.parametrize(("mean", "sd", "n"), [(1.0, 2.0, 8), (0.5, 1.0, 20), (0.0, 1.0, 8)])
+def test_chances_are_those_of_simulated_seeds(mean: float, sd: float, n: int) -> None:
+    drawn = np.random.default_rng(n).normal(mean, sd, (40_000, n))
+    p = stats.ttest_1samp(drawn, 0.0, axis=1).pvalue
+    assert chance_to_differ(mean, sd, n) == pytest.approx((p < 0.05).mean(), abs=0.01)
+    less = stats.ttest_1samp(drawn, 1.0, axis=1, alternative="less").pvalue
+    more = stats.ttest_1samp(drawn, -1.0, axis=1, alternative="greater").pvalue
+    inside = (np.maximum(less, more) < 0.05).mean()
+    assert chance_to_be_equivalent(mean, sd, 1.0, n) == pytest.approx(inside, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "margin"), [(1.0, 2.0, None), (0.0, 1.0, 1.0), (0.5, 3.0, 1.0), (5.0, 1.0, 1.0)]
+)
+def test_the_seeds_needed_are_the_fewest(mean: float, sd: float, margin: float | None) -> None:
+    def chance(n: int) -> float:
+        same = 0.0 if margin is None else chance_to_be_equivalent(mean, sd, margin, n)
+        return max(chance_to_differ(mean, sd, n), same)
+
+    found = seeds_to_decide(mean, sd, margin)
+    assert found is not None
+    assert chance(found) >= 0.8
+    assert found == 2 or chance(found - 1) < 0.8
+    assert seeds_to_decide(1e-4, sd, None) is None  # a thousand seeds would not do
+
+
+def test_undecided_claims_say_how_many_seeds_they_need() -> None:
+    row = judge("X", "d", "s", [3.0, -1.0, 2.5, 0.0], 1, None)
+    assert row.verdict == UNDECIDED
+    assert row.seeds_needed == seeds_to_decide(row.mean, row.sd or 0.0, 1.0)
+    decided = judge("X", "d", "s", [1.0, 1.1, 0.9], 1, None)
+    assert decided.seeds_needed is None
+    # A margin in points says nothing about other units.
+    assert judge("X", "d", "s", [0.1, -0.1, 0.05], 1, None, "log10").verdict == UNDECIDED
+
+
+def test_holm_takes_back_what_a_large_family_cannot_carry() -> None:
+    weak = [judge(f"X{k}", "d", "s", [1.0, 1.4, 1.8], 1, None) for k in range(20)]
+    strong = judge("Y", "d", "s", [1.0, 1.001, 0.999], 1, None)
+    detail = judge("Y@h=6", "d", "s", [1.0, 1.4, 1.8], 1, None)
+    rows = corrected([*weak, strong, detail])
+    assert {row.verdict for row in rows} == {"reproduced"}
+    assert [row.holm for row in rows] == [UNDECIDED] * 20 + ["reproduced"] * 2
+    (row,) = beside([strong], [weak[0]])
+    assert (row.average, row.average_verdict) == (weak[0].mean, "reproduced")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from camu.learning.job import Job, Trained
+from camu.learning.job import Evaluation, Job, Trained
 from camu.learning.weights import Entry, Layout, Weights
 from camu.schemes import Scheme
 from camu.schemes.registry import plan_for
@@ -88,8 +88,8 @@ class Quadratics:
     def take_faults(self) -> dict[str, int]:
         return {}
 
-    def evaluate(self, weights: Weights) -> tuple[float, float]:
-        return 0.0, 0.0
+    def evaluate(self, weights: Weights) -> Evaluation:
+        return Evaluation(0.0, 0.0)
 
     def iterate(
         self, start: Any, jobs: Iterable[Job], round_number: int, deliver: Callable[..., Any]

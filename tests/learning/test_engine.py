@@ -147,9 +147,9 @@ def test_training_learns_and_evaluation_counts_right(small_toy: Toy, kernel: str
         weights = engine.initial
         before = engine.evaluate(weights)
         (weights,) = engine.train(weights, [Job((0, 1, 2, 3), (1, 1, 1, 1), 60)], 0)
-        accuracy, loss = engine.evaluate(weights)
-    assert before[0] < 0.4 < 0.8 < accuracy
-    assert loss < before[1]
+        after = engine.evaluate(weights)
+    assert before.accuracy < 0.4 < 0.8 < after.accuracy
+    assert after.loss < before.loss
 
 
 @pytest.mark.slow
@@ -353,3 +353,20 @@ def test_bad_data_is_refused(small_toy: Toy) -> None:
         Engine(model, images, labels[:3], [], images, labels, learning_rate=0.1)
     with pytest.raises(InputError, match="classes"):
         Engine(model, images, labels + 5, [], images, labels, learning_rate=0.1)
+
+
+def test_each_label_is_evaluated(small_toy: Toy, kernel: str) -> None:
+    """Against the predictions of the module itself, sample by sample."""
+    with small_toy.engine(batch=1, learning_rate=0.3, kernel=kernel) as engine:
+        (weights,) = engine.train(engine.initial, [Job((0, 1, 2, 3), (1, 1, 1, 1), 6)], 0)
+        found = engine.evaluate(weights)
+        data = engine.test_data
+    module = build_model("cnn", small_toy.images.shape[1:], 10, "batch", derive(3, "model"))
+    weights.load_into(module)
+    with torch.no_grad():
+        said = module.eval()(data.batch(slice(0, None))[0]).argmax(1).numpy()
+    truth = data.labels.numpy()
+    expected = [float((said[truth == k] == k).mean()) for k in range(int(truth.max()) + 1)]
+    assert found.label_accuracy == pytest.approx(expected)
+    assert found.accuracy == pytest.approx(float((said == truth).mean()))
+    assert 0 < found.accuracy < 1

@@ -33,7 +33,7 @@ def _small_map(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_maps_and_bars_are_chosen_from_the_whole_fleet(world: World, plan: Plan) -> None:
-    tables = rows.plan_rows(plan.to_dict(world), [0.0, 0.0, 10.0], world.links)
+    tables = rows.plan_rows(plan.to_dict(world), [[0.0, 0.0, 10.0]], world.links)
     drawn = [int(row["device"]) for row in tables["devices"]]
     assert 60 <= len(drawn) <= 80
     assert max(drawn) > 0.9 * DEVICES
@@ -48,7 +48,7 @@ def test_maps_and_bars_are_chosen_from_the_whole_fleet(world: World, plan: Plan)
 
 
 def test_bars_have_the_numbers_of_their_own_units(world: World, plan: Plan) -> None:
-    tables = rows.plan_rows(plan.to_dict(world), [0.0, 0.0, 10.0], world.links)
+    tables = rows.plan_rows(plan.to_dict(world), [[0.0, 0.0, 10.0]], world.links)
     for row in tables["units"]:
         assert row["samples"] == plan.units[int(row["cluster"])].samples
     for row in tables["labels"]:

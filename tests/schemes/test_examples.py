@@ -69,7 +69,9 @@ def test_the_page_shows_the_file_that_is_run_here(name: str) -> None:
 
 
 def test_every_example_is_tested_here() -> None:
-    assert {path.stem for path in (DOCS / "examples").glob("*.py")} == set(MOST_LINES)
+    others = {"make_gateways"}  # makes a fleet file; tests/world/test_places.py runs it
+    found = {path.stem for path in (DOCS / "examples").glob("*.py")}
+    assert found - others == set(MOST_LINES)
 
 
 # FedProx

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -203,3 +204,28 @@ def played_plain(config: Config) -> tuple[History, list[Any]]:
             empty.append(run.batteries.empty.copy())
 
     return simulate(build_world(config), make_scheme(config), [Look()]).history, empty
+
+
+def test_what_a_plan_of_a_fleet_file_prints_is_what_its_training_gives(
+    camu: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "fleet.csv"
+    rows = [
+        f"s{k},{40 + 9 * (k % 4)},{8 * (k // 4)},{20 + k},{20},{2 + 0.1 * k}" for k in range(12)
+    ]
+    path.write_text("id,x,y,label_0,label_1,battery_joules\n" + "\n".join(rows) + "\n")
+    arguments = ["--preset", "demo", "--fleet", path, "--set", "run.rounds=500"]
+    arguments += ["--set", "data.with_replacement=true", "--set", "training.model=logistic"]
+    arguments += ["--set", "radio.bandwidth_hz=2e4", "--set", "clustering.rotate_every=4"]
+    arguments += ["--set", "clustering.leader=rotating", "--set", "run.eval_every=100"]
+    planned = json.loads(camu("plan", *arguments, "--json").out)["batteries"]["empty"]
+    done = camu("run", *arguments, "--out", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["stopped"] == "batteries empty"
+    devices = RunDirectory(tmp_path / "run").read_devices()
+    assert devices is not None
+    ended = np.sort(devices.empty_round)
+    for name, place in (("first", 0), ("median", 5), ("last", 11)):
+        assert abs(planned[name]["rounds"] - ended[place]) <= 1
+    at = devices.ids.index(planned["first"]["device"])
+    assert devices.empty_round[at] == ended[0]

@@ -15,7 +15,6 @@ import torch
 
 from camu.config import Config
 from camu.data.batches import Batches
-from camu.errors import InputError
 from camu.learning.models import build_model
 from camu.learning.weights import Weights
 from camu.schemes import FedAvg, State, View, add_updates, make_scheme
@@ -26,6 +25,17 @@ from camu.world import build_world
 from helpers.configs import small
 
 tiny = partial(small, run__rounds=4, run__eval_every=2, data__samples_per_device=30)
+
+
+class Models(Callback):
+    """Keeps the parameters of every round, and the last running average."""
+
+    def on_start(self, run: Run) -> None:
+        self.models = [run.weights.parameters]
+
+    def on_round(self, run: Run, record: Record) -> None:
+        self.models.append(run.weights.parameters)
+        self.average = None if run.average is None else run.average.parameters
 
 
 def play(config: Config, callbacks: tuple[Callback, ...] = ()) -> History:
@@ -125,6 +135,26 @@ def test_evaluation_rhythm() -> None:
     records = play(tiny(run__rounds=5, run__eval_every=2)).records
     assert [r.round for r in records if r.accuracy is not None] == [0, 2, 4, 5]
     assert [r.round for r in records] == list(range(6))
+    records = play(tiny(run__rounds=7, run__eval_every=4, run__eval_last=2)).records
+    assert [r.round for r in records if r.accuracy is not None] == [0, 4, 6, 7]
+
+
+def test_the_running_average_and_momentum_of_the_server() -> None:
+    """Against the models of each round, put together by hand; an average changes no model."""
+    plain, averaged, heavy = Models(), Models(), Models()
+    digital = partial(tiny, radio__uplink="digital", run__rounds=3)
+    play(digital(), callbacks=(plain,))
+    history = play(digital(run__server_average=0.8), callbacks=(averaged,))
+    play(digital(training__server_momentum=0.5), callbacks=(heavy,))
+    mean = plain.models[0]
+    for one, two in zip(plain.models[1:], averaged.models[1:], strict=True):
+        assert np.array_equal(one, two)
+        mean = 0.8 * mean + 0.2 * one
+    assert averaged.average == pytest.approx(mean, abs=1e-6)
+    assert history.average_accuracy is not None
+    moved = plain.models[2] + 0.5 * (plain.models[1] - plain.models[0])
+    assert np.array_equal(heavy.models[1], plain.models[1])
+    assert heavy.models[2] == pytest.approx(moved, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -196,24 +226,6 @@ def test_dropout_trace(tmp_path: Path) -> None:
     assert [record.units for record in history.records] == [0, 19, 18, 20, 20]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("when,who\n1,2\n", "row 1"),
-        ("round,device\n0,2\n", "row 2"),
-        ("round,device\n1,77\n", "no device `77`"),
-        ("round,device\n1\n", "row 2"),
-    ],
-)
-def test_wrong_traces_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text(text)
-    with pytest.raises(InputError, match=said):
-        play(tiny(fleet__dropout_trace=str(trace)))
-    with pytest.raises(InputError, match="cannot be read"):
-        play(tiny(fleet__dropout_trace=str(tmp_path / "absent")))
-
-
 def test_all_absent_keeps_the_model(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     rows = "".join(f"{r},{k}\n" for r in range(1, 5) for k in range(20))
@@ -238,7 +250,7 @@ def test_failing_leader_is_replaced_by_the_best_uplink() -> None:
 
     world = build_world(config)
     plan = make_scheme(config).plan(world)
-    attendance = Faults.of(world).attend(plan, list(range(len(plan.units))), 0)
+    attendance = Faults.of(world).attend(plan, list(range(len(plan.units))), 0, 0.0)
     replaced = 0
     for number, part in attendance.units.items():
         own = plan.units[number]
@@ -343,10 +355,3 @@ def test_own_callback_can_stop() -> None:
     once = Once()
     assert play(tiny(), (once,)).stopped == "enough"
     assert once.ended
-
-
-def test_fleet_files_cannot_be_trained(tmp_path: Path) -> None:
-    path = tmp_path / "fleet.csv"
-    path.write_text("id,x,y,samples\na,0,0,5\nb,1,1,5\n")
-    with pytest.raises(InputError, match="only be planned"):
-        play(tiny(fleet__file=str(path)))

@@ -61,7 +61,8 @@ def test_the_model_predicts_as_the_engine_evaluates(
     nothing: Any = None
     result = camu.Result(nothing, nothing, config, weights)
     with Engine.from_config(config, test=(pixels, labels)) as engine:
-        accuracy, loss = engine.evaluate(weights)
+        ours = engine.evaluate(weights)
+        accuracy, loss = ours.accuracy, ours.loss
     module = result.model()
     assert not module.training
     with torch.no_grad():

@@ -48,6 +48,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "run__max_joules": 10.0,
     },
     "everything": {"scheme__name": f"{HERE}:Everything", "radio__fading": "rayleigh"},
+    "server": {"training__server_momentum": 0.5, "run__server_average": 0.8},
 }
 Tiny = Callable[..., World]
 
@@ -88,6 +89,7 @@ def test_a_checkpoint_holds_the_whole_run(tiny: Tiny, tmp_path: Path, kind: str)
         # eval_every is 10: only the last round of a run is evaluated, so accuracies are left out.
         history = run_in_directory(config, part, resume=True)
         assert history.weights_sha256 == whole.read_history().weights_sha256
+        assert history.average_accuracy == whole.read_history().average_accuracy
         costs = [(r.joules, r.virtual_seconds, r.waiting_seconds) for r in history.records]
         expected = whole.read_history().records
         assert costs == [(r.joules, r.virtual_seconds, r.waiting_seconds) for r in expected]

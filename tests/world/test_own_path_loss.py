@@ -38,7 +38,7 @@ def test_the_documented_example(tmp_path: Path) -> None:
     extra_db = -10 * np.log10(gain) - loss_db
     walls = np.abs(extra_db[np.triu_indices(len(gain), 1)])
     assert set(walls.round(6)) == {0.0, 10.0}
-    away = world.devices.positions - world.base_station
+    away = world.devices.positions - world.base_stations[0]
     uplink_db = -10 * np.log10(world.links.uplink_gain / world.links.antennas)
     free_db = 40 + 35 * np.log10(np.sqrt((away**2).sum(-1)))
     assert set(np.abs(uplink_db - free_db).round(6)) <= {0.0, 10.0}

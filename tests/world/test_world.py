@@ -126,3 +126,11 @@ def test_the_docs_quote_the_warning_as_it_is() -> None:
     (warning,) = without_data(load_config(preset="literal")).warnings()
     page = Path(__file__).parents[2] / "docs" / "world.md"
     assert warning in " ".join(page.read_text("utf-8").split())
+
+
+def test_a_world_makes_a_value_once_and_a_changed_world_makes_it_again() -> None:
+    world, made = build_world(load_config(preset="demo")), []
+    for _ in range(2):
+        assert world.once("key", lambda: made.append(1) or len(made)) == 1
+    slower = world.with_devices(cpu_hz=world.devices.cpu_hz / 2)
+    assert slower.once("key", lambda: made.append(1) or len(made)) == 2

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from camu.bench.workloads import IMAGE
 from camu.learning.engine import Engine
-from camu.learning.job import Trained
+from camu.learning.job import Evaluation, Trained
 from camu.learning.pool import available_cores
 from camu.learning.weights import Weights
 
@@ -48,7 +48,7 @@ class TimedEngine(Engine):
             self.job_seconds += seconds
         return trained
 
-    def evaluate(self, weights: Weights) -> tuple[float, float]:
+    def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy and loss, and note how long it takes."""
         begin = time.perf_counter()
         result = super().evaluate(weights)

@@ -20,7 +20,9 @@ from camu.cli import (
     demo,
     deploy,
     export,
+    fleet,
     forecast,
+    live,
     plan,
     report,
     reproduce,
@@ -41,6 +43,7 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(plan.plan)
+app.command()(live.live)
 app.command()(run.run)
 app.command()(compare.compare)
 app.command()(forecast.forecast)
@@ -52,6 +55,7 @@ app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.add_typer(config.app)
 app.add_typer(data.app)
+app.add_typer(fleet.app)
 app.add_typer(deploy.app)
 
 

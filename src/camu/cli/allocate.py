@@ -14,6 +14,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from camu.cli.options import Json
+from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
@@ -25,8 +26,9 @@ _MOST_ROWS = 40
 
 def allocate(
     problem_file: Annotated[
-        Path, typer.Argument(metavar="PROBLEM.json", help="The instance (docs/allocation.md).")
-    ],
+        Path | None,
+        typer.Argument(metavar="PROBLEM.json", help="The instance (docs/allocation.md)."),
+    ] = None,
     solver: Annotated[
         str,
         typer.Option(
@@ -51,6 +53,18 @@ def allocate(
             "--figure", metavar="FILE", help="Save the trade-off: .svg, .png, .pdf, .html."
         ),
     ] = None,
+    from_plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-plan",
+            metavar="PLAN",
+            help="Take the instance from a plan: the output of camu plan --json, or a run.",
+        ),
+    ] = None,
+    problem_out: Annotated[
+        Path | None,
+        typer.Option("--problem", metavar="FILE", help="Save the instance as PROBLEM.json."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Split an energy budget: how much power and how many updates each cluster gets.
@@ -58,9 +72,11 @@ def allocate(
     Minimises the convergence error of the paper's bound. The answer carries a certified lower
     bound; an infeasible budget is refused with the smallest one that would do.
     """
-    from camu.allocation.problem import Problem
+    problem = _problem(problem_file, from_plan)
+    if problem_out is not None:
+        from camu.files import write_json
 
-    problem = Problem.from_json(problem_file)
+        write_json(problem_out, problem.to_dict())
     if sweep is not None:
         _sweep(problem, sweep, solver, seed, figure, as_json)
         return
@@ -76,6 +92,20 @@ def allocate(
     show_allocation(problem, answer, Console(emoji=False))
     if figure is not None:
         print(f"picture: {figure}")
+
+
+def _problem(problem_file: Path | None, from_plan: Path | None) -> Problem:
+    """The instance of a file, or of a plan."""
+    if (problem_file is None) == (from_plan is None):
+        raise InputError("give PROBLEM.json or --from-plan PLAN, one of the two")
+    if from_plan is not None:
+        from camu.schemes.plan_problem import problem_of_plan
+
+        return problem_of_plan(from_plan)
+    from camu.allocation.problem import Problem
+
+    assert problem_file is not None
+    return Problem.from_json(problem_file)
 
 
 def _sweep(

@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from camu.cli.options import Address, ConfigFile, Json, Preset, Settings, resolve
+from camu.cli.options import (
+    Address,
+    ConfigFile,
+    Fleet,
+    Json,
+    Preset,
+    Settings,
+    Snr,
+    fleet_files,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from camu.experiments.compare import ComparedRun
@@ -29,6 +39,8 @@ def compare(
     file: ConfigFile = None,
     preset: Preset = None,
     settings: Settings = None,
+    fleet: Fleet = None,
+    snr: Snr = None,
     target: Annotated[
         float | None,
         typer.Option(
@@ -67,7 +79,7 @@ def compare(
     from camu.simulation.ray_session import engine_session
 
     names = [name.strip() for name in schemes.split(",") if name.strip()]
-    config = resolve(file, preset, settings)
+    config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
     numbers = range(config.run.seed, config.run.seed + seeds)
     folder = out or Path("runs/compare")
     runs = compared_runs(config, names, numbers, folder)
@@ -98,14 +110,14 @@ def save_comparison(
 
 def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
     """Run what is missing with a progress bar each; Ctrl-C ends the command with exit code 130."""
-    from camu.cli.progress_bar import ProgressBar
+    from camu.cli.progress_bar import Notes, ProgressBar
     from camu.experiments.compare import run_all
 
-    stderr = Console(stderr=True, emoji=False)
+    stderr, notes = Console(stderr=True, emoji=False), Notes()
     try:
         return run_all(
             runs,
-            lambda run: [ProgressBar(f"{run.scheme}, seed {run.config.run.seed}")],
+            lambda run: [notes, ProgressBar(f"{run.scheme}, seed {run.config.run.seed}")],
             lambda text: stderr.print(text, soft_wrap=True, markup=False, highlight=False),
         )
     except KeyboardInterrupt:

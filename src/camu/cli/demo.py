@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from camu.cli.options import Fleet, Snr, fleet_files
+
 if TYPE_CHECKING:
     from camu.experiments.compare import ComparedRun
 
@@ -35,10 +37,13 @@ def demo(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="Where the runs are kept.")
     ] = Path("runs/demo"),
+    fleet: Fleet = None,
+    snr: Snr = None,
 ) -> None:
     """Plan a small fleet, train it with several schemes on embedded digits, and compare them.
 
-    Takes under a minute and needs no download. A second demo replaces the first.
+    Takes under a minute and needs no download. A second demo replaces the first. With --fleet the
+    devices come from your file; where they hold more samples than the digits have, they share them.
     """
     from camu.cli.compare import run_with_bars, show_comparison
     from camu.cli.plan import show_plan
@@ -47,14 +52,17 @@ def demo(
     from camu.experiments.comparison import tabulate
     from camu.report.writing import PAGE, write_report
     from camu.schemes import make_scheme
-    from camu.world import build_world
+    from camu.world import build_world, with_data
 
     console = Console(emoji=False)
     config = load_config(preset="demo")
+    if fleet is not None:
+        files = fleet_files(fleet, snr)
+        config = config.replace({**files, "data.with_replacement": True})
     seeds = [config.run.seed]
     runs = compared_runs(config, DEMO_SCHEMES, seeds, out)
+    world = with_data(build_world(config))  # wrong files are refused before anything is written
     _make_room(out, runs)
-    world = build_world(config)
     console.print("The plan: who clusters with whom, and what a round costs.\n")
     show_plan(make_scheme(config).plan(world), world, console)
     console.print("\nTraining with several schemes on the same fleet.\n")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from camu.config.names import DEFAULT_PRESET, PRESETS
+from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.config import Config
@@ -41,6 +42,14 @@ Scheme = Annotated[
     str | None,
     typer.Option("--scheme", metavar="NAME", help="Scheme, or your own as module:Class."),
 ]
+Fleet = Annotated[
+    str | None,
+    typer.Option("--fleet", metavar="FILE", help="Your fleet as CSV or JSON (docs/fleet.md)."),
+]
+Snr = Annotated[
+    str | None,
+    typer.Option("--snr", metavar="FILE", help="Measured device-to-device SNR in dB, for --fleet."),
+]
 Address = Annotated[
     str | None,
     typer.Option(
@@ -50,6 +59,11 @@ Address = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def fleet_files(fleet: str | None, snr: str | None) -> dict[str, str | None]:
+    """The keys that --fleet and --snr set."""
+    return {"fleet.file": fleet, "fleet.snr_file": snr}
 
 
 def resolve(
@@ -65,4 +79,7 @@ def resolve(
 
     options = {"run.seed": seed, "scheme.name": scheme, **overrides}
     given = {key: value for key, value in options.items() if value is not None}
-    return load_config(file, preset, settings or [], given)
+    config = load_config(file, preset, settings or [], given)
+    if config.fleet.snr_file is not None and config.fleet.file is None:
+        raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
+    return config

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from camu.cli.batteries import leaders_that_end, lifetime_of, show_lifetime
-from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
-from camu.errors import InputError
+from camu.cli.options import (
+    ConfigFile,
+    Fleet,
+    Json,
+    Preset,
+    Scheme,
+    Seed,
+    Settings,
+    Snr,
+    fleet_files,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from camu.config import Config
@@ -29,16 +40,8 @@ def plan(
     settings: Settings = None,
     seed: Seed = None,
     scheme: Scheme = None,
-    fleet: Annotated[
-        str | None,
-        typer.Option("--fleet", metavar="FILE", help="Your fleet as CSV or JSON (docs/fleet.md)."),
-    ] = None,
-    snr: Annotated[
-        str | None,
-        typer.Option(
-            "--snr", metavar="FILE", help="Measured device-to-device SNR in dB, for --fleet."
-        ),
-    ] = None,
+    fleet: Fleet = None,
+    snr: Snr = None,
     figure: Annotated[
         Path | None,
         typer.Option("--figure", metavar="FILE", help="Save a picture: .svg, .png, .pdf or .html."),
@@ -49,6 +52,10 @@ def plan(
             "--problem", metavar="FILE", help="Save problem P1 of the clusters for camu allocate."
         ),
     ] = None,
+    csv_file: Annotated[
+        Path | None,
+        typer.Option("--csv", metavar="FILE", help="Save a row per unit as CSV, for other tools."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Plan a fleet: who clusters with whom, who leads, how often each updates, what a round costs.
@@ -58,30 +65,35 @@ def plan(
     """
     if fleet is not None and file is None and preset is None:
         preset = "paper"
-    files = {"fleet.file": fleet, "fleet.snr_file": snr}
-    world, made = _make(resolve(file, preset, settings, seed, scheme, files))
+    config = resolve(file, preset, settings, seed, scheme, fleet_files(fleet, snr))
+    world, made = _make(config)
     if figure is not None:
         _save_figure(made, world, figure)
     if problem is not None:
         _save_problem(world, problem)
+    if csv_file is not None:
+        _save_csv(made, world, csv_file)
     lifetime = lifetime_of(made, world)
     if lifetime is not None:
         _warn(leaders_that_end(lifetime, made, world))
     if as_json:
-        document = made.to_dict(world)
+        document = {**made.to_dict(world), "config_toml": config.to_toml()}
         if lifetime is not None:
             names = [device["id"] for device in document["devices"]]
             document["batteries"] = lifetime.to_dict(made, names)
-        print(json.dumps(document))
+        print(json.dumps({**document, "bias": _bias(made, world)}))
         return
     console = Console(emoji=False)
     show_plan(made, world, console)
+    show_bias(made, world, console)
     if lifetime is not None:
         show_lifetime(lifetime, made, world, console)
     if figure is not None:
         print(f"picture: {figure}")
     if problem is not None:
         print(f"problem: {problem}")
+    if csv_file is not None:
+        print(f"table: {csv_file}")
 
 
 def _make(config: Config) -> tuple[World, Plan]:
@@ -90,8 +102,6 @@ def _make(config: Config) -> tuple[World, Plan]:
     from camu.schemes.registry import plan_for
     from camu.world import build_world
 
-    if config.fleet.snr_file is not None and config.fleet.file is None:
-        raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
     stderr = Console(stderr=True, emoji=False)
     with stderr.status("building the world"):
         world = build_world(config)
@@ -118,11 +128,16 @@ def _save_problem(world: World, path: Path) -> None:
     """Write P1 as `camu-joint` states it for this world."""
     from camu.files import write_json
     from camu.schemes import clusters
-    from camu.schemes.joint import CamuJoint
+    from camu.schemes.plan_problem import problem_of_groups
 
-    scheme = world.config.scheme
-    joint = CamuJoint(scheme.threshold, scheme.threshold_quantile, scheme.max_extra_updates)
-    write_json(path, joint.problem(clusters(world)).to_dict())
+    write_json(path, problem_of_groups(clusters(world)).to_dict())
+
+
+def _save_csv(plan: Plan, world: World, path: Path) -> None:
+    from camu.files import write_text
+    from camu.planning.plan_table import plan_csv
+
+    write_text(path, plan_csv(plan, world))
 
 
 def show_plan(plan: Plan, world: World, console: Console) -> None:
@@ -132,7 +147,7 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
     """
     if len(plan.units) > _MOST_ROWS:
         console.print(_spread(plan))
-        console.print("--json lists every unit.")
+        console.print("--json and --csv list every unit.")
     else:
         shown = range(len(plan.units))
         console.print(_who(plan, world, shown))
@@ -151,6 +166,46 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
         f"{received}).{station}",
         highlight=False,
     )
+
+
+def _bias(plan: Plan, world: World) -> dict[str, Any]:
+    """The labels that the plan trains on; for schemes with a gate, also without it."""
+    from camu.planning.bias import label_bias
+    from camu.schemes import make_scheme
+    from camu.schemes.registry import plan_for
+
+    found = label_bias(plan, world).to_dict()
+    scheme: Any = make_scheme(world.config)
+    if hasattr(scheme, "threshold_quantile"):
+        free = plan_for(replace(scheme, threshold=0.0), world)
+        found["distance_without_gate"] = label_bias(free, world).distance
+    return found
+
+
+def show_bias(plan: Plan, world: World, console: Console) -> None:
+    """What the model is trained on: label shares by weights and updates, and everyone's."""
+    bias = _bias(plan, world)
+    shown = [" ".join(f"{100 * share:.1f}" for share in bias[n]) for n in ("everyone", "trained")]
+    console.print("\nLabels in %, by unit weight and number of steps", style="bold")
+    console.print(f"  everyone's  {shown[0]}\n  trained on  {shown[1]}", highlight=False)
+    console.print(
+        f"Distance to everyone's {bias['distance']:.3f} (total variation); by weights alone "
+        f"{bias['distance_of_weights']:.3f}.",
+        highlight=False,
+    )
+    if "distance_without_gate" in bias:
+        without, here = bias["distance_without_gate"], bias["distance"]
+        words = "more" if here > without else "less" if here < without else "neither more nor less"
+        console.print(
+            f"Without the gate it would be {without:.3f}: the gate makes the training {words} "
+            "lopsided.",
+            highlight=False,
+        )
+    if bias["size_rank"] is not None:
+        console.print(
+            f"Rank correlation of contribution and samples: {bias['size_rank']:.2f} (Spearman).",
+            highlight=False,
+        )
 
 
 def _count(number: int, name: str) -> str:

@@ -52,3 +52,18 @@ class ProgressBar(Callback):
         joules = run.ledger.joules
         state = f"accuracy {last:.2%}  {joules:.3g} J  {run.clock.now_seconds:.3g} s"
         self.bar.update(self.task, completed=run.round, state=state)
+
+
+class Notes(Callback):
+    """Prints what a user should know of the fleet, each sentence once for all runs."""
+
+    def __init__(self) -> None:
+        self.said: set[str] = set()
+
+    def on_start(self, run: Run) -> None:
+        """Say what was not said before."""
+        stderr = Console(stderr=True, emoji=False)
+        for note in run.world.notes:
+            if note not in self.said:
+                stderr.print(f"warning: {note}", style="yellow", soft_wrap=True, highlight=False)
+        self.said.update(run.world.notes)

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from camu.cli.options import Address, ConfigFile, Json, Preset, Scheme, Seed, Settings, resolve
+from camu.cli.options import (
+    Address,
+    ConfigFile,
+    Fleet,
+    Json,
+    Preset,
+    Scheme,
+    Seed,
+    Settings,
+    Snr,
+    fleet_files,
+    resolve,
+)
 from camu.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +38,8 @@ def run(
     settings: Settings = None,
     seed: Seed = None,
     scheme: Scheme = None,
+    fleet: Fleet = None,
+    snr: Snr = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Run directory [default: below runs/]."),
@@ -41,21 +57,27 @@ def run(
     directory, and --set goes over it; without --out, it goes on in the last default directory of
     the configuration.
 
+    With --fleet the devices come from your file. They get samples of the configured data set, as
+    many as the file says.
+
     With --set run.engine=ray the units are trained on the machines of a Ray cluster, with the same
     result.
     """
-    from camu.cli.progress_bar import ProgressBar
+    from camu.cli.progress_bar import Notes, ProgressBar
     from camu.simulation.directory import RunDirectory, run_in_directory
     from camu.simulation.ray_session import engine_session
 
-    config = run_config(out, resume, file, preset, settings, seed, scheme)
+    files = fleet_files(fleet, snr)
+    config = run_config(out, resume, file, preset, settings, seed, scheme, files)
     directory = RunDirectory(out or default_directory(config, resume))
     if resume and not directory.exists():
         raise InputError(
             f"{directory.path}: there is no run to resume; check --out, or leave --resume out"
         )
     with engine_session(config, address):
-        history = run_in_directory(config, directory, resume, [ProgressBar(config.scheme.name)])
+        history = run_in_directory(
+            config, directory, resume, [Notes(), ProgressBar(config.scheme.name)]
+        )
     if history.stopped == "interrupted":
         Console(stderr=True, emoji=False).print(
             f"stopped after round {history.final.round}; continue with: "
@@ -74,6 +96,7 @@ def run_config(
     settings: list[str] | None,
     seed: int | None,
     scheme: str | None,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> Config:
     """The configured run; a resumed run starts from its own configuration.
 
@@ -84,7 +107,7 @@ def run_config(
     if resume and out is not None and file is None and preset is None:
         directory = RunDirectory(out)
         file = directory.config if directory.exists() else None
-    return resolve(file, preset, settings, seed, scheme)
+    return resolve(file, preset, settings, seed, scheme, overrides)
 
 
 def show_summary(directory: RunDirectory, as_json: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from camu.arrays import Float64, Int64
 from camu.clustering.affinity import TILE_DEVICES, propagate
+from camu.clustering.cluster_count import to_count
 from camu.clustering.many_sets import propagate_sets
 from camu.clustering.similarity import (
     Similarity,
@@ -17,6 +18,7 @@ from camu.clustering.similarity import (
 )
 from camu.config import ClusteringConfig
 from camu.world import World
+from camu.world.reach import hopeless_uplinks
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +75,14 @@ def cluster_devices(world: World, config: ClusteringConfig | None = None) -> Clu
                 leaders[own] = leader
     if config.leader == "best-uplink":
         leaders = _best(uplink, leaders)
+    else:  # a leader must be able to send, where a member can
+        lost = hopeless_uplinks(world.links)
+        leaders = np.where(lost[leaders], _best(uplink, leaders), leaders)
     leaders = _within_reach(world, config, leaders)
+    if config.count is not None:
+        leaders = to_count(world, config, links, data, leaders)
+        if config.leader == "best-uplink":
+            leaders = _led_by_best(world, config, leaders)
     return _clustering(leaders, by_links)
 
 
@@ -92,6 +101,15 @@ def _within_reach(world: World, config: ClusteringConfig, leaders: Int64) -> Int
         far, group = far[~near], group[~near]
         found[far] = far[_best(uplink[far], group)]
     return found
+
+
+def _led_by_best(world: World, config: ClusteringConfig, leaders: Int64) -> Int64:
+    """The same clusters, each led by its best uplink if all its members reach that one."""
+    best = _best(world.links.uplink_snr(), leaders)
+    everyone = np.arange(len(leaders))
+    far = world.links.pair_snr_db(everyone, best) < config.min_link_snr_db
+    far &= everyone != best
+    return np.where(np.isin(leaders, leaders[far]), leaders, best)
 
 
 def _best(value: Float64, group: Int64) -> Int64:

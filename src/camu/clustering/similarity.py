@@ -110,9 +110,10 @@ def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
     the base station, which a leader needs. Where similarities are dB, `uplink` therefore adds to
     the median by how many dB device k's uplink is better than the median one. Other readings have
     no such common unit: there device k prefers the quantile, between the quartiles of the
-    similarities, that its uplink has among all uplinks.
+    similarities, that its uplink has among all uplinks. Where links between devices are not known,
+    uplinks are all there is to compare.
     """
-    reading, count = config.communication, links.count
+    reading, count = "uplink" if links.blind else config.communication, links.count
     if config.preference == "value":
         return LinkSimilarity(links, reading, np.full(count, config.preference_value))
     sample = _off_diagonal(lambda r, c: _link_block(links, reading, r, c), count)

@@ -97,17 +97,19 @@ def accepted_values(key: Schema) -> str:
     own: Schema = next(kind for kind in key.get("anyOf", [key]) if kind["type"] != "null")
     if "enum" in own:
         return " | ".join(own["enum"])
-    if own["type"] == "array":
-        regions = "prefixItems" not in own
-        text = "a list of regions" if regions else f"a list of {own['minItems']} numbers"
-    else:
-        text = _WORDS[own["type"]]
+    text = _list_words(own) if own["type"] == "array" else _WORDS[own["type"]]
     limits = [f"{sign} {own[name]:g}" for name, sign in _LIMITS.items() if name in own]
     if limits:
         text += " " + " and ".join(limits)
     if key["unit"] not in ("", "1"):
         text += f", unit {key['unit']}"
     return f"{text}; or none" if "null" in kinds else text
+
+
+def _list_words(own: Schema) -> str:
+    if "prefixItems" in own:
+        return f"a list of {own['minItems']} numbers"
+    return "a list of positions [x, y, z]" if "prefixItems" in own["items"] else "a list of regions"
 
 
 Layer = tuple[str, Mapping[str, Any]]  # what set it, and its sections

@@ -31,6 +31,13 @@ class TrainingConfig(Section):
         "`epoch` all mini-batches of each member, then averaged.",
     )
     l2: float = field(0.0, "Weight of the l2 penalty (l2/2)*||w||^2.", "1", ge=0)
+    server_momentum: float = field(
+        0.0,
+        "Momentum of the server on the aggregated update, for any scheme; 0: none.",
+        "1",
+        ge=0,
+        lt=1,
+    )
     max_update_norm: float = field(
         1e3,
         "Updates with a larger norm are refused as faulty; inf refuses only nan and inf.",
@@ -128,6 +135,15 @@ class RunConfig(Section):
     seed: int = field(0, "Seed of everything random.", ge=0)
     rounds: int = field(200, "Global rounds.", "rounds", decides="end", ge=1)
     eval_every: int = field(5, "Rounds between evaluations.", "rounds", ge=1)
+    eval_last: int = field(1, "So many rounds at the end are all evaluated.", "rounds", ge=1)
+    server_average: float = field(
+        0.0,
+        "Share of the past in a running average of the global model, which is evaluated in the "
+        "last rounds (eval_last) too; 0: none.",
+        "1",
+        ge=0,
+        lt=1,
+    )
     target_accuracy: float | None = field(
         None, "Stop at this test accuracy; unset: do not.", "1", decides="end", gt=0, le=1
     )

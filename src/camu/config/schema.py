@@ -63,7 +63,7 @@ class Config(Section):
         text = tomli_w.dumps(self.model_dump(exclude_none=True))
         # Short lists of numbers read better on one line.
         return re.sub(
-            r"\[\n((?:    [^\n\[\]{}]+,\n)+)\]",
+            r"\[\n((?: +[^\n\[\]{}]+,\n)+) *\]",
             lambda match: "[" + " ".join(match[1].split()).rstrip(",") + "]",
             text,
         )

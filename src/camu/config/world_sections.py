@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from camu.config.fields import Choice, Section, broken, field
 
 Interval = tuple[float, float]
+Position = Annotated[tuple[float, float, float], Field(strict=False)]
 
 
 class Region(Section):
@@ -90,8 +91,24 @@ class FleetConfig(Section):
         strict=False,
         min_length=1,
     )
+    positions: tuple[Position, ...] | None = field(
+        None,
+        "Positions of the devices in the order of the regions; unset: at random in the regions.",
+        "m",
+        strict=False,
+    )
     base_station: tuple[float, float, float] = field(
         (-50.0, 0.0, 10.0), "Position of the base station.", "m", strict=False
+    )
+    base_station_file: str | None = field(
+        None,
+        "CSV or JSON file of base stations (`id,x,y,z` or `id,latitude,longitude,z`), instead of "
+        "`base_station`; every device sends to the one with the best mean gain.",
+    )
+    unreachable: Literal["leave-out", "keep"] = field(
+        "leave-out",
+        "Devices of a fleet file that no other device could lead and whose upload takes more than "
+        "1000 times as long as the median one: `leave-out` of the fleet, or `keep`.",
     )
     power_watts: float = field(
         0.5, "Transmit power of a device where no optimiser sets it.", "W", gt=0
@@ -138,6 +155,11 @@ class FleetConfig(Section):
     dropout_trace: str | None = field(
         None, "CSV file of `round,device` rows: these devices are absent in these rounds."
     )
+    availability_trace: str | None = field(
+        None,
+        "CSV file of `start,end,device` rows: these devices take part only in rounds that begin "
+        "between these virtual seconds; devices without a row always do.",
+    )
     leader_failure_probability: float = field(
         0.0,
         "Probability that a leader fails in a round; another member then leads.",
@@ -167,6 +189,14 @@ class FleetConfig(Section):
         names = [region.name for region in self.regions]
         if len(set(names)) < len(names):
             raise broken("fleet.regions: two regions have the same name", "fleet.regions")
+        if self.file is None and self.positions is not None and len(self.positions) != self.devices:
+            raise broken(
+                f"fleet.positions: there are {len(self.positions)} positions for the "
+                f"{self.devices} devices of fleet.regions; give one each",
+                "fleet.positions",
+                "fleet.regions",
+                "fleet.file",
+            )
         return self
 
     @property
@@ -297,6 +327,12 @@ class ClusteringConfig(Section):
         "dB",
         ge=-300,
         le=300,
+    )
+    count: int | None = field(
+        None,
+        "Wished number of clusters; unset: as many as the preferences give.",
+        "clusters",
+        ge=1,
     )
     two_level_above: int = field(
         3000,

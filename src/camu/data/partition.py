@@ -38,11 +38,15 @@ class Partition(Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many samples each device holds: all the same, or falling as a power of a random rank."""
+    """How many samples each device holds: all the same, or falling as a power of a random rank.
+
+    `given` numbers, one per device, replace all that.
+    """
 
     mean: int | None = None
     law: Literal["equal", "power-law"] = "equal"
     exponent: float = 1.0
+    given: tuple[int, ...] | None = None
 
     def shares(self, devices: int, generator: np.random.Generator) -> Float64:
         """Each device's size relative to the mean size."""
@@ -53,6 +57,8 @@ class Sizes:
 
     def draw(self, devices: int, available: int, generator: np.random.Generator) -> Int64:
         """Whole sizes of at least 1 with the wanted mean; `available` samples where unset."""
+        if self.given is not None:
+            return np.array(self.given, dtype=np.int64)
         _at_least_one_each(devices, available)
         mean = self.mean if self.mean is not None else available // devices
         return _whole(self.shares(devices, generator), mean * devices)
@@ -99,15 +105,20 @@ class Mixed:
                 f"{len(supply)} labels"
             )
         wanted = self._label_shares(devices, len(supply), generator)
-        shares = self.sizes.shares(devices, generator)
-        mean = self.sizes.mean
-        if mean is None:
-            mean = self._largest_mean(wanted, shares, supply)
-        sizes = _whole(shares, mean * devices)
+        sizes = self._draw_sizes(wanted, supply, generator)
         demand = np.floor(wanted * sizes[:, None]).astype(np.int64)
         for device in np.flatnonzero(demand.sum(axis=1) < sizes):
             demand[device] = _whole_part(wanted[device], int(sizes[device]), generator)
         return deal(labels, demand, generator, self.with_replacement)
+
+    def _draw_sizes(self, wanted: Float64, supply: Int64, generator: np.random.Generator) -> Int64:
+        devices, mean = len(wanted), self.sizes.mean
+        if self.sizes.given is not None:
+            return np.array(self.sizes.given, dtype=np.int64)
+        shares = self.sizes.shares(devices, generator)
+        if mean is None:
+            mean = self._largest_mean(wanted, shares, supply)
+        return _whole(shares, mean * devices)
 
     def _label_shares(self, devices: int, classes: int, generator: np.random.Generator) -> Float64:
         """Row k: which part of device k's data has each label."""
@@ -175,11 +186,12 @@ class Shards:
     with_replacement: bool = False
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        if self.sizes.law != "equal":
+        if self.sizes.given is None and self.sizes.law != "equal":
             raise InputError(
                 'data.sizes = "power-law": shards are of one size; use "equal" or other partitions'
             )
-        total = int(self.sizes.draw(devices, len(labels), generator).sum())
+        sizes = self.sizes.draw(devices, len(labels), generator)
+        total = int(sizes.sum())
         _check_total(total, len(labels), self.with_replacement)
         shards = devices * self.shards_per_device
         if shards > total:
@@ -192,10 +204,19 @@ class Shards:
         else:
             chosen = deal_decks(np.arange(len(labels)), np.array([total]), generator)
         chosen = chosen[np.argsort(labels[chosen], kind="stable")]
-        pieces = np.array_split(chosen, shards)
         order = generator.permutation(shards).reshape(devices, self.shards_per_device)
+        pieces = self._cut(chosen, order, sizes)
         # With shared samples two shards of a device may hold the same one: keep it once.
         return [np.unique(np.concatenate([pieces[i] for i in row])) for row in order]
+
+    def _cut(self, chosen: Int64, order: Int64, sizes: Int64) -> list[Int64]:
+        """Shards of one size; where sizes are given, a device's shards share its size equally."""
+        if self.sizes.given is None:
+            return np.array_split(chosen, order.size)
+        lengths = np.empty(order.size, np.int64)
+        each, rest = np.divmod(sizes, self.shards_per_device)
+        lengths[order] = each[:, None] + (np.arange(self.shards_per_device) < rest[:, None])
+        return np.split(chosen, np.cumsum(lengths)[:-1])
 
 
 @dataclass(frozen=True)
@@ -331,10 +352,14 @@ def choose_partition(config: DataConfig, given: tuple[Int64, ...] | None = None)
     return OwnPartition(own, import_method(own, "data.partition", "split", config))
 
 
+def dealer(seed: int) -> np.random.Generator:
+    """The generator that deals samples to devices."""
+    return derive(seed, "partition").numpy()
+
+
 def federate(config: DataConfig, devices: int, seed: int) -> Federation:
     """Load the data set and deal it to the devices."""
     dataset = load(config.dataset, config.directory)
-    generator = derive(seed, "partition").numpy()
     partition = choose_partition(config, dataset.parts)
-    indices = partition.split(dataset.train_labels, devices, generator)
+    indices = partition.split(dataset.train_labels, devices, dealer(seed))
     return Federation(dataset, tuple(indices))

@@ -23,6 +23,7 @@ from camu.learning.engine import Engine, Samples
 from camu.learning.job import Job, Trained
 from camu.learning.models import model_layout
 from camu.learning.weights import Weights
+from camu.world import World, build_world, with_data
 
 app = ClientApp()
 
@@ -90,7 +91,7 @@ class Node:
         else:
             federation = self._federation()
             numbers = list(range(self.partition, len(federation.indices), self.partitions))
-            names = tuple(str(number) for number in numbers)
+            names = tuple(self._ids(numbers))
             train, indices = _training(federation)
         labels = np.asarray(train[1], dtype=np.int64)
         classes = dataset_spec(self.config.data).classes
@@ -137,7 +138,22 @@ class Node:
 
     def _federation(self) -> Federation:
         config = self.config
-        return federate(config.data, devices=config.fleet.devices, seed=config.run.seed)
+        if config.fleet.file is None:
+            return federate(config.data, devices=config.fleet.devices, seed=config.run.seed)
+        federation = with_data(self._fleet()).federation
+        assert federation is not None  # with_data gives one or refuses
+        return federation
+
+    def _fleet(self) -> World:
+        """The fleet file's world with all its devices: the server asks for every one."""
+        return build_world(self.config.replace({"fleet.unreachable": "keep"}))
+
+    def _ids(self, numbers: Sequence[int]) -> list[str]:
+        """The names of a trial's devices."""
+        if self.config.fleet.file is None:
+            return [str(number) for number in numbers]
+        ids = self._fleet().devices.ids
+        return [ids[number] for number in numbers]
 
     def _own(
         self, names: Mapping[int, str], count: int

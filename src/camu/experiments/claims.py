@@ -1,85 +1,28 @@
-"""The paper's claims as data, and the verdict on each.
-
-A claim is a number per seed with a printed sign. It is reproduced when the mean over seeds has that
-sign and its 95 % interval excludes 0, contradicted when the interval excludes 0 on the other side,
-and open otherwise.
-"""
+"""The paper's claims as data: which runs are compared, and which sign is printed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from camu.experiments.design import HETEROGENEITY, SENSITIVITY, THRESHOLDS, Cell, noisy_cell
-from camu.experiments.statistics import Estimate, estimate
-from camu.simulation.history import History, measure
+from camu.experiments.design import (
+    CHAMPION,
+    HETEROGENEITY,
+    NOISY,
+    SENSITIVITY,
+    THRESHOLDS,
+    Cell,
+    noisy_cell,
+    rivals,
+)
+from camu.experiments.verdicts import Verdict, judge
+from camu.simulation.history import History, accuracy_at, measure
 
-Accuracy = Callable[[Cell, int], float]  # final accuracy of a cell's run with this seed
+Accuracy = Callable[[Cell, int], float]  # of a cell's run with this seed
+BUDGET_SHARES = (0.85, 0.9, 0.95, 1.0)  # where accuracy at a budget is read
 Histories = dict[tuple[Cell, int], History]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One claim on one data set."""
-
-    claim: str
-    dataset: str
-    statement: str
-    unit: str
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
-    verdict: str  # reproduced, contradicted or open
-    paper: float | str | None
-
-    @property
-    def measured(self) -> str:
-        """Mean ± half the width of the interval, for people."""
-        return Estimate(self.mean, self.low, self.high, self.n).show()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The verdict as plain data."""
-        return asdict(self)
-
-
-def judge(
-    claim: str,
-    dataset: str,
-    statement: str,
-    values: Sequence[float],
-    sign: int,
-    paper: float | str | None,
-    unit: str = "points",
-    tests: int = 1,
-) -> Verdict:
-    """The verdict on per-seed values; `tests` is how many candidates the best was chosen from."""
-    found = estimate(values, tests)
-    return Verdict(
-        claim=claim,
-        dataset=dataset,
-        statement=statement,
-        unit=unit,
-        mean=found.mean,
-        low=found.low,
-        high=found.high,
-        n=found.n,
-        verdict=_word(found, sign),
-        paper=paper,
-    )
-
-
-def _word(found: Estimate, sign: int) -> str:
-    if found.low is None or found.high is None:
-        return "open"
-    if (found.low > 0 and sign > 0) or (found.high < 0 and sign < 0):
-        return "reproduced"
-    if (found.low > 0 and sign < 0) or (found.high < 0 and sign > 0):
-        return "contradicted"
-    return "open"
 
 
 PRINTED: dict[str, dict[str, Any]] = {
@@ -158,10 +101,8 @@ def updates(dataset: str, accuracy: Accuracy, seeds: range) -> Iterator[Verdict]
     yield judge("B2", dataset, text, gain, 1, None)
 
 
-def resources(
-    dataset: str, accuracy: Accuracy, seeds: range, histories: Histories
-) -> Iterator[Verdict]:
-    """J1, J2 and B3: joint optimisation over the noisy channel at Benchmark 2's energy."""
+def resources(dataset: str, accuracy: Accuracy, seeds: range) -> Iterator[Verdict]:
+    """J1 and J2: joint optimisation over the noisy channel at Benchmark 2's energy."""
     joint = {solver: noisy_cell(dataset, "camu-joint", solver) for solver in ("ppo", "exact")}
     for solver, mine in joint.items():
         for claim, other, name in (("J1", "petrel", "Benchmark 2"), ("J2", "hti", "Benchmark 3")):
@@ -170,6 +111,10 @@ def resources(
             printed = PRINTED[claim][dataset] if solver == "ppo" else None
             suffix = "" if solver == "ppo" else "-exact"
             yield judge(claim + suffix, dataset, text, values, 1, printed)
+
+
+def budgets(dataset: str, seeds: range, histories: Histories) -> Iterator[Verdict]:
+    """B3: joint optimisation against its strongest rival at equal energy and at equal time."""
     others = sorted(
         {
             cell.scheme
@@ -177,7 +122,7 @@ def resources(
             if cell == noisy_cell(dataset, cell.scheme) and cell.scheme != "camu-joint"
         }
     )
-    exact = joint["exact"]
+    exact = noisy_cell(dataset, "camu-joint", "exact")
     for key, what in (("joules", "energy"), ("seconds", "virtual time")):
         rows = {}
         for name in others:
@@ -238,10 +183,26 @@ def sensitivity(dataset: str, accuracy: Accuracy, seeds: range) -> Iterator[Verd
             yield judge(f"{claim}, {words}", dataset, text, values, sign, None)
 
 
+def contest(dataset: str, seeds: range, histories: Histories) -> Iterator[Verdict]:
+    """`camu-balanced` against each rival at equal energy and at equal time."""
+    for h in (30, 12):
+        mine = Cell(dataset, h, CHAMPION, variation=NOISY)
+        for key, what in (("joules", "energy"), ("seconds", "virtual time")):
+            for rival in rivals(dataset, h):
+                values = [
+                    100 * accuracy_ahead(histories[mine, seed], histories[rival, seed], key)
+                    for seed in seeds
+                ]
+                text = f"{CHAMPION} over {rival.scheme} ({rival.variation}) at equal {what}"
+                yield judge(f"C-{key}@{rival.name}", dataset, text, values, 1, None)
+
+
 def accuracy_ahead(mine: History, other: History, key: str) -> float:
-    """Accuracy difference at the joules or seconds that the cheaper of the two runs spent."""
+    """Accuracy difference at the joules or seconds that the cheaper of the two runs spent.
+
+    Each accuracy is the mean at 85, 90, 95 and 100 % of that budget.
+    """
     budget = min(measure(mine.final, key), measure(other.final, key))
-    first, second = mine.accuracy_within(key, budget), other.accuracy_within(key, budget)
-    assert first is not None  # a history starts with an evaluation at no cost
-    assert second is not None
-    return first - second
+    places = budget * np.array(BUDGET_SHARES)
+    first, second = (accuracy_at(run.evaluated, key, places).mean() for run in (mine, other))
+    return float(first - second)

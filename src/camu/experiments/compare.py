@@ -17,7 +17,7 @@ from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
 from camu.simulation.history import History
 from camu.simulation.result import simulate
 from camu.simulation.run import Callback
-from camu.world import World, build_world
+from camu.world import World, build_world, with_data
 
 
 def compare(
@@ -56,8 +56,8 @@ def compare(
 
 def _world(where: Config | World, seed: int) -> World:
     if isinstance(where, Config):
-        return build_world(where, seed)
-    return replace(where, config=where.config.replace({"run.seed": seed}))
+        return with_data(build_world(where, seed))
+    return replace(with_data(where), config=where.config.replace({"run.seed": seed}))
 
 
 def _made(config: Config, schemes: Sequence[Scheme | str]) -> list[Scheme]:
@@ -160,7 +160,7 @@ def _histories(
         if reason := run.superseded():
             say(reason)
         if world is None or world.seed != run.config.run.seed:
-            world = build_world(run.config)
+            world = with_data(build_world(run.config))
         shared = replace(world, config=run.config)
         history = run_in_directory(run.config, run.directory, True, callbacks(run), shared)
         if history.stopped == "interrupted":

@@ -20,6 +20,10 @@ THRESHOLDS = (0.5e4, 1.0e4, 1.5e4)
 PRINTED_SAMPLES_PER_DEVICE = 2000
 LEARNING_RATES = (0.03, 0.1, 0.3, 1.0)
 NOISY = "noisy channel"
+NOISY_MOMENTUM = "noisy channel, server momentum"
+MOMENTUM = 0.7  # that of `camu-balanced`
+LAST_EVALUATIONS = 5  # whose mean is compared
+SERVER_AVERAGE = 0.8  # per round; it is compared beside
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Scale:
         return printed * self.samples_per_device / PRINTED_SAMPLES_PER_DEVICE
 
 
-QUICK = Scale("quick", 600, 30, 5, 3, (1000,))
+QUICK = Scale("quick", 200, 60, 5, 8, (1000,))
 FULL = Scale("full", 1500, 150, 5, 10, (1000, 1001, 1002))
 
 # Keys that a variation sets, at this scale and with this learning rate.
@@ -65,7 +69,61 @@ SENSITIVITY: dict[str, Variation] = {
     "label distributions as data similarity": _always("clustering.data", "pmf"),
     "printed data similarity": _always("clustering.data", "literal"),
 }
-VARIATIONS: dict[str, Variation] = {NOISY: _always("radio.noise", "matters"), **SENSITIVITY}
+
+
+def _one_label(**more: Any) -> Variation:
+    """One label per device at twice the rate: trained past the peak of batch norm."""
+    keys = {key.replace("__", "."): value for key, value in more.items()}
+    return lambda scale, rate: {
+        "data.labels_per_device": 1,
+        "training.learning_rate": float(f"{2 * rate:.3g}"),
+        **keys,
+    }
+
+
+# Readings under which multi-round updates may do harm (U1) and the gate may prevent it (U3).
+HARM: dict[str, Variation] = {
+    "group norm": _always("training.normalisation", "group"),
+    "one label": _always("data.labels_per_device", 1),
+    "one label, twice the rate": _one_label(),
+    "one label, twice the rate, group norm": _one_label(training__normalisation="group"),
+    "one label, twice the rate, wide CPUs": _one_label(
+        fleet__cpu_hz=(0.05e9, 2e9), scheme__max_extra_updates=20
+    ),
+    "one label, epochs": lambda scale, rate: {
+        "data.labels_per_device": 1,
+        "training.local_update": "epoch",
+        "run.rounds": max(1, scale.rounds // 3),
+    },
+    "one label, twice the rounds": lambda scale, rate: {
+        "data.labels_per_device": 1,
+        "run.rounds": 2 * scale.rounds,
+    },
+}
+# `camu-balanced` with one rule switched off; it has its own momentum.
+ABLATIONS: dict[str, dict[str, bool | float]] = {
+    "without near-IID clusters": {"near_iid": False},
+    "without weights by samples": {"sample_weights": False},
+    "without equal updates": {"equal_updates": False},
+    "without momentum": {"momentum": 0.0},
+}
+
+
+def _switched_off(parameters: dict[str, bool | float]) -> Variation:
+    return lambda scale, rate: {"radio.noise": "matters", "scheme.parameters": parameters}
+
+
+RECALIBRATED = "one label, twice the rate"  # whose statistics are also computed again
+VARIATIONS: dict[str, Variation] = {
+    NOISY: _always("radio.noise", "matters"),
+    NOISY_MOMENTUM: lambda scale, rate: {
+        "radio.noise": "matters",
+        "training.server_momentum": MOMENTUM,
+    },
+    **SENSITIVITY,
+    **HARM,
+    **{name: _switched_off(parameters) for name, parameters in ABLATIONS.items()},
+}
 
 
 @dataclass(frozen=True)
@@ -102,6 +160,8 @@ class Cell:
             "training.learning_rate": rate,
             "run.rounds": scale.rounds,
             "run.eval_every": scale.eval_every,
+            "run.eval_last": LAST_EVALUATIONS,
+            "run.server_average": SERVER_AVERAGE,
             "run.checkpoint_every": 10,
             "run.workers": 1,
             "run.seed": seed,
@@ -164,6 +224,42 @@ def sensitivity_cells(dataset: str) -> list[Cell]:
     ]
 
 
+def harm_cells(dataset: str) -> list[Cell]:
+    """The schemes behind U1 and U3 at h = 30, as is and under each reading; median threshold."""
+    schemes = ("clustered", "petrel", "camu")
+    return [
+        Cell(dataset, 30, name, variation=variation)
+        for variation in (None, *HARM)
+        for name in schemes
+    ]
+
+
+CONTESTANTS = (
+    *("fedavg", "wasserstein", "clustered", "petrel", "camu", "hti", "camu-joint"),
+    *("local-sgd", "dsc", "camu-nova", "hierfavg"),
+)
+CHAMPION = "camu-balanced"
+
+
+def rivals(dataset: str, h: int) -> list[Cell]:
+    """What `camu-balanced` meets: others, others with its momentum, and itself without a rule."""
+    others = [
+        Cell(dataset, h, name, variation=variation)
+        for name in CONTESTANTS
+        for variation in (NOISY, NOISY_MOMENTUM)
+    ]
+    return others + [Cell(dataset, h, CHAMPION, variation=name) for name in ABLATIONS]
+
+
+def contest_cells(dataset: str) -> list[Cell]:
+    """`camu-balanced` and its rivals over the noisy channel."""
+    return [
+        cell
+        for h in (30, 12)
+        for cell in (Cell(dataset, h, CHAMPION, variation=NOISY), *rivals(dataset, h))
+    ]
+
+
 # `theory` has no cells: it trains nothing.
 EXPERIMENTS: dict[str, Callable[[str], list[Cell]]] = {
     "aggregation": aggregation_cells,
@@ -171,4 +267,6 @@ EXPERIMENTS: dict[str, Callable[[str], list[Cell]]] = {
     "resources": resources_cells,
     "theory": lambda dataset: [],
     "sensitivity": sensitivity_cells,
+    "harm": harm_cells,
+    "contest": contest_cells,
 }

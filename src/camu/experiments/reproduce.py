@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from camu.arrays import Float64
 from camu.config import Config
 from camu.errors import InputError
-from camu.experiments import claims
-from camu.experiments.claims import Verdict
+from camu.experiments import claims, harm
 from camu.experiments.design import (
     DATASETS,
     EXPERIMENTS,
     FULL,
+    LAST_EVALUATIONS,
     LEARNING_RATES,
     QUICK,
     Cell,
@@ -28,7 +27,9 @@ from camu.experiments.design import (
     sweep_cell,
 )
 from camu.experiments.execute import execute, result_directory, study_config
+from camu.experiments.tables import as_markdown, runs_table
 from camu.experiments.theory import margins
+from camu.experiments.verdicts import Verdict, beside, corrected
 from camu.files import write_json, write_text
 from camu.simulation.directory import RunDirectory
 from camu.work import Progress
@@ -69,6 +70,7 @@ class Results:
     """All finished runs of a study."""
 
     directories: Mapping[tuple[Cell, int], RunDirectory] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)  # by data set
     trained: int = 0  # runs of this call; the others were finished before
     reused: int = 0
 
@@ -105,12 +107,12 @@ def run_study(
     """Run what is missing, judge every claim, and write verdicts.json and verdicts.md."""
     results = run_cells(study, out, progress, engine, address)
     histories = results.histories()
-    verdicts = list(_verdicts(study, results, histories, progress))
+    verdicts = corrected(list(_verdicts(study, results, histories, progress)))
     path = out / "verdicts.json"
     write_json(path, [verdict.to_dict() for verdict in verdicts])
     write_text(out / "verdicts.md", as_markdown(verdicts))
     if histories:
-        write_text(out / "runs.csv", _runs_table(histories))
+        write_text(out / "runs.csv", runs_table(histories))
     federations = len(study.datasets) * study.theory_seeds * ("theory" in study.experiments)
     return Outcome(tuple(verdicts), path, results.trained, results.reused, federations)
 
@@ -135,7 +137,7 @@ def run_cells(
         key: result_directory(runs, _run_name(*key), config) for key, config in configs.items()
     }
     reused = len(configs) - trained + sweep.reused
-    return Results(directories, trained + sweep.trained, reused)
+    return Results(directories, sweep.rates, trained + sweep.trained, reused)
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,9 @@ def choose_rates(
 ) -> Sweep:
     """One learning rate per data set, from Benchmark 1 alone; the sweep is recorded.
 
-    Its runs are kept apart from those that are compared, because their seeds are used for nothing
-    else.
+    It is the next one below the best: at the best rate training is at the edge of stability, and
+    the last bits of a sum decide about points of accuracy. The runs of the sweep are kept apart
+    from those that are compared, because their seeds are used for nothing else.
     """
     runs = out / "sweep"
     configs: dict[tuple[str, float, str], Config] = {}
@@ -180,8 +183,9 @@ def choose_rates(
             )
             for rate in LEARNING_RATES
         }
-        rates[dataset] = max(accuracy, key=lambda rate: accuracy[rate])
-        record[dataset] = {"chosen": rates[dataset], "accuracy": accuracy}
+        best = max(accuracy, key=lambda rate: accuracy[rate])
+        rates[dataset] = max((r for r in LEARNING_RATES if r < best), default=best)
+        record[dataset] = {"best": best, "chosen": rates[dataset], "accuracy": accuracy}
     write_json(out / "sweep.json", record)
     return Sweep(rates, trained, len(configs) - trained)
 
@@ -194,25 +198,20 @@ def _verdicts(
     study: Study, results: Results, histories: claims.Histories, progress: Progress
 ) -> Iterator[Verdict]:
     seeds = range(study.scale.seeds)
-
-    def accuracy(cell: Cell, seed: int) -> float:
-        return histories[cell, seed].final_accuracy
-
     for dataset in study.datasets:
-        if "aggregation" in study.experiments:
-            yield from claims.aggregation(dataset, accuracy, seeds)
-        if "updates" in study.experiments:
-            yield from claims.updates(dataset, accuracy, seeds)
+        yield from _by_accuracy(study, dataset, histories)
         if "resources" in study.experiments:
-            yield from claims.resources(dataset, accuracy, seeds, histories)
+            yield from claims.budgets(dataset, seeds, histories)
             allocations = {
                 (solver, seed): results.allocation(noisy_cell(dataset, "camu-joint", solver), seed)
                 for solver in ("exact", "ppo")
                 for seed in seeds
             }
             yield claims.exact_against_ppo(dataset, allocations, seeds)
-        if "sensitivity" in study.experiments:
-            yield from claims.sensitivity(dataset, accuracy, seeds)
+        if "harm" in study.experiments:
+            yield from _harm(study, dataset, results, progress)
+        if "contest" in study.experiments:
+            yield from claims.contest(dataset, seeds, histories)
         if "theory" in study.experiments:
             rows = []
             for seed in range(study.theory_seeds):
@@ -221,36 +220,47 @@ def _verdicts(
             yield from claims.theory(dataset, rows)
 
 
-def _runs_table(histories: claims.Histories) -> str:
-    """Every run in a line, so that anyone can do other statistics."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ["cell", "seed", "final_accuracy", "joules", "virtual_seconds", "weights_sha256"]
-    )
-    for (cell, seed), history in histories.items():
-        final = history.final
-        writer.writerow(
-            [
-                cell.name,
-                seed,
-                f"{history.final_accuracy:.4f}",
-                f"{final.total_joules:.6g}",
-                f"{final.virtual_seconds:.6g}",
-                history.weights_sha256,
-            ]
-        )
-    return text.getvalue()
+def _by_accuracy(study: Study, dataset: str, histories: claims.Histories) -> Iterator[Verdict]:
+    """Claims about accuracy: by the last evaluations, with the servers' averages beside."""
+    seeds = range(study.scale.seeds)
+
+    def tail(cell: Cell, seed: int) -> float:
+        return histories[cell, seed].tail_accuracy(LAST_EVALUATIONS)
+
+    def average(cell: Cell, seed: int) -> float:
+        found = histories[cell, seed].average_accuracy
+        assert found is not None  # every cell asks for it
+        return found
+
+    def labels(cell: Cell, seed: int) -> Float64:
+        return histories[cell, seed].tail_label_accuracy(LAST_EVALUATIONS)
+
+    judged: dict[str, Callable[[claims.Accuracy], Iterator[Verdict]]] = {
+        "aggregation": lambda accuracy: claims.aggregation(dataset, accuracy, seeds),
+        "updates": lambda accuracy: claims.updates(dataset, accuracy, seeds),
+        "resources": lambda accuracy: claims.resources(dataset, accuracy, seeds),
+        "sensitivity": lambda accuracy: claims.sensitivity(dataset, accuracy, seeds),
+        "harm": lambda accuracy: harm.harm(dataset, accuracy, seeds),
+    }
+    for name, judge in judged.items():
+        if name in study.experiments:
+            yield from beside(list(judge(tail)), list(judge(average)))
+    if "harm" in study.experiments:
+        yield from harm.labels(dataset, labels, seeds)
 
 
-def as_markdown(verdicts: list[Verdict]) -> str:
-    """The verdicts as a Markdown table."""
-    lines = ["| claim | data set | verdict | measured | n | paper | statement |", "|" + "---|" * 7]
-    for row in verdicts:
-        unit = "" if row.unit == "points" else f" {row.unit}"
-        paper = "" if row.paper is None else str(row.paper)
-        lines.append(
-            f"| {row.claim} | {row.dataset} | **{row.verdict}** | {row.measured}{unit} | {row.n} "
-            f"| {paper} | {row.statement} |"
-        )
-    return "\n".join(lines) + "\n"
+def _harm(
+    study: Study,
+    dataset: str,
+    results: Results,
+    progress: Progress,
+) -> Iterator[Verdict]:
+    """What is measured beside accuracy: statistics computed again, and the gate."""
+    from camu.experiments.recalibrate import recalibrated_accuracy  # torch takes long to load
+
+    def accuracy(cell: Cell, seed: int) -> float:
+        progress(f"{cell.scheme} recalibrated on {dataset}", seed + 1, study.scale.seeds)
+        return recalibrated_accuracy(results.directories[cell, seed])
+
+    yield from harm.recalibrated(dataset, accuracy, range(study.scale.seeds))
+    yield from harm.gate(dataset, study.scale, results.rates[dataset])

@@ -21,7 +21,7 @@ from camu.config import Config
 from camu.data.batches import Batches
 from camu.errors import CamuError, InputError
 from camu.learning import native
-from camu.learning.job import Job, Trained, brief
+from camu.learning.job import Evaluation, Job, Trained, brief
 from camu.learning.kernel import Kernel, Training
 from camu.learning.models import seeded_model
 from camu.learning.native_kernel import NativeKernel, check_samples, find_kernels
@@ -71,6 +71,7 @@ class Engine:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
         self.device = _choose_device(device)
         self._train_data = Data.of("train", train_images, train_labels, self.device)
+        test_images, test_labels, self._labels = _by_label(test_images, test_labels)
         self._test_data = Data.of("test", test_images, test_labels, self.device)
         self.batches = Batches(seed, device_indices, batch)
         _check_indices(self.batches, len(self._train_data.images) if self._train_data else 0)
@@ -228,18 +229,30 @@ class Engine:
         training = Training(start, job, schedule, rate, self.l2, epochs, round_number)
         return kernel.train(training, self._pool.go_on)
 
-    def evaluate(self, weights: Weights) -> tuple[float, float]:
-        """Accuracy and mean cross-entropy (without the l2 term) on the test samples."""
+    def evaluate(self, weights: Weights) -> Evaluation:
+        """Accuracy, mean cross-entropy (without the l2 term), and the accuracy of each label."""
         count = len(self.test_data.images)
         self._check_layout(weights)
+        spans = [
+            (label, slice(first, min(first + EVALUATION_SAMPLES, end)))
+            for label, (start, end) in self._labels.items()
+            for first in range(start, end, EVALUATION_SAMPLES)
+        ]
         tasks = [
             Work("Evaluating the model", partial(_evaluate, weights=weights, span=span))
-            for span in _spans(count, EVALUATION_SAMPLES)
+            for _, span in spans
         ]
-        right, loss = 0, 0.0
-        for part_right, part_loss in self._pool.stream(tasks):
-            right, loss = right + part_right, loss + part_loss
-        return right / count, loss / count
+        right, loss = dict.fromkeys(range(max(self._labels) + 1), 0), 0.0
+        for (label, _), (part_right, part_loss) in zip(
+            spans, self._pool.stream(tasks), strict=True
+        ):
+            right[label], loss = right[label] + part_right, loss + part_loss
+        borders = {label: self._labels.get(label, (0, 0)) for label in right}
+        by_label = [
+            right[label] / (end - start) if end > start else None
+            for label, (start, end) in borders.items()
+        ]
+        return Evaluation(sum(right.values()) / count, loss / count, tuple(by_label))
 
     def gradient(
         self,
@@ -365,5 +378,15 @@ def _check_indices(batches: Batches, samples: int) -> None:
             )
 
 
-def _spans(count: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+def _by_label(
+    images: npt.NDArray[np.uint8] | None, labels: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.uint8] | None, npt.ArrayLike | None, dict[int, tuple[int, int]]]:
+    """Samples in the order of their labels, and where each label begins and ends."""
+    given = None if labels is None else np.asarray(labels)
+    if images is None or given is None or given.ndim != 1 or len(given) != len(images):
+        return images, labels, {}
+    order = np.argsort(given, kind="stable")
+    known, first, count = np.unique(given[order], return_index=True, return_counts=True)
+    ends = (first + count).tolist()
+    borders = dict(zip(known.tolist(), zip(first.tolist(), ends, strict=True), strict=True))
+    return images[order], given[order], borders

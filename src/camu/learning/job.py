@@ -93,6 +93,15 @@ class Trained:
     loss: float
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """A model on the test samples: accuracy (0 to 1), mean loss, and the accuracy of each label."""
+
+    accuracy: float
+    loss: float
+    label_accuracy: tuple[float | None, ...] = ()  # None: no sample has this label
+
+
 def brief(members: Sequence[int]) -> str:
     """The first few devices, for a message."""
     named = ", ".join(str(member) for member in members[:5])

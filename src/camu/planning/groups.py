@@ -159,7 +159,8 @@ def clusters(world: World, config: ClusteringConfig | None = None) -> Groups:
     Returns:
         A group per cluster, with its leader.
     """
-    found = cluster_devices(world, config).clusters
+    own = config or world.config.clustering
+    found = world.once(("clusters", own), lambda: cluster_devices(world, own).clusters)
     return assess(world, [cluster.members for cluster in found], [c.leader for c in found])
 
 

@@ -51,7 +51,7 @@ def plan_figure(plan: Plan, world: World) -> Any:
         color="independent", shape="independent", strokeDash="independent"
     )
     document = plan.to_dict(world)
-    data = plan_rows(document, world.base_station.tolist(), world.links)
+    data = plan_rows(document, world.base_stations.tolist(), world.links)
     full = DeviceEnergy.of(world.devices.ids, Ledger.new(world.devices.count), Batteries(world))
     data["devices"] = with_batteries(data["devices"], full, document)
     shown = {name: data[name] for name in ("devices", "links", "station", "timeline")}

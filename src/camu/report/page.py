@@ -174,7 +174,13 @@ def _note(findings: Findings) -> str:
 
 
 # Each verdict has a word, a symbol and a colour.
-_SYMBOLS = {"reproduced": "✓", "contradicted": "✗", "open": "○"}
+_SYMBOLS = {
+    "reproduced": "✓",
+    "contradicted": "✗",
+    "no effect above 1 point": "≈",
+    "undecided": "○",
+}
+_CLASSES = {"no effect above 1 point": "none"}  # in the style sheet, where the word has spaces
 
 
 def runs_table(groups: Sequence[Group]) -> dict[str, Any]:
@@ -208,7 +214,7 @@ def verdict_rows(verdicts: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
     rows = []
     for row in verdicts:
         word = str(row["verdict"])
-        kind = word if word in _SYMBOLS else "open"
+        kind = word if word in _SYMBOLS else "undecided"
         unit = f" {row['unit']}" if row.get("unit") and _is_number(row.get("mean")) else ""
         known = _is_number(row.get("low")) and _is_number(row.get("high"))
         rows.append(
@@ -217,11 +223,14 @@ def verdict_rows(verdicts: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
                 "statement": str(row.get("statement") or ""),
                 "dataset": _plain(row.get("dataset")),
                 "word": word,
-                "kind": kind,
+                "kind": _CLASSES.get(kind, kind),
                 "symbol": _SYMBOLS[kind],
                 "measured": _signed(row.get("mean")) + unit,
                 "interval": f"{_signed(row['low'])} … {_signed(row['high'])}" if known else "–",
+                "sd": f"{row['sd']:.2f}" if _is_number(row.get("sd")) else "–",
+                "holm": str(row.get("holm") or "–"),
                 "n": _plain(row.get("n")),
+                "needed": _plain(row.get("seeds_needed")),
                 "paper": _plain(row.get("paper")),
             }
         )
@@ -229,7 +238,7 @@ def verdict_rows(verdicts: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def verdict_counts(verdicts: Iterable[dict[str, Any]]) -> str:
-    """How many claims have which verdict: 3 reproduced, 1 contradicted, 7 open."""
+    """How many claims have which verdict: 3 reproduced, 1 contradicted, 7 undecided."""
     found = Counter(str(row["verdict"]) for row in verdicts)
     words = [*_SYMBOLS, *(word for word in found if word not in _SYMBOLS)]
     return ", ".join(f"{found[word]} {word}" for word in words if found[word]) + "."

@@ -48,14 +48,16 @@ def links_of(config: Config, plan: PlanDict) -> Links | None:
     return links if np.allclose(planned, links.positions, equal_nan=True) else None
 
 
-def plan_rows(plan: PlanDict, station: Sequence[float], links: Links | None) -> dict[str, Rows]:
+def plan_rows(
+    plan: PlanDict, stations: Sequence[Sequence[float]], links: Links | None
+) -> dict[str, Rows]:
     """All rows that a plan alone gives, by the name that charts ask for."""
     placed = all(None not in device["position"] for device in plan["devices"])
     devices = device_rows(plan, links)
     return {
         "devices": devices,
-        "links": link_rows(plan, station) if placed else [],
-        "station": [_at(station) | {"name": "base station"}] if placed else [],
+        "links": link_rows(plan, stations, links) if placed else [],
+        "station": [_at(one) | {"name": "base station"} for one in stations] if placed else [],
         "labels": label_rows(plan),
         "units": unit_rows(plan),
         "timeline": timeline_rows(Plan.from_dict(plan, "plan.json")),
@@ -112,15 +114,17 @@ def main_labels(counts: Sequence[int]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown or "none"
 
 
-def link_rows(plan: PlanDict, station: Sequence[float]) -> Rows:
-    """Member to leader and leader to base station, as far as a picture can show them."""
+def link_rows(plan: PlanDict, stations: Sequence[Sequence[float]], links: Links | None) -> Rows:
+    """Member to leader and leader to its base station, as far as a picture can show them."""
     numbers, rows = _numbers(plan), []
+    serving = None if links is None else links.serving
     for index in shown_units(plan):
         unit = plan["units"][index]
         head = plan["devices"][numbers[unit["leader"]]]["position"]
         for name in unit["members"]:
             leads = name == unit["leader"]
-            there = _at(station if leads else head)
+            station = 0 if serving is None else int(serving[numbers[name]])
+            there = _at(stations[station] if leads else head)
             rows.append(
                 {
                     **_at(plan["devices"][numbers[name]]["position"]),

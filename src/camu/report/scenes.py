@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from camu.config import Config
 from camu.report import device_rows, rows
 from camu.report.charts import AXES
 from camu.report.groups import Group
 from camu.report.rows import Rows, curve_rows, energy_rows
 from camu.report.runs import SavedRun
 from camu.simulation.ledger import DeviceEnergy
+from camu.world import Links
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def _plan_view(run: SavedRun, matrices: dict[str, Rows]) -> PlanView:
     if key not in matrices:
         matrices[key] = [] if links is None else rows.snr_rows(plan, links)
     tables: dict[str, Rows] = {
-        **rows.plan_rows(plan, config.fleet.base_station, links),
+        **rows.plan_rows(plan, _stations(config, links), links),
         "threshold": rows.threshold_rows(config, plan),
         "snr": matrices[key],
         "ppo": [] if run.ppo is None else rows.ppo_rows(run.ppo),
@@ -72,6 +74,12 @@ def _plan_view(run: SavedRun, matrices: dict[str, Rows]) -> PlanView:
     }
     tables["devices"] = device_rows.with_batteries(tables["devices"], run.devices, plan)
     return PlanView(_sentence(plan, run.seed, links is not None, run.devices), tables)
+
+
+def _stations(config: Config, links: Links | None) -> Sequence[Sequence[float]]:
+    if links is None or links.stations is None:
+        return [config.fleet.base_station]
+    return cast(list[list[float]], links.stations.tolist())
 
 
 def _sentence(plan: dict[str, Any], seed: int, linked: bool, spent: DeviceEnergy | None) -> str:

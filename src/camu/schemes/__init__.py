@@ -15,6 +15,7 @@ from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.age_scheduling import AgeScheduling
 from camu.schemes.camu import Camu
+from camu.schemes.camu_balanced import CamuBalanced
 from camu.schemes.camu_nova import CamuNova
 from camu.schemes.cluster_nova import ClusterNova
 from camu.schemes.cluster_scaffold import ClusterScaffold
@@ -65,6 +66,7 @@ __all__ = [
     "AgeScheduling",
     "Arrival",
     "Camu",
+    "CamuBalanced",
     "CamuJoint",
     "CamuNova",
     "ClusterNova",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from camu.schemes.contract import State, View
 from camu.schemes.local_sgd import LocalSgd
+from camu.schemes.momentum import pushed
 
 if TYPE_CHECKING:
     from camu.learning.weights import Weights
@@ -28,10 +29,4 @@ class FedAvgM(LocalSgd):
 
     def aggregate(self, view: View, state: State) -> Weights:
         """The velocity takes the place of the mean update."""
-        mean = super().aggregate(view, state)
-        here = view.weights.parameters.astype("float64")
-        velocity = mean.parameters - here
-        if "velocity" in state:
-            velocity += self.momentum * state["velocity"]
-        state["velocity"] = velocity
-        return mean.with_parameters(here + self.server_rate * velocity)
+        return pushed(view, state, super().aggregate(view, state), self.momentum, self.server_rate)

@@ -8,6 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from camu.arrays import Int64
+from camu.clustering.near_iid import grown_groups
 from camu.planning.plan import Plan
 from camu.schemes.contract import State, View
 from camu.schemes.local_sgd import LocalSgd
@@ -57,21 +59,7 @@ class NearIidBandit(LocalSgd):
         return None
 
 
-def near_iid_groups(world: World, size: int, closeness: float) -> np.typing.NDArray[np.int64]:
+def near_iid_groups(world: World, size: int, closeness: float) -> Int64:
     """The group of each device."""
-    counts, everyone = world.devices.label_counts, world.devices.label_counts.sum(axis=0)
-    group = np.full(world.devices.count, -1)
-    left = derive(world.seed, "near-iid-groups").numpy().permutation(len(group)).tolist()
-    while left:
-        members, pooled = [left[0]], counts[left.pop(0)].astype(float)
-        while left and len(members) < size and _apart(pooled, everyone) > closeness:
-            best = min(left, key=lambda k: _apart(pooled + counts[k], everyone))
-            left.remove(best)
-            members.append(best)
-            pooled += counts[best]
-        group[members] = group.max() + 1
-    return group
-
-
-def _apart(one: np.typing.NDArray[np.float64], other: np.typing.NDArray[np.int64]) -> float:
-    return float(np.abs(one / one.sum() - other / other.sum()).sum())
+    order = derive(world.seed, "near-iid-groups").numpy().permutation(world.devices.count).tolist()
+    return grown_groups(world.devices.label_counts, order, size, closeness)

@@ -53,6 +53,11 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
         if flight.trained is not None:
             arrays[f"flight.{unit}.trained.parameters"] = flight.trained.parameters
             arrays[f"flight.{unit}.trained.buffers"] = flight.trained.buffers
+    if run.velocity is not None:
+        arrays["velocity"] = run.velocity
+    if run.average is not None:
+        arrays["average.parameters"] = run.average.parameters
+        arrays["average.buffers"] = run.average.buffers
     for device, memory in run.memory.items():
         arrays[f"memory.{device}"] = memory
     own_arrays, own_values = _split_state(run)
@@ -91,6 +96,8 @@ def load_checkpoint(
         state=_join_state(state, arrays),
         records=records,
         revised=revised,
+        velocity=arrays.get("velocity"),
+        average=_weights(arrays, "average", initial) if "average.buffers" in arrays else None,
     )
     battery = {}
     for name, array in arrays.items():

@@ -38,7 +38,7 @@ from camu.simulation.ledger import DeviceEnergy
 from camu.simulation.loop import run_rounds
 from camu.simulation.result import Result, build_trainer, save_model
 from camu.simulation.run import Callback, Run, Trainer
-from camu.world import World, build_world
+from camu.world import World, build_world, with_data
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def run_in_directory(
     """
     check_directory(config, directory, resume)
     begun = directory.exists()
-    world = world or build_world(config)
+    world = with_data(world or build_world(config))
     scheme = make_scheme(config)
     plan = plan_in_directory(world, scheme, directory)
     with StopOnInterrupt() as interrupt, build_trainer(world) as trainer:
@@ -279,7 +279,14 @@ def _restore(
 
 
 MANIFEST = "manifest.json"
-_FILES = ("fleet.file", "fleet.snr_file", "fleet.dropout_trace", "fleet.harvest_trace")
+INPUT_FILES = (
+    "fleet.file",
+    "fleet.snr_file",
+    "fleet.base_station_file",
+    "fleet.dropout_trace",
+    "fleet.availability_trace",
+    "fleet.harvest_trace",
+)
 
 
 @dataclass(frozen=True)
@@ -375,7 +382,7 @@ def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if key == "data.dataset":
             if is_own(value):  # the data themselves: a function may read files that change
                 yield key, load(value).sha256
-        elif key in _FILES:
+        elif key in INPUT_FILES:
             try:
                 yield key, hashlib.sha256(Path(value).read_bytes()).hexdigest()
             except OSError as error:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from camu.errors import InputError
 from camu.planning.plan import Plan, Unit
 from camu.planning.reduced import with_members
 from camu.seeding import derive
+from camu.simulation.run import Run
+from camu.simulation.traces import Availability, read_absences, read_availability
 from camu.world import World
 
 
@@ -34,18 +33,24 @@ class Faults:
 
     world: World
     trace: Mapping[int, list[int]]  # absent devices by round, from 1
+    availability: Availability
 
     @classmethod
     def of(cls, world: World) -> Faults:
         """The faults that the configuration asks for."""
-        path = world.config.fleet.dropout_trace
-        return cls(world, _read_trace(Path(path), world) if path else {})
+        return cls(world, read_absences(world), read_availability(world))
 
-    def attend(self, plan: Plan, units: list[int], round_: int) -> Attendance:
-        """Which of these units take part in a round, and how."""
+    def wait_for_devices(self, run: Run) -> None:
+        """Let time pass until a device is available, if none is and no update is on its way."""
+        if not run.flights:
+            run.clock.wait_until(self.availability.opens_seconds(run.clock.now_seconds))
+
+    def attend(self, plan: Plan, units: list[int], round_: int, seconds: float) -> Attendance:
+        """Which of these units take part in a round that starts at this time, and how."""
         fleet, seed = self.world.config.fleet, self.world.seed
         if not (
             self.trace
+            or self.availability
             or fleet.dropout_probability
             or fleet.leader_failure_probability
             or fleet.corrupt_probability
@@ -54,6 +59,7 @@ class Faults:
         count = self.world.devices.count
         absent = derive(seed, "dropout", round_).numpy().random(count) < fleet.dropout_probability
         absent[self.trace.get(round_ + 1, [])] = True
+        absent |= ~self.availability.present(seconds)
         # Drawn per device, so that a device fails in the same rounds whatever unit it leads.
         fails = (
             derive(seed, "leader-failure", round_).numpy().random(count)
@@ -75,24 +81,3 @@ class Faults:
                 if corrupts[unit.leader, 0] < fleet.corrupt_probability:
                     corrupt[number] = "nan" if corrupts[unit.leader, 1] < 0.5 else "huge"
         return Attendance(present, corrupt, missing, failures)
-
-
-def _read_trace(path: Path, world: World) -> dict[int, list[int]]:
-    """Rows `round,device`: rounds count from 1, devices go by their id."""
-    place = {name: index for index, name in enumerate(world.devices.ids)}
-    rows: dict[int, list[int]] = {}
-    try:
-        lines = list(csv.reader(path.read_text("utf-8").splitlines()))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"fleet.dropout_trace = {path}: cannot be read ({error})") from None
-    if not lines or [cell.strip() for cell in lines[0]] != ["round", "device"]:
-        raise InputError(f"{path}: row 1: the header must be `round,device`")
-    for number, line in enumerate(lines[1:], 2):
-        if not line:
-            continue
-        if len(line) != 2 or not line[0].strip().isdigit() or int(line[0]) < 1:
-            raise InputError(f"{path}: row {number}: write a round from 1 and a device id")
-        if line[1].strip() not in place:
-            raise InputError(f"{path}: row {number}, column device: no device `{line[1].strip()}`")
-        rows.setdefault(int(line[0]), []).append(place[line[1].strip()])
-    return rows

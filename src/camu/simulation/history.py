@@ -32,6 +32,9 @@ class Record:
         units: number of updates that were aggregated.
         faults: number of faults in this round, by kind.
         waiting_seconds: for each unit that took part, how long it neither computed nor sent.
+        label_accuracy: accuracy of each label; None where no test sample has it, empty where
+            nothing was evaluated.
+        average_accuracy: of the running average of the global model (`run.server_average`).
         empty: number of devices whose battery is empty.
     """
 
@@ -43,6 +46,8 @@ class Record:
     units: int = 0
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
     waiting_seconds: tuple[float, ...] = ()
+    label_accuracy: tuple[float | None, ...] = ()
+    average_accuracy: float | None = None
     empty: int = 0
 
     @property
@@ -59,7 +64,8 @@ class Record:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:
         """The record from plain data."""
-        return cls(**{**data, "waiting_seconds": tuple(data["waiting_seconds"])})
+        lists = {name: tuple(data.get(name, ())) for name in ("waiting_seconds", "label_accuracy")}
+        return cls(**{**data, **lists})
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,24 @@ class History:
     def best_accuracy(self) -> float:
         """The best accuracy of all evaluations."""
         return max(record.accuracy for record in self.evaluated if record.accuracy is not None)
+
+    def tail_accuracy(self, evaluations: int = 5) -> float:
+        """The mean accuracy of the last evaluations; round 0 counts only where it is alone."""
+        return float(np.mean([record.accuracy for record in self._last(evaluations)]))
+
+    def tail_label_accuracy(self, evaluations: int = 5) -> npt.NDArray[np.float64]:
+        """The mean accuracy of each label over the last evaluations; nan: no such test sample."""
+        rows = [record.label_accuracy for record in self._last(evaluations)]
+        return np.asarray(np.array(rows, dtype=float).mean(axis=0))
+
+    @property
+    def average_accuracy(self) -> float | None:
+        """Accuracy of the running average of the model at the last evaluation, if there is one."""
+        return self.evaluated[-1].average_accuracy
+
+    def _last(self, evaluations: int) -> list[Record]:
+        trained = [record for record in self.evaluated if record.round > 0]
+        return trained[-evaluations:] or self.evaluated
 
     def accuracy_within(self, key: str, budget: float) -> float | None:
         """Accuracy after a budget of `joules`, `seconds` or `rounds`, as a fraction.

@@ -123,9 +123,7 @@ class Loop:
             return self.mean_round(counts)
         self.launch(counts)
         arrived, waiting = self.wait(counts)
-        if arrived:
-            self.run.weights = self.hooks.aggregate(self.view(arrived))
-        self.run.round += 1
+        self.run.move_to(self.hooks.aggregate(self.view(arrived)) if arrived else self.run.weights)
         return arrived, waiting
 
     def mean_round(self, counts: dict[str, int]) -> tuple[list[Flight], tuple[float, ...]]:
@@ -140,8 +138,7 @@ class Loop:
         while (unit := run.clock.next_arrival()) is not None:
             landed.append(run.flights.pop(unit))
             self.count_refused(landed[-1], counts)
-        run.weights = mean.added()
-        run.round += 1
+        run.move_to(mean.added())
         return [flight for flight in landed if flight.usable], self.waiting(landed)
 
     def launch(self, counts: dict[str, int], mean: MeanUpdate | None = None) -> None:
@@ -149,19 +146,20 @@ class Loop:
 
         With a mean, their updates are added to it and dropped.
         """
-        run = self.run
+        self.faults.wait_for_devices(self.run)
         view = self.view()
-        attendance = self.faults.attend(run.plan, self.hooks.select(view), run.round)
-        counts["absent"] += attendance.absent
-        counts["leader_failures"] += attendance.leader_failures
+        run = self.run
+        there = self.faults.attend(view.plan, self.hooks.select(view), view.round, view.seconds)
+        counts["absent"] += there.absent
+        counts["leader_failures"] += there.leader_failures
         run.batteries.harvest_until(run.clock.now_seconds)
         gain = run.world.links.uplink_gain * run.world.links.fading(run.round)
         units, costs = run.batteries.admit(
-            attendance.units, lambda units: self.price(units, gain), run.round
+            there.units, lambda units: self.price(units, gain), run.round
         )
         if costs is not None:
-            self.train(view, replace(attendance, units=units), gain, costs, counts, mean)
-        elif attendance.units and not run.flights:
+            self.train(view, replace(there, units=units), gain, costs, counts, mean)
+        elif there.units and not run.flights:
             self.rest()
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
@@ -343,14 +341,17 @@ class Loop:
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
-        ends = run.stopped is not None or run.round >= limits.rounds
-        due = run.round % limits.eval_every == 0 or ends
-        accuracy, loss = self.trainer.evaluate(run.weights) if due else (None, None)
+        late = run.stopped is not None or run.round > limits.rounds - limits.eval_last
+        due = late or run.round % limits.eval_every == 0
+        found = self.trainer.evaluate(run.weights) if due else None
+        mean = self.trainer.evaluate(run.average) if late and run.average else None
         record = Record(
             round=run.round,
-            accuracy=accuracy,
+            accuracy=found.accuracy if found else None,
             # A model that has blown up has no loss; nan is not JSON.
-            loss=loss if loss is not None and math.isfinite(loss) else None,
+            loss=found.loss if found and math.isfinite(found.loss) else None,
+            label_accuracy=found.label_accuracy if found else (),
+            average_accuracy=mean.accuracy if mean else None,
             virtual_seconds=run.clock.now_seconds,
             joules=run.ledger.totals(),
             units=used,

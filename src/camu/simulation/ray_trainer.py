@@ -34,7 +34,7 @@ from camu.data import is_own
 from camu.errors import CamuError, InputError
 from camu.learning import native
 from camu.learning.engine import Engine, Samples
-from camu.learning.job import Job, Trained, brief
+from camu.learning.job import Evaluation, Job, Trained, brief
 from camu.learning.weights import Weights
 from camu.plugins import import_object, is_plugin, own_modules
 from camu.simulation.ray_session import connected
@@ -334,7 +334,7 @@ class RayTrainer:
         """What is delivered of each job, in the order of the jobs."""
         return self.crew.train(Round(round_number, start, deliver), list(jobs))
 
-    def evaluate(self, weights: Weights) -> tuple[float, float]:
+    def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy and loss on the test samples."""
         return self.engine.evaluate(weights)
 

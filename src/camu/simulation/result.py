@@ -25,7 +25,7 @@ from camu.simulation.history import History
 from camu.simulation.loop import run_rounds
 from camu.simulation.ray_session import require_ray
 from camu.simulation.run import Callback, Run, Trainer
-from camu.world import World
+from camu.world import World, with_data
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +76,7 @@ def simulate(
     """Train a scheme in a world until the configured end; the same inputs give the same bits.
 
     Parameters:
-        world: the fleet with its data.
+        world: the fleet; samples of the configured data set are dealt to a fleet file's devices.
         scheme: the scheme, for example `camu.schemes.FedAvg()`.
         callbacks: watchers of the run, called in this order.
         plan: used in place of the scheme's own, for example one that was read from a file.
@@ -91,6 +91,7 @@ def simulate(
             "simulate: the second argument is a scheme, for example camu.schemes.Camu() or "
             "camu.make_scheme(config)"
         )
+    world = with_data(world)
     plan = plan_for(scheme, world) if plan is None else plan
     with build_trainer(world) as trainer:
         run = Run.new(world, plan, trainer.initial)
@@ -115,9 +116,8 @@ def build_engine(world: World) -> Engine:
 
 def _samples(world: World) -> tuple[Samples, Sequence[Int64], Samples]:
     """The training samples, each device's indices of them, and the test samples."""
-    federation = world.federation
-    if federation is None:
-        raise InputError("fleet.file: a fleet file has no training data, so it can only be planned")
+    federation = with_data(world).federation
+    assert federation is not None  # with_data gives one or refuses
     data = federation.dataset
     train, test = (data.train_images, data.train_labels), (data.test_images, data.test_labels)
     return train, federation.indices, test

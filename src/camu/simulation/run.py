@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from camu.arrays import Float32, Float64
-from camu.learning.job import Job, Trained
+from camu.learning.job import Evaluation, Job, Trained
 from camu.learning.weights import Weights
 from camu.planning.batteries import Batteries
 from camu.planning.plan import Plan
@@ -65,6 +67,8 @@ class Run:
     flights: dict[int, Flight] = field(default_factory=dict)
     state: State = field(default_factory=dict)  # owned by the scheme
     memory: dict[int, Float32] = field(default_factory=dict)  # of codecs, by sending device
+    velocity: Float64 | None = None  # of the server's momentum
+    average: Weights | None = None  # running average of the global model
     records: list[Record] = field(default_factory=list)
     revised: bool = False  # whether the plan is no longer the one the run began with
     stopped: str | None = None
@@ -80,6 +84,24 @@ class Run:
     def device_joules(self) -> Float64:
         """What each device has spent so far, read-only (K,)."""
         return self.ledger.device_joules
+
+    def move_to(self, weights: Weights) -> None:
+        """End a round with this model, or beyond it where the server has momentum."""
+        config = self.world.config
+        if config.training.server_momentum and weights is not self.weights:
+            here = self.weights.parameters.astype(np.float64)
+            before = 0.0 if self.velocity is None else self.velocity
+            self.velocity = config.training.server_momentum * before + (weights.parameters - here)
+            weights = weights.with_parameters(here + self.velocity)
+        if past := config.run.server_average:
+            known = self.average or self.weights
+            self.average = replace(
+                weights,
+                parameters=past * known.parameters + (1 - past) * weights.parameters,
+                buffers=past * known.buffers + (1 - past) * weights.buffers,
+            )
+        self.weights = weights
+        self.round += 1
 
     def visible(self) -> dict[int, InFlight]:
         """The units on their way, as a scheme may see them."""
@@ -175,6 +197,6 @@ class Trainer(Protocol):
         """
         ...
 
-    def evaluate(self, weights: Weights) -> tuple[float, float]:
-        """Accuracy and loss on the test samples."""
+    def evaluate(self, weights: Weights) -> Evaluation:
+        """Accuracy and loss on the test samples, and the accuracy of each label."""
         ...

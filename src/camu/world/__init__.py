@@ -10,7 +10,7 @@ from camu.world.devices import (
 )
 from camu.world.links import Links, Share, build_links, noise_watts
 from camu.world.path_loss import PathLoss
-from camu.world.world import World, build_world, read_fleet
+from camu.world.world import World, build_world, read_fleet, with_data
 
 __all__ = [
     "Devices",
@@ -27,4 +27,5 @@ __all__ = [
     "update_joules",
     "update_samples",
     "update_seconds",
+    "with_data",
 ]

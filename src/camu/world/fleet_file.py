@@ -2,132 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 
-from camu.arrays import Float64, Int64, from_decibels
+from camu.arrays import Float64, Int64, decibels, from_decibels
 from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.seeding import derive
+from camu.world.cells import (
+    EMPTY,
+    LOWEST_DB,
+    Coordinate,
+    Count,
+    Distance,
+    Energy,
+    Gain,
+    Latitude,
+    Longitude,
+    Name,
+    Positive,
+    Received,
+    Snr,
+    Text,
+    first_fault,
+    refuse,
+)
 from camu.world.devices import Devices
+from camu.world.links import noise_watts
+from camu.world.places import FARTHEST_M, Origin, read_stations, renamed
 from camu.world.table import Table, read_snr, read_table
 
-LARGEST_COORDINATE_M = 1e7
-LARGEST_COUNT = 10**12
-LOWEST_DB = -300.0
-PLACES = ("x", "y", "z", "distance_m", "gain_db")
-_EMPTY = "the cell is empty"
-
-
-def _refuse(text: str, column: str = "") -> NoReturn:
-    raise PydanticCustomError("cell", "{text}", {"text": text, "column": column})
-
-
-def _is_empty(cell: Any) -> bool:
-    return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
-def _check_type(cell: Any, wanted: str) -> None:
-    """Refuse true and false, lists and objects of a JSON file."""
-    if isinstance(cell, bool) or not isinstance(cell, str | int | float | None):
-        _refuse(f"{json.dumps(cell)[:40]} is not {wanted}; write {wanted}")
-
-
-def _text(cell: Any) -> str:
-    _check_type(cell, "text")
-    return "" if cell is None else str(cell).strip()
-
-
-def _number(cell: Any) -> float | None:
-    """A finite number, or None for an empty cell."""
-    _check_type(cell, "a number")
-    if _is_empty(cell):
-        return None
-    try:
-        value = float(cell)
-    except (ValueError, OverflowError):
-        _refuse(f"{str(cell)[:40]!r} is not a number; write digits, with a point")
-    if not math.isfinite(value):
-        _refuse(f"{str(cell).strip()!r} is not a finite number; write a finite one")
-    return value
-
-
-def _count(cell: Any) -> int:
-    value = _number(cell)
-    if value is None:
-        _refuse(f"{_EMPTY}; write a whole number, 0 if there are none")
-    if value < 0 or value != math.floor(value) or value > LARGEST_COUNT:
-        _refuse(f"{value:.15g}; write a whole number from 0 to {LARGEST_COUNT:g}")
-    return int(value)
-
-
-def _name(cell: Any) -> str:
-    return _text(cell) or _refuse("is empty; give every device a name of its own")
-
-
-def _where(holds: Callable[[float], bool], rule: str) -> AfterValidator:
-    """Refuse a number for which the rule does not hold."""
-
-    def check(value: float | None) -> float | None:
-        if value is not None and not holds(value):
-            _refuse(f"{value:.15g}; {rule}")
-        return value
-
-    return AfterValidator(check)
-
-
-_Number = Annotated[float | None, BeforeValidator(_number)]
-Count = Annotated[int | None, BeforeValidator(_count)]
-Coordinate = Annotated[
-    _Number,
-    _where(
-        lambda metres: abs(metres) <= LARGEST_COORDINATE_M,
-        f"a coordinate lies within {LARGEST_COORDINATE_M:g} m of the origin",
-    ),
-]
-Distance = Annotated[
-    _Number,
-    _where(lambda metres: metres >= 0, "a distance is not negative; write it in metres"),
-    _where(
-        lambda metres: metres <= LARGEST_COORDINATE_M,
-        f"a distance is at most {LARGEST_COORDINATE_M:g} m",
-    ),
-]
-Gain = Annotated[
-    _Number,
-    _where(
-        lambda gain_db: gain_db <= 0,
-        "a gain is at most 0 dB, since the base station cannot receive more than was sent; "
-        "write a path loss of 80 dB as -80",
-    ),
-    _where(lambda gain_db: gain_db >= LOWEST_DB, f"the lowest gain is {LOWEST_DB:g} dB"),
-]
-Positive = Annotated[
-    _Number, _where(lambda value: value > 0, "write a positive number, or nothing for the default")
-]
-Energy = Annotated[
-    _Number,
-    _where(
-        lambda joules: joules >= 0, "an energy is not negative; leave it empty if it is not known"
-    ),
-]
+PLACES = ("x", "y", "z", "latitude", "longitude", "distance_m", "gain_db", "snr_db", "rssi_dbm")
+UPLINKS = ("gain_db", "snr_db", "rssi_dbm")  # ways to write a measured uplink
+_MOST_NAMED = 10
 
 
 class DeviceRow(BaseModel):
@@ -135,12 +48,16 @@ class DeviceRow(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: Annotated[str, BeforeValidator(_name)]
+    id: Name
     x: Coordinate = None
     y: Coordinate = None
     z: Coordinate = None
+    latitude: Latitude = None
+    longitude: Longitude = None
     distance_m: Distance = None
     gain_db: Gain = None
+    snr_db: Snr = None
+    rssi_dbm: Received = None
     samples: Count = None
     labels: dict[str, Count] = {}
     cpu_hz: Positive = None
@@ -150,21 +67,29 @@ class DeviceRow(BaseModel):
     max_power_watts: Positive = None
     battery_joules: Energy = None
     harvest_watts: Energy = None
-    region: Annotated[str, BeforeValidator(_text)] = ""
+    region: Text = ""
 
     @model_validator(mode="after")
     def _is_placed(self) -> DeviceRow:
         """A device has one way to know its link to the base station."""
-        if (self.x is None) != (self.y is None):
-            column = "x" if self.x is None else "y"
-            _refuse(f"{_EMPTY}; give x and y, or neither", column)
-        if self.distance_m is not None and self.x is not None:
+        for one, other in (("x", "y"), ("latitude", "longitude")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                column = one if getattr(self, one) is None else other
+                refuse(f"{EMPTY}; give {one} and {other}, or neither", column)
+        placed = self.x is not None or self.latitude is not None
+        if self.distance_m is not None and placed:
             rule = "the row has a position too; leave one of the two empty"
-            _refuse(f"{self.distance_m:.15g}; {rule}", "distance_m")
-        if self.x is None and self.distance_m is None and self.gain_db is None:
+            refuse(f"{self.distance_m:.15g}; {rule}", "distance_m")
+        measured = [name for name in UPLINKS if getattr(self, name) is not None]
+        if len(measured) > 1:
+            rule = f"the row has {measured[0]} too; leave one of the two empty"
+            refuse(f"{getattr(self, measured[1]):.15g}; {rule}", measured[1])
+        if not placed and self.distance_m is None and not measured:
             column = next((name for name in PLACES if name in self.model_fields_set), "x")
-            _refuse(
-                f"{_EMPTY}; give the device a position (x, y), a distance_m or a gain_db", column
+            refuse(
+                f"{EMPTY}; give the device a position (x, y), a distance_m, or a measured "
+                "gain_db, snr_db or rssi_dbm",
+                column,
             )
         return self
 
@@ -174,11 +99,11 @@ class DeviceRow(BaseModel):
         if self.labels and total == 0:
             names = list(self.labels)
             span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            _refuse("all counts are 0; leave the device out or give it samples", span)
+            refuse("all counts are 0; leave the device out or give it samples", span)
         if self.samples == 0:
-            _refuse("0; the device holds no data; leave it out or give it samples", "samples")
+            refuse("0; the device holds no data; leave it out or give it samples", "samples")
         if self.labels and self.samples not in (None, total):
-            _refuse(
+            refuse(
                 f"{self.samples}, but the label columns add up to {total}; correct one of them, "
                 "or leave the column samples out",
                 "samples",
@@ -191,14 +116,8 @@ class DeviceRow(BaseModel):
         largest = self.max_power_watts or defaults.get("max_power_watts", math.inf)
         if self.power_watts is not None and self.power_watts > largest:
             rule = "is more than max_power_watts of the device; lower the one or raise the other"
-            _refuse(f"{self.power_watts:.15g}; {rule}", "power_watts")
+            refuse(f"{self.power_watts:.15g}; {rule}", "power_watts")
         return self
-
-
-def first_fault(error: ValidationError) -> tuple[str, str]:
-    """The column of the first error in a row, and the sentence about it."""
-    first = error.errors(include_url=False)[0]
-    return first["ctx"]["column"] or str(first["loc"][-1]), first["ctx"]["text"]
 
 
 _LABEL = "label_"
@@ -212,6 +131,9 @@ class Fleet(NamedTuple):
     gains: Float64 | None  # (K,) measured ||h_k||^2, antennas included
     snr_db: Float64 | None  # (K, K) measured between devices, symmetric
     distances_m: Float64 | None  # (K,) to the base station, where no position is known
+    labels: tuple[int, ...] | None = None  # class of each label column; None: samples only
+    stations: Float64 | None = None  # (S, 3) base stations of fleet.base_station_file
+    notes: tuple[str, ...] = ()  # what the user should know of the file
 
 
 def parse_fleet(path: str | Path, snr_path: str | Path | None, config: Config) -> Fleet:
@@ -220,21 +142,104 @@ def parse_fleet(path: str | Path, snr_path: str | Path | None, config: Config) -
     CPU frequencies that the file does not give are drawn from fleet.cpu_hz, as for devices in
     regions.
     """
-    table = read_table(Path(path))
+    table = renamed(read_table(Path(path)))
     if not table.rows:
         raise InputError(f"{path}: holds 0 devices; write at least one row below the header")
-    _check_columns(table)
+    notes = _check_columns(table)
     labels = _label_columns(table)
     rows = [_row(table, number, labels, config) for number in range(len(table.rows))]
     _check_ids(table, rows)
-    devices = _devices(rows, config)
-    gains_db = _column(rows, "gain_db")
+    origin, x, y = _plane(table, rows)
+    devices = _devices(rows, config, x, y)
+    gains = _gains(table, rows, devices, config)
+    snr_db = None if snr_path is None else read_snr(Path(snr_path), devices.ids)
+    stations = None
+    if config.fleet.base_station_file is not None:
+        stations = read_stations(config.fleet.base_station_file, origin).positions
+    elif origin is not None and (gains is None or np.isnan(gains).any()):
+        notes += [
+            f"{path}: the base station is at fleet.base_station = "
+            f"{list(config.fleet.base_station)}, in metres east and north of the middle of the "
+            f"fleet (latitude {origin.latitude:.5f}, longitude {origin.longitude:.5f}); "
+            "fleet.base_station_file places it by latitude and longitude"
+        ]
+    unknown = np.isnan(devices.positions[:, 0])
+    if snr_db is None and unknown.any() and devices.count > 1:
+        notes += [
+            f"{path}: {int(unknown.sum())} of {devices.count} devices have no position and no SNR "
+            "was measured between devices (fleet.snr_file), so devices are clustered by their "
+            "uplinks alone, and a link between two devices counts as good as the weaker of "
+            "their uplinks"
+        ]
     return Fleet(
         devices,
-        from_decibels(gains_db) if "gain_db" in table.columns else None,
-        _snr(table, devices, snr_path),
+        gains,
+        snr_db,
         _column(rows, "distance_m") if "distance_m" in table.columns else None,
+        _classes(labels),
+        stations,
+        tuple(notes),
     )
+
+
+def _plane(table: Table, rows: list[DeviceRow]) -> tuple[Origin | None, Float64, Float64]:
+    """Positions in metres (nan where unknown), and where on the earth they are counted from."""
+    x, y = _column(rows, "x"), _column(rows, "y")
+    latitude, longitude = _column(rows, "latitude"), _column(rows, "longitude")
+    known = ~np.isnan(latitude)
+    if not known.any():
+        return None, x, y
+    origin = Origin.amid(latitude[known], longitude[known])
+    x, y = origin.metres(latitude, longitude)
+    far = np.hypot(x, y)
+    if np.nanmax(far) > FARTHEST_M:
+        row = int(np.nanargmax(far))
+        _fail(
+            table,
+            row,
+            "latitude",
+            f"{latitude[row]:g}, {longitude[row]:g} is {far[row] / 1000:.0f} km from the middle of "
+            f"the fleet; at most {FARTHEST_M / 1000:g} km can be; check signs and order",
+        )
+    return origin, x, y
+
+
+def _gains(table: Table, rows: list[DeviceRow], devices: Devices, config: Config) -> Float64 | None:
+    """The measured gains, nan where a row has none; None if the file has no such column.
+
+    An SNR is that of the whole band and a received power that at the base station, both at the
+    device's power_watts and with the antennas' combining: gain = snr noise / power = rssi / power.
+    """
+    if not any(name in table.columns for name in UPLINKS):
+        return None
+    power_db = decibels(devices.power_watts)
+    noise_db = decibels(noise_watts(config.radio))
+    gains_db = _column(rows, "gain_db")
+    for name, offset_db in (("snr_db", noise_db), ("rssi_dbm", -30.0)):
+        measured = _column(rows, name)
+        found = measured + offset_db - power_db
+        if (found > 0).any():
+            row = int(np.argmax(found > 0))
+            _fail(
+                table,
+                row,
+                name,
+                f"{measured[row]:.15g} is more than the {devices.power_watts[row]:g} W that the "
+                f"device sends with; write at most {measured[row] - found[row]:.4g}, or correct "
+                "power_watts",
+            )
+        gains_db = np.where(np.isnan(gains_db), found, gains_db)
+    return from_decibels(np.maximum(gains_db, LOWEST_DB))
+
+
+def _classes(labels: list[str]) -> tuple[int, ...] | None:
+    """The class that each label column stands for: its number, or its place if it has a name."""
+    numbers = [name[len(_LABEL) :] for name in labels]
+    if not labels:
+        return None
+    if all(number.isdecimal() and len(number) < 10 for number in numbers):
+        return tuple(int(number) for number in numbers)
+    return tuple(range(len(labels)))
 
 
 def _row(table: Table, number: int, labels: list[str], config: Config) -> DeviceRow:
@@ -263,35 +268,65 @@ def _check_ids(table: Table, rows: list[DeviceRow]) -> None:
         first[row.id] = number
 
 
-def _check_columns(table: Table) -> None:
-    for name in table.columns:
-        if name in _KNOWN or (name.startswith(_LABEL) and len(name) > len(_LABEL)):
-            continue
-        hint = suggest(name, (*_KNOWN, "label_0")) or "; leave it out"
-        raise InputError(
-            f"{table.path}, column {name}: is not known{hint}; "
-            f"there are label_0, label_1, ... and {', '.join(_KNOWN)}"
-        )
+def _check_columns(table: Table) -> list[str]:
+    """Refuse a table without what a fleet needs; returns a note on columns that are not used."""
+    strange = [
+        name
+        for name in table.columns
+        if name not in _KNOWN and not (name.startswith(_LABEL) and len(name) > len(_LABEL))
+    ]
     if "id" not in table.columns:
-        raise InputError(
-            f"{table.path}, column id: is missing; give every device a name of its own"
-        )
+        _missing(table, strange, "id", "column id: is missing; give every device a name of its own")
     if "samples" not in table.columns and not _label_columns(table):
-        raise InputError(
-            f"{table.path}, columns label_0, label_1, ...: are missing; write the samples per "
-            "label, or a column samples with their number"
+        _missing(
+            table,
+            strange,
+            "samples",
+            "columns label_0, label_1, ...: are missing; write the samples per label, or a column "
+            "samples with their number",
         )
-    for one, other in (("x", "y"), ("y", "x"), ("z", "x")):
+    pairs = (("x", "y"), ("y", "x"), ("latitude", "longitude"), ("longitude", "latitude"))
+    for one, other in pairs:
         if one in table.columns and other not in table.columns:
             raise InputError(
                 f"{table.path}, column {other}: is missing; {one} alone is not a position"
             )
-    if not any(name in table.columns for name in PLACES):
+    if "x" in table.columns and "latitude" in table.columns:
         raise InputError(
-            f"{table.path}, columns x and y: are missing; give positions in metres (x, y, z), or "
-            "the measured gain to the base station in dB (gain_db), or the distance to it in "
-            "metres (distance_m)"
+            f"{table.path}, columns x and latitude: positions are written in metres or in "
+            "degrees; remove the columns of one of the two"
         )
+    if not any(name in table.columns for name in PLACES if name != "z"):
+        _missing(
+            table,
+            strange,
+            "gain_db",
+            "columns x and y: are missing; give positions in metres (x, y, z) or in degrees "
+            "(latitude, longitude), or the measured gain_db, snr_db or rssi_dbm of the uplink, or "
+            "the distance to the base station (distance_m)",
+        )
+    return _unused(table, strange)
+
+
+def _missing(table: Table, strange: list[str], name: str, problem: str) -> NoReturn:
+    """Refuse a table without a column, with the column that may be meant."""
+    typo = next((one for one in strange if suggest(one, (name,))), None)
+    if typo is not None:
+        problem += f"; is the column {typo} meant? Name it {name}"
+    raise InputError(f"{table.path}, {problem}")
+
+
+def _unused(table: Table, strange: list[str]) -> list[str]:
+    """A note on columns that mean nothing to camu; a likely typo gets a hint."""
+    if not strange:
+        return []
+    known = (*_KNOWN, "label_0")
+    named = [
+        name + suggest(name, known).replace("; did", " (did").replace("?", "?)")
+        for name in strange[:_MOST_NAMED]
+    ]
+    more = f" and {len(strange) - _MOST_NAMED} more" if len(strange) > _MOST_NAMED else ""
+    return [f"{table.path}: columns that are not used: {', '.join(named)}{more}"]
 
 
 def _label_columns(table: Table) -> list[str]:
@@ -311,25 +346,6 @@ def _label_columns(table: Table) -> list[str]:
     return names
 
 
-def _snr(table: Table, devices: Devices, snr_path: str | Path | None) -> Float64 | None:
-    """The measured SNR between devices; None where positions give the links."""
-    if snr_path is not None:
-        return read_snr(Path(snr_path), devices.ids)
-    unknown = np.isnan(devices.positions[:, 0])
-    if devices.count == 1 and unknown.all():
-        return np.zeros((1, 1))  # no other device, no link: any number does for the diagonal
-    if unknown.any():
-        _fail(
-            table,
-            int(np.argmax(unknown)),
-            "x",
-            "the device has no position, so its links to the other devices are not known; give x "
-            "and y, or the measured SNR between devices in a second file (fleet.snr_file, see "
-            "docs/fleet.md)",
-        )
-    return None
-
-
 def _column(rows: list[DeviceRow], name: str, default: npt.ArrayLike = np.nan) -> Float64:
     """One field of all rows, with the default where it is None."""
     values = np.array([getattr(row, name) for row in rows], dtype=np.float64)
@@ -341,9 +357,8 @@ def _label_counts(rows: list[DeviceRow]) -> Int64:
     return np.array([list(row.labels.values()) or [row.samples] for row in rows], dtype=np.int64)
 
 
-def _devices(rows: list[DeviceRow], config: Config) -> Devices:
+def _devices(rows: list[DeviceRow], config: Config, x: Float64, y: Float64) -> Devices:
     fleet = config.fleet
-    x, y = _column(rows, "x"), _column(rows, "y")
     z = np.where(np.isnan(x), np.nan, _column(rows, "z", 0.0))
     largest = _column(rows, "max_power_watts", fleet.max_power_watts)
     drawn = derive(config.run.seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=len(rows))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,17 +21,15 @@ from camu.arrays import (
     decibels,
     from_decibels,
     read_only_floats,
+    read_only_ints,
 )
 from camu.config import RadioConfig
 from camu.errors import CamuError
 from camu.world.devices import Devices
 from camu.world.fading import BlockFading, link_normal, link_uniform
 from camu.world.path_loss import PathLoss, path_loss_model
+from camu.world.uplinks import best_uplinks, limited
 
-# Limits of the gain of one antenna pair: nothing is amplified on its way, and decibels and
-# transmission times stay finite however far a device is.
-LARGEST_GAIN = 1.0
-SMALLEST_GAIN = 1e-30
 LARGEST_MATRIX_DEVICES = 20_000
 _CACHED_LINKS = 1 << 16
 
@@ -67,11 +65,25 @@ class Links:
     devices: Devices
     uplink_gain: Float64  # (K,) mean ||h_k||^2 after maximum-ratio combining
     measured_snr_db: Float64 | None = None  # (K, K) between devices
+    stations: Float64 | None = None  # (S, 3) positions of the base stations, metres
+    serving: Int64 | None = None  # (K,) the station with the best mean gain, by its row
 
     @property
     def count(self) -> int:
         """K, the number of devices."""
         return len(self.uplink_gain)
+
+    def select(self, indices: npt.ArrayLike) -> Links:
+        """The links of the devices with these indices, in this order."""
+        rows = np.asarray(indices, dtype=np.int64)
+        snr = self.measured_snr_db
+        return replace(
+            self,
+            devices=self.devices.select(rows),
+            uplink_gain=read_only_floats(self.uplink_gain[rows]),
+            measured_snr_db=None if snr is None else read_only_floats(snr[np.ix_(rows, rows)]),
+            serving=None if self.serving is None else read_only_ints(self.serving[rows]),
+        )
 
     @property
     def positions(self) -> Float64:
@@ -106,6 +118,15 @@ class Links:
     def _fading(self) -> BlockFading:
         return BlockFading(self.radio, self.count, self.seed)
 
+    @cached_property
+    def blind(self) -> bool:
+        """Whether some links between devices are not known: no SNR measured, and no position.
+
+        Such a link counts as good as the weaker of the two devices' uplinks: the base station
+        could pass on what they send.
+        """
+        return self.measured_snr_db is None and bool(np.isnan(self.positions[:, 0]).any())
+
     def device_gain(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> Float64:
         """Mean gain |h_jk|^2 between devices, a block (len(rows), len(cols)); symmetric.
 
@@ -135,7 +156,21 @@ class Links:
             powers = np.sqrt(self.power_watts[first] * self.power_watts[second])
             snr = from_decibels(self.measured_snr_db[first, second])
             return np.asarray(snr * self.noise_watts / powers, dtype=np.float64)
+        if self.blind:
+            return self._partly_known(first, second)
+        return self._path_gains(self.positions[first], self.positions[second], first, second)
+
+    def _partly_known(self, first: Int64, second: Int64) -> Float64:
+        """Gains by path loss where both devices have a position, else by the weaker uplink."""
+        weaker = np.minimum(self.uplink_gain[first], self.uplink_gain[second])
         here, there = self.positions[first], self.positions[second]
+        unknown = np.isnan(here[..., 0] + there[..., 0])
+        if unknown.all():
+            return np.asarray(weaker, dtype=np.float64)
+        gain = self._path_gains(np.nan_to_num(here), np.nan_to_num(there), first, second)
+        return np.where(unknown, weaker, gain)
+
+    def _path_gains(self, here: Float64, there: Float64, first: Int64, second: Int64) -> Float64:
         across = here[..., 0] - there[..., 0]
         along = here[..., 1] - there[..., 1]
         gain = self._path_loss.gain(
@@ -147,8 +182,8 @@ class Links:
         antenna_db = 2.0 * self.radio.device_gain_dbi
         if self.radio.shadowing_db > 0.0:
             shadow = link_normal(self.seed, "shadowing", first, second)
-            return _limited(gain, antenna_db + self.radio.shadowing_db * shadow)
-        return _limited(gain, antenna_db)
+            return limited(gain, antenna_db + self.radio.shadowing_db * shadow)
+        return limited(gain, antenna_db)
 
     def _snrs_db(self, first: Int64, second: Int64) -> Float64:
         if self.measured_snr_db is not None:
@@ -241,13 +276,14 @@ def build_links(
     distances_m: Float64 | None = None,
     snr_db: Float64 | None = None,
 ) -> Links:
-    """The links of these devices.
+    """The links of these devices to one base station (3,), or to the best of several (S, 3).
 
     Measured `gains` (K,) replace the path loss of the uplinks where they are not nan;
     `distances_m` (K,) stand for positions where those are unknown; `snr_db` (K, K) replaces all
     path loss between devices.
     """
-    uplink = _uplink_gain(radio, devices.positions, base_station, seed, distances_m)
+    stations = np.atleast_2d(base_station)
+    uplink, serving = best_uplinks(radio, devices.positions, stations, seed, distances_m)
     if gains is not None:
         uplink = np.where(np.isnan(gains), uplink, gains)
     return Links(
@@ -256,43 +292,9 @@ def build_links(
         devices=devices,
         uplink_gain=read_only_floats(uplink),
         measured_snr_db=None if snr_db is None else read_only_floats(snr_db),
+        stations=read_only_floats(stations),
+        serving=read_only_ints(serving),
     )
-
-
-def _uplink_gain(
-    radio: RadioConfig,
-    positions: Float64,
-    base_station: Float64,
-    seed: int,
-    distances_m: Float64 | None,
-) -> Float64:
-    """N_a times the mean gain of one antenna (K,); nan where the place is not known."""
-    offset = positions - base_station
-    ground = np.hypot(offset[:, 0], offset[:, 1])
-    mast = np.full(len(positions), base_station[2])
-    height = positions[:, 2]
-    if distances_m is not None:  # the device is on the ground, if the distance allows it
-        known = ~np.isnan(distances_m)
-        drop = np.minimum(np.abs(mast), distances_m)
-        ground = np.where(known, np.sqrt(distances_m**2 - drop**2), ground)
-        height = np.where(known, mast - np.sign(mast) * drop, height)
-    everyone = np.arange(len(positions))
-    gain = path_loss_model(radio).gain(
-        ground,
-        np.maximum(mast, height),
-        np.minimum(mast, height),
-        lambda: link_uniform(seed, "sight-uplink", everyone, everyone),
-    )
-    shadow_db = np.zeros(len(positions))
-    if radio.shadowing_db > 0.0:
-        normal = link_normal(seed, "shadowing-uplink", everyone, everyone)
-        shadow_db = radio.shadowing_db * normal
-    return radio.antennas * _limited(gain, radio.bs_gain_dbi + radio.device_gain_dbi + shadow_db)
-
-
-def _limited(gain: Float64, extra_db: npt.ArrayLike) -> Float64:
-    """The gain times a factor in decibels, within the limits of a gain."""
-    return np.clip(gain * from_decibels(extra_db), SMALLEST_GAIN, LARGEST_GAIN)
 
 
 def _by_rows(

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64, Int64, decibels, read_only_floats, read_only_ints
+from camu.arrays import Float64, decibels, read_only_floats, read_only_ints
 from camu.config import Config, load_config
-from camu.notebook import COLOURS, html_table
+from camu.errors import InputError
 from camu.seeding import derive
 from camu.world.devices import Devices
 from camu.world.fleet_file import parse_fleet
 from camu.world.links import Links, build_links
+from camu.world.picture import world_html
+from camu.world.places import read_stations
+from camu.world.reach import DOMINATING_UPLINK, out_of_reach
 
 if TYPE_CHECKING:
     from camu.data import Federation
 
-DOMINATING_UPLINK = 1000.0  # times the median upload: a warning names such a device
+Value = TypeVar("Value")
 PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN, the default model of warnings
 
 
@@ -33,12 +37,20 @@ class World:
     Attributes:
         config: the configuration that the world was built from.
         links: the devices, their gains and SNR, and the times of transmissions.
-        federation: the training data of every device; None for a fleet file or for reports.
+        federation: the training data of every device; None until `with_data` has dealt them to
+            a fleet file's devices, and for reports.
+        labels: the class that each label column of a fleet file stands for; None without such
+            columns.
+        left_out: devices of the fleet file that reach nobody and are not part of the world.
+        notes: what a user should know of the fleet's files.
     """
 
     config: Config
     links: Links
     federation: Federation | None = None
+    labels: tuple[int, ...] | None = None
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -51,13 +63,26 @@ class World:
         return self.links.devices
 
     @property
-    def base_station(self) -> Float64:
-        """Position of the base station (3,), metres."""
-        return read_only_floats(self.config.fleet.base_station)
+    def base_stations(self) -> Float64:
+        """Positions of the base stations (S, 3), metres."""
+        if self.links.stations is None:
+            return read_only_floats([self.config.fleet.base_station])
+        return self.links.stations
+
+    @cached_property
+    def _known(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value that `make` gives, made once per world and key: schemes share their work."""
+        if key not in self._known:
+            self._known[key] = make()
+        value: Value = self._known[key]
+        return value
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(warning)}</p>" for warning in self.warnings())
-        return f"<div>{world_html(self.links, self.base_station)}{notes}</div>"
+        return f"<div>{world_html(self.links, self.base_stations)}{notes}</div>"
 
     def with_devices(self, **changes: Any) -> World:
         """The same world with fields of its devices replaced, for example ``cpu_hz=...``."""
@@ -67,7 +92,7 @@ class World:
     def warnings(self, parameters: int = PAPER_MODEL_PARAMETERS) -> list[str]:
         """What a user should know before trusting a plan in this world; empty if all is well."""
         snr = self.links.uplink_snr()
-        found = []
+        found = list(self.notes)
         if np.median(snr) < 1.0:
             found.append(self._weak_uplinks(snr, parameters))
         outage_db = self.config.radio.outage_snr_db
@@ -126,7 +151,7 @@ def build_world(
     """The world of a configuration.
 
     The devices are in the configured regions, with training data dealt to them, or they come from
-    the fleet file, without training data.
+    the fleet file; `simulate` and `with_data` deal training data to those.
 
     Parameters:
         config: the configuration.
@@ -162,44 +187,105 @@ def read_fleet(
         config: everything that the files leave open; by default the preset demo.
 
     Returns:
-        The world, without training data: it can be planned, but not trained.
+        The world. It can be planned as it is; `simulate` deals samples of the configured data set
+        to its devices, as the file's label counts or numbers of samples say.
     """
     files = {"fleet.file": str(path), "fleet.snr_file": None if snr_file is None else str(snr_file)}
     return build_world((config or load_config()).replace(files))
 
 
+def with_data(world: World) -> World:
+    """The world with training data for every device.
+
+    A fleet file's devices get samples of the configured data set: as many of each label as the file
+    says, or where it gives only numbers of samples, a partition of these sizes. Where the data set
+    has too few samples, that is an error, or samples are shared (`data.with_replacement`).
+    """
+    if world.federation is not None:
+        return world
+    if world.config.fleet.file is None:
+        raise InputError(
+            "this world was built from label counts alone, without training data; leave "
+            "label_counts out of build_world"
+        )
+    from camu.data.fleet_data import federate_counts, federate_sizes  # deferred: loads the data set
+
+    config, source = world.config, str(world.config.fleet.file)
+    counts = world.devices.label_counts
+    if world.labels is not None:
+        federation = federate_counts(config.data, counts, world.labels, world.seed, source)
+    else:
+        federation = federate_sizes(config.data, counts.sum(axis=1), world.seed, source)
+    devices = replace(world.devices, label_counts=federation.label_counts)
+    return replace(world, links=replace(world.links, devices=devices), federation=federation)
+
+
 def _world_of_file(config: Config, path: str, label_counts: npt.ArrayLike | None) -> World:
     fleet = parse_fleet(path, config.fleet.snr_file, config)
-    devices = fleet.devices
-    if label_counts is not None:
-        devices = replace(devices, label_counts=read_only_ints(label_counts))
-    links = _links(
-        config, devices, gains=fleet.gains, distances_m=fleet.distances_m, snr_db=fleet.snr_db
+    stations = _stations(config) if fleet.stations is None else fleet.stations
+    links = build_links(
+        config.radio,
+        fleet.devices,
+        stations,
+        config.run.seed,
+        gains=fleet.gains,
+        distances_m=fleet.distances_m,
+        snr_db=fleet.snr_db,
     )
-    return World(config, links)
+    counts = fleet.devices.label_counts if label_counts is None else read_only_ints(label_counts)
+    kept = np.arange(links.count)
+    left_out: tuple[str, ...] = ()
+    # Counts of all devices were given for all: nodes of a deployment have reported them.
+    if config.fleet.unreachable == "leave-out" and (
+        label_counts is None or len(counts) != links.count
+    ):
+        lost = out_of_reach(links, config.clustering.min_link_snr_db)
+        kept = np.flatnonzero(~lost)
+        left_out = tuple(fleet.devices.ids[k] for k in np.flatnonzero(lost))
+        links = links.select(kept)
+    if label_counts is None:
+        counts = counts[kept]
+    devices = replace(links.devices, label_counts=counts)
+    labels = fleet.labels if label_counts is None else tuple(range(counts.shape[1]))
+    notes = (*fleet.notes, *_left_out(path, left_out))
+    links = replace(links, devices=devices)
+    return World(config, links, labels=labels, left_out=left_out, notes=notes)
 
 
-def _links(config: Config, devices: Devices, **measured: Float64 | None) -> Links:
-    base_station = read_only_floats(config.fleet.base_station)
-    return build_links(config.radio, devices, base_station, config.run.seed, **measured)
+def _left_out(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """A sentence that names the devices that reach nobody."""
+    if not names:
+        return ()
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    one = len(names) == 1
+    return (
+        f"{path}: device{'' if one else 's'} {', '.join(names[:5])}{more} reach"
+        f"{'es' if one else ''} nobody and {'is' if one else 'are'} left out: an upload would take "
+        f"more than {DOMINATING_UPLINK:g} times as long as the median one, and no device could "
+        "lead; check the position or the measured uplink, or keep "
+        f"{'it' if one else 'them'} with fleet.unreachable=keep",
+    )
+
+
+def _stations(config: Config) -> Float64:
+    """The base stations of the configuration (S, 3), metres."""
+    if config.fleet.base_station_file is None:
+        return read_only_floats(config.fleet.base_station)
+    return read_stations(config.fleet.base_station_file, None).positions
+
+
+def _links(config: Config, devices: Devices) -> Links:
+    return build_links(config.radio, devices, _stations(config), config.run.seed)
 
 
 def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
-    """Devices at random places of the configured regions, with CPUs drawn from the interval."""
+    """Devices at their positions or at random in their regions, with CPUs from the interval."""
     fleet, seed = config.fleet, config.run.seed
     count = fleet.devices
-    generator = derive(seed, "positions").numpy()
-    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
-    positions = np.concatenate(
-        [
-            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
-            for box, region in zip(boxes, fleet.regions, strict=True)
-        ]
-    )
     everyone = np.ones(count)
     return Devices(
         ids=tuple(str(index) for index in range(count)),
-        positions=positions,
+        positions=_positions(config),
         regions=tuple(r.name for r in fleet.regions for _ in range(r.devices)),
         label_counts=read_only_ints(label_counts),
         cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
@@ -210,6 +296,21 @@ def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
         battery_joules=everyone
         * (np.nan if fleet.battery_joules is None else fleet.battery_joules),
         harvest_watts=fleet.harvest_watts * everyone,
+    )
+
+
+def _positions(config: Config) -> Float64:
+    """The configured positions, or random ones in the boxes of the regions (K, 3)."""
+    fleet = config.fleet
+    if fleet.positions is not None:
+        return np.array(fleet.positions, dtype=np.float64)
+    generator = derive(config.run.seed, "positions").numpy()
+    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
+    return np.concatenate(
+        [
+            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
+            for box, region in zip(boxes, fleet.regions, strict=True)
+        ]
     )
 
 
@@ -229,81 +330,3 @@ def _duration(seconds: float) -> str:
         if seconds >= 1.5 * length:
             return f"{seconds / length:.0f} {name}"
     return f"{seconds:.2g} seconds"
-
-
-LARGEST_MAP = 2000  # devices drawn
-_WIDTH, _HEIGHT, _MARGIN = 420.0, 240.0, 12.0
-
-
-def world_html(links: Links, base_station: Float64) -> str:
-    """A table with devices, samples and SNR per region, and an SVG map where positions are known.
-
-    SNR is that at the base station without fading.
-    """
-    devices = links.devices
-    names = list(dict.fromkeys(devices.regions))
-    number = {name: index for index, name in enumerate(names)}
-    regions = np.array([number[region] for region in devices.regions], dtype=np.int64)
-    parts = [_table(links, names, regions)]
-    placed = ~np.isnan(devices.positions[:, 0])
-    if placed.any():
-        parts += [_map(devices, base_station[:2], regions, placed), _legend(names)]
-    return "".join(parts)
-
-
-def _table(links: Links, names: Sequence[str], regions: Int64) -> str:
-    snr_db = decibels(links.uplink_snr())
-    groups = {name or "devices": regions == number for number, name in enumerate(names)}
-    if len(groups) > 1:
-        groups["all"] = np.ones(len(regions), dtype=np.bool_)
-    rows = []
-    for name, mine in groups.items():
-        samples, snr = links.devices.samples[mine], snr_db[mine]
-        numbers = (f"{mine.sum()}", f"{samples.sum()}", f"{np.median(samples):g}")
-        rows.append((name, *numbers, f"{np.median(snr):.1f}", f"{snr.min():.1f}"))
-    head = ("region", "devices", "samples", "median samples", "median SNR, dB", "lowest SNR, dB")
-    title = f"World of {links.count} devices, seed {links.seed}"
-    return html_table(head, rows, title)
-
-
-def _legend(names: Sequence[str]) -> str:
-    if len(names) < 2:
-        return ""
-    return (
-        "<div>"
-        + " ".join(
-            f'<span style="color:{COLOURS[number % len(COLOURS)]}">&#9679;</span> {escape(name)}'
-            for number, name in enumerate(names)
-        )
-        + "</div>"
-    )
-
-
-def _map(devices: Devices, station: Float64, regions: Int64, placed: npt.NDArray[np.bool_]) -> str:
-    shown = np.flatnonzero(placed)
-    shown = shown[:: -(-len(shown) // LARGEST_MAP)]
-    x, y = _to_picture(np.vstack([devices.positions[shown, :2], station]))
-    dots = [
-        f'<circle cx="{x[k]:.1f}" cy="{y[k]:.1f}" r="3" '
-        f'fill="{COLOURS[regions[device] % len(COLOURS)]}">'
-        f"<title>{escape(devices.ids[device])}: {int(devices.samples[device])} samples"
-        "</title></circle>"
-        for k, device in enumerate(shown.tolist())
-    ]
-    mast = f"M{x[-1]:.1f} {y[-1] - 7:.1f}l6 12h-12z"
-    dots.append(f'<path d="{mast}" fill="currentColor"><title>base station</title></path>')
-    return (
-        f'<svg viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" width="{_WIDTH:g}" height="{_HEIGHT:g}" '
-        'role="img" aria-label="Map of the devices and the base station">'
-        + "".join(dots)
-        + "</svg>"
-    )
-
-
-def _to_picture(places: Float64) -> tuple[Float64, Float64]:
-    """Places in metres as picture coordinates: one scale for both axes, y upwards, centred."""
-    low, high = places.min(axis=0), places.max(axis=0)
-    room = np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN
-    scale = float((room / np.maximum(high - low, 1e-9)).min())
-    centred = (places - 0.5 * (low + high)) * scale
-    return centred[:, 0] + 0.5 * _WIDTH, 0.5 * _HEIGHT - centred[:, 1]

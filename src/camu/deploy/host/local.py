@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from camu.config import Config
 from camu.deploy.deployment import NODE_APP, Deployment, make_deployable_scheme, project_file
 from camu.deploy.flower_compat import build_bundle
 from camu.deploy.host.control import INSECURE, Control, Display, Follower
@@ -25,7 +26,8 @@ from camu.deploy.host.processes import Processes, free_ports, wait_for_port
 from camu.deploy.host.superlink import superlink_command
 from camu.deploy.host.supernode import supernode_command
 from camu.errors import CamuError, InputError
-from camu.simulation.directory import RunDirectory, check_directory
+from camu.simulation.directory import INPUT_FILES, RunDirectory, check_directory
+from camu.world import build_world, with_data
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ def run_local(
     deployment: Deployment, display: Display, insecure: bool = False, node_app: str = NODE_APP
 ) -> RunDirectory:
     """Run a deployment on this machine until it has ended."""
+    deployment = replace(deployment, config=_with_absolute_paths(deployment.config))
     directory = check_trial(deployment)
     deployment = replace(deployment, out=str(directory.path))
     bundle = build_bundle(project_file(deployment, node_app))
@@ -107,13 +110,20 @@ def run_local(
     return directory
 
 
+def _with_absolute_paths(config: Config) -> Config:
+    """The configuration for processes that run in other directories."""
+    values = config.flat()
+    given = {key: values[key] for key in INPUT_FILES if values[key] is not None}
+    return config.replace({key: str(Path(path).absolute()) for key, path in given.items()})
+
+
 def check_trial(deployment: Deployment) -> RunDirectory:
     """Refuse a deployment that cannot be tried on one machine; returns the run's directory."""
     if deployment.nodes < 1:
         raise InputError(f"--nodes {deployment.nodes}: start at least one node")
-    if deployment.config.fleet.file is not None:
-        raise InputError("fleet.file: a trial deals camu's data sets, so it needs fleet.regions")
     make_deployable_scheme(deployment.config)
+    if deployment.config.fleet.file is not None:  # wrong files are refused before nodes start
+        with_data(build_world(deployment.config))
     directory = RunDirectory(Path(deployment.out).absolute())
     check_directory(deployment.config, directory, deployment.resume)
     return directory

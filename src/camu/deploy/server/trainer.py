@@ -18,7 +18,7 @@ from camu.deploy.reports import Refusal
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.registry import NodeRegistry
 from camu.learning.engine import Engine
-from camu.learning.job import Job, Trained
+from camu.learning.job import Evaluation, Job, Trained
 from camu.learning.weights import Weights, weighted_mean
 from camu.simulation.channel import refuse
 from camu.simulation.run import Outcome
@@ -74,7 +74,7 @@ class NodeTrainer:
         """The weights that the run starts from."""
         return self.engine.initial
 
-    def evaluate(self, weights: Weights) -> tuple[float, float]:
+    def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy and loss on the server's test samples."""
         return self.engine.evaluate(weights)
 

@@ -1,0 +1,116 @@
+"""`camu fleet`: fleet files from other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from camu.cli.options import ConfigFile, Preset, Settings, resolve
+from camu.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from camu.world.traced_links import Traced
+
+app = typer.Typer(name="fleet", help="Fleet files from other tools.", no_args_is_help=True)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Path gains to the base stations: .npz, .npy or .csv (docs/fleet.md).",
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Directory of the files that are written.")
+    ],
+    samples: Annotated[
+        int, typer.Option("--samples", metavar="N", min=1, help="Samples that each device holds.")
+    ],
+    between: Annotated[
+        Path | None,
+        typer.Option(
+            "--between", metavar="FILE", help="Path gains between the devices, for the SNR file."
+        ),
+    ] = None,
+    file: ConfigFile = None,
+    preset: Preset = None,
+    settings: Settings = None,
+) -> None:
+    """Turn path gains of DeepMIMO or Sionna RT into a fleet file, and an SNR file with --between.
+
+    Receivers are devices, transmitters are base stations. The configuration gives the devices'
+    power and the noise, from which the SNR between devices follows.
+    """
+    from camu.files import write_text
+    from camu.world import noise_watts
+    from camu.world.traced_links import fleet_text, read_traced, snr_text, stations_text
+
+    config = resolve(file, preset, settings)
+    stderr = Console(stderr=True, emoji=False, soft_wrap=True, highlight=False)
+    traced = read_traced(source)
+    links = None if between is None else _checked(read_traced(between), between, traced)
+    kept = _kept(traced, links, source, stderr)
+    for path, one in ((source, traced), (between, links)):
+        if one is not None and one.clipped:
+            stderr.print(
+                f"warning: {path}: {one.clipped} gains above 1 are set to 1; nothing is amplified "
+                "on its way",
+                style="yellow",
+                markup=False,
+            )
+    texts = {"fleet.csv": fleet_text(traced, kept, samples)}
+    if traced.transmitters is not None:
+        texts["stations.csv"] = stations_text(traced.transmitters)
+    if links is not None:
+        power, noise = config.fleet.power_watts, noise_watts(config.radio)
+        texts["snr.csv"] = snr_text(links, traced.ids, kept, power, noise)
+    for name, text in texts.items():
+        write_text(out / name, text)
+    more = f" --snr {out / 'snr.csv'}" if links is not None else ""
+    if traced.transmitters is not None:
+        more += f" --set fleet.base_station_file={out / 'stations.csv'}"
+    print(f"{len(kept)} devices; plan them with: camu plan --fleet {out / 'fleet.csv'}{more}")
+
+
+def _checked(links: Traced, path: Path, traced: Traced) -> Traced:
+    """The gains between devices; refused unless they are as many as the devices."""
+    count = len(traced.gains)
+    if links.gains.shape != (count, count):
+        rows, columns = links.gains.shape
+        raise InputError(
+            f"--between {path}: gains from {columns} to {rows} ends; give {count} by {count}, with "
+            "every device as transmitter and as receiver"
+        )
+    return links
+
+
+def _kept(
+    traced: Traced, links: Traced | None, source: Path, stderr: Console
+) -> npt.NDArray[np.int64]:
+    """The devices with a path to a base station or to a device; the others are named."""
+    import numpy as np
+
+    from camu.world.traced_links import with_a_path
+
+    some = with_a_path(traced, links)
+    lost = [traced.ids[k] for k in np.flatnonzero(~some)]
+    if len(lost) == len(some):
+        raise InputError(f"{source}: no device has a path to a base station")
+    if lost:
+        named = f"{', '.join(lost[:5])}{' ...' if len(lost) > 5 else ''}"
+        stderr.print(
+            f"warning: {source}: {len(lost)} of {len(some)} devices have no path and are left out: "
+            f"{named}",
+            style="yellow",
+            markup=False,
+        )
+    return np.flatnonzero(some)

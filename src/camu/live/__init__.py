@@ -1,0 +1,1 @@
+"""The live page: move devices and settings, and see plan, joules and learning answer."""

@@ -1,0 +1,61 @@
+// Vega charts that are made once and then only get new rows.
+import { isDark, shade } from "./theme.js";
+
+// The chart with its markers replaced: a list that holds a marker alone becomes its values.
+export function filled(spec, values, coloured) {
+  return JSON.parse(JSON.stringify(spec), (_, value) =>
+    (Array.isArray(value) && value.length === 1 && Object.hasOwn(values, value[0]) ? values[value[0]].map(coloured) : coloured(value)));
+}
+
+export class Chart {
+  constructor(place, about) {
+    this.place = place;
+    this.about = about;
+    this.turn = Promise.resolve();
+    this.made = null;
+  }
+
+  // Rows by table name; `marks` are the schemes with their colours and dashes. Drawn in turn.
+  draw(key, tables, marks = {}, rows = 0) {
+    this.last = [key, tables, marks, rows];
+    this.turn = this.turn.then(() => this.show(key, tables, marks, rows)).catch((error) => console.error(error));
+    return this.turn;
+  }
+
+  redraw() {
+    this.made = null;
+    return this.last ? this.draw(...this.last) : this.turn;
+  }
+
+  async show(key, tables, marks, rows) {
+    const chart = this.about.charts[key];
+    const height = chart.row_pixels ? Math.max(60, chart.row_pixels * rows) : 300;
+    const wanted = JSON.stringify([key, marks, isDark(), this.place.clientWidth]);
+    if (this.made?.wanted === wanted) {
+      const { view } = this.made.result;
+      for (const [name, values] of Object.entries(tables)) view.data(name, values);
+      await view.height(height).runAsync();
+      return;
+    }
+    this.made?.result.finalize();
+    const spec = { ...filled(chart.spec, marks, (value) => shade(value, this.about.dark_shades)), height, autosize: { type: "fit-x", contains: "padding" } };
+    spec.datasets = { ...spec.datasets, ...tables };
+    const narrow = this.place.clientWidth < 560;
+    const theme = this.about.themes[isDark() ? "dark" : "light"];
+    const legend = { ...theme.legend, columns: narrow ? 2 : 4 };
+    const result = await vegaEmbed(this.place, spec, {
+      mode: "vega-lite",
+      renderer: "svg",
+      ast: true,
+      config: { ...theme, background: "transparent", legend },
+      tooltip: { theme: isDark() ? "dark" : "light" },
+      actions: false,
+    });
+    this.made = { wanted, result };
+  }
+
+  async svg() {
+    await this.turn;
+    return this.made ? this.made.result.view.toSVG() : null;
+  }
+}

@@ -1,0 +1,183 @@
+"""Only the page itself gets in: token, host, origin, size and rate, over real connections."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from camu.live.guard import LARGEST_BODY, Rate
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+PLAN = json.dumps({"schemes": ["fedavg"]})
+JSON = {"content-type": "application/json"}
+Server = Any
+
+
+def test_the_page_itself_is_let_in(server: Server) -> None:
+    status, text = server.ask("GET", f"/{server.token}/")
+    assert status == 200
+    assert "<title>camu live</title>" in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/plan", "/static/main.js", "//", "/wrong/", "/wrong/static/main.js", "/%2e%2e/", "/?a"],
+)
+def test_no_token_and_a_wrong_one_are_refused(server: Server, path: str) -> None:
+    for method in ("GET", "POST"):
+        status, text = server.ask(method, path, PLAN if method == "POST" else None, JSON)
+        assert status == 403
+        assert server.token not in text
+
+
+def test_part_of_the_token_is_not_enough(server: Server) -> None:
+    for token in (server.token[:-1], server.token + "x", server.token.swapcase()):
+        assert server.ask("GET", f"/{token}/")[0] == 403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil:80"])
+def test_another_host_is_refused(server: Server, host: str) -> None:
+    assert server.ask("GET", f"/{server.token}/", headers={"host": host})[0] == 403
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1:1", "file://"]
+)
+def test_another_origin_is_refused(server: Server, origin: str) -> None:
+    for method in ("GET", "POST"):
+        headers = {**JSON, "origin": origin}
+        assert server.ask(method, f"/{server.token}/plan", PLAN, headers)[0] == 403
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_request_from_another_site_is_refused(server: Server, site: str) -> None:
+    headers = {**JSON, "sec-fetch-site": site}
+    assert server.ask("POST", f"/{server.token}/train", PLAN, headers)[0] == 403
+    assert server.ask("GET", f"/{server.token}/", headers={"sec-fetch-site": site})[0] == 403
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_post_that_a_form_could_send_is_refused(server: Server, kind: str) -> None:
+    headers = {"content-type": kind} if kind else {}
+    assert server.ask("POST", f"/{server.token}/plan", PLAN, headers)[0] == 415
+
+
+TRAVERSALS = ["../app.py", "..%2fapp.py", "%2e%2e/app.py", "..\\app.py", "/etc/passwd", "....//x"]
+
+
+@pytest.mark.parametrize("step", TRAVERSALS)
+def test_no_path_leads_out_of_the_page(server: Server, step: str) -> None:
+    for start in ("static/", "trainings/", "trainings/1/", "", "static/..%2f"):
+        status, text = server.ask("GET", f"/{server.token}/{start}{step}")
+        assert status in (403, 404, 405), (start, step, status)
+        assert "root:" not in text
+        assert "import" not in text
+
+
+@pytest.mark.parametrize("step", TRAVERSALS)
+def test_no_parameter_leads_out_of_the_run_directory(server: Server, step: str) -> None:
+    state = {"schemes": ["camu"]}
+    for asked in (
+        {"state": state, "what": step, "scheme": "camu"},
+        {"state": state, "what": "plan.json", "scheme": step},
+        {"state": {**state, "schemes": [step]}, "what": "plan.json", "scheme": step},
+    ):
+        assert server.post("take", asked)["errors"]
+    keys = ("fleet.file", "fleet.snr_file", "fleet.dropout_trace", "data.directory")
+    for key in (*keys, "data.dataset", "training.model", "scheme.parameters.x"):
+        for route in ("plan", "train"):
+            assert server.post(route, {**state, "changes": {key: step}})["errors"]
+    assert server.post("follow/plan", {"name": step})["errors"]
+    kept = {path.name for path in (server.folder / "runs").iterdir()}
+    assert kept == {"live"}
+
+
+def test_ten_megabytes_are_refused(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.putrequest("POST", f"/{server.token}/plan")
+    for name, value in {**JSON, "content-length": "10000000"}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    with suppress(OSError):  # the server may close before all has come
+        connection.send(b" " * 10_000_000)
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_a_large_body_without_a_length_is_cut_off(server: Server) -> None:
+    chunk = b"%x\r\n" % 65536 + b" " * 65536 + b"\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
+        line.sendall(
+            f"POST /{server.token}/plan HTTP/1.1\r\nhost: 127.0.0.1:{server.port}\r\n"
+            "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n".encode()
+        )
+        for _ in range(LARGEST_BODY // 65536 + 2):
+            try:
+                line.sendall(chunk)
+            except OSError:
+                break
+        assert b" 413 " in line.recv(100)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", "1", '{"schemes": 1}', "[" * 100_000])
+def test_a_body_that_is_no_state_is_refused_in_words(server: Server, text: str) -> None:
+    status, answer = server.ask("POST", f"/{server.token}/plan", text, JSON)
+    assert status == 200
+    assert json.loads(answer)["errors"][0]["text"]
+
+
+def test_a_rate_lets_a_burst_in_and_then_so_many_per_second() -> None:
+    now = 0.0
+    rate = Rate(per_second=2, burst=3, clock=lambda: now)
+    assert [rate.admits() for _ in range(4)] == [True, True, True, False]
+    now = 1.0
+    assert [rate.admits() for _ in range(3)] == [True, True, False]
+    now = 100.0
+    assert [rate.admits() for _ in range(4)] == [True, True, True, False]
+
+
+def test_a_thousand_requests_at_once_are_turned_away_and_the_page_stays_usable(
+    server: Server, visit: Callable[..., Any]
+) -> None:
+    seen = visit()
+
+    def burst(number: int) -> list[int]:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        found = []
+        for _ in range(125):
+            connection.request("POST", f"/{server.token}/plan", "[]", JSON)
+            answer = connection.getresponse()
+            answer.read()
+            found.append(answer.status)
+        connection.close()
+        return found
+
+    with ThreadPoolExecutor(8) as threads:
+        counts = Counter(status for part in threads.map(burst, range(8)) for status in part)
+    assert set(counts) == {200, 429}
+    assert counts[429] > 0
+    seen.type("scheme.threshold_quantile", "1")
+    # The page's own requests may have been among those that were turned away; it tried again.
+    seen.said = [text for text in seen.said if "429" not in text]
+    assert seen.total("multi") == 1
+
+
+def test_every_answer_forbids_other_sources_and_frames(server: Server) -> None:
+    for path in (f"/{server.token}/", f"/{server.token}/static/main.js", "/wrong/"):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("GET", path)
+        headers = connection.getresponse().headers
+        connection.close()
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert "unsafe-eval" not in headers["content-security-policy"]
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["x-content-type-options"] == "nosniff"

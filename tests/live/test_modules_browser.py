@@ -1,0 +1,235 @@
+"""The page's JavaScript modules, one by one, in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from camu import live
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
+STATIC = Path(live.__file__).parent / "static"
+Call = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, server: Any) -> Iterator[Any]:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server.address)
+    page.wait_for_selector("html[data-state=ready]")
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def call(page: Any) -> Call:
+    """Evaluate a function body with a module as `m`."""
+
+    def run(module: str, body: str) -> Any:
+        return page.evaluate(
+            f"async () => {{ const m = await import('./static/{module}'); {body} }}"
+        )
+
+    return run
+
+
+def test_no_module_writes_markup_or_evaluates_text() -> None:
+    for path in STATIC.glob("*.js"):
+        text = path.read_text(encoding="utf-8")
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(",
+                     "new Function", "https://"):  # fmt: skip
+            assert word not in text, (path.name, word)
+
+
+def test_every_module_has_a_test_here() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    for path in STATIC.glob("*.js"):
+        assert f'"{path.name}"' in text or path.name in ("main.js", "theme.js", "charts.js")
+
+
+def test_dom_sets_text_and_shows_numbers(call: Call) -> None:
+    assert (
+        call("dom.js", "return m.element('p', {}, '<b>x</b>').innerHTML") == "&lt;b&gt;x&lt;/b&gt;"
+    )
+    assert call("dom.js", "return [0, null, 1234.5678, 1e-7, 2e8].map((v) => m.number(v))") == [
+        "0", "–", "1235", "1.00e-7", "2.00e+8",
+    ]  # fmt: skip
+
+
+def test_api_asks_the_latest_question_only(call: Call) -> None:
+    assert call("api.js", """
+        const asked = [], answers = [];
+        let release;
+        const work = (q) => { asked.push(q); return new Promise((r) => { release = r; }); };
+        const latest = new m.Latest(work,
+          (answer, question, last) => answers.push([answer, question, last]));
+        for (const q of [1, 2, 3]) latest.ask(q);
+        release('a'); await new Promise((r) => setTimeout(r)); release('b');
+        await new Promise((r) => setTimeout(r));
+        return [asked, answers];
+    """) == [[1, 3], [["a", 1, False], ["b", 3, True]]]  # fmt: skip
+
+
+def test_api_turns_a_silent_server_into_a_sentence(call: Call) -> None:
+    assert "does not answer" in call("api.js", """
+        return new Promise((done) => new m.Latest(() => { throw new Error('gone'); },
+          (answer) => done(answer.errors[0].text)).ask(1));
+    """)  # fmt: skip
+
+
+def test_state_undoes_gestures_and_survives_a_link(call: Call) -> None:
+    assert call("state.js", """
+        const first = m.fresh(['camu']);
+        const store = new m.Store(first, () => {});
+        for (const value of [1, 2, 3]) store.update(m.withSetting(store.now, 'run.seed', value, 0));
+        store.commit();
+        const moved = store.now.changes['run.seed'];
+        store.undo();
+        const back = store.now.changes['run.seed'] ?? 'none';
+        store.redo();
+        return [moved, back, store.now.changes['run.seed'], store.past.length,
+                m.withSetting(store.now, 'run.seed', 0, 0).changes];
+    """) == [3, "none", 3, 1, {}]  # fmt: skip
+    assert call("state.js", """
+        const changes = { 'fleet.regions': [{ name: 'Zürich <b>' }] };
+        const state = { changes, schemes: ['camu'], fleet: null };
+        const empty = '#s=' + btoa('{"changes":{},"schemes":[]}');
+        return [JSON.stringify(m.fromHash(m.toHash(state))) === JSON.stringify(state),
+                m.fromHash('#s=nonsense'), m.fromHash(''), m.fromHash(empty)];
+    """) == [True, None, None, None]  # fmt: skip
+
+
+WORLD = """
+    const at = (x, y) => [x, y, 0];
+    const world = { file: false, station: [0, 0, 9], devices: [
+      { id: '0', at: at(1, 1) }, { id: '1', at: at(2, 2) }, { id: '2', at: at(8, 8) }] };
+    const regions = [{ name: 'a', devices: 1, x: [0, 1], y: [0, 1] },
+      { name: 'b', devices: 2, x: [2, 9], y: [2, 9] }];
+    const state = { changes: {}, schemes: ['camu'], fleet: null };
+"""
+
+
+def test_edits_of_regions(call: Call) -> None:
+    assert call("edits.js", WORLD + """
+        return m.moveDevice(state, world, 1, 5.123, 6).changes['fleet.positions'];
+    """) == [[1, 1, 0], [5.12, 6, 0], [8, 8, 0]]  # fmt: skip
+    added = call("edits.js", WORLD + "return m.addDevice(state, world, regions, 3, 4).changes")
+    assert [region["devices"] for region in added["fleet.regions"]] == [1, 2, 1]
+    assert added["fleet.positions"][-1] == [3, 4, 0]
+    removed = call("edits.js", WORLD + "return m.removeDevice(state, world, regions, 0).changes")
+    assert [region["name"] for region in removed["fleet.regions"]] == ["b"]
+    assert removed["fleet.positions"] == [[2, 2, 0], [8, 8, 0]]
+    station = call("edits.js", WORLD + "return m.moveStation(state, world, 4, 5).changes")
+    assert station == {"fleet.base_station": [4, 5, 9]}
+
+
+def test_edits_of_a_fleet_file(call: Call) -> None:
+    assert call("edits.js", WORLD + """
+        world.file = true;
+        let now = m.moveDevice(state, world, 1, 5, 6);
+        now = m.addDevice(now, world, regions, 7.5, 8);
+        now = m.removeDevice(now, world, regions, 0);
+        return now.fleet;
+    """) == {
+        "moved": {"1": [5, 6]},
+        "removed": ["0"],
+        "added": [{"id": "new-1", "like": "2", "x": 7.5, "y": 8}],
+    }  # fmt: skip
+
+
+def test_map_frames_everything_and_goes_back_to_metres(call: Call) -> None:
+    assert call("map.js", """
+        const view = m.frame([[-50, 0], [20, 5]], 400, 300);
+        const corner = view.toPicture([20, 5]);
+        const back = view.toMetres(view.toPicture([3, 4]));
+        return [corner, back.map((v) => Math.round(v * 1e6) / 1e6), m.ticks([-50, 20])];
+    """) == [[366, 34], [3, 4], [-40, -20, 0, 20]]  # fmt: skip
+
+
+def test_marks_find_changed_leaders_and_keep_colours(call: Call) -> None:
+    assert call("marks.js", """
+        const unit = (leader, members, colour) => ({ leader, members, colour });
+        const before = [unit(0, [0, 1], 'red'), unit(2, [2], 'blue')];
+        const after = [unit(2, [2, 1]), unit(0, [0]), unit(3, [3])];
+        return [[...m.changedDevices({ units: before, count: 4 }, after, 4)],
+                m.changedDevices({ units: before, count: 3 }, after, 4).size,
+                m.keepColours(before, after, ['red', 'blue', 'green']).map((unit) => unit.colour)];
+    """) == [[1, 3], 0, ["blue", "red", "green"]]  # fmt: skip
+    assert call("marks.js", """
+        return [m.figure(2, 1).textContent, m.figure(1, 1), m.figure(null, 1), m.figure(1)];
+    """) == ["2 ▲ +100 %", "1", "–", "1"]  # fmt: skip
+
+
+def test_fields_read_what_is_typed(call: Call) -> None:
+    assert call("fields.js", """
+        const number = { type: 'number', optional: true };
+        const whole = { type: 'integer', optional: false };
+        return [m.parse(number, ' 0.5 '), m.parse(number, ''), m.parse(whole, ''),
+                m.parse(whole, 'x'),
+                m.parse({ type: 'array' }, '1e9, 2e9'), m.parse({ type: 'string' }, 'cnn')];
+    """) == [0.5, None, "", "x", [1e9, 2e9], "cnn"]  # fmt: skip
+    assert call("fields.js", """
+        const span = { low: 0.01, high: 100, log: true };
+        return [m.toSlider(span, 1), m.fromSlider(span, 500, false),
+                m.fromSlider({ low: 0, high: 9, log: false }, 1000, true)];
+    """) == [500, 1, 9]  # fmt: skip
+
+
+def test_controls_put_a_sentence_beside_its_field(page: Any, call: Call) -> None:
+    assert call("controls.js", "return typeof m.Controls") == "function"
+    fields = page.locator(".field").evaluate_all("all => all.map((node) => node.dataset.key)")
+    assert len(fields) == len(set(fields))
+    for key in ("fleet.file", "run.engine", "data.directory"):
+        assert key not in fields
+    for key in ("scheme.threshold_quantile", "radio.exponent", "run.rounds", "clustering.damping"):
+        assert key in fields
+
+
+def test_figures_say_what_a_round_costs(call: Call) -> None:
+    assert call("figures.js", """
+        return m.headline({ totals: { clusters: 3, multi: 1, seconds: 0.25, joules: 2 } });
+    """) == "3 clusters, 1 of them may update repeatedly; a round takes 0.25 s and 2 J"  # fmt: skip
+
+
+def test_snr_orders_devices_by_cluster(call: Call) -> None:
+    assert call("snr.js", """
+        return [m.order([{ members: [2, 5] }, { members: [0] }], 3),
+                m.colour(0), m.colour(1), m.colour(2)];
+    """) == [[2, 0], [68, 1, 84], [253, 231, 37], [253, 231, 37]]  # fmt: skip
+
+
+def test_training_extends_curves_and_begins_anew_where_the_file_did(call: Call) -> None:
+    assert call("training.js", """
+        let run = { scheme: 'camu', points: [], devices: null, summary: null };
+        const point = (round, accuracy) =>
+          ({ round, accuracy, joules: 2 * round, seconds: 3 * round });
+        run = m.extend(run, { points: [point(0, 0.1), point(1, null)] });
+        run = m.extend(run, { points: [point(2, 0.3)] });
+        const rows = m.curves([run], 'joules').map((row) => [row.x, row.mean]);
+        run = m.extend(run, { again: true, points: [point(0, 0.1)] });
+        return [rows, run.points.length, m.percent(0.1234), m.percent(null)];
+    """) == [[[0, 0.1], [4, 0.3]], 1, "12.34 %", "–"]  # fmt: skip
+
+
+def test_follow_says_how_long_it_takes(call: Call) -> None:
+    assert call("follow.js", "return [null, 4.4, 120, 7200].map(m.duration)") == [
+        "–", "4 s", "2.0 min", "2.0 h",
+    ]  # fmt: skip
+
+
+def test_take_offers_every_file_and_chart(page: Any, call: Call) -> None:
+    assert call("take.js", "return typeof m.Take") == "function"
+    names = page.locator("#take button").all_inner_texts()
+    assert names[:6] == [
+        "config.toml",
+        "plan.json",
+        "units.csv",
+        "devices.csv",
+        "fleet.csv",
+        "all.zip",
+    ]
+    assert {"map.svg", "accuracy.svg", "run directory", "copy link"} <= set(names)

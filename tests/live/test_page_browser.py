@@ -1,0 +1,235 @@
+"""The page in Debian's chromium: what a person does with it, and what it answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from camu.config import Config
+from camu.simulation.directory import RunDirectory, run_in_directory
+from helpers.configs import small
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
+Visits = Callable[..., Any]
+
+
+def cluster(label: str) -> str:
+    found = re.search(r"cluster (\d+)", label)
+    assert found is not None
+    return found[1]
+
+
+def test_a_device_dragged_to_another_region_joins_a_cluster_there(visit: Visits) -> None:
+    seen = visit()
+    far = seen.page.locator(".map").first.locator(".device")
+    others = {cluster(seen.label(k)) for k in range(10, 20)}
+    assert cluster(seen.label(0)) not in others
+    start, end = far.nth(0).bounding_box(), far.nth(13).bounding_box()
+    seen.drag(0, end["x"] - start["x"], end["y"] - start["y"])
+    assert cluster(seen.label(0)) in {cluster(seen.label(k)) for k in range(10, 20)}
+    assert "changed" in far.nth(0).get_attribute("class")
+    assert seen.page.locator("#totals .moved").count() > 0
+    # Undo brings everything back, redo does it again.
+    moved = seen.label(0)
+    seen.after(lambda: seen.page.click("#undo"))
+    assert cluster(seen.label(0)) not in others
+    seen.after(lambda: seen.page.keyboard.press("Control+Shift+Z"))
+    assert seen.label(0) == moved
+
+
+def test_arrow_keys_move_add_and_delete(visit: Visits) -> None:
+    seen = visit()
+    page = seen.page
+    page.locator(".map").first.locator(".station").focus()
+    page.keyboard.press("PageDown")
+    before = seen.label(0)
+    seen.after(lambda: page.keyboard.press("Shift+ArrowRight"))
+    assert seen.label(0) != before
+    assert "at -0.21, -2.22 m" in seen.label(0)
+    seen.after(lambda: page.click("#add"))
+    assert page.locator(".map").first.locator(".device").count() == 21
+    assert "added" in seen.label(20)
+    page.locator(".map").first.locator(".device").nth(20).focus()
+    seen.after(lambda: page.keyboard.press("Delete"))
+    assert page.locator(".map").first.locator(".device").count() == 20
+
+
+def test_a_higher_threshold_leaves_fewer_clusters_with_more_updates(visit: Visits) -> None:
+    seen = visit()
+    before = seen.total("multi")
+    slider = seen.page.locator(".field[data-key='scheme.threshold_quantile'] input[type=range]")
+    slider.focus()
+    seen.after(lambda: slider.press("End"))
+    assert seen.total("multi") < before
+    assert seen.total("multi") == 1
+    field = seen.page.locator(".field[data-key='scheme.threshold_quantile']")
+    assert "was 0.5" in field.inner_text()
+
+
+def test_half_the_budget_raises_the_objective(visit: Visits) -> None:
+    seen = visit()
+    spent = float(re.findall(r"[\d.]+", seen.page.get_attribute(
+        "[id='field-allocation.energy_joules']", "placeholder"
+    ))[0])  # fmt: skip
+    seen.type("allocation.energy_joules", f"{spent:.6f}")
+    before = seen.total("objective", "camu-joint")
+    seen.type("allocation.energy_joules", f"{spent / 2:.6f}")
+    assert seen.total("objective", "camu-joint") > before
+    assert seen.total("shadow_price", "camu-joint") > 0
+    assert seen.total("gap", "camu-joint") < 1e-6
+
+
+def test_an_impossible_setting_shows_its_sentence_and_keeps_the_last_good_plan(
+    visit: Visits,
+) -> None:
+    seen = visit()
+    clusters = seen.total("clusters")
+    seen.type("data.labels_per_device", "11")
+    fault = seen.page.locator("[id='fault-field-data.labels_per_device']")
+    assert fault.inner_text() == "data.labels_per_device = 11: the data set has only 10 labels"
+    assert seen.page.get_attribute("html", "data-plan") == "refused"
+    assert seen.total("clusters") == clusters
+    assert seen.page.locator(".device").count() == 40
+    seen.type("data.labels_per_device", "2")
+    assert fault.inner_text() == ""
+    assert seen.page.get_attribute("html", "data-plan") == "good"
+
+
+def test_training_draws_while_it_runs_survives_a_reload_and_equals_camu_run(
+    visit: Visits, tmp_path: Path
+) -> None:
+    seen = visit()
+    page = seen.page
+    page.locator("label.scheme:has-text('camu-joint') input").uncheck()
+    seen.drag(0, 60, 10)
+    seen.type("run.rounds", "30")
+    page.click("#train")
+    points = "Number(document.getElementById('chart-accuracy').dataset.points ?? 0)"
+    page.wait_for_function(f"() => {points} > 2 && {points} < 31", polling=20)
+    page.locator("#chart-accuracy svg.marks").wait_for()
+    page.click("#pause")
+    page.wait_for_selector("html[data-training=paused]")
+    page.reload()
+    page.wait_for_selector("html[data-training=paused]")
+    assert page.locator("#field-run\\.rounds").input_value() == "30"
+    page.click("#continue")
+    seen.trained()
+    digest = page.locator("#runs code").get_attribute("data-sha")
+    config = Config.from_toml(seen.take("config.toml").decode())
+    assert config.fleet.positions is not None
+    assert config.run.rounds == 30
+    history = run_in_directory(config, RunDirectory(tmp_path / "run"))
+    assert history.weights_sha256 == digest
+    with zipfile.ZipFile(BytesIO(seen.take("runs"))) as archive:
+        (summary,) = [name for name in archive.namelist() if name.endswith("summary.json")]
+        assert json.loads(archive.read(summary))["weights_sha256"] == digest
+    assert b"<svg" in seen.take("accuracy.svg")
+    assert b"<svg" in seen.take("timeline.svg")
+    assert json.loads(seen.take("plan.json"))["scheme"] == "camu"
+    assert "camu run -c config.toml" in page.locator("#command").inner_text()
+
+
+def test_two_pages_do_not_mix(visit: Visits) -> None:
+    one, other = visit(), visit()
+    before = other.total("multi")
+    one.type("scheme.threshold_quantile", "1")
+    one.type("run.rounds", "2")
+    other.type("data.noniid_devices", "3")
+    one.page.click("#train")
+    one.page.wait_for_selector("html[data-training='finished finished']")
+    assert one.total("multi") == 1
+    assert other.page.locator("#field-scheme\\.threshold_quantile").input_value() == "0.5"
+    assert other.page.get_attribute("html", "data-training") == ""
+    other.after(lambda: other.page.click("#undo"))
+    assert other.total("multi") == before
+
+
+def test_a_link_carries_the_settings(visit: Visits) -> None:
+    seen = visit()
+    seen.type("run.seed", "5")
+    again = visit(seen.page.url)
+    assert again.page.locator("#field-run\\.seed").input_value() == "5"
+    assert again.total("joules") == seen.total("joules")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1440, "dark"), (390, "light"), (360, "dark")])
+def test_it_fits_in_light_and_dark(visit: Visits, width: int, theme: str) -> None:
+    seen = visit(width=width, theme=theme)
+    page = seen.page
+    assert page.get_attribute("html", "data-theme") == theme
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    for box in page.locator(".chart svg.marks, .map").all():
+        place = box.bounding_box()
+        assert place["x"] + place["width"] <= width
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(ground)
+    page.click("#theme")
+    assert page.evaluate(ground) != before
+
+
+def test_every_control_is_reached_by_the_tab_key(visit: Visits) -> None:
+    page = visit().page
+    page.locator("summary").click()  # all settings
+    page.locator("body").click(position={"x": 2, "y": 2})
+    reached = page.evaluate("""() => {
+      const kinds = 'button, select, input, summary, .map [tabindex="0"]';
+      const all = [...document.querySelectorAll(kinds)]
+        .filter((node) => !node.disabled && node.getClientRects().length);
+      return all.map((node) => [node.tabIndex, node.id || node.getAttribute('aria-label') ||
+        node.closest('label')?.textContent || node.textContent, node.matches('[aria-label]') ||
+        node.labels?.length > 0 || node.textContent.trim() !== '']);
+    }""")
+    assert len(reached) > 80
+    assert [name for place, name, named in reached if place != 0 or not named] == []
+    page.keyboard.press("Tab")
+    first = page.evaluate("document.activeElement.id")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") != first
+
+
+def test_names_that_hold_markup_stay_text(
+    start: Callable[..., Any], visit: Visits, tmp_path: Path
+) -> None:
+    name = "<img src=x onerror='window.bad=1'><script>window.bad=1</script>"
+    lines = ["id,region,x,y,label_0,label_1", f'"{name}","{name}",1,2,30,9', "b,<b>x</b>,3,4,9,30"]
+    (tmp_path / "fleet.csv").write_text("\n".join(lines))
+    server = start("--fleet", "fleet.csv")
+    seen = visit(server.address)
+    assert name in seen.label(0)
+    page = seen.page
+    assert name in page.locator("#units").inner_text()
+    page.locator("summary").click()
+    seen.type("training.model", "<img src=x onerror='window.bad=1'>")
+    assert "plain names only" in page.locator("[id='fault-field-training.model']").inner_text()
+    assert page.evaluate("window.bad") is None
+    assert page.locator("main img, main b, main script").count() == 0
+    seen.drag(0, 10, 0)
+    assert page.evaluate("window.bad") is None
+
+
+def test_a_run_elsewhere_is_followed_without_touching_it(
+    start: Callable[..., Any], visit: Visits, tmp_path: Path
+) -> None:
+    run_in_directory(small(run__rounds=3), RunDirectory(tmp_path / "study" / "camu"))
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "study").rglob("*")}
+    server = start("--follow", str(tmp_path / "study"))
+    seen = visit(server.address)
+    row = seen.page.locator("#follow-runs tbody tr")
+    assert row.count() == 1
+    for words in ("camu", "finished", "3 of 3", "none"):
+        assert words in row.inner_text()
+    seen.page.locator(".map .device").first.wait_for()
+    assert seen.page.locator(".map .device").count() == 20
+    seen.page.locator("#chart-accuracy svg.marks").wait_for()
+    run_in_directory(
+        small(run__rounds=2, scheme__name="fedavg"), RunDirectory(tmp_path / "study" / "fedavg")
+    )
+    seen.page.locator("#follow-runs tbody tr").nth(1).wait_for()
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps

@@ -1,0 +1,137 @@
+"""camu-balanced: its cost model, its switches, and what its clusters cannot change."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from camu.learning.models import seeded_model
+from camu.learning.weights import Weights
+from camu.planning.balanced import (
+    MOST_GATHERS,
+    MOST_STEPS,
+    POWER_SHARES,
+    Limits,
+    best_design,
+    near_iid_choices,
+    progress,
+)
+from camu.planning.groups import clusters, group_counts, label_distance, make_plan
+from camu.schemes import CamuBalanced, LocalRule
+from camu.simulation import simulate
+from camu.world import World, build_world
+from helpers.configs import small
+
+Tiny = Callable[..., World]
+
+
+def world(**changes: Any) -> World:
+    return build_world(small(**{"radio__noise": "matters", **changes}))
+
+
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+def test_the_design_is_the_cheapest_of_all_plans(access: str) -> None:
+    """Against plans that are made one by one and priced by themselves."""
+    here = world(radio__access=access)
+    choices = near_iid_choices(here, 2)
+    found = best_design(choices, 0.3, Limits(clusters=2))
+    counts = here.devices.label_counts
+    everyone = counts.sum(axis=0)
+    alone = np.average(label_distance(counts, everyone, "tv"), weights=here.devices.samples)
+    prices = {}
+    for groups in choices:
+        pooled = group_counts(counts, groups.members)
+        apart = np.average(label_distance(pooled, everyone, "tv"), weights=groups.samples)
+        leaders = np.array(groups.leaders)
+        for share in POWER_SHARES:
+            watts = share * here.devices.max_power_watts[leaders]
+            band = here.links.share(len(groups))
+            snr = watts * here.links.uplink_gain[leaders] / band.noise_watts
+            noise = sum(g * g / x for g, x in zip(groups.sample_weights, snr, strict=True))
+            for gathers in range(1, MOST_GATHERS + 1):
+                for steps in range(1, MOST_STEPS + 1):
+                    worth = progress(gathers, steps, float(alone), float(apart), 0.3) / (1 + noise)
+                    if worth > 0:
+                        rule = LocalRule(steps=steps)
+                        plan = make_plan(
+                            CamuBalanced(), groups, groups.sample_weights, gathers, watts, rule=rule
+                        )
+                        price = plan.round_joules * plan.round_seconds / worth**2
+                        prices[groups.members, share, gathers, steps] = price
+    assert found.price == pytest.approx(min(prices.values()), rel=1e-9)
+    assert len(prices) > 50
+
+
+def test_progress_adds_up_what_each_step_is_worth() -> None:
+    for gathers, steps, device, group, drift in [(1, 5, 0.8, 0.1, 0.1), (3, 4, 0.5, 0.2, 0.05)]:
+        total = 0.0
+        for gather in range(gathers):
+            for step in range(steps):
+                total += 1 - drift * device * step - drift * group * gather * steps
+        assert progress(gathers, steps, device, group, drift) == pytest.approx(total)
+    assert progress(1, 7, 0.0, 0.0, 1.0) == 7  # IID devices lose nothing
+
+
+def test_more_drift_never_asks_for_more_steps() -> None:
+    groups = near_iid_choices(world(), 2)
+    steps = [best_design(groups, drift, Limits(2, 1)).steps for drift in (0.0, 0.1, 0.4, 2.0)]
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1] == 1 < steps[0]
+
+
+def test_clusters_are_closer_to_everyone_than_the_paper_s() -> None:
+    here = world()
+    plan = CamuBalanced(clusters_per_area=2).plan(here)
+    assert max(unit.wasserstein for unit in plan.units) < clusters(here).wasserstein.mean()
+    regions = here.devices.regions
+    assert all(len({regions[k] for k in unit.members}) == 1 for unit in plan.units)
+
+
+@pytest.mark.parametrize(
+    ("switch", "changed"),
+    [
+        ("near_iid", {"members", "weight"}),
+        ("sample_weights", {"weight"}),
+        ("equal_updates", {"local_updates"}),
+    ],
+)
+def test_each_rule_is_switched_off_alone(switch: str, changed: set[str]) -> None:
+    here = world(radio__noise="thermal", fleet__cpu_hz=(1e7, 3e9))
+    fixed: dict[str, Any] = {"clusters_per_area": 4, "gathers": 1, "steps": 2, "power_watts": 0.5}
+    plan = CamuBalanced(**fixed).plan(here)
+    other = CamuBalanced(**fixed, **{switch: False}).plan(here)
+    for name in ("members", "weight", "local_updates", "rule", "power_watts"):
+        one, two = ([getattr(unit, name) for unit in made.units] for made in (plan, other))
+        assert (set(map(str, one)) != set(map(str, two))) == (name in changed), name
+    shares = [unit.samples / here.devices.samples.sum() for unit in other.units]
+    by_samples = [unit.weight for unit in other.units] == pytest.approx(shares)
+    assert by_samples == (switch != "sample_weights")
+
+
+def test_with_one_gather_the_clusters_change_costs_and_not_the_model(tiny: Tiny) -> None:
+    """Weights by samples on both levels: the mean over everyone, whoever gathers it."""
+    here = tiny(run__rounds=3, radio__uplink="digital")
+    one = CamuBalanced(gathers=1, steps=2, clusters_per_area=1)
+    models = [
+        simulate(here, scheme).weights.parameters
+        for scheme in (one, dataclasses.replace(one, near_iid=False))
+    ]
+    assert np.allclose(models[0], models[1], atol=1e-5)
+    twice = simulate(here, dataclasses.replace(one, gathers=2)).weights.parameters
+    assert not np.allclose(models[0], twice, atol=1e-3)
+
+
+def test_momentum_adds_the_last_move(tiny: Tiny) -> None:
+    plain = CamuBalanced(momentum=0.0, gathers=1, steps=1)
+    heavy = dataclasses.replace(plain, momentum=0.5)
+    first, second = (
+        simulate(tiny(run__rounds=rounds, radio__uplink="digital"), plain) for rounds in (1, 2)
+    )
+    pushed = simulate(tiny(run__rounds=2, radio__uplink="digital"), heavy)
+    start = Weights.of(seeded_model(first.config)).parameters
+    expected = second.weights.parameters + 0.5 * (first.weights.parameters - start)
+    assert np.allclose(pushed.weights.parameters, expected, atol=1e-6)
