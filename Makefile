@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 KERNELS := $(wildcard src/camu/learning/native/*.h src/camu/learning/native/*.cc) src/camu/learning/native/build.py
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo quick test check docs bench dist clean
+.PHONY: demo quick test check docs bench torture dist clean
 
 demo: .venv/.base
 	$(BIN)/camu demo
@@ -29,6 +29,9 @@ docs: .venv/.dev
 
 bench: .venv/.base
 	$(BIN)/camu bench
+
+torture: .venv/.dev
+	cd tests && ../$(BIN)/python -m torture
 
 dist:
 	scripts/try-wheels $(PYTHON)

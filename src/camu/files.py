@@ -2,32 +2,85 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from camu.errors import CamuError, InputError
 
+MOST_BYTES = 1 << 32  # of any file that is read as a whole
 _LONG_LIST = 1000  # entries
 
 
-def read_text(path: str | Path, what: str) -> str:
+def open_regular(path: str | Path, most_bytes: int = MOST_BYTES) -> BufferedReader:
+    """A regular file, open for reading.
+
+    Raises OSError for anything that cannot be read to its end: a directory, a pipe, a device, a
+    name that no file can have, or more than `most_bytes`.
+    """
+    _check_name(path)
+    # Without O_NONBLOCK, opening a named pipe waits for a writer.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        state = os.fstat(handle)
+        if stat.S_ISDIR(state.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if state.st_size > most_bytes:
+            raise OSError(
+                errno.EFBIG, f"it has {state.st_size:,} bytes, and at most {most_bytes:,} are read"
+            )
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_name(path: str | Path) -> None:
+    """Raise OSError for a name that no file can have: it has a NUL, or is no text."""
+    try:
+        good = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        good = False
+    if not good:
+        raise OSError(errno.EINVAL, "no file can have this name")
+
+
+def read_bytes(path: str | Path, what: str, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a regular file; `what` names the right kind of file.
+
+    Raises InputError where it cannot be read: "PATH: cannot be read (reason); give WHAT".
+    """
+    try:
+        with open_regular(path, most_bytes) as stream:
+            return stream.read()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{shown(path)}: cannot be read ({reason}); give {what}") from None
+
+
+def read_text(path: str | Path, what: str, most_bytes: int = MOST_BYTES) -> str:
     """The text of a UTF-8 file without its byte-order mark; `what` names the right kind of file.
 
     Raises InputError where the file cannot be read: "PATH: cannot be read (reason); give WHAT".
     """
+    data = read_bytes(path, what, most_bytes)
     try:
-        return Path(path).read_text("utf-8-sig")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"{path}: cannot be read ({reason}); give {what}") from None
+        # As in a file that is opened as text, every line ends with \n.
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: cannot be read (it is not UTF-8 text, byte {error.start}); give {what}"
         ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_json(path: str | Path, what: str) -> Any:
@@ -36,7 +89,11 @@ def read_json(path: str | Path, what: str) -> Any:
     Raises InputError, with the line where possible; a key that appears twice in an object is an
     error too.
     """
-    text = read_text(path, what)
+    return parse_json(read_text(path, what), path, what)
+
+
+def parse_json(text: str, path: str | Path, what: str) -> Any:
+    """The content of a JSON text that was read from `path`; errors as in `read_json`."""
     try:
         return json.loads(text, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
@@ -50,9 +107,17 @@ def read_json(path: str | Path, what: str) -> Any:
     raise InputError(f"{where}: cannot be read ({reason}); give {what}")
 
 
+def shown(path: str | Path) -> str:
+    """A path for a message: short, and without characters that a terminal obeys."""
+    text = str(path)
+    text = text if len(text) <= 300 else f"{text[:140]}…{text[-140:]}"
+    return text if text.isprintable() else ascii(text)
+
+
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file next to `path`, then rename it to `path`."""
     try:
+        _check_name(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         os.close(handle)
@@ -63,10 +128,56 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
                 os.fsync(stream.fileno())
             temporary.chmod(0o644)
             os.replace(temporary, path)
+            _sync_directory(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise CamuError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise CamuError(f"{shown(path)}: cannot be written ({error.strerror or error})") from None
+
+
+def _sync_directory(folder: Path) -> None:
+    """Make a renaming outlast a loss of power, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let no other process work in a directory inside the block; it is made if need be.
+
+    The system releases the lock when the process ends, however that happens. Directories that were
+    made for it and are empty at the end are removed.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / ".lock")
+    made: list[Path] = []
+    try:
+        _check_name(folder)
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise InputError(
+            f"{folder}: another process is working here; wait until it ends, or give another "
+            "directory"
+        ) from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{shown(folder)}: cannot be written ({reason})") from None
+    try:
+        yield
+    finally:
+        if [entry.name for entry in folder.iterdir()] == [".lock"]:
+            (folder / ".lock").unlink()
+            with contextlib.suppress(OSError):  # the first that holds something stays
+                for path in made:
+                    path.rmdir()
+        lock.release()
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -81,12 +192,17 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON file, whole or not at all."""
-    write_whole(path, lambda temporary: _fill_json(temporary, document))
+    write_parts(path, json_parts(document))
 
 
-def _fill_json(path: Path, document: Any) -> None:
+def write_parts(path: Path, parts: Iterable[str]) -> None:
+    """Write a text file part by part, whole or not at all."""
+    write_whole(path, lambda temporary: _fill_parts(temporary, parts))
+
+
+def _fill_parts(path: Path, parts: Iterable[str]) -> None:
     with path.open("w", encoding="utf-8", newline="") as stream:
-        for part in json_parts(document):
+        for part in parts:
             stream.write(part)
 
 

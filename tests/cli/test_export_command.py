@@ -63,6 +63,7 @@ def test_model_file_holds_named_tensors_and_says_what_it_is(run: Path) -> None:
     with safe_open(run / "model.safetensors", "pt") as stored:
         metadata = stored.metadata()
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    assert len(metadata.pop("sha256")) == 64
     assert metadata == {
         "camu": package.__version__,
         "model": "cnn",
@@ -148,7 +149,7 @@ def test_what_cannot_be_exported(camu: Camu, run: Path, tmp_path: Path) -> None:
     (unfinished / "model.safetensors").write_bytes(b"no tensors")
     damaged = camu("export", unfinished, "--to", tmp_path / "model.pt2")
     assert damaged.code == 1
-    assert "model.safetensors: cannot be read" in damaged.err
+    assert "model.safetensors: is damaged" in damaged.err
     other = (run / "config.toml").read_text().replace('model = "cnn"', 'model = "logistic"')
     (unfinished / "config.toml").write_text(other)
     (unfinished / "model.safetensors").write_bytes((run / "model.safetensors").read_bytes())

@@ -251,7 +251,7 @@ def test_every_key_says_what_it_decides() -> None:
     limits = {"rounds", "target_accuracy", "max_virtual_seconds", "max_joules", "patience"}
     assert end == {f"run.{name}" for name in limits}
     machinery = {"checkpoint_every", "engine", "kernel", "workers", "tensorboard", "mlflow"}
-    assert nothing == {f"run.{name}" for name in machinery}
+    assert nothing == {f"run.{name}" for name in machinery} | {"scheme.plan_seconds"}
     assert keys_that_decide("bits") == Config().flat().keys() - end - nothing
     assert "run.device" in keys_that_decide("bits")  # cuda rounds differently
 

@@ -12,6 +12,7 @@ import pytest
 
 from camu.config import load_config
 from camu.schemes import make_scheme
+from camu.sealed import file_digest, read_sealed_json, write_sealed_json
 from camu.world import build_world
 
 MakeRun = Callable[..., Path]
@@ -32,7 +33,7 @@ def make_run(
     plan = make_scheme(config).plan(world).to_dict(world)
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(config.to_toml())
-    (folder / "plan.json").write_text(json.dumps(plan))
+    write_sealed_json(folder / "plan.json", plan)
     compute = sum(unit["compute_joules"] for unit in plan["units"])
     lines = [
         {
@@ -50,7 +51,9 @@ def make_run(
     ]
     (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if finished:
-        (folder / "summary.json").write_text(json.dumps({"scheme": scheme, "stopped": "rounds"}))
+        digests = {"rounds.jsonl": file_digest(folder / "rounds.jsonl")}
+        summary = {"scheme": scheme, "stopped": "rounds", "files": digests}
+        write_sealed_json(folder / "summary.json", summary)
     return folder
 
 
@@ -79,7 +82,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
             make_run(folder / scheme / f"seed-{seed}", scheme, seed)
     curve = [[1000 * step, 1.0 + 0.8**step, -1.0] for step in range(1, 20)]
     path = folder / "camu" / "seed-0" / "plan.json"
-    plan = json.loads(path.read_text())
+    plan = read_sealed_json(path, "a plan", "write it again")
     plan["allocation"] = {
         "solver": "ppo",
         "objective": 1.01,
@@ -90,7 +93,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "gap": 0.01,
         "learning_curve": [[0, None, -1.0], *curve],
     }
-    path.write_text(json.dumps(plan))
+    write_sealed_json(path, plan)
     (folder / "verdicts.json").write_text(json.dumps(VERDICTS))
     return folder
 

@@ -226,9 +226,9 @@ def test_the_sweep_of_a_study_is_not_shown_with_its_runs(
         (lambda run: run.rename(run.with_name("gone")), "", "does not exist"),
         (lambda run: [file.unlink() for file in run.iterdir()], "", "plan.json"),
         (lambda run: (run / "plan.json").unlink(), "", "no plan.json"),
-        (lambda run: (run / "plan.json").write_text("{"), "plan.json", "not JSON"),
-        (lambda run: (run / "plan.json").write_text("[]"), "plan.json", "devices and units"),
-        (lambda run: (run / "rounds.jsonl").write_text("x"), "rounds.jsonl", "JSON per round"),
+        (lambda run: (run / "plan.json").write_text("{"), "plan.json", "digest"),
+        (lambda run: (run / "plan.json").write_text("[]"), "plan.json", "digest"),
+        (lambda run: (run / "rounds.jsonl").write_text("x"), "rounds.jsonl", "digest"),
         (lambda run: (run / "config.toml").write_text("="), "config.toml", "not valid TOML"),
         (lambda run: (run / "verdicts.json").write_text("{}"), "verdicts.json", "claim"),
     ],
@@ -239,7 +239,7 @@ def test_a_broken_directory_is_named(
     run = make_run(tmp_path / "run")
     spoil(run)
     done = camu("report", run)
-    assert done.code == 2, done.err
+    assert done.code == (1 if expected == "digest" else 2), done.err
     assert str(run / named if named else run) in done.err
     assert expected in done.err
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from camu.errors import InputError
 from camu.learning.models import seeded_model
 from camu.learning.weights import Weights
 from camu.planning.balanced import (
@@ -17,7 +18,7 @@ from camu.planning.balanced import (
     POWER_SHARES,
     Limits,
     best_design,
-    near_iid_choices,
+    best_near_iid_design,
     progress,
 )
 from camu.planning.groups import clusters, group_counts, label_distance, make_plan
@@ -37,8 +38,8 @@ def world(**changes: Any) -> World:
 def test_the_design_is_the_cheapest_of_all_plans(access: str) -> None:
     """Against plans that are made one by one and priced by themselves."""
     here = world(radio__access=access)
-    choices = near_iid_choices(here, 2)
-    found = best_design(choices, 0.3, Limits(clusters=2))
+    choices = [clusters(here), best_near_iid_design(here, 0.3, Limits(clusters=2)).groups]
+    found = best_design(choices, 0.3, Limits())
     counts = here.devices.label_counts
     everyone = counts.sum(axis=0)
     alone = np.average(label_distance(counts, everyone, "tv"), weights=here.devices.samples)
@@ -77,8 +78,8 @@ def test_progress_adds_up_what_each_step_is_worth() -> None:
 
 
 def test_more_drift_never_asks_for_more_steps() -> None:
-    groups = near_iid_choices(world(), 2)
-    steps = [best_design(groups, drift, Limits(2, 1)).steps for drift in (0.0, 0.1, 0.4, 2.0)]
+    groups = [clusters(world())]
+    steps = [best_design(groups, drift, Limits(gathers=1)).steps for drift in (0.0, 0.1, 0.4, 2.0)]
     assert steps == sorted(steps, reverse=True)
     assert steps[-1] == 1 < steps[0]
 
@@ -135,3 +136,17 @@ def test_momentum_adds_the_last_move(tiny: Tiny) -> None:
     start = Weights.of(seeded_model(first.config)).parameters
     expected = second.weights.parameters + 0.5 * (first.weights.parameters - start)
     assert np.allclose(pushed.weights.parameters, expected, atol=1e-6)
+
+
+def test_the_number_of_clusters_is_chosen_by_price() -> None:
+    """No fixed number is much cheaper; clusters are dealt when it is chosen, swapped after."""
+    here = world()
+    chosen = best_near_iid_design(here, 0.16, Limits())
+    prices = [best_near_iid_design(here, 0.16, Limits(clusters=n)).price for n in range(1, 11)]
+    assert chosen.price <= 1.1 * min(prices)
+    assert max(prices) > 1.2 * chosen.price
+
+
+def test_a_drift_that_no_design_survives_is_refused() -> None:
+    with pytest.raises(InputError, match="no design makes progress"):
+        best_design([clusters(world())], 5.0, Limits(steps=8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from types import SimpleNamespace
 from typing import Any, cast
@@ -63,14 +64,19 @@ def test_the_cost_of_an_accuracy_is_that_of_an_evaluation() -> None:
     assert DEAR.needed_for("joules", 0.8) is None
 
 
-def test_comparison_claims_and_page_agree_at_equal_joules() -> None:
+def test_comparison_claims_and_page_interpolate_at_equal_joules() -> None:
     expected = np.interp(8, [0, 6, 12], [0.1, 0.6, 0.7])
     table = tabulate({"cheap": [CHEAP], "dear": [DEAR]}, [0])
     assert table.equal_joules == 8.0
     found = table.rows[1].at_equal_joules
     assert found is not None
     assert found.mean == pytest.approx(expected)
-    assert accuracy_ahead(DEAR, CHEAP, "joules") == pytest.approx(expected - 0.5)
+    # Claims read accuracy at four places of the last 15 % of that budget.
+    places = [6.8, 7.2, 7.6, 8.0]
+    mine = np.interp(places, [0, 6, 12], [0.1, 0.6, 0.7])
+    known = [(r.total_joules, r.accuracy) for r in CHEAP.evaluated]
+    theirs = np.interp(places, [x for x, _ in known], [y for _, y in known])
+    assert accuracy_ahead(DEAR, CHEAP, "joules") == pytest.approx(np.mean(mine - theirs))
     # The page draws two runs that end at 8 J and at 12 J on one grid up to 8 J.
     runs = [SimpleNamespace(records=h.evaluated) for h in (DEAR, CHEAP)]
     group = cast(Group, SimpleNamespace(label="both", counted=runs))
@@ -122,3 +128,26 @@ def test_latex_escapes_names() -> None:
     text = tabulate({"my_scheme:A&B": [CHEAP], "dear": [DEAR]}, [0]).to_latex()
     assert r"my\_scheme:A\&B & 50.00 & - & 50.00" in text
     assert text.count(r"\\") == 3
+
+
+def test_the_tail_is_the_mean_of_the_last_evaluations() -> None:
+    accuracies = [0.1, 0.5, None, 0.7, 0.6]
+    records = [
+        Record(
+            number,
+            accuracy,
+            None,
+            0.0,
+            {"compute": 0.0, "transmit": 0.0},
+            label_accuracy=() if accuracy is None else (accuracy, None, 1.0),
+            average_accuracy=None if accuracy is None else accuracy + 0.1,
+        )
+        for number, accuracy in enumerate(accuracies)
+    ]
+    found = History(tuple(records), "sha", "rounds")
+    assert found.tail_accuracy(2) == pytest.approx(0.65)
+    assert found.tail_accuracy(5) == pytest.approx(0.6)  # round 0 is not training
+    assert found.tail_label_accuracy(2) == pytest.approx([0.65, np.nan, 1.0], nan_ok=True)
+    assert found.average_accuracy == pytest.approx(0.7)
+    again = [Record.from_dict(json.loads(json.dumps(record.to_dict()))) for record in records]
+    assert again == records

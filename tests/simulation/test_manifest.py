@@ -39,7 +39,7 @@ def test_defaults_and_version_count(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Manifest.of(config)
     dump = config.model_dump()
     machinery = ("checkpoint_every", "engine", "kernel", "workers", "tensorboard", "mlflow")
-    unset = {f"run.{name}" for name in machinery}
+    unset = {f"run.{name}" for name in machinery} | {"scheme.plan_seconds"}
     assert before.config.keys() == {f"{s}.{k}" for s in dump for k in dump[s]} - unset
     monkeypatch.setattr(manifest_module, "__version__", "99")
     after = Manifest.of(config)

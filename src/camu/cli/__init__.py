@@ -29,7 +29,7 @@ from camu.cli import (
     run,
     schemes,
 )
-from camu.errors import CamuError
+from camu.cli.guard import run_guarded
 
 app = typer.Typer(
     name="camu",
@@ -81,28 +81,8 @@ def _options(
 def main() -> None:
     """Run a command and turn errors into one sentence on stderr and an exit code."""
     arguments = sys.argv[1:]
-    debug = "--debug" in arguments
     stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
     handler = RichHandler(console=stderr, show_time=False, show_path=False, markup=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
-    try:
-        app([word for word in arguments if word != "--debug"])
-    except CamuError as error:
-        if debug:
-            raise
-        stderr.print(f"error: {error}", style="bold red", markup=False)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of a pipe has gone (`camu ... | head`); nothing is wrong.
-        sys.stderr.close()
-        sys.exit(0)
-    except Exception as error:
-        if debug:
-            raise
-        stderr.print(
-            f"error: {type(error).__name__}: {error}. This is a defect of camu; "
-            "--debug shows where.",
-            style="bold red",
-            markup=False,
-        )
-        sys.exit(1)
+    words = [word for word in arguments if word != "--debug"]
+    run_guarded(lambda: app(words), "--debug" in arguments, "--json" in arguments)

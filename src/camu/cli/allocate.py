@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from camu.cli.options import Json
+from camu.cli.guard import print_json
+from camu.cli.options import Json, output_path
 from camu.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,10 @@ def allocate(
     figure: Annotated[
         Path | None,
         typer.Option(
-            "--figure", metavar="FILE", help="Save the trade-off: .svg, .png, .pdf, .html."
+            "--figure",
+            parser=output_path,
+            metavar="FILE",
+            help="Save the trade-off: .svg, .png, .pdf, .html.",
         ),
     ] = None,
     from_plan: Annotated[
@@ -87,7 +90,7 @@ def allocate(
 
         save(allocation_figure(problem, answer), figure)
     if as_json:
-        print(json.dumps(answer.to_dict()))
+        print_json(answer.to_dict())
         return
     show_allocation(problem, answer, Console(emoji=False))
     if figure is not None:
@@ -127,7 +130,7 @@ def _sweep(
     if as_json:
         smallest = problem.smallest_budget_joules
         found = [asdict(row) for row in rows]
-        print(json.dumps({"solver": solver, "smallest_budget_joules": smallest, "rows": found}))
+        print_json({"solver": solver, "smallest_budget_joules": smallest, "rows": found})
         return
     show_sweep(rows, problem, Console(emoji=False))
     if figure is not None:

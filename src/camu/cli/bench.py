@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from camu.cli.guard import print_json
 from camu.cli.options import Json
 
 Column = tuple[str, Callable[[Any], str]]  # its head, and how its values are written
@@ -72,7 +72,7 @@ def bench(
     with stderr.status("measuring") as status:
         result = run_bench(names, quick=quick, progress=status.update)
     if as_json:
-        print(json.dumps(result))
+        print_json(result)
         return
     console = Console(emoji=False)
     for part in describe(result):

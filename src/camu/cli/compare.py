@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from camu.cli.guard import print_json
 from camu.cli.options import (
     Address,
     ConfigFile,
@@ -20,6 +20,8 @@ from camu.cli.options import (
     Settings,
     Snr,
     fleet_files,
+    output_folder,
+    output_path,
     resolve,
 )
 
@@ -53,15 +55,30 @@ def compare(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Directory of all runs [default: runs/compare]."),
+        typer.Option(
+            "--out",
+            parser=output_folder,
+            metavar="DIR",
+            help="Directory of all runs [default: runs/compare].",
+        ),
     ] = None,
     csv_file: Annotated[
         Path | None,
-        typer.Option("--csv", metavar="FILE", help="Also save the values of every run as CSV."),
+        typer.Option(
+            "--csv",
+            parser=output_path,
+            metavar="FILE",
+            help="Also save the values of every run as CSV.",
+        ),
     ] = None,
     latex_file: Annotated[
         Path | None,
-        typer.Option("--latex", metavar="FILE", help="Also save the table as LaTeX (booktabs)."),
+        typer.Option(
+            "--latex",
+            parser=output_path,
+            metavar="FILE",
+            help="Also save the table as LaTeX (booktabs).",
+        ),
     ] = None,
     address: Address = None,
     as_json: Json = False,
@@ -88,7 +105,7 @@ def compare(
     save_comparison(table, folder, csv_file, latex_file)
     page = write_report([run.directory.path for run in runs], folder / PAGE, title="camu compare")
     if as_json:
-        print(json.dumps(table.to_dict()))
+        print_json(table.to_dict())
         return
     show_comparison(table, Console(emoji=False))
     print(f"all runs are in {folder}; look at {page}")

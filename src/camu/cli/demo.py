@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from camu.cli.options import Fleet, Snr, fleet_files
+from camu.cli.options import Fleet, Snr, fleet_files, output_folder
 
 if TYPE_CHECKING:
     from camu.experiments.compare import ComparedRun
@@ -35,7 +35,8 @@ _MARK = "demo.json"  # lists the directories that a demo wrote, relative to its 
 
 def demo(
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where the runs are kept.")
+        Path,
+        typer.Option("--out", parser=output_folder, metavar="DIR", help="Where the runs are kept."),
     ] = Path("runs/demo"),
     fleet: Fleet = None,
     snr: Snr = None,

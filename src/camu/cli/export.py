@@ -7,12 +7,19 @@ from typing import Annotated
 
 import typer
 
+from camu.cli.options import output_path
+
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")],
     to: Annotated[
         Path,
-        typer.Option("--to", metavar="FILE", help="The file: .safetensors, .pt2 or .onnx."),
+        typer.Option(
+            "--to",
+            parser=output_path,
+            metavar="FILE",
+            help="The file: .safetensors, .pt2 or .onnx.",
+        ),
     ],
 ) -> None:
     """Write the trained model of a run: tensors by name, a torch program, or ONNX.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.compare import run_with_bars
+from camu.cli.guard import print_json
 from camu.cli.options import Address, ConfigFile, Json, Preset, Settings, resolve
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def forecast(
         found = from_runs(run_with_bars(compared_runs(config, names, numbers, folder)), target)
     if as_json:
         rows = [row.to_dict() for row in found]
-        print(json.dumps({"target_accuracy": target, "seeds": list(numbers), "schemes": rows}))
+        print_json({"target_accuracy": target, "seeds": list(numbers), "schemes": rows})
         return
     show_forecast(found, target, Console(emoji=False))
     print(f"all runs are in {folder}")

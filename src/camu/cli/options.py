@@ -15,6 +15,32 @@ from camu.errors import InputError
 if TYPE_CHECKING:
     from camu.config import Config
 
+
+def output_path(path: str | Path) -> Path:
+    """The path of an option that is written to, refused where no file can have it."""
+    from camu.files import shown
+
+    text = str(path)
+    try:
+        text.encode()  # JSON and HTML files name it
+        Path(text).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is made later, or refused with the part that is no directory
+    except OSError as error:
+        raise InputError(f"{shown(text)}: cannot be written ({error.strerror})") from None
+    except ValueError:
+        raise InputError(f"{shown(text)}: the name is not valid UTF-8 text") from None
+    return Path(text)
+
+
+def output_folder(path: str | Path) -> Path:
+    """The directory of an option that is written to; a file of that name is refused at once."""
+    folder = output_path(path)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; give a directory")
+    return folder
+
+
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, over the preset.")
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.batteries import leaders_that_end, lifetime_of, show_lifetime
+from camu.cli.guard import print_json
 from camu.cli.options import (
     ConfigFile,
     Fleet,
@@ -22,6 +22,7 @@ from camu.cli.options import (
     Settings,
     Snr,
     fleet_files,
+    output_path,
     resolve,
 )
 
@@ -44,12 +45,20 @@ def plan(
     snr: Snr = None,
     figure: Annotated[
         Path | None,
-        typer.Option("--figure", metavar="FILE", help="Save a picture: .svg, .png, .pdf or .html."),
+        typer.Option(
+            "--figure",
+            parser=output_path,
+            metavar="FILE",
+            help="Save a picture: .svg, .png, .pdf or .html.",
+        ),
     ] = None,
     problem: Annotated[
         Path | None,
         typer.Option(
-            "--problem", metavar="FILE", help="Save problem P1 of the clusters for camu allocate."
+            "--problem",
+            parser=output_path,
+            metavar="FILE",
+            help="Save problem P1 of the clusters for camu allocate.",
         ),
     ] = None,
     csv_file: Annotated[
@@ -81,7 +90,7 @@ def plan(
         if lifetime is not None:
             names = [device["id"] for device in document["devices"]]
             document["batteries"] = lifetime.to_dict(made, names)
-        print(json.dumps({**document, "bias": _bias(made, world)}))
+        print_json({**document, "bias": _bias(made, world)})
         return
     console = Console(emoji=False)
     show_plan(made, world, console)

@@ -1,6 +1,9 @@
-"""The progress bar of a run."""
+"""The progress of a run on stderr: a bar on a terminal, now and then a line elsewhere."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import (
@@ -15,12 +18,20 @@ from rich.progress import (
 from camu.simulation.history import History, Record
 from camu.simulation.run import Callback, Run
 
+LINE_SECONDS = 10.0
+
 
 class ProgressBar(Callback):
-    """A bar on stderr with round, accuracy, joules and the time left."""
+    """Round, accuracy, joules and virtual seconds.
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    On a terminal it is a bar with the time left. Elsewhere (a file, a pipe, a journal) it is a line
+    every `LINE_SECONDS`.
+    """
+
+    def __init__(self, title: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.title, self.clock = title, clock
+        self.console = Console(stderr=True, emoji=False)
+        self.said_seconds = clock()
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -28,7 +39,8 @@ class ProgressBar(Callback):
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True, emoji=False),
+            console=self.console,
+            disable=not self.console.is_terminal,
         )
 
     def on_start(self, run: Run) -> None:
@@ -42,16 +54,23 @@ class ProgressBar(Callback):
     def on_round(self, run: Run, record: Record) -> None:
         """Advance."""
         self._show(run)
+        if not self.console.is_terminal and self.clock() - self.said_seconds >= LINE_SECONDS:
+            self.said_seconds = self.clock()
+            text = f"{self.title}: round {run.round} of {run.world.config.run.rounds}, "
+            self.console.print(text + _state(run), soft_wrap=True, highlight=False, markup=False)
 
     def on_end(self, run: Run, history: History) -> None:
         """Stop the bar and leave its last state visible."""
         self.bar.stop()
 
     def _show(self, run: Run) -> None:
-        last = next((r.accuracy for r in reversed(run.records) if r.accuracy is not None), 0.0)
-        joules = run.ledger.joules
-        state = f"accuracy {last:.2%}  {joules:.3g} J  {run.clock.now_seconds:.3g} s"
-        self.bar.update(self.task, completed=run.round, state=state)
+        self.bar.update(self.task, completed=run.round, state=_state(run))
+
+
+def _state(run: Run) -> str:
+    last = next((r.accuracy for r in reversed(run.records) if r.accuracy is not None), 0.0)
+    joules = run.ledger.joules
+    return f"accuracy {last:.2%}  {joules:.3g} J  {run.clock.now_seconds:.3g} s"
 
 
 class Notes(Callback):

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from camu.cli.options import output_path
+
 
 def report(
     directories: Annotated[
@@ -17,11 +19,21 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="The page [default: report.html in DIR]."),
+        typer.Option(
+            "--out",
+            parser=output_path,
+            metavar="FILE",
+            help="The page [default: report.html in DIR].",
+        ),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", metavar="DIR", help="Also save every chart as SVG and PDF."),
+        typer.Option(
+            "--figures",
+            parser=output_path,
+            metavar="DIR",
+            help="Also save every chart as SVG and PDF.",
+        ),
     ] = None,
 ) -> None:
     """Write one HTML page about runs: it needs no network and no other file.

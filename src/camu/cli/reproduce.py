@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from camu.cli.options import output_folder
+
 if TYPE_CHECKING:
     from camu.experiments.reproduce import Outcome
     from camu.experiments.verdicts import Verdict
@@ -69,7 +71,8 @@ def reproduce(
         str | None, typer.Option("--address", help="Address of a running Ray cluster.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Where results are kept.")
+        Path,
+        typer.Option("--out", parser=output_folder, metavar="DIR", help="Where results are kept."),
     ] = Path("results"),
 ) -> None:
     """Run the paper's experiments and judge every claim with seeds and intervals.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from camu.cli.guard import explain, print_json
 from camu.cli.options import (
     Address,
     ConfigFile,
@@ -23,9 +23,10 @@ from camu.cli.options import (
     Settings,
     Snr,
     fleet_files,
+    output_folder,
     resolve,
 )
-from camu.errors import InputError
+from camu.errors import CamuError, InputError
 
 if TYPE_CHECKING:
     from camu.config import Config
@@ -42,7 +43,12 @@ def run(
     snr: Snr = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Run directory [default: below runs/]."),
+        typer.Option(
+            "--out",
+            parser=output_folder,
+            metavar="DIR",
+            help="Run directory [default: below runs/].",
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
@@ -64,6 +70,7 @@ def run(
     result.
     """
     from camu.cli.progress_bar import Notes, ProgressBar
+    from camu.sealed import DamagedError
     from camu.simulation.directory import RunDirectory, run_in_directory
     from camu.simulation.ray_session import engine_session
 
@@ -74,10 +81,18 @@ def run(
         raise InputError(
             f"{directory.path}: there is no run to resume; check --out, or leave --resume out"
         )
-    with engine_session(config, address):
-        history = run_in_directory(
-            config, directory, resume, [Notes(), ProgressBar(config.scheme.name)]
-        )
+    try:
+        with engine_session(config, address):
+            watchers = [Notes(), ProgressBar(config.scheme.name)]
+            history = run_in_directory(config, directory, resume, watchers)
+    except InputError:
+        raise
+    except (CamuError, OSError, MemoryError) as error:
+        # A full disk, no memory: what the last checkpoint holds is not lost.
+        if isinstance(error, DamagedError) or not directory.checkpoints():
+            raise
+        hint = f"continue with: camu run --resume --out {directory.path}"
+        raise CamuError(f"{explain(error)}; {hint}") from error
     if history.stopped == "interrupted":
         Console(stderr=True, emoji=False).print(
             f"stopped after round {history.final.round}; continue with: "
@@ -117,7 +132,7 @@ def show_summary(directory: RunDirectory, as_json: bool) -> None:
     summary = directory.read_summary()
     page = write_report([directory.path])
     if as_json:
-        print(json.dumps({**summary, "directory": str(directory.path)}))
+        print_json({**summary, "directory": str(directory.path)})
         return
     print(
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: accuracy "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from camu.cli.guard import print_json
 from camu.cli.options import Json
 
 
@@ -29,7 +29,7 @@ def schemes(
     rows = [describe(name, kind) for name, kind in SCHEMES.items()]
     rows.sort(key=lambda row: list(FAMILIES).index(row["family"]))
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows, indent=2)
         return
     families = {
         title: [row for row in rows if row["family"] == family]

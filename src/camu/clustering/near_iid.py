@@ -31,6 +31,12 @@ def imbalance(rows: Float64, group: Int64) -> float:
     return float(np.square(sums).sum())
 
 
+def dealt_groups(label_counts: Int64, everyone: Int64, groups: int) -> Int64:
+    """As `balanced_groups`, dealt out once and not swapped: quicker, and less balanced."""
+    rows = excess(label_counts, everyone)
+    return _dealt(rows, _largest_first(rows), groups)
+
+
 def balanced_groups(label_counts: Int64, everyone: Int64, groups: int, seed: int) -> Int64:
     """The group of each device, in groups of equal size (or one device more), near-IID.
 
@@ -44,7 +50,7 @@ def balanced_groups(label_counts: Int64, everyone: Int64, groups: int, seed: int
         Group numbers (K,). Of up to 512 devices, no swap of two makes the imbalance smaller.
     """
     rows = excess(label_counts, everyone)
-    order = np.argsort(-np.square(rows).sum(axis=1), kind="stable")
+    order = _largest_first(rows)
     best = _swapped(rows, _dealt(rows, order, groups), order)
     if len(rows) > _PARTNERS or groups == 1:
         return best
@@ -54,6 +60,10 @@ def balanced_groups(label_counts: Int64, everyone: Int64, groups: int, seed: int
         if imbalance(rows, found) < imbalance(rows, best) * (1 - 1e-12):
             best = found
     return best
+
+
+def _largest_first(rows: Float64) -> Int64:
+    return np.argsort(-np.square(rows).sum(axis=1), kind="stable")
 
 
 def _dealt(rows: Float64, order: Int64, groups: int) -> Int64:

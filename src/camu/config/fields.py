@@ -6,11 +6,24 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
 from pydantic_core import PydanticCustomError, core_schema
 
 from camu.errors import suggest
 from camu.plugins import HUGGING_FACE, is_path, is_plugin, missing_name
+
+# Limits within which every time, energy and ratio that follows from the numbers is finite.
+LARGEST_COORDINATE_M = 1e7
+LARGEST_HZ = 1e15
+SMALLEST_WATTS, LARGEST_WATTS = 1e-9, 1e6
+MOST = 10**9  # of anything that is counted
 
 # "bits": the key decides what a run computes; "end": only when it ends, so that a resumed run may
 # change it; "nothing": only how the work is done.
@@ -26,6 +39,15 @@ def field(default: Any, text: str, unit: str = "", decides: Decides = "bits", **
 def broken(text: str, *keys: str) -> PydanticCustomError:
     """The error of a rule over several keys, with the names of these keys."""
     return PydanticCustomError("rule", "{text}", {"text": text, "keys": keys})
+
+
+def _check_printable(text: str) -> str:
+    if not text.isprintable():
+        raise PydanticCustomError("text", "it has characters that cannot be printed")
+    return text
+
+
+printable = AfterValidator(_check_printable)  # for names that are shown in tables and pictures
 
 
 @dataclass(frozen=True)

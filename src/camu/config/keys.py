@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from camu.errors import InputError, suggest
 
 Schema = dict[str, Any]
+_LONGEST_SETTING = 10_000  # characters of a value
 _WORDS = {
     "integer": "a whole number",
     "number": "a number",
@@ -135,7 +136,8 @@ def compose(
                 if value is None:
                     target.pop(key, None)
                 elif isinstance(value, Mapping):
-                    whole = {**target.get(key, {}), **value}
+                    below = target.get(key)
+                    whole = {**(below if isinstance(below, Mapping) else {}), **value}
                     target[key] = {name: each for name, each in whole.items() if each is not None}
                 else:
                     target[key] = value
@@ -150,9 +152,14 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(
-            f"{source}: is not valid TOML: {error}; `camu config show` prints a valid one"
-        ) from None
+        reason = str(error)
+    except ValueError:  # Python refuses whole numbers of thousands of digits
+        reason = "a number is too long"
+    except RecursionError:
+        reason = "it is nested too deeply"
+    raise InputError(
+        f"{source}: is not valid TOML: {reason}; `camu config show` prints a valid one"
+    )
 
 
 def parse_setting(text: str) -> dict[str, Any]:
@@ -160,7 +167,12 @@ def parse_setting(text: str) -> dict[str, Any]:
     name, equals, raw = text.partition("=")
     section, _, key = name.strip().partition(".")
     if not (equals and section and key):
-        raise InputError(f"--set {text}: write section.key=value, for example run.rounds=50")
+        raise InputError(f"--set {short(text)}: write section.key=value, for example run.rounds=50")
+    if len(raw) > _LONGEST_SETTING or not text.isprintable():
+        raise InputError(
+            f"--set {short(text)}: the value is longer than {_LONGEST_SETTING} characters, or has "
+            "some that cannot be printed; set it in a file with -c FILE"
+        )
     raw = raw.strip()
     value: Any
     if raw.lower() == "none":
@@ -170,6 +182,10 @@ def parse_setting(text: str) -> dict[str, Any]:
             value = tomllib.loads(f"value = {raw}")["value"]
         except tomllib.TOMLDecodeError:
             value = raw
+        except (ValueError, RecursionError):
+            raise InputError(
+                f"--set {short(text)}: a number in it is too long, or it is nested too deeply"
+            ) from None
     return nested({f"{section}.{key}": value})
 
 
@@ -236,8 +252,14 @@ def _explain(model: type[BaseModel], error: ValidationError, origin: Mapping[str
         else:
             key = section_keys(model, where[0]).get(where[1]) if len(where) > 1 else None
             wanted = item["msg"] + (f"; accepted: {accepted_values(key)}" if key else "")
-        lines.append(f"{source}: {name} = {item['input']!r}: {wanted}")
+        lines.append(f"{source}: {name} = {short(repr(item['input']))}: {wanted}")
     return "\n".join(dict.fromkeys(lines))
+
+
+def short(text: str) -> str:
+    """A user's text as a message quotes it: not too long, and without control characters."""
+    text = text if len(text) <= 200 else f"{text[:160]}…"
+    return text if text.isprintable() else ascii(text)
 
 
 def _blame(keys: Iterable[str], origin: Mapping[str, str]) -> str:

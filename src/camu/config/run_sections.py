@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from camu.config.fields import Section, field
+from camu.config.fields import LARGEST_WATTS, MOST, SMALLEST_WATTS, Section, field
 
 
 class TrainingConfig(Section):
@@ -18,19 +18,20 @@ class TrainingConfig(Section):
     normalisation: Literal["batch", "group", "none"] = field(
         "batch", "Normalisation layer of the CNN."
     )
-    learning_rate: float = field(0.5e-3, "Learning rate lambda of plain SGD.", "1", gt=0)
+    learning_rate: float = field(0.5e-3, "Learning rate lambda of plain SGD.", "1", gt=0, le=1e6)
     batch: float = field(
         0.2,
         "Mini-batch: at most 1 is a fraction of the device's data, above 1 a number of samples.",
         "1 or samples",
         gt=0,
+        le=MOST,
     )
     local_update: Literal["step", "epoch"] = field(
         "step",
         "One local update: `step` one mini-batch per member, averaged at the leader; "
         "`epoch` all mini-batches of each member, then averaged.",
     )
-    l2: float = field(0.0, "Weight of the l2 penalty (l2/2)*||w||^2.", "1", ge=0)
+    l2: float = field(0.0, "Weight of the l2 penalty (l2/2)*||w||^2.", "1", ge=0, le=1e6)
     server_momentum: float = field(
         0.0,
         "Momentum of the server on the aggregated update, for any scheme; 0: none.",
@@ -54,7 +55,7 @@ class ContributionConfig(Section):
         "wasserstein", "Distance of label distributions: on label indices, or total variation."
     )
     w_min: float = field(
-        0.5, "Smallest distance W_c used in e^(1/W_c); 0 is the printed formula.", "1", ge=0
+        0.5, "Smallest distance W_c used in e^(1/W_c); 0 is the printed formula.", "1", ge=0, le=1e9
     )
 
 
@@ -73,19 +74,28 @@ class SchemeConfig(Section):
         0.5, "Threshold as a quantile of the clusters' contributions.", "1", ge=0, le=1
     )
     max_extra_updates: int = field(
-        4, "Most extra local updates n_max of a unit per round.", "updates", ge=0
+        4, "Most extra local updates n_max of a unit per round.", "updates", ge=0, le=1_000_000
     )
     local_updates: int = field(
         2,
         "Local updates H per round of schemes that run the same number in all units.",
         "updates",
         ge=1,
+        le=1_000_000,
     )
     aggregation: Literal["mean", "median", "trimmed-mean", "multi-krum"] = field(
         "mean", "How updates are combined: weighted by the plan, or by a robust rule."
     )
     faulty_share: float = field(
         0.2, "Share of units that a robust rule takes to be wrong.", "1", ge=0, lt=0.5
+    )
+    plan_seconds: float = field(
+        600.0,
+        "Longest time that a scheme of your own may take to plan.",
+        "s",
+        decides="nothing",
+        gt=0,
+        le=1e9,
     )
     parameters: dict[str, bool | int | float | str] = field(
         {}, "Parameters of the scheme that have no key of their own, by field name."
@@ -108,10 +118,15 @@ class AllocationConfig(Section):
         None,
         "Energy budget per round; unset: what `compute-rounds` spends at 0.5 W per leader.",
         "J",
-        gt=0,
+        ge=1e-30,
+        le=1e30,
     )
     max_total_power_watts: float | None = field(
-        None, "Cap on the sum of the leaders' powers; unset: none.", "W", gt=0
+        None,
+        "Cap on the sum of the leaders' powers; unset: none.",
+        "W",
+        ge=SMALLEST_WATTS,
+        le=LARGEST_WATTS,
     )
     updates_charged: Literal["all", "literal"] = field(
         "all", "Energy counts all N_c updates, or the printed n_c, so that the first is free."
@@ -119,23 +134,27 @@ class AllocationConfig(Section):
     ppo_reward: Literal["current", "literal"] = field(
         "current", "Reward of the current action, or of the last round's as printed."
     )
-    ppo_steps: int = field(100_000, "Environment steps of PPO training.", "steps", ge=1)
+    ppo_steps: int = field(100_000, "Environment steps of PPO training.", "steps", ge=1, le=MOST)
     convexity: float = field(
-        0.01, "Strong convexity mu assumed where it is not measured.", "1", gt=0
+        0.01, "Strong convexity mu assumed where it is not measured.", "1", ge=1e-12, le=1e12
     )
-    smoothness: float = field(1.0, "Smoothness L assumed where it is not measured.", "1", gt=0)
+    smoothness: float = field(
+        1.0, "Smoothness L assumed where it is not measured.", "1", ge=1e-12, le=1e12
+    )
     dissimilarity: float = field(
-        1.0, "Gradient dissimilarity delta assumed where it is not measured.", "1", ge=1
+        1.0, "Gradient dissimilarity delta assumed where it is not measured.", "1", ge=1, le=1e12
     )
 
 
 class RunConfig(Section):
     """Length, stopping, seed and machinery of a run."""
 
-    seed: int = field(0, "Seed of everything random.", ge=0)
-    rounds: int = field(200, "Global rounds.", "rounds", decides="end", ge=1)
-    eval_every: int = field(5, "Rounds between evaluations.", "rounds", ge=1)
-    eval_last: int = field(1, "So many rounds at the end are all evaluated.", "rounds", ge=1)
+    seed: int = field(0, "Seed of everything random.", ge=0, lt=2**63)
+    rounds: int = field(200, "Global rounds.", "rounds", decides="end", ge=1, le=MOST)
+    eval_every: int = field(5, "Rounds between evaluations.", "rounds", ge=1, le=MOST)
+    eval_last: int = field(
+        1, "So many rounds at the end are all evaluated.", "rounds", ge=1, le=MOST
+    )
     server_average: float = field(
         0.0,
         "Share of the past in a running average of the global model, which is evaluated in the "
@@ -158,9 +177,10 @@ class RunConfig(Section):
         "Stop after this many evaluations without a better accuracy; unset: do not.",
         decides="end",
         ge=1,
+        le=MOST,
     )
     checkpoint_every: int = field(
-        5, "Rounds between checkpoints.", "rounds", decides="nothing", ge=1
+        5, "Rounds between checkpoints.", "rounds", decides="nothing", ge=1, le=MOST
     )
     engine: Literal["local", "ray"] = field(
         "local",
@@ -173,6 +193,7 @@ class RunConfig(Section):
         "workers",
         decides="nothing",
         ge=0,
+        le=4096,
     )
     device: Literal["auto", "cpu", "cuda"] = field("auto", "Where gradients are computed.")
     kernel: Literal["auto", "native", "torch"] = field(

@@ -13,8 +13,9 @@ from typing import Any
 import tomli_w
 from pydantic import model_validator
 
+from camu.config.clustering_section import ClusteringConfig
 from camu.config.fields import Decides, Section, broken, field
-from camu.config.keys import Layer, compose, nested, parse_setting, parse_toml, section_keys
+from camu.config.keys import Layer, compose, nested, parse_setting, parse_toml, section_keys, short
 from camu.config.names import DEFAULT_PRESET, PRESETS
 from camu.config.run_sections import (
     AllocationConfig,
@@ -23,9 +24,11 @@ from camu.config.run_sections import (
     SchemeConfig,
     TrainingConfig,
 )
-from camu.config.world_sections import ClusteringConfig, DataConfig, FleetConfig, RadioConfig
+from camu.config.world_sections import DataConfig, FleetConfig, RadioConfig
 from camu.errors import InputError, suggest
-from camu.files import read_text
+from camu.files import read_text, shown
+
+_MOST_TOML_BYTES = 64 << 20  # regions of a million devices would fit
 
 
 class Config(Section):
@@ -124,9 +127,11 @@ def load_config(
         layers = preset_layers(preset or DEFAULT_PRESET, "--preset")
     else:
         layers = document_layers(
-            str(file), parse_toml(read_text(file, "a TOML file"), str(file)), preset
+            shown(file),
+            parse_toml(read_text(file, "a TOML file", _MOST_TOML_BYTES), shown(file)),
+            preset,
         )
-    layers.extend((f"--set {text}", parse_setting(text)) for text in settings)
+    layers.extend((f"--set {short(text)}", parse_setting(text)) for text in settings)
     layers.append(("overrides", nested(overrides)))
     return compose(Config, layers)
 

@@ -1,4 +1,4 @@
-"""The sections on data, fleet, radio and clustering; each field has a sentence, a unit and limits.
+"""The sections on data, fleet and radio; each field has a sentence, a unit and limits.
 
 The defaults are the paper's section V under the sensible reading of each ambiguity; optional keys
 default to unset, so that leaving a key out of a file and unsetting it mean the same.
@@ -6,24 +6,40 @@ default to unset, so that leaving a key out of a file and unsetting it mean the 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from camu.config.fields import Choice, Section, broken, field
+from camu.config.fields import (
+    LARGEST_COORDINATE_M,
+    LARGEST_HZ,
+    LARGEST_WATTS,
+    MOST,
+    SMALLEST_WATTS,
+    Choice,
+    Section,
+    broken,
+    field,
+    printable,
+)
 
 Interval = tuple[float, float]
-Position = Annotated[tuple[float, float, float], Field(strict=False)]
+Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
+Span = tuple[Metres, Metres]
+_WATTS: dict[str, Any] = {"ge": SMALLEST_WATTS, "le": LARGEST_WATTS}
+Position = Annotated[tuple[Metres, Metres, Metres], Field(strict=False)]
 
 
 class Region(Section):
     """A box in which some of the devices are placed at random."""
 
-    name: str = field(..., "Name of the region, shown in plans and maps.", min_length=1)
-    devices: int = field(..., "Devices placed in this region.", "devices", ge=1)
-    x: Interval = field(..., "Lowest and highest x coordinate.", "m", strict=False)
-    y: Interval = field(..., "Lowest and highest y coordinate.", "m", strict=False)
-    z: Interval = field((0.0, 0.0), "Lowest and highest z coordinate.", "m", strict=False)
+    name: Annotated[str, printable] = field(
+        ..., "Name of the region, shown in plans and maps.", min_length=1, max_length=200
+    )
+    devices: int = field(..., "Devices placed in this region.", "devices", ge=1, le=10_000_000)
+    x: Span = field(..., "Lowest and highest x coordinate.", "m", strict=False)
+    y: Span = field(..., "Lowest and highest y coordinate.", "m", strict=False)
+    z: Span = field((0.0, 0.0), "Lowest and highest z coordinate.", "m", strict=False)
 
     @model_validator(mode="after")
     def _ordered(self) -> Region:
@@ -53,24 +69,41 @@ class DataConfig(Section):
         "your own as `module:name`.",
     )
     noniid_devices: int | None = field(
-        None, "Non-IID devices under `mixed`, the others are IID; unset: all.", "devices", ge=0
+        None,
+        "Non-IID devices under `mixed`, the others are IID; unset: all.",
+        "devices",
+        ge=0,
+        le=MOST,
     )
     labels_per_device: int = field(
-        2, "Labels that a Non-IID device holds under `mixed`, in equal parts.", "labels", ge=1
+        2,
+        "Labels that a Non-IID device holds under `mixed`, in equal parts.",
+        "labels",
+        ge=1,
+        le=MOST,
     )
     samples_per_device: int | None = field(
         None,
         "Mean number of samples per device; unset: as many as the data allow.",
         "samples",
         ge=1,
+        le=MOST,
     )
     alpha: float = field(
-        0.5, "Concentration of the Dirichlet partition; smaller is more skewed.", "1", gt=0
+        0.5,
+        "Concentration of the Dirichlet partition; smaller is more skewed.",
+        "1",
+        ge=1e-6,
+        le=1e9,
     )
-    shards_per_device: int = field(2, "Shards per device under `shards`.", "shards", ge=1)
+    shards_per_device: int = field(2, "Shards per device under `shards`.", "shards", ge=1, le=MOST)
     sizes: Literal["equal", "power-law"] = field("equal", "How the devices' sizes differ.")
     size_exponent: float = field(
-        1.0, "Exponent of power-law sizes: the r-th largest device holds r^-exponent.", "1", ge=0
+        1.0,
+        "Exponent of power-law sizes: the r-th largest device holds r^-exponent.",
+        "1",
+        ge=0,
+        le=100,
     )
     with_replacement: bool = field(
         False, "Let several devices hold the same sample where the data set is too small."
@@ -97,7 +130,7 @@ class FleetConfig(Section):
         "m",
         strict=False,
     )
-    base_station: tuple[float, float, float] = field(
+    base_station: tuple[Metres, Metres, Metres] = field(
         (-50.0, 0.0, 10.0), "Position of the base station.", "m", strict=False
     )
     base_station_file: str | None = field(
@@ -111,9 +144,9 @@ class FleetConfig(Section):
         "1000 times as long as the median one: `leave-out` of the fleet, or `keep`.",
     )
     power_watts: float = field(
-        0.5, "Transmit power of a device where no optimiser sets it.", "W", gt=0
+        0.5, "Transmit power of a device where no optimiser sets it.", "W", **_WATTS
     )
-    max_power_watts: float = field(2.0, "Largest transmit power of a device.", "W", gt=0)
+    max_power_watts: float = field(2.0, "Largest transmit power of a device.", "W", **_WATTS)
     cpu_hz: Interval = field(
         (0.2e9, 2.0e9),
         "Lowest and highest CPU frequency; devices draw uniformly.",
@@ -121,10 +154,10 @@ class FleetConfig(Section):
         strict=False,
     )
     cycles_per_sample: float = field(
-        2.0e6, "CPU cycles to process one training sample once.", "cycles", gt=0
+        2.0e6, "CPU cycles to process one training sample once.", "cycles", ge=1e-6, le=1e15
     )
     capacitance: float = field(
-        1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", gt=0
+        1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", ge=1e-60, le=1.0
     )
     compute_model: Literal["cycles", "literal"] = field(
         "cycles",
@@ -132,7 +165,7 @@ class FleetConfig(Section):
         "`literal`: l_k q / f_k * p_cmp as printed in P1.",
     )
     compute_watts: float = field(
-        0.5, "Computing power p_cmp, used by compute_model `literal` only.", "W", gt=0
+        0.5, "Computing power p_cmp, used by compute_model `literal` only.", "W", **_WATTS
     )
     battery_joules: float | None = field(
         None,
@@ -140,9 +173,14 @@ class FleetConfig(Section):
         "none; unset: mains power.",
         "J",
         ge=0,
+        le=1e15,
     )
     harvest_watts: float = field(
-        0.0, "Power with which a device charges its battery at all times.", "W", ge=0
+        0.0,
+        "Power with which a device charges its battery at all times.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
     )
     harvest_trace: str | None = field(
         None,
@@ -174,9 +212,10 @@ class FleetConfig(Section):
     @model_validator(mode="after")
     def _sane(self) -> FleetConfig:
         low, high = self.cpu_hz
-        if not 0 < low <= high:
+        if not 1 <= low <= high <= LARGEST_HZ:
             raise broken(
-                f"fleet.cpu_hz = [{low}, {high}]: two positive numbers, the smaller first",
+                f"fleet.cpu_hz = [{low}, {high}]: two numbers from 1 to {LARGEST_HZ:g} Hz, the "
+                "smaller first",
                 "fleet.cpu_hz",
             )
         if self.power_watts > self.max_power_watts:
@@ -208,9 +247,11 @@ class FleetConfig(Section):
 class RadioConfig(Section):
     """Carrier, antennas, path loss, fading, noise and access."""
 
-    carrier_hz: float = field(915e6, "Carrier frequency.", "Hz", gt=0)
-    bandwidth_hz: float = field(1e6, "Bandwidth of the uplink.", "Hz", gt=0)
-    antennas: int = field(15, "Receive antennas of the base station.", "antennas", ge=1)
+    carrier_hz: float = field(915e6, "Carrier frequency.", "Hz", ge=1.0, le=LARGEST_HZ)
+    bandwidth_hz: float = field(1e6, "Bandwidth of the uplink.", "Hz", ge=1e-3, le=LARGEST_HZ)
+    antennas: int = field(
+        15, "Receive antennas of the base station.", "antennas", ge=1, le=1_000_000
+    )
     bs_gain_dbi: float = field(5.0, "Antenna gain of the base station.", "dBi", ge=-100, le=100)
     device_gain_dbi: float = field(0.0, "Antenna gain of a device.", "dBi", ge=-100, le=100)
     path_loss: Annotated[str, Choice(("paper", "log-distance", "umi", "uma"))] = field(
@@ -218,13 +259,17 @@ class RadioConfig(Section):
         "`paper`: (c / 4 pi f d)^exponent; `log-distance`: free space up to the reference "
         "distance; `umi`, `uma`: 3GPP TR 38.901 with LOS probability; your own as `module:name`.",
     )
-    exponent: float = field(3.76, "Path-loss exponent of `paper` and `log-distance`.", "1", gt=0)
-    reference_m: float = field(1.0, "Reference distance of `log-distance`.", "m", gt=0)
+    exponent: float = field(
+        3.76, "Path-loss exponent of `paper` and `log-distance`.", "1", gt=0, le=10
+    )
+    reference_m: float = field(
+        1.0, "Reference distance of `log-distance`.", "m", ge=1e-3, le=LARGEST_COORDINATE_M
+    )
     shadowing_db: float = field(
         0.0, "Standard deviation of log-normal shadowing per link.", "dB", ge=0, le=100
     )
     fading: Literal["none", "rayleigh", "rician"] = field("none", "Small-scale block fading.")
-    rician_k_db: float = field(6.0, "Rician K factor.", "dB")
+    rician_k_db: float = field(6.0, "Rician K factor.", "dB", ge=-100, le=100)
     fading_correlation: float = field(
         0.0, "AR(1) correlation of the fading from one round to the next.", "1", ge=0, lt=1
     )
@@ -262,7 +307,7 @@ class RadioConfig(Section):
         le=100,
     )
     outage_snr_db: float | None = field(
-        None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB"
+        None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB", ge=-300, le=300
     )
     downlink: bool = field(
         False,
@@ -270,7 +315,7 @@ class RadioConfig(Section):
         "addressed link, and receive_watts of devices while they receive.",
     )
     bs_power_watts: float = field(
-        1.0, "Transmit power of the base station, with downlink.", "W", gt=0
+        1.0, "Transmit power of the base station, with downlink.", "W", **_WATTS
     )
     receive_watts: float = field(
         0.1,
@@ -278,77 +323,5 @@ class RadioConfig(Section):
         "to it, with downlink.",
         "W",
         ge=0,
+        le=LARGEST_WATTS,
     )
-
-
-class ClusteringConfig(Section):
-    """Dual-segment affinity propagation."""
-
-    communication: Literal["snr-db", "uplink", "literal"] = field(
-        "snr-db",
-        "Similarity of links: `snr-db` device-to-device SNR in dB; `uplink` minus the squared "
-        "difference of base-station SNR in dB; `literal` -gamma^2 as printed.",
-    )
-    data: Literal["xi", "pmf", "literal"] = field(
-        "xi",
-        "Similarity of data: `xi` minus the squared distance of information rows; `pmf` the same "
-        "on label distributions; `literal` the printed positive fourth power: unlike together.",
-    )
-    preference: Literal["uplink", "quantile", "value"] = field(
-        "uplink",
-        "Preference of the first segment: `uplink` around the median similarity, higher the better "
-        "a device's link to the base station; `quantile` or `value` use preference_value.",
-    )
-    preference_value: float = field(
-        0.5, "Quantile of the similarities in [0, 1], or the preference itself.", "1 or dB"
-    )
-    data_preference: Literal["quantile", "value"] = field(
-        "quantile", "Preference of the second segment, from data_preference_value."
-    )
-    data_preference_value: float = field(
-        0.5, "Quantile of the similarities in [0, 1], or the preference itself.", "1"
-    )
-    damping: float = field(0.7, "Damping of the messages.", "1", ge=0.5, lt=1)
-    convergence_iter: int = field(
-        15, "Iterations without change that count as converged (T_cl).", "iterations", ge=1
-    )
-    max_iter: int = field(400, "Most iterations of one attempt.", "iterations", ge=1)
-    leader: Literal["exemplar", "best-uplink", "rotating"] = field(
-        "exemplar",
-        "Who leads a cluster: its exemplar, the member with the best uplink, or in turn the member "
-        "with the most energy left.",
-    )
-    rotate_every: int = field(
-        10, "Rounds between two choices of leaders under `rotating`.", "rounds", ge=1
-    )
-    min_link_snr_db: float = field(
-        -10.0,
-        "Weakest link between a member and its leader; devices without such a link are apart.",
-        "dB",
-        ge=-300,
-        le=300,
-    )
-    count: int | None = field(
-        None,
-        "Wished number of clusters; unset: as many as the preferences give.",
-        "clusters",
-        ge=1,
-    )
-    two_level_above: int = field(
-        3000,
-        "Above this many devices, clusters are formed in tiles and then merged.",
-        "devices",
-        ge=2,
-    )
-
-    @model_validator(mode="after")
-    def _quantiles(self) -> ClusteringConfig:
-        for kind, value, key in (
-            (self.preference, self.preference_value, "clustering.preference"),
-            (self.data_preference, self.data_preference_value, "clustering.data_preference"),
-        ):
-            if kind == "quantile" and not 0 <= value <= 1:
-                raise broken(
-                    f"{key}_value = {value}: a quantile lies between 0 and 1", key, f"{key}_value"
-                )
-        return self

@@ -20,6 +20,7 @@ from numpy.lib import format as npy_format
 
 from camu.data.samples import Samples
 from camu.errors import InputError
+from camu.files import open_regular
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 IDX_NAME = re.compile(r"(?:.*[-_])?(train|test|t10k)[-_](images|labels)[-.]idx\d-ubyte(?:\.gz)?")
@@ -32,7 +33,7 @@ def read_npz(path: Path) -> tuple[Samples, Samples]:
     """The four arrays of an `.npz` file; it may hold others too."""
     how = "write it with np.savez(path, train_images=..., train_labels=..., test_images=..., ...)"
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = [info.filename for info in archive.infolist()]
             found = [_member(archive, members, name, path) for name in ARRAYS]
     except InputError:
@@ -66,7 +67,7 @@ def _member(
 def read_npy_file(path: Path) -> npt.NDArray[Any]:
     """The array of an `.npy` file."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return read_npy(stream, path.stat().st_size, str(path))
     except OSError as error:
         raise InputError(
@@ -161,7 +162,10 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
     """The array of an IDX file, plain or gzipped."""
     zipped = path.suffix == ".gz"
     try:
-        with cast(IO[bytes], gzip.open(path) if zipped else path.open("rb")) as stream:
+        with (
+            open_regular(path) as file,
+            cast(IO[bytes], gzip.open(file) if zipped else file) as stream,
+        ):
             shape, dtype = _idx_header(stream, path)
             wanted = math.prod(shape) * dtype.itemsize
             most = path.stat().st_size * (_DEFLATE_RATIO if zipped else 1)

@@ -14,11 +14,14 @@ import subprocess
 import tarfile
 import tempfile
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
+
+from camu.files import open_regular
 
 TIMEOUT_SECONDS = 20
 CLIENT_TIMEOUT_SECONDS = 600
@@ -147,10 +150,11 @@ class DebianPackage:
 def read_plain_or_gzip(directory: Path, name: str, size: int) -> bytes | None:
     """The content of `name` or `name.gz` in a directory; None where neither is there."""
     plain, packed = directory / name, directory / f"{name}.gz"
-    if plain.is_file():
-        return plain.read_bytes()
-    if packed.is_file():
-        return _gunzip(packed.read_bytes(), size)
+    for path in (plain, packed):
+        if path.exists():
+            with open_regular(path, size + _SLACK_BYTES) as stream:
+                content = stream.read()
+            return content if path == plain else _gunzip(content, size)
     return None
 
 
@@ -176,7 +180,7 @@ def _extract(
                     data = _gunzip(data, sizes[name])
                 (directory / name).write_bytes(data)
                 del left[member.name]
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise SourceError(f"the archive cannot be read ({error})") from None
     if left:
         raise SourceError(f"the archive lacks {', '.join(left)}")
@@ -198,7 +202,7 @@ def _gunzip(packed: bytes, size: int) -> bytes:
     try:
         with gzip.open(io.BytesIO(packed)) as stream:
             return stream.read(size + 1)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"not a whole gzip file ({error})") from None
 
 

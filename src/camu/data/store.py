@@ -187,6 +187,8 @@ def _from_cache(spec: DatasetSpec) -> list[UInt8] | None:
         try:
             if not path.is_file():
                 return None
+            if path.stat().st_size > file.total_bytes:  # it may be too large to read
+                raise SourceError(f"{file.name} in {folder} has {path.stat().st_size} bytes")
             arrays.append(_verified(np.fromfile(path, np.uint8), file, str(folder)))
         except SourceError as error:
             log.warning("%s: %s", spec.name, error)

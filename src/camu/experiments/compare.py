@@ -154,7 +154,7 @@ def _histories(
 ) -> Iterator[tuple[ComparedRun, History]]:
     world = None
     for run in todo:
-        if run.directory.summary.exists():
+        if run.directory.finished():
             yield run, run.directory.read_history()
             continue
         if reason := run.superseded():

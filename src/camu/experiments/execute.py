@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -54,7 +55,7 @@ def execute(
 ) -> int:
     """Run the named configurations that have no result below `root`; returns how many."""
     places = {name: result_directory(root, name, config) for name, config in configs.items()}
-    missing = {places[n].path: c for n, c in configs.items() if not places[n].summary.exists()}
+    missing = {places[n].path: c for n, c in configs.items() if not places[n].finished()}
     done = len(configs) - len(missing)
 
     def advance(count: int) -> None:
@@ -91,6 +92,11 @@ def _run_locally(
                     raise KeyboardInterrupt
                 count += 1
             advance(count)
+    except KeyboardInterrupt:
+        for worker in multiprocessing.active_children():  # SIGTERM reached this process alone
+            if worker.pid is not None:
+                os.kill(worker.pid, signal.SIGINT)
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

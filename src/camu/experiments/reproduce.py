@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -80,8 +79,7 @@ class Results:
 
     def allocation(self, cell: Cell, seed: int) -> dict[str, Any]:
         """The allocation in the plan of a run, with its objective and its certified gap."""
-        path = self.directories[cell, seed].plan
-        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        plan = self.directories[cell, seed].read_plan_document()
         allocation: dict[str, Any] = plan["allocation"]
         return allocation
 

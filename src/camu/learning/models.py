@@ -164,6 +164,10 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
         model = kind(shape, classes)
     if not isinstance(model, nn.Module):
         raise InputError(f"training.model = {name}: this is not a torch.nn.Module")
+    if not hasattr(model, "_parameters"):
+        raise InputError(
+            f"training.model = {name}: its __init__ must call super().__init__() first"
+        )
     return model
 
 

@@ -12,7 +12,7 @@ from camu.errors import CamuError, InputError
 from camu.live.watching import Watch
 from camu.report import rows
 from camu.report.style import PALETTE
-from camu.simulation.directory import MANIFEST, RunDirectory
+from camu.simulation.run_files import MANIFEST, RunDirectory
 
 MOST_RUNS = 500
 QUIET_SECONDS = 60.0

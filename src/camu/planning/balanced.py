@@ -11,14 +11,15 @@ exchange rate between joules and seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from camu.arrays import Float64, Int64
 from camu.clustering import cluster_devices
-from camu.clustering.near_iid import balanced_groups
+from camu.clustering.near_iid import balanced_groups, dealt_groups
+from camu.errors import InputError
 from camu.learning.job import LocalRule
 from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.planning.costs import Costs, send_in_turn, unit_costs
@@ -73,33 +74,60 @@ def progress(
     return gathers * steps - drift * (alone + together)
 
 
-def best_design(choices: Sequence[Groups], drift: float, limits: Limits) -> Design:
+def best_design(choices: Iterable[Groups], drift: float, limits: Limits) -> Design:
     """The design with the least price among these groupings; the first of equal ones."""
-    found = [design for groups in choices for design in _designs(groups, drift, limits)]
-    return min(found, key=lambda design: design.price)
+    best: Design | None = None
+    for groups in choices:
+        for design in _designs(groups, drift, limits, best):
+            if best is None or design.price < best.price:
+                best = design
+    if best is None:
+        raise InputError("camu-balanced: no design makes progress; choose a smaller drift or H")
+    return best
 
 
-def near_iid_choices(world: World, clusters: int | None) -> list[Groups]:
-    """Near-IID clusters inside areas of good links: several divisions to choose from.
+def best_near_iid_design(world: World, drift: float, limits: Limits) -> Design:
+    """The best design with near-IID clusters.
 
-    Areas are the fleet's regions, or its primary clusters. Each is divided into this many clusters,
-    or into 1, 2, 3, 4, 6, 8, ... where None is given.
+    The number of clusters is chosen among clusters that are dealt out; those are then improved by
+    swaps, and the rest is chosen for them.
     """
-    counts = world.devices.label_counts
-    everyone = counts.sum(axis=0)
-    found: dict[tuple[tuple[int, ...], ...], Groups] = {}
+    divisions = list(_divisions(world, limits.clusters))
+    dealt = {division: division.groups(world, swapped=False) for division in divisions}
+    chosen = best_design(dealt.values(), drift, limits).groups
+    division = next(one for one, groups in dealt.items() if groups is chosen)
+    return best_design([division.groups(world, swapped=True)], drift, limits)
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """Areas of good links, and the number of near-IID clusters in each."""
+
+    area: Int64  # of each device
+    number: int  # at most; an area with fewer devices has as many
+
+    def groups(self, world: World, swapped: bool) -> Groups:
+        """The clusters, with a leader each."""
+        counts = world.devices.label_counts
+        everyone = counts.sum(axis=0)
+        order = np.argsort(self.area, kind="stable")
+        members: list[tuple[int, ...]] = []
+        for own in np.split(order, np.cumsum(np.bincount(self.area))[:-1]):
+            number = min(self.number, len(own))
+            if swapped:
+                part = balanced_groups(counts[own], everyone, number, world.seed)
+            else:
+                part = dealt_groups(counts[own], everyone, number)
+            members += [tuple(own[part == k].tolist()) for k in range(number)]
+        return assess(world, sorted(members), _leaders(world, sorted(members)))
+
+
+def _divisions(world: World, clusters: int | None) -> Iterator[Division]:
+    """Regions and primary clusters, each divided into 1, 2, 3, 4, 6, 8, ... or a fixed number."""
     for area in _areas(world):
-        sizes = np.bincount(area)
-        for number in _numbers(int(sizes.max())) if clusters is None else (clusters,):
-            groups: list[tuple[int, ...]] = []
-            for place in range(len(sizes)):
-                own = np.flatnonzero(area == place)
-                part = balanced_groups(counts[own], everyone, min(number, len(own)), world.seed)
-                groups += [tuple(own[part == k].tolist()) for k in range(int(part.max()) + 1)]
-            members = tuple(sorted(groups))
-            if members not in found:
-                found[members] = assess(world, members, _leaders(world, members))
-    return list(found.values())
+        most = int(np.bincount(area).max())
+        for number in _numbers(most) if clusters is None else (clusters,):
+            yield Division(area, number)
 
 
 def _areas(world: World) -> Iterator[Int64]:
@@ -134,15 +162,10 @@ def _leaders(world: World, members: Sequence[Sequence[int]]) -> list[int]:
     return leaders
 
 
-def _designs(groups: Groups, drift: float, limits: Limits) -> Iterator[Design]:
-    """All designs of a grouping that make progress."""
+def _designs(groups: Groups, drift: float, limits: Limits, best: Design | None) -> Iterator[Design]:
+    """All designs of a grouping that make progress and may cost less than the best so far."""
     world, leaders = groups.world, np.array(groups.leaders)
-    counts = world.devices.label_counts
-    everyone = counts.sum(axis=0)
-    samples = world.devices.samples
-    alone = float(np.average(label_distance(counts, everyone, "tv"), weights=samples))
-    pooled = group_counts(counts, groups.members)
-    apart = float(np.average(label_distance(pooled, everyone, "tv"), weights=groups.samples))
+    alone, apart = _distances(groups)
     most = world.devices.max_power_watts[leaders]
     for share in POWER_SHARES if limits.power_watts is None else (1.0,):
         watts = share * most if limits.power_watts is None else np.minimum(most, limits.power_watts)
@@ -150,9 +173,27 @@ def _designs(groups: Groups, drift: float, limits: Limits) -> Iterator[Design]:
         for gathers in _range(limits.gathers, MOST_GATHERS):
             for steps in _range(limits.steps, MOST_STEPS):
                 worth = progress(gathers, steps, alone, apart, drift) / (1 + noise)
-                if worth > 0:
-                    joules, seconds = _round(groups, costs, gathers, steps)
-                    yield Design(groups, gathers, steps, watts, worth, joules, seconds)
+                ready = gathers * (steps * costs.compute_seconds + costs.gather_seconds)
+                local = gathers * (steps * costs.compute_joules + costs.gather_joules)
+                joules = float((local + costs.uplink_joules).sum())
+                least = float((ready + costs.uplink_seconds).max())
+                if worth <= 0 or (best and joules * least / worth**2 >= best.price):
+                    continue
+                seconds = _round_seconds(groups, ready, costs.uplink_seconds)
+                yield Design(groups, gathers, steps, watts, worth, joules, seconds)
+
+
+def _distances(groups: Groups) -> tuple[float, float]:
+    """Mean distance of labels to everyone's, of devices and of groups, by samples."""
+    devices = groups.world.devices
+    everyone = devices.label_counts.sum(axis=0)
+    alone = label_distance(devices.label_counts, everyone, "tv")
+    pooled = group_counts(devices.label_counts, groups.members)
+    apart = label_distance(pooled, everyone, "tv")
+    return (
+        float(np.average(alone, weights=devices.samples)),
+        float(np.average(apart, weights=groups.samples)),
+    )
 
 
 def _range(fixed: int | None, most: int) -> range:
@@ -176,10 +217,7 @@ def _noise(groups: Groups, watts: Float64) -> float:
     return float((groups.sample_weights**2 / snr).sum())
 
 
-def _round(groups: Groups, costs: Costs, gathers: int, steps: int) -> tuple[float, float]:
-    """Joules and seconds of a round. CPU frequencies are the devices' own."""
-    ready = gathers * (steps * costs.compute_seconds + costs.gather_seconds)
+def _round_seconds(groups: Groups, ready: Float64, air: Float64) -> float:
+    """Length of a round. CPU frequencies are the devices' own; slower ones would be chosen here."""
     in_turn = groups.world.config.radio.access == "tdma"
-    ends = send_in_turn(ready, costs.uplink_seconds) if in_turn else ready + costs.uplink_seconds
-    local = gathers * (steps * costs.compute_joules + costs.gather_joules)
-    return float((local + costs.uplink_joules).sum()), float(ends.max())
+    return float((send_in_turn(ready, air) if in_turn else ready + air).max())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 
 from camu.config import Config, keys_that_decide
 from camu.errors import InputError
+from camu.files import read_json
 from camu.simulation.directory import RunDirectory
 from camu.simulation.history import Record
 from camu.simulation.ledger import DeviceEnergy
@@ -47,11 +47,7 @@ class SavedRun:
     @cached_property
     def plan(self) -> dict[str, Any]:
         """The plan that was run."""
-        path = RunDirectory(self.path).plan
-        plan = _read_json(path)
-        if not (isinstance(plan, dict) and {"devices", "units"} <= plan.keys()):
-            raise InputError(f"{path}: expected a plan with devices and units, as `camu run` does")
-        return plan
+        return RunDirectory(self.path).read_plan_document()
 
     @cached_property
     def devices(self) -> DeviceEnergy | None:
@@ -119,10 +115,8 @@ def _read_run(path: Path, must_have_begun: bool) -> SavedRun | None:
                 raise InputError(f"{path}: there is no {file.name}; {_EXPECTED}")
             return None
     config = directory.read_config()
-    try:
-        records = directory.read_records()
-    except (OSError, UnicodeDecodeError):
-        raise InputError(f"{directory.rounds}: cannot be read as JSON lines") from None
+    finished = directory.finished()
+    records = directory.read_records()
     evaluated = tuple(record for record in records if record.accuracy is not None)
     if not evaluated:
         if directory.rounds.stat().st_size and must_have_begun:
@@ -130,7 +124,7 @@ def _read_run(path: Path, must_have_begun: bool) -> SavedRun | None:
                 f"{directory.rounds}: expected a line of JSON per round, as `camu run` writes it"
             )
         return None
-    return SavedRun(path, config, evaluated, records[-1], directory.summary.exists())
+    return SavedRun(path, config, evaluated, records[-1], finished)
 
 
 def _one_per_seed(runs: Any) -> list[SavedRun]:
@@ -153,18 +147,9 @@ def _age(run: SavedRun) -> tuple[int, float]:
 def _read_verdicts(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    rows = _read_json(path)
+    rows = read_json(path, "the verdicts of `camu reproduce`")
     if not isinstance(rows, list) or not all(
         isinstance(row, dict) and {"claim", "verdict"} <= row.keys() for row in rows
     ):
         raise InputError(f"{path}: expected a list of objects with {', '.join(_VERDICT_KEYS)}")
     return rows
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise InputError(f"{path}: is not JSON ({error})") from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from camu.learning.job import LocalRule
-from camu.planning.balanced import Limits, best_design, near_iid_choices
+from camu.planning.balanced import Limits, best_design, best_near_iid_design
 from camu.planning.groups import clusters, extra_updates, make_plan
 from camu.planning.plan import Plan
 from camu.schemes.contract import Scheme, State, View
@@ -46,11 +46,11 @@ class CamuBalanced(Scheme):
 
     def plan(self, world: World) -> Plan:
         """The design with the least price, as a plan."""
-        choices = (
-            near_iid_choices(world, self.clusters_per_area) if self.near_iid else [clusters(world)]
-        )
         fixed = Limits(self.clusters_per_area, self.gathers, self.steps, self.power_watts)
-        design = best_design(choices, self.drift, fixed)
+        if self.near_iid:
+            design = best_near_iid_design(world, self.drift, fixed)
+        else:
+            design = best_design([clusters(world)], self.drift, fixed)
         groups = design.groups
         weights = groups.sample_weights if self.sample_weights else groups.contribution_weights
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)

@@ -14,6 +14,7 @@ from camu.files import read_json
 from camu.planning.groups import Groups, assess
 from camu.planning.plan import Plan
 from camu.schemes.joint import CamuJoint
+from camu.sealed import read_sealed_json
 from camu.world import build_world
 
 _WANTED = "the output of `camu plan --json`, or a run directory"
@@ -30,7 +31,11 @@ def problem_of_plan(path: Path) -> Problem:
     """P1 of the units of a saved plan, with their members and leaders as they are there."""
     folder = path if path.is_dir() else path.parent
     file = path / "plan.json" if path.is_dir() else path
-    document = read_json(file, _WANTED)
+    document: Any
+    if path.is_dir():  # a run's own plan carries a digest
+        document = read_sealed_json(file, _WANTED, "plan or run it again")
+    else:
+        document = read_json(file, _WANTED)
     plan = Plan.from_dict(document if isinstance(document, dict) else {}, str(file))
     config = _config(document, file, folder)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -59,6 +60,7 @@ from camu.schemes.talk_or_work import TalkOrWork
 from camu.schemes.two_sided import TwoSided
 from camu.schemes.wasserstein import WassersteinWeights
 from camu.schemes.width_scaled import WidthScaled
+from camu.work import at_most
 from camu.world import World
 
 SCHEMES: dict[str, type[Scheme]] = {
@@ -210,7 +212,9 @@ def configs_for(config: Config, names: Sequence[str]) -> dict[str, Config]:
 
 def plan_for(scheme: Scheme, world: World) -> Plan:
     """The scheme's plan for a world; a mistake in a user's own scheme is reported as theirs."""
-    with user_code(f"scheme {scheme.name}", scheme):
+    ours = type(scheme).__module__.startswith("camu.")
+    limit = contextlib.nullcontext() if ours else at_most(world.config.scheme.plan_seconds)
+    with user_code(f"scheme {scheme.name}", scheme), limit:
         plan: Any = scheme.plan(world)
     if not isinstance(plan, Plan):
         found = "None" if plan is None else f"a value of type {type(plan).__name__}"
@@ -219,7 +223,6 @@ def plan_for(scheme: Scheme, world: World) -> Plan:
             "from make_plan(...)"
         )
     # A user's plan may hold units that were changed after make_plan; their costs must follow.
-    ours = type(scheme).__module__.startswith("camu.")
     first = _first_leaders(plan, world)
     return first if ours and first is plan else first.repriced(world)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import json
 import os
@@ -12,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from camu.errors import InputError
+from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.simulation.checkpoint import save_checkpoint
 from camu.simulation.history import History, Record
@@ -25,24 +27,34 @@ class HistoryFile(Callback):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.stream: IO[str] | None = None
+        self.digest = hashlib.sha256()  # of all lines
 
     def on_start(self, run: Run) -> None:
         # Written whole or not at all: a kill at this moment leaves the file of the last run.
-        write_text(self.path, "".join(_line(record) for record in run.records))
+        text = "".join(_line(record) for record in run.records)
+        self.digest = hashlib.sha256(text.encode())
+        write_text(self.path, text)
         self.stream = self.path.open("a", encoding="utf-8")
 
     def on_round(self, run: Run, record: Record) -> None:
         assert self.stream is not None
-        self.stream.write(_line(record))
-        self.stream.flush()
+        line = _line(record)
+        try:
+            self.stream.write(line)
+            self.stream.flush()
+        except OSError as error:
+            raise CamuError(f"{self.path}: cannot be written ({error.strerror})") from None
+        self.digest.update(line.encode())
 
     def on_end(self, run: Run, history: History) -> None:
         if self.stream is not None:
-            self.stream.close()
+            # What a full disk did not take is still in the buffer; on_round has reported it.
+            with contextlib.suppress(OSError):
+                self.stream.close()
 
 
 def _line(record: Record) -> str:
-    return json.dumps(record.to_dict()) + "\n"
+    return json.dumps(record.to_dict(), allow_nan=False) + "\n"
 
 
 class Checkpoint(Callback):
@@ -62,7 +74,8 @@ class Checkpoint(Callback):
         if record.round % self.every == 0 or run.stopped is not None:
             assert self.history.stream is not None
             os.fsync(self.history.stream.fileno())
-            save_checkpoint(run, self.path, self.wall_seconds)
+            digest = self.history.digest.hexdigest()
+            save_checkpoint(run, self.path, self.wall_seconds, digest)
 
 
 class Patience(Callback):
@@ -82,23 +95,29 @@ class Patience(Callback):
 
 
 class StopOnInterrupt(Callback):
-    """Lets Ctrl-C end the run after the round; a second one ends it at once."""
+    """Lets Ctrl-C, SIGTERM or SIGHUP end the run after the round; a second one ends it at once.
+
+    A signal that is ignored, as SIGHUP below `nohup`, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.asked = False
-        self.before: Any = None
+        self.before: dict[int, Any] = {}
 
     def __enter__(self) -> StopOnInterrupt:
         # Python lets only the main thread handle signals; elsewhere Ctrl-C is not ours to catch.
         if threading.current_thread() is threading.main_thread():
-            self.before = signal.signal(signal.SIGINT, self._interrupt)
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)
+                if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+                    self.before[number] = signal.signal(number, self._interrupt)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
     ) -> None:
-        if self.before is not None:
-            signal.signal(signal.SIGINT, self.before)
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.asked:

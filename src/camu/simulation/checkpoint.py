@@ -1,12 +1,14 @@
 """Checkpoints: one file with everything a run needs to go on as if nothing had happened.
 
 A safetensors file holds the weights and the updates on their way; its metadata holds the rest as
-JSON, with the configuration it belongs to. One file, renamed into place, is complete or absent.
+JSON, with the configuration it belongs to, and a digest of the whole file. One file, renamed into
+place, is complete or absent. The one before it is kept.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from camu import __version__
 from camu.config import Config, keys_that_decide
 from camu.errors import CamuError, InputError
 from camu.files import write_whole
 from camu.learning.weights import Weights
 from camu.planning.batteries import Batteries
 from camu.planning.plan import Plan
+from camu.sealed import SEAL, UNSEALED, DamagedError, check_tensors, seal_tensors
 from camu.simulation.channel import Clock
 from camu.simulation.history import Record
 from camu.simulation.ledger import Ledger
@@ -29,8 +33,14 @@ from camu.world import World
 _FLIGHT_NUMBERS = ("unit", "round", "started_seconds", "busy_seconds", "loss", "lost", "fault")
 
 
-def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
-    """Write the run's state."""
+_DAMAGED = "delete it to go on from the checkpoint before it, or from round 0 if there is none"
+
+
+def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: str = "") -> None:
+    """Write the run's state; the checkpoint that was here becomes the previous one.
+
+    `records_sha256` is the digest of the lines of rounds.jsonl up to now.
+    """
     arrays: dict[str, Any] = {
         "parameters": run.weights.parameters,
         "buffers": run.weights.buffers,
@@ -71,10 +81,40 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float) -> None:
         "scheme_names": list(run.state),
         "wall_seconds": wall_seconds,
         "config": run.world.config.to_toml(),
+        "notes": run.notes,
+        "records_sha256": records_sha256,
+        "version": __version__,
     }
     whole = {name: np.asarray(array, order="C") for name, array in (arrays | own_arrays).items()}
-    metadata = {"camu": json.dumps(state)}
-    write_whole(path, lambda temporary: save_file(whole, temporary, metadata=metadata))
+    metadata = {"camu": json.dumps(state), SEAL: UNSEALED}
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(whole, temporary, metadata=metadata)
+        except SafetensorError as error:  # for example, the disk is full
+            raise OSError(str(error)) from None
+        seal_tensors(temporary)
+        _keep_previous(path)
+
+    write_whole(path, write)
+
+
+def previous_checkpoint(path: Path) -> Path:
+    """Where the checkpoint before the newest one is kept."""
+    return path.with_name("previous.safetensors")
+
+
+def _keep_previous(path: Path) -> None:
+    """Give the newest checkpoint a second name, which stays when the next one takes its place."""
+    if not path.exists():
+        return
+    spare = path.with_name(".previous")
+    spare.unlink(missing_ok=True)
+    try:
+        os.link(path, spare)
+    except OSError:  # no hard links here: for a moment only the previous one is there
+        os.replace(path, spare)
+    os.replace(spare, previous_checkpoint(path))
 
 
 def load_checkpoint(
@@ -82,7 +122,31 @@ def load_checkpoint(
 ) -> tuple[Run, float]:
     """The run as it was, and the wall-clock seconds it had taken."""
     state, arrays = _read(path)
-    check_same(state["config"], world.config, path)
+    try:
+        check_same(state["config"], world.config, path)
+        return _restored(state, arrays, path, world, plan, initial, records), state["wall_seconds"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _foreign(path, state, error) from None
+
+
+def _foreign(path: Path, state: dict[str, Any], error: Exception) -> CamuError:
+    return CamuError(
+        f"{path}: this checkpoint of camu {state.get('version', '?')} does not fit camu "
+        f"{__version__} ({type(error).__name__}: {error}); resume it with that version, or start a "
+        "new run in another directory"
+    )
+
+
+def _restored(
+    state: dict[str, Any],
+    arrays: dict[str, Any],
+    path: Path,
+    world: World,
+    plan: Plan,
+    initial: Weights,
+    records: list[Record],
+) -> Run:
+    """The run that a checkpoint describes."""
     revised = state["plan"] is not None
     totals = {f"{kind}_joules": value for kind, value in state["joules"].items()}
     run = Run(
@@ -96,6 +160,7 @@ def load_checkpoint(
         state=_join_state(state, arrays),
         records=records,
         revised=revised,
+        notes=list(state["notes"]),
         velocity=arrays.get("velocity"),
         average=_weights(arrays, "average", initial) if "average.buffers" in arrays else None,
     )
@@ -119,7 +184,7 @@ def load_checkpoint(
             buffers=arrays.get(f"{name}.buffers"),
             trained=_weights(arrays, f"{name}.trained", initial) if has_trained else None,
         )
-    return run, state["wall_seconds"]
+    return run
 
 
 def _weights(arrays: dict[str, Any], name: str, initial: Weights) -> Weights:
@@ -152,7 +217,16 @@ def _join_state(state: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]
 
 def checkpoint_round(path: Path) -> int:
     """The number of rounds in a checkpoint."""
-    return int(_read(path)[0]["round"])
+    return checkpoint_place(path)[0]
+
+
+def checkpoint_place(path: Path) -> tuple[int, str]:
+    """The number of rounds in a checkpoint, and the digest of their lines in rounds.jsonl."""
+    state, _ = _read(path)
+    try:
+        return int(state["round"]), str(state["records_sha256"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _foreign(path, state, error) from None
 
 
 def check_same(saved: str, config: Config, path: Path) -> None:
@@ -171,15 +245,14 @@ def check_same(saved: str, config: Config, path: Path) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    check_tensors(path, _DAMAGED)
     try:
         with safe_open(path, framework="numpy") as stored:
             metadata = stored.metadata() or {}
-            state = json.loads(metadata["camu"])
+            state: dict[str, Any] = json.loads(metadata["camu"])
             return state, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, KeyError, ValueError, OSError) as error:
-        raise CamuError(
-            f"{path} is not a whole checkpoint ({error}); delete it to start again from round 0"
-        ) from None
+        raise DamagedError(f"{path}: is not a checkpoint of camu ({error}); {_DAMAGED}") from None
 
 
 def _say(value: Any) -> str:

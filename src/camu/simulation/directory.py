@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
+import logging
 import math
-import shutil
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from camu import __version__
-from camu.config import Config, keys_that_decide, load_config
+from camu.config import Config, keys_that_decide
 from camu.data import is_own, load
-from camu.errors import CamuError, InputError
-from camu.files import read_json, read_text, write_json, write_text
+from camu.errors import InputError
+from camu.files import locked, read_bytes, write_text
 from camu.learning.engine import kernel_name
 from camu.planning.plan import Plan
 from camu.plugins import is_plugin, source_digest
 from camu.schemes import Scheme, make_scheme
 from camu.schemes.registry import plan_for
+from camu.sealed import (
+    DamagedError,
+    file_digest,
+    read_sealed_json,
+    write_sealed_json,
+)
 from camu.simulation.callbacks import (
     Checkpoint,
     HistoryFile,
@@ -30,122 +36,22 @@ from camu.simulation.callbacks import (
     StopOnInterrupt,
     TensorBoard,
 )
-from camu.simulation.checkpoint import check_same, checkpoint_round, load_checkpoint
+from camu.simulation.checkpoint import (
+    check_same,
+    checkpoint_place,
+    load_checkpoint,
+)
 from camu.simulation.faults import Faults
-from camu.simulation.history import History, Record
+from camu.simulation.history import History
 from camu.simulation.hooks import check_trainer
-from camu.simulation.ledger import DeviceEnergy
 from camu.simulation.loop import run_rounds
 from camu.simulation.result import Result, build_trainer, save_model
 from camu.simulation.run import Callback, Run, Trainer
+from camu.simulation.run_files import MANIFEST
+from camu.simulation.run_files import RunDirectory as RunDirectory
 from camu.world import World, build_world, with_data
 
-
-@dataclass(frozen=True)
-class RunDirectory:
-    """The files of one run."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """The fully resolved configuration."""
-        return self.path / "config.toml"
-
-    @property
-    def plan(self) -> Path:
-        """The plan that was run."""
-        return self.path / "plan.json"
-
-    @property
-    def rounds(self) -> Path:
-        """One JSON line per round."""
-        return self.path / "rounds.jsonl"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The last checkpoint."""
-        return self.path / "checkpoint" / "state.safetensors"
-
-    @property
-    def summary(self) -> Path:
-        """How the run ended; absent until it has."""
-        return self.path / "summary.json"
-
-    @property
-    def devices(self) -> Path:
-        """Joules of every device; absent until the run has ended."""
-        return self.path / "devices.csv"
-
-    @property
-    def model(self) -> Path:
-        """The trained model, with named tensors; absent until the run has ended."""
-        return self.path / "model.safetensors"
-
-    @property
-    def tensorboard(self) -> Path:
-        """TensorBoard's events, with run.tensorboard."""
-        return self.path / "tensorboard"
-
-    def exists(self) -> bool:
-        """Whether a run was begun here."""
-        return self.config.exists()
-
-    def read_config(self) -> Config:
-        """The configuration of the run that is here."""
-        if not self.exists():
-            raise InputError(f"{self.path}: no run is here (there is no config.toml)")
-        return load_config(file=self.config)
-
-    def read_plan(self) -> Plan:
-        """The plan that the run began with."""
-        return Plan.from_dict(read_json(self.plan, "the plan of a run"), str(self.plan))
-
-    def read_records(self, last_round: int | None = None) -> list[Record]:
-        """The rounds as written, up to one; a last line that a crash cut short is left out."""
-        records: list[Record] = []
-        lines = self.rounds.read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines, 1):
-            try:
-                record = Record.from_dict(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                if isinstance(error, ValueError) and number == len(lines):
-                    break
-                raise CamuError(
-                    f"{self.rounds}, line {number}: cannot be read ({type(error).__name__}: "
-                    f"{error}); was it written by another version of camu?"
-                ) from None
-            if last_round is not None and record.round > last_round:
-                break
-            records.append(record)
-        return records
-
-    def read_summary(self) -> dict[str, Any]:
-        """The summary of the finished run."""
-        document: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
-        return document
-
-    def read_history(self) -> History:
-        """The history of the finished run."""
-        summary = self.read_summary()
-        records = self.read_records()
-        devices = self.read_devices()
-        return History(tuple(records), summary["weights_sha256"], summary["stopped"], devices)
-
-    def read_devices(self) -> DeviceEnergy | None:
-        """The joules of every device; None before the end of the run."""
-        if not self.devices.exists():
-            return None
-        text = read_text(self.devices, "the devices of a run")
-        return DeviceEnergy.from_csv(text, str(self.devices))
-
-    def discard(self) -> None:
-        """Remove the files that a run writes before its first checkpoint."""
-        for path in (self.config, self.plan, self.rounds, self.path / MANIFEST):
-            path.unlink(missing_ok=True)
-        shutil.rmtree(self.tensorboard, ignore_errors=True)
-        with contextlib.suppress(OSError):  # files of others stay
-            self.path.rmdir()
+log = logging.getLogger(__name__)
 
 
 def run_in_directory(
@@ -158,8 +64,19 @@ def run_in_directory(
     """Run what the configuration says and keep everything in the directory.
 
     A new run that fails before its first checkpoint leaves nothing, so that it can be started again
-    in the same directory.
+    in the same directory. A second process is refused while one runs here.
     """
+    with locked(directory.path):
+        return _run_locked(config, directory, resume, callbacks, world)
+
+
+def _run_locked(
+    config: Config,
+    directory: RunDirectory,
+    resume: bool,
+    callbacks: Sequence[Callback],
+    world: World | None,
+) -> History:
     check_directory(config, directory, resume)
     begun = directory.exists()
     world = with_data(world or build_world(config))
@@ -171,7 +88,7 @@ def run_in_directory(
                 world, plan, scheme, trainer, directory, [*callbacks, interrupt]
             )
         except Exception:
-            if not begun and not directory.checkpoint.exists():
+            if not begun and not directory.checkpoints():
                 directory.discard()
             raise
 
@@ -208,7 +125,8 @@ def keep_in_directory(
     Faults.of(world)  # a wrong trace is refused before anything is written
     run, wall_before = _restore(world, plan, trainer, directory)
     if not run.records:
-        write_json(directory.plan, plan.to_dict(world))
+        write_sealed_json(directory.plan, plan.to_dict(world))
+    directory.summary.unlink(missing_ok=True)  # it belongs to the files as they were
     # A resumed run may have another end, so these are written every time.
     write_text(directory.config, world.config.to_toml())
     Manifest.of(world.config).write(directory.path)
@@ -229,9 +147,12 @@ def keep_in_directory(
     if history.stopped != "interrupted":
         result = Result(history, run.plan, world.config, run.weights)
         save_model(result, directory.model)
-        if history.devices is not None:
-            write_text(directory.devices, history.devices.to_csv())
-        write_json(directory.summary, summarise(world, plan, history, checkpoint.wall_seconds))
+        assert history.devices is not None
+        write_text(directory.devices, history.devices.to_csv())
+        summary = summarise(world, plan, history, checkpoint.wall_seconds)
+        names = ("config.toml", "plan.json", MANIFEST, "rounds.jsonl", "model.safetensors")
+        files = {name: file_digest(directory.path / name) for name in (*names, "devices.csv")}
+        write_sealed_json(directory.summary, {**summary, "files": files})
     return history
 
 
@@ -258,6 +179,7 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "stopped": history.stopped,
         "wall_seconds": wall_seconds,
         "weights_sha256": history.weights_sha256,
+        "notes": list(history.notes),
         "version": __version__,
         "kernel": kernel_name(world.config),
     }
@@ -266,19 +188,35 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
 def _restore(
     world: World, plan: Plan, trainer: Trainer, directory: RunDirectory
 ) -> tuple[Run, float]:
-    """The run as its last checkpoint left it, or a new one; and its wall-clock seconds so far."""
-    if not directory.checkpoint.exists():
+    """The run as its last whole checkpoint left it, or a new one; and its seconds so far.
+
+    Where the newest checkpoint is damaged, the one before it is used, and the history says so.
+    """
+    places = directory.checkpoints()
+    if not places:
         return Run.new(world, plan, trainer.initial), 0.0
-    records = directory.read_records(checkpoint_round(directory.checkpoint))
-    run, wall = load_checkpoint(directory.checkpoint, world, plan, trainer.initial, records)
-    if not records or records[-1].round != run.round:
-        raise CamuError(
-            f"{directory.rounds} ends before its checkpoint; start a new run in another directory"
-        )
+    if directory.summary.exists():
+        directory.read_summary()  # a damaged result is refused before it is continued
+    path, reason = places[0], ""
+    try:
+        last, digest = checkpoint_place(path)
+    except DamagedError as error:
+        if len(places) == 1:
+            raise
+        path, reason = places[1], "the newest checkpoint is damaged"
+        log.warning("%s", error)
+        last, digest = checkpoint_place(path)
+        os.replace(places[0], directory.checkpoint.with_name("damaged.safetensors"))
+    if not reason and path != directory.checkpoint:
+        reason = "the newest checkpoint is missing"
+    records = directory.records_of(last, digest)
+    run, wall = load_checkpoint(path, world, plan, trainer.initial, records)
+    if reason:
+        run.notes.append(f"went on from the checkpoint of round {last}, because {reason}")
+        log.warning("%s: %s", directory.path, run.notes[-1])
     return run, wall
 
 
-MANIFEST = "manifest.json"
 INPUT_FILES = (
     "fleet.file",
     "fleet.snr_file",
@@ -312,16 +250,20 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> Manifest | None:
-        """The manifest of the run in a directory; None if there is none that can be read."""
+        """The manifest of the run in a directory; None if there is none."""
+        path = directory / MANIFEST
+        if not path.exists():
+            return None
+        remedy = f"restore it, or delete {directory} and run it again"
+        document = read_sealed_json(path, "the manifest of a run", remedy)
         try:
-            document = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
             return cls(**document)
-        except (OSError, ValueError, TypeError):
+        except TypeError:  # of another version of camu
             return None
 
     def write(self, directory: Path) -> None:
         """Save the manifest in a run's directory."""
-        write_json(directory / MANIFEST, asdict(self))
+        write_sealed_json(directory / MANIFEST, asdict(self))
 
     @property
     def key(self) -> str:
@@ -383,9 +325,7 @@ def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
             if is_own(value):  # the data themselves: a function may read files that change
                 yield key, load(value).sha256
         elif key in INPUT_FILES:
-            try:
-                yield key, hashlib.sha256(Path(value).read_bytes()).hexdigest()
-            except OSError as error:
-                raise InputError(f"{key} = {value}: cannot be read ({error.strerror})") from None
+            data = read_bytes(value, f"a file that can be read in {key}")
+            yield key, hashlib.sha256(data).hexdigest()
         elif is_plugin(value) and not Path(value).exists():  # C:\data is a path
             yield key, source_digest(value, key)

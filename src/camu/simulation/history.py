@@ -77,12 +77,14 @@ class History:
         weights_sha256: digest of the final weights; equal digests mean equal bits.
         stopped: why the run ended: rounds, target accuracy, energy budget, batteries empty,
             interrupted, ...
+        notes: what happened besides, for example that a damaged checkpoint was passed over.
         devices: what each device spent, and what is left in its battery.
     """
 
     records: tuple[Record, ...]
     weights_sha256: str
     stopped: str
+    notes: tuple[str, ...] = ()
     devices: DeviceEnergy | None = field(default=None, compare=False)
 
     @property

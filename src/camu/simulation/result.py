@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from camu import __version__
@@ -21,6 +22,7 @@ from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme
 from camu.schemes.registry import plan_for
+from camu.sealed import SEAL, UNSEALED, seal_tensors
 from camu.simulation.history import History
 from camu.simulation.loop import run_rounds
 from camu.simulation.ray_session import require_ray
@@ -130,5 +132,14 @@ def save_model(result: Result, path: Path) -> None:
         "camu": __version__,
         "model": result.config.training.model,
         "weights_sha256": result.history.weights_sha256,
+        SEAL: UNSEALED,
     }
-    write_whole(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:  # for example, the disk is full
+            raise OSError(str(error)) from None
+        seal_tensors(temporary)
+
+    write_whole(path, write)

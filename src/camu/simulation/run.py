@@ -72,6 +72,7 @@ class Run:
     records: list[Record] = field(default_factory=list)
     revised: bool = False  # whether the plan is no longer the one the run began with
     stopped: str | None = None
+    notes: list[str] = field(default_factory=list)  # what happened to the run besides its rounds
 
     @classmethod
     def new(cls, world: World, plan: Plan, initial: Weights) -> Run:
@@ -133,8 +134,8 @@ class Run:
     def history(self) -> History:
         """What has happened so far."""
         devices = DeviceEnergy.of(self.world.devices.ids, self.ledger, self.batteries)
-        stopped = self.stopped or "running"
-        return History(tuple(self.records), self.weights.sha256(), stopped, devices)
+        stopped, notes = self.stopped or "running", tuple(self.notes)
+        return History(tuple(self.records), self.weights.sha256(), stopped, notes, devices)
 
 
 class Callback:

@@ -10,10 +10,12 @@ from typing import Annotated, Any, NoReturn
 from pydantic import AfterValidator, BeforeValidator, ValidationError
 from pydantic_core import PydanticCustomError
 
-LARGEST_COORDINATE_M = 1e7
+from camu.config.fields import LARGEST_COORDINATE_M, LARGEST_HZ, LARGEST_WATTS, SMALLEST_WATTS
+
 LARGEST_COUNT = 10**12
 LOWEST_DB = -300.0
 EMPTY = "the cell is empty"
+_LONGEST_TEXT = 200
 
 
 def refuse(text: str, column: str = "") -> NoReturn:
@@ -33,7 +35,10 @@ def _check_type(cell: Any, wanted: str) -> None:
 
 def _text(cell: Any) -> str:
     _check_type(cell, "text")
-    return "" if cell is None else str(cell).strip()
+    text = "" if cell is None else str(cell).strip()
+    if not text.isprintable() or len(text) > _LONGEST_TEXT:
+        refuse(f"{ascii(text)[:40]}; write at most {_LONGEST_TEXT} characters that can be printed")
+    return text
 
 
 def _number(cell: Any) -> float | None:
@@ -125,8 +130,28 @@ Longitude = Annotated[
 Positive = Annotated[
     _Number, _where(lambda value: value > 0, "write a positive number, or nothing for the default")
 ]
+Watts = Annotated[
+    Positive,
+    _where(
+        lambda watts: SMALLEST_WATTS <= watts <= LARGEST_WATTS,
+        f"a power is from {SMALLEST_WATTS:g} to {LARGEST_WATTS:g} W",
+    ),
+]
+Hertz = Annotated[
+    Positive,
+    _where(lambda hertz: 1 <= hertz <= LARGEST_HZ, f"a frequency is from 1 to {LARGEST_HZ:g} Hz"),
+]
+Cycles = Annotated[
+    Positive,
+    _where(lambda cycles: 1e-6 <= cycles <= 1e15, "cycles per sample are from 1e-6 to 1e15"),
+]
+Capacitance = Annotated[
+    Positive,
+    _where(lambda kappa: 1e-60 <= kappa <= 1, "a capacitance is from 1e-60 to 1 W s^3"),
+]
 Energy = Annotated[
     _Number,
+    _where(lambda joules: joules <= 1e30, "an energy is at most 1e30 J"),
     _where(
         lambda joules: joules >= 0, "an energy is not negative; leave it empty if it is not known"
     ),

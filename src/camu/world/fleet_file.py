@@ -18,18 +18,21 @@ from camu.seeding import derive
 from camu.world.cells import (
     EMPTY,
     LOWEST_DB,
+    Capacitance,
     Coordinate,
     Count,
+    Cycles,
     Distance,
     Energy,
     Gain,
+    Hertz,
     Latitude,
     Longitude,
     Name,
-    Positive,
     Received,
     Snr,
     Text,
+    Watts,
     first_fault,
     refuse,
 )
@@ -60,11 +63,11 @@ class DeviceRow(BaseModel):
     rssi_dbm: Received = None
     samples: Count = None
     labels: dict[str, Count] = {}
-    cpu_hz: Positive = None
-    cycles_per_sample: Positive = None
-    capacitance: Positive = None
-    power_watts: Positive = None
-    max_power_watts: Positive = None
+    cpu_hz: Hertz = None
+    cycles_per_sample: Cycles = None
+    capacitance: Capacitance = None
+    power_watts: Watts = None
+    max_power_watts: Watts = None
     battery_joules: Energy = None
     harvest_watts: Energy = None
     region: Text = ""

@@ -18,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, decibels, from_decibels
+from camu.config.fields import LARGEST_COORDINATE_M
 from camu.errors import InputError
-from camu.world.cells import LARGEST_COORDINATE_M, LOWEST_DB
+from camu.files import open_regular
+from camu.world.cells import LOWEST_DB
 from camu.world.table import Table, read_table
 
 NO_LINK_DB = -200.0
@@ -66,7 +68,7 @@ def _load(path: Path) -> Arrays:
     """The arrays in an .npz or .npy file; a damaged file or one with objects is refused."""
     known = ("a", "a_real", "a_imag", "power", "pathloss", "gain_db", "gain", "rx_pos", "tx_pos")
     try:
-        with path.open("rb") as file:  # np.load leaves a damaged file open
+        with open_regular(path) as file:  # np.load leaves a damaged file open
             content = np.load(file, allow_pickle=False)
             if isinstance(content, np.ndarray):
                 return {"a" if np.iscomplexobj(content) else "gain": _numbers(path, "", content)}

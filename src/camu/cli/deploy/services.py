@@ -38,7 +38,9 @@ def superlink(
         typer.Option("--keys", metavar="DIR", help="Directory with ca.crt, server.crt, server.key"),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to listen on.")] = (
+        8000
+    ),
     database: Annotated[
         Path | None,
         typer.Option("--database", metavar="FILE", help="Keeps registered nodes over a restart."),
@@ -103,7 +105,9 @@ def node(
         str | None,
         typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", help="Loopback port for its executor.")] = 9094,
+    port: Annotated[
+        int, typer.Option("--port", min=1, max=65535, help="Loopback port for its executor.")
+    ] = (9094),
     insecure: Insecure = False,
 ) -> None:
     """Start a node: it trains on its own data, and sends only weights and label counts."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,10 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from camu.errors import CamuError, InputError
+
+_HOST_NAME = re.compile(
+    r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_-]+)*", re.IGNORECASE
+)
 
 CURVE = ec.SECP384R1()  # what Flower's node authentication expects
 AUTHORITY_DAYS = 3650
@@ -157,8 +162,10 @@ def _subject_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
             continue
         except ValueError:
             pass
-        if not host or not all(part and part.isascii() for part in host.split(".")):
-            raise InputError(f"--host {host}: is neither an IP address nor a host name")
+        if len(host) > 253 or not _HOST_NAME.fullmatch(host):
+            raise InputError(
+                f"--host {ascii(host)[:200]}: is neither an IP address nor a host name"
+            )
         names.append(x509.DNSName(host))
     return names
 

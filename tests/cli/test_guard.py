@@ -1,0 +1,146 @@
+"""Around every command: one sentence, one JSON document, and streams that may be anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from camu.cli.progress_bar import LINE_SECONDS, ProgressBar
+from camu.config import load_config
+from camu.errors import UserCodeError
+from camu.schemes import make_scheme
+from camu.schemes.registry import plan_for
+from camu.simulation import simulate
+from camu.simulation.callbacks import StopOnInterrupt
+from camu.work import at_most
+from camu.world import World
+
+Camu = Callable[..., Any]
+Tiny = Callable[..., World]
+PRINTS = """
+import os
+import camu
+print("on import")
+class Mine(camu.schemes.FedAvg):
+    def plan(self, world):
+        print("while planning")
+        os.system("echo from a child")
+        return super().plan(world)
+"""
+
+
+@pytest.mark.slow
+def test_own_code_may_print_and_stdout_is_still_one_document(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PRINTS)
+    command = [sys.executable, "-m", "camu.cli", "plan", "--json", "--scheme", "./mine.py:Mine"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["units"]
+    for words in ("on import", "while planning", "from a child"):
+        assert words in done.stderr
+
+
+@pytest.mark.parametrize("hang", ["while True: pass", "import time; time.sleep(1000)"])
+def test_own_plan_that_hangs_is_named(camu: Camu, tmp_path: Path, hang: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        f"import camu\nclass Mine(camu.Scheme):\n    def plan(self, world):\n        {hang}"
+    )
+    done = camu("plan", "--scheme", f"{path}:Mine", "--set", "scheme.plan_seconds=0.2")
+    assert done.code == 1
+    assert "mine.py, line 4, in plan" in done.err
+    assert "has not ended after 0.2 s" in done.err
+
+
+def test_a_limit_of_time_leaves_the_timer_as_it_was() -> None:
+    ticks: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: ticks.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        with pytest.raises(TimeoutError), at_most(0.2):
+            time.sleep(1000)
+        seen = len(ticks)
+        assert seen  # the timer that was there went on
+        while len(ticks) == seen:
+            time.sleep(0.01)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_own_schemes_that_exit_are_named(tmp_path: Path, tiny: Tiny) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import sys, camu\nclass Mine(camu.Scheme):\n    def plan(self, world): sys.exit(0)"
+    )
+    config = load_config(preset="demo", overrides={"scheme.name": f"{path}:Mine"})
+    with pytest.raises(UserCodeError, match=r"mine\.py, line 3, in plan: SystemExit"):
+        plan_for(make_scheme(config), tiny())
+
+
+def test_lines_in_place_of_a_bar_where_there_is_no_terminal(
+    tiny: Tiny, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = tiny(run__rounds=6)
+    seconds = iter(range(0, 1000, int(LINE_SECONDS / 2)))
+    bar = ProgressBar("fedavg", lambda: float(next(seconds)))
+    simulate(world, make_scheme(world.config), [bar])
+    lines = [line for line in capsys.readouterr().err.splitlines() if line]
+    assert 1 <= len(lines) < 6
+    assert all(line.startswith("fedavg: round ") and "of 6, accuracy" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signals_stop_a_run_after_its_round(tiny: Tiny, name: str) -> None:
+    number = getattr(signal, name)
+    before = signal.getsignal(number)
+    with StopOnInterrupt() as interrupt:
+        os.kill(os.getpid(), number)
+        assert interrupt.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) == before
+    world = tiny(run__rounds=3)
+    assert simulate(world, make_scheme(world.config), [interrupt]).history.final.round == 1
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopOnInterrupt() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not interrupt.asked
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "error: there is not enough memory"),
+        (OSError(28, "No space left on device", "a/b"), "error: a/b: No space left on device"),
+        (OSError(24, "Too many open files"), "error: the system: Too many open files"),
+        (ImportError("libx.so: failed to map segment"), "error: a library cannot be loaded"),
+        (AttributeError("x"), "This is a defect of camu"),
+    ],
+)
+def test_errors_of_the_system_are_no_defects(
+    camu: Camu, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("camu.config.load_config", fail)
+    done = camu("config", "show")
+    assert done.code == 1
+    assert said in done.err
+    assert ("defect" in done.err) == isinstance(error, AttributeError)

@@ -1,0 +1,93 @@
+"""Call the command line in this process, and judge how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from camu.cli import main
+
+HANG_SECONDS = 120.0  # far beyond any refusal, also on a busy machine
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bad input: the arguments, and words of which the message must name one."""
+
+    kind: str
+    arguments: Sequence[str]
+    names: Sequence[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def call(arguments: Sequence[str]) -> Outcome:
+    """Run `camu ARGUMENTS` in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    began, before = time.monotonic(), sys.argv
+    sys.argv = ["camu", *map(str, arguments)]
+    code: object = 0
+    try:
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("always")
+            main()
+    except SystemExit as stop:
+        code = stop.code
+    except BaseException as error:
+        code = f"{type(error).__name__} came out of the command: {error}"
+    finally:
+        sys.argv = before
+    number = code if isinstance(code, int) else 0 if code is None else -1
+    said = err.getvalue() + (f"\n{code}" if number == -1 else "")
+    return Outcome(number, out.getvalue(), said, time.monotonic() - began)
+
+
+def complaint(case: Case, outcome: Outcome) -> str | None:
+    """What is wrong with the way a bad input was refused; None if it was refused well."""
+    said = "".join(outcome.err.split())
+    if outcome.code not in (1, 2):
+        return f"exit code {outcome.code}"
+    for word in ("Traceback", "defectofcamu", "Warning", "Exceptionignored"):
+        if word in said:
+            return word
+    if outcome.seconds > HANG_SECONDS:
+        return f"took {outcome.seconds:.0f} s"
+    if outcome.out.strip():
+        return "wrote to stdout"
+    if "rror" not in said:
+        return "says nothing"
+    if case.names and not any("".join(name.split()) in said for name in case.names):
+        return f"names none of {', '.join(case.names)}"
+    return None
+
+
+def tell(line: str) -> str:
+    """Show a failure at once, and return it."""
+    print(line, file=sys.stderr, flush=True)
+    return line
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    return path

@@ -1,0 +1,96 @@
+"""Own schemes, models, data sets and solvers that raise, exit, print, hang or answer nonsense."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from torture.calls import Case, write
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+# What the user's function does in place of its work.
+DEEDS = (
+    "1 / 0",
+    "raise ValueError('a\\nb')",
+    "raise KeyError",
+    "raise OSError(28, 'No space left on device')",
+    "raise MemoryError",
+    "raise RecursionError",
+    "raise StopIteration",
+    "raise EOFError",
+    "import sys; sys.exit()",
+    "import sys; sys.exit(0)",
+    "import sys; sys.exit('bye')",
+    "raise SystemExit(7)",
+    "assert False",
+    "return None",
+    "return 3",
+    "return {}",
+    "return 'text'",
+    "return float('nan')",
+    "return [object()]",
+    "print('hello'); return None",
+    "import os; os.write(1, b''); return ()",
+    "nothing",
+    "import nothing",
+    "while True: pass",
+    "import time; time.sleep(1000)",
+)
+HEAD = "import camu\nimport torch\n"
+SCHEME = HEAD + "class Mine(camu.Scheme):\n    def plan(self, world):\n        {deed}\n"
+BUILT = (
+    "class Mine(camu.Scheme):\n    def plan(self, world):\n"
+    "        groups = camu.single_devices(world)\n"
+    "        n = len(groups)\n        return {answer}\n"
+)
+ANSWERS = (
+    "camu.make_plan(self, groups, [1 / n] * (n - 1))",
+    "camu.make_plan(self, groups, [float('nan')] * n)",
+    "camu.make_plan(self, groups, [1.0] * n)",
+    "camu.make_plan(self, groups, [-1 / n] * n)",
+    "camu.make_plan(self, groups, [1 / n] * n, 0)",
+    "camu.make_plan(self, groups, [1 / n] * n, 2**70)",
+    "camu.make_plan(self, groups, [1 / n] * n, 'two')",
+    "camu.make_plan(self, groups, 'weights')",
+    "camu.make_plan(self, None, [1.0])",
+    "camu.make_plan(self)",
+)
+MODEL = (
+    HEAD
+    + "class Mine(torch.nn.Module):\n"
+    + "    def __init__(self, image_shape, classes):\n        {deed}\n"
+)
+DATA = HEAD + "def Mine():\n    {deed}\n"
+SOLVER = HEAD + "def Mine(problem, **rest):\n    {deed}\n"
+
+
+def own_code(dice: random.Random, place: Path) -> Case:
+    """A file of the user's that goes wrong, and a command that uses it."""
+    path = place / "mine.py"
+    named = f"{path}:Mine"
+    kind = dice.choice(["scheme", "scheme", "answer", "model", "data", "solver", "import"])
+    deed = dice.choice(DEEDS)
+    hangs = "while True" in deed or "sleep" in deed
+    if hangs:
+        kind = "scheme"
+    limit = ["--set", "scheme.plan_seconds=0.3"]
+    base = ["plan", "--json", "--preset", "demo", *limit]
+    if kind == "scheme":
+        write(path, SCHEME.format(deed=deed))
+        arguments = [*base, "--scheme", named]
+    elif kind == "answer":
+        write(path, HEAD + BUILT.format(answer=dice.choice(ANSWERS)))
+        arguments = [*base, "--scheme", named]
+    elif kind == "model":
+        write(path, MODEL.format(deed=deed))
+        arguments = [*base, "--set", f"training.model={named}"]
+    elif kind == "data":
+        write(path, DATA.format(deed=deed))
+        arguments = [*base, "--set", f"data.dataset={named}"]
+    elif kind == "solver":
+        write(path, SOLVER.format(deed=deed))
+        arguments = ["allocate", "--json", str(EXAMPLES / "problem.json"), "--solver", named]
+    else:
+        write(path, deed.replace("return", "raise ValueError #") + "\nclass Mine: pass\n")
+        arguments = [*base, "--scheme", named]
+    return Case("own code", arguments, [str(path), "mine.py", "Mine"])
