@@ -142,8 +142,8 @@ def test_compare_tells_the_same_scheme_apart_by_its_fields() -> None:
     schemes = [Camu(threshold_quantile=0.2), Camu(threshold_quantile=0.8)]
     table = camu.compare(small(), schemes, seeds=1)
     assert [row.scheme for row in table.rows] == [
-        "camu (threshold_quantile=0.2)",
-        "camu (threshold_quantile=0.8)",
+        "camu threshold_quantile=0.2",
+        "camu threshold_quantile=0.8",
     ]
 
 

@@ -8,7 +8,8 @@ from gymnasium.utils.env_checker import check_env
 
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
-from camu.allocation.ppo import AllocationEnv, PpoSettings, solve_ppo, spend_budget
+from camu.allocation.ppo import AllocationEnv, solve_ppo, spend_budget
+from camu.allocation.ppo_training import PpoSettings
 from camu.allocation.problem import Problem
 from camu.seeding import derive
 from helpers.allocation_instances import random_problem
@@ -28,8 +29,8 @@ def test_the_literal_reward_is_the_last_rounds_and_pays_for_saving() -> None:
     environment = AllocationEnv(problem, settings)
     environment.reset(seed=1)
     actions = derive(3, "own-actions").numpy().uniform(-1, 1, (2, 6)).astype(np.float32)
-    environment.step(actions[0])
-    power, extra = environment.players.power[0], environment.players.extra[0]
+    *_, info = environment.step(actions[0])
+    power, extra = info["power"], info["extra"]
     expected = -problem.objective(power, extra) - 2.0 * (
         problem.spent_joules(power, extra) - problem.energy_joules
     )

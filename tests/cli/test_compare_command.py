@@ -112,6 +112,36 @@ def test_an_edited_scheme_is_run_again(
 
 
 @pytest.mark.slow
+def test_one_scheme_stands_several_times_with_other_parameters(
+    camu: Camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = "class Own(Mine):\n    k: int = 1\n    def plan(self, world):\n"
+    own += "        return super().plan(world).with_updates([self.k] * 20)\n"
+    source = OWN_SCHEME.format(module="fedavg", name="FedAvg")
+    head = "from dataclasses import dataclass\n"
+    (tmp_path / "counted.py").write_text(f"{head}{source}\n\n@dataclass(frozen=True)\n{own}")
+    words = "fedavg, camu@threshold_quantile=0.0, camu@threshold_quantile=1.0, counted:Own@k=3"
+    compare(camu, tmp_path / "out", words, "--seeds", 1, "--markdown", tmp_path / "my.md")
+    labels = [
+        "fedavg", "camu threshold_quantile=0", "camu threshold_quantile=1", "counted:Own k=3",
+    ]  # fmt: skip
+    document = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["scheme"] for row in document["rows"]] == labels
+    assert len({run["weights_sha256"] for run in document["runs"]}) == 4
+    assert list(document["curves"]) == labels
+    folders = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert folders == [
+        "camu.threshold_quantile.0", "camu.threshold_quantile.1", "counted.Own.k.3", "fedavg",
+    ]  # fmt: skip
+    assert [f"`{label}`" in (tmp_path / "my.md").read_text() for label in labels] == [True] * 4
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "Every seed on its own" in page
+    for label in ("camu threshold_quantile=0", "camu threshold_quantile=1"):
+        assert f'"{label}"' in page  # its curve
+
+
+@pytest.mark.slow
 def test_finished_runs_are_used_again(
     camu: Camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,7 @@ def test_unknown_preset_suggests() -> None:
 def test_every_key_says_what_it_decides() -> None:
     end, nothing = keys_that_decide("end"), keys_that_decide("nothing")
     limits = {"rounds", "target_accuracy", "max_virtual_seconds", "max_joules", "patience"}
+    limits |= {"min_virtual_seconds", "min_joules"}
     assert end == {f"run.{name}" for name in limits}
     machinery = {"checkpoint_every", "engine", "kernel", "workers", "tensorboard", "mlflow"}
     assert nothing == {f"run.{name}" for name in machinery} | {"scheme.plan_seconds"}

@@ -38,6 +38,7 @@ from camu.deploy.host.local import LocalDeployment, open_local
 from camu.deploy.host.processes import quiet_environment
 from camu.simulation.directory import RunDirectory, run_in_directory
 from helpers.configs import small
+from helpers.replayed_arrivals import replay
 
 pytestmark = [
     pytest.mark.slow,
@@ -160,6 +161,21 @@ def test_a_trial_of_a_wrong_fleet_file_starts_nothing(
     assert outcome.code == 2
     assert "hold 5000 samples of this label" in outcome.err
     assert not (tmp_path / "run").exists()
+
+
+def test_the_arrivals_of_real_nodes_give_the_same_bits_in_a_simulation(
+    camu: Callable[..., Any], mark: str, tmp_path: Path
+) -> None:
+    buffer = {"buffer": 3}
+    config = small(scheme__name="fedbuff", scheme__parameters=buffer, training__model="logistic")
+    (tmp_path / "run.toml").write_text(config.to_toml())
+    out = tmp_path / "run"
+    outcome = camu("deploy", "local", "--nodes", 2, "-c", tmp_path / "run.toml", "--out", out)
+    assert outcome.code == 0, outcome.err
+    history = RunDirectory(out).read_history()
+    assert [len(record.arrivals) for record in history.records] == [0, 3, 3]
+    assert replay(config, history.records).weights_sha256 == history.weights_sha256
+    assert alive(mark) == []
 
 
 def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -21,14 +19,12 @@ import camu.planning.groups
 import camu.schemes.joint
 from camu.config import Config
 from camu.data import load
-from camu.deploy import mailbox
 from camu.deploy.deployment import Deployment
 from camu.deploy.host.control import run_remote
 from camu.deploy.host.local import check_trial
-from camu.deploy.messages import head_text, read_task, write_report, write_result
+from camu.deploy.messages import head_text
 from camu.deploy.node_app import Node
 from camu.deploy.reports import DeviceReport, Report
-from camu.deploy.server import app as server
 from camu.deploy.server import fleet
 from camu.deploy.server.app import serve
 from camu.deploy.server.fleet import (
@@ -39,47 +35,16 @@ from camu.deploy.server.fleet import (
     reported_world,
 )
 from camu.errors import CamuError, InputError
-from camu.learning.models import model_layout
 from camu.schemes import make_scheme
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import build_world
 from helpers.configs import small
-
-
-class WaitingClock:
-    """Seconds that pass only while the server waits, so that a busy machine misses no deadline."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+from helpers.nodes import honest, partition_nodes, wait_without_time
 
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = WaitingClock()
-    monkeypatch.setattr(mailbox, "time", SimpleNamespace(sleep=clock.sleep))
-    monkeypatch.setattr(server, "Mailbox", partial(mailbox.Mailbox, clock=clock))
-
-
-def honest(node: Node, message: Any) -> RecordDict:
-    """What a node without faults answers."""
-    if message.metadata.message_type == "query":
-        return write_report(node.report())
-    task, states = read_task(message.content, model_layout(node.config))
-    return write_result(task, node.train(task, states))
-
-
-def partition_nodes(config: Config, count: int) -> dict[int, Node]:
-    """Nodes of a trial under Flower's kind of ids."""
-    return {
-        10_000 - 7 * number: Node.of(config, {"partition-id": number, "num-partitions": count})
-        for number in range(count)
-    }
+    wait_without_time(monkeypatch)
 
 
 def weights(folder: Path) -> dict[str, Any]:

@@ -1,14 +1,16 @@
-"""The target of a comparison, from histories made by hand."""
+"""Targets, equal costs and paired differences of a comparison, from histories made by hand."""
 
 from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 
 from camu.cli.compare import show_comparison
-from camu.experiments.comparison import Comparison, tabulate
+from camu.experiments.comparison import Budgets, Comparison, tabulate
 from camu.simulation.history import History, Record
 
 
@@ -52,3 +54,72 @@ def test_any_other_target_is_shown(
     assert f"Cost of reaching {table.target_accuracy:.0%}" in shown(table)
     assert "not every run" not in shown(table)
     assert "target accuracy" in table.to_latex()
+
+
+def cheap(*accuracies: float) -> History:
+    """A run that spends half a joule and a tenth of a second in each round."""
+    records = (
+        Record(number, accuracy, None, number / 10, {"compute": number / 2, "transmit": 0.0})
+        for number, accuracy in enumerate(accuracies)
+    )
+    return History(tuple(records), "sha", "rounds")
+
+
+def test_budgets_that_are_given_are_those_of_the_table() -> None:
+    """Two rounds of the first are 4 J and 2 s; the second spends 4 J in eight rounds."""
+    long = cheap(*(0.1 * number for number in range(9)))
+    runs = {"fedavg": [history(0.1, 0.2, 0.4)], "fedasync": [long]}
+    given = tabulate(runs, [0], budgets=Budgets(rounds=2, joules=3.0, seconds=1.5))
+    first, second = given.rows
+    found = [
+        [row.at_equal_rounds, row.at_equal_joules, row.at_equal_seconds] for row in (first, second)
+    ]
+    means = [[None if one is None else one.mean for one in row] for row in found]
+    assert means[0] == pytest.approx([0.4, 0.3, 0.3])
+    # It ended at 0.8 s, and its final accuracy counts.
+    assert means[1] == pytest.approx([0.2, 0.6, long.final_accuracy])
+    least = tabulate(runs, [0])
+    assert (least.equal_rounds, least.equal_joules, least.equal_seconds) == (2, 4.0, 0.8)
+
+
+def test_differences_are_paired_by_seed_at_every_budget() -> None:
+    draw = np.random.default_rng(0)
+    worlds = draw.uniform(0.2, 0.6, 5)  # what the seeds share
+    gains = draw.uniform(0.0, 0.02, 5)
+    runs = {
+        "fedavg": [history(0.1, world, world + 0.1) for world in worlds],
+        "camu": [
+            history(0.1, world + gain, world + 2 * gain)
+            for world, gain in zip(worlds, gains, strict=True)
+        ],
+    }
+    table = tabulate(runs, range(5), budgets=Budgets(rounds=2, joules=2.0, seconds=1.0))
+    row = table.rows[1]
+    for found, expected in (
+        (row.difference, 2 * gains - 0.1),
+        (row.joules_difference, gains),
+        (row.seconds_difference, gains),
+    ):
+        assert found is not None
+        low, high = stats.t.interval(0.95, 4, expected.mean(), stats.sem(expected))
+        assert (found.mean, found.low, found.high) == pytest.approx((expected.mean(), low, high))
+    saved = [run["joules_difference"] for run in table.to_dict()["runs"]]
+    assert saved == pytest.approx([0.0] * 5 + gains.tolist())
+    assert table.rows[0].difference is None
+    cells = table.to_markdown().splitlines()[3].split("|")
+    assert cells[1].strip() == "`camu`"
+    assert row.joules_difference is not None
+    assert cells[5].strip() == row.joules_difference.show(100)
+
+
+def test_many_schemes_are_divided_by_family() -> None:
+    names = [f"scheme-{number}" for number in range(20)]
+    families = {name: ("odd", "even")[number % 2] for number, name in enumerate(names)}
+    table = tabulate({name: [history(0.1, 0.2)] for name in names}, [0], families=families)
+    lines = [line.strip() for line in shown(table).splitlines()]
+    first, second = lines.index("odd"), lines.index("even")
+    between = [line.split()[0] for line in lines[first + 1 : second]]
+    assert between == names[::2]
+    assert table.to_markdown().count("**") == 4
+    few = tabulate({name: [history(0.1, 0.2)] for name in names[:3]}, [0], families=families)
+    assert "odd" not in shown(few)

@@ -11,7 +11,6 @@ from camu.experiments.statistics import (
     chance_to_differ,
     estimate,
     holm,
-    paired,
     seeds_to_decide,
 )
 from camu.experiments.verdicts import NO_EFFECT, UNDECIDED, beside, corrected, judge
@@ -29,17 +28,6 @@ def test_interval_is_students(values: list[float]) -> None:
     wide = estimate(values, tests=3)
     third = stats.ttest_1samp(values, 0.0).confidence_interval(1 - 0.05 / 3)
     assert wide.high == pytest.approx(third.high, rel=1e-6, abs=1e-9)
-
-
-def test_paired_removes_what_the_seeds_share() -> None:
-    shared = np.array([0.0, 10.0, 20.0, 30.0])
-    better = shared + np.array([1.0, 1.1, 0.9, 1.0])
-    found = paired(better.tolist(), shared.tolist())
-    assert found.mean == pytest.approx(1.0)
-    assert found.low is not None
-    assert found.low > 0.8
-    with pytest.raises(ValueError, match="as many"):
-        paired([1.0], [1.0, 2.0])
 
 
 def test_one_seed_has_no_interval() -> None:

@@ -38,8 +38,8 @@ from camu.experiments.execute import execute, result_directory, study_config
 from camu.experiments.recalibrate import recalibrate, recalibrated_accuracy
 from camu.experiments.reproduce import Results, Study, run_study
 from camu.experiments.tables import as_markdown
-from camu.files import write_json
 from camu.learning.models import seeded_model
+from camu.sealed import write_sealed_json
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.history import History, Record
 from camu.world import build_world
@@ -267,7 +267,7 @@ def test_the_allocations_of_resources_come_from_the_plans(tmp_path: Path) -> Non
         for seed in range(2):
             place = RunDirectory(tmp_path / f"{cell.name}-seed{seed}")
             answer = {"objective": objective[solver][seed], "gap": 1e-9 * (seed + 1)}
-            write_json(place.plan, {"allocation": answer})
+            write_sealed_json(place.plan, {"allocation": answer})
             directories[cell, seed] = place
     results = Results(directories)
     found = {(s, seed): results.allocation(cells[s], seed) for s in cells for seed in range(2)}

@@ -12,7 +12,7 @@ from camu.learning.weights import Entry, Layout, Weights
 from camu.schemes import Scheme
 from camu.schemes.registry import plan_for
 from camu.simulation import Callback, Record, Run, simulate
-from camu.simulation.loop import run_rounds
+from camu.simulation.rounds import run_rounds
 from camu.world import World
 
 

@@ -48,7 +48,8 @@ def test_no_module_writes_markup_or_evaluates_text() -> None:
 def test_every_module_has_a_test_here() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
     for path in STATIC.glob("*.js"):
-        assert f'"{path.name}"' in text or path.name in ("main.js", "theme.js", "charts.js")
+        # The page as a whole, main.js, has tests of its own.
+        assert f'"{path.name}"' in text or path.name == "main.js"
 
 
 def test_dom_sets_text_and_shows_numbers(call: Call) -> None:
@@ -233,3 +234,23 @@ def test_take_offers_every_file_and_chart(page: Any, call: Call) -> None:
         "all.zip",
     ]
     assert {"map.svg", "accuracy.svg", "run directory", "copy link"} <= set(names)
+
+
+def test_charts_fill_their_markers_and_change_colours(call: Call) -> None:
+    filled = call(
+        "charts.js",
+        """const spec = { domain: ['$schemes'], colour: 'blue', other: ['a', '$schemes'] };
+        return m.filled(spec, { $schemes: ['camu', 'blue'] }, (v) => v === 'blue' ? 'sky' : v);""",
+    )
+    assert filled == {"domain": ["camu", "sky"], "colour": "sky", "other": ["a", "$schemes"]}
+
+
+def test_theme_shades_colours_on_a_dark_ground_only(page: Any, call: Call) -> None:
+    shades = "return m.shade('#0072B2', { '#0072B2': '#2F8AD6' })"
+    assert call("theme.js", shades) == "#0072B2"
+    page.emulate_media(color_scheme="dark")
+    try:
+        assert call("theme.js", shades) == "#2F8AD6"
+        assert page.get_attribute("html", "data-theme") == "dark"
+    finally:
+        page.emulate_media(color_scheme="light")

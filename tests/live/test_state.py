@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from camu.config import Config
+from camu.config.keys import section_keys
 from camu.errors import InputError
-from camu.live.state import configured, faults, read_state
+from camu.live.state import FIXED, configured, faults, read_state
+from camu.simulation.directory import INPUT_FILES
 from helpers.configs import small
 
 
@@ -38,6 +41,18 @@ def test_files_and_machines_cannot_be_set(key: str, value: object) -> None:
         configured(small(), read_state({"changes": {key: value}, "schemes": ["camu"]}))
 
 
+def test_every_key_that_names_a_file_is_fixed() -> None:
+    texts = {
+        f"{section}.{name}"
+        for section in Config.model_fields
+        for name, schema in section_keys(Config, section).items()
+        if [kind.get("type") for kind in schema.get("anyOf", ())] == ["string", "null"]
+        and "enum" not in schema["anyOf"][0]
+    }
+    assert {"fleet.file", "fleet.base_station_file", "data.directory"} <= texts <= FIXED
+    assert set(INPUT_FILES) <= FIXED
+
+
 @pytest.mark.parametrize(
     "key",
     ["data.dataset", "data.partition", "radio.path_loss", "training.model", "allocation.solver"],
@@ -64,7 +79,7 @@ def test_a_wrong_value_comes_back_with_its_key_and_the_words_of_a_file() -> None
     found = faults(caught.value)
     assert [fault["key"] for fault in found] == ["radio.exponent", "run.rounds"]
     assert found[0]["text"] == (
-        "radio.exponent = -1: Input should be greater than 0; accepted: a number > 0"
+        "radio.exponent = -1: Input should be greater than 0; accepted: a number > 0 and <= 10"
     )
 
 

@@ -98,6 +98,21 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+MANY = (
+    "fedavg", "local-sgd", "wasserstein", "clustered", "camu", "camu-nova", "compute-rounds", "dsc",
+    "hti", "hierfavg", "pr-sgd", "adaptive-batch", "hti-total", "fedprox", "scaffold", "feddyn",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More schemes than one table or chart shows together; do not change it."""
+    folder = tmp_path_factory.mktemp("many")
+    for scheme in MANY:
+        make_run(folder / scheme, scheme)
+    return folder
+
+
 def page_data(page: Path) -> dict[str, Any]:
     """What the page's script reads, with tables in place of their numbers."""
     text = page.read_text(encoding="utf-8")

@@ -179,3 +179,27 @@ def test_print_shows_whole_tables_on_white(browser: Any, address: str, theme: st
         assert page.locator(".controls:visible").count() == 0
     finally:
         visit.context.close()
+
+
+def test_families_fold_and_charts_show_one_of_them(
+    browser: Any, many: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from camu.report.writing import write_report
+
+    page = write_report([many], tmp_path_factory.mktemp("many") / "report.html")
+    visit = Visit(browser, page.as_uri(), 1280, "light")
+    hidden = visit.page.locator("#runs td", has_text="feddyn")
+    assert visit.page.locator("#runs td", has_text="local-sgd").is_visible()
+    assert not hidden.is_visible()
+    visit.page.locator("button.fold", has_text="drift").click()
+    assert hidden.is_visible()
+    legend = visit.ready("accuracy").locator(".role-legend-label text")
+    assert "camu-nova" in legend.all_text_contents()
+    assert "feddyn" not in legend.all_text_contents()
+    visit.page.select_option("#family", "drift")
+    visit.ready("accuracy")
+    assert set(legend.all_text_contents()) == {"fedavg", "fedprox", "scaffold", "feddyn"}
+    names = visit.ready("frontier-joules").locator(".role-legend-label text").all_text_contents()
+    assert set(names) >= {"reference", "paper", "drift"}
+    assert visit.said == []
+    visit.context.close()

@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from camu.config import load_config
+from camu.report.frontier import unbeaten
 from camu.report.runs import read_runs
+from camu.report.writing import write_report
 from camu.world import build_world
 
 Camu = Callable[..., Any]
@@ -263,3 +267,38 @@ def test_figures_for_papers(camu: Camu, study: Path, tmp_path: Path) -> None:
         print_file = (tmp_path / "figures" / f"{name}.pdf").read_bytes()
         assert print_file.startswith(b"%PDF")
         assert len(print_file) > 5000
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
+def test_the_frontier_is_what_no_other_scheme_beats(points: list[tuple[int, int]]) -> None:
+    """Against its definition by sorting: the best accuracy so far rises along the costs."""
+    rising, top = set(), -1
+    for cost, accuracy in sorted(set(points), key=lambda point: (point[0], -point[1])):
+        if accuracy > top:
+            rising.add((cost, accuracy))
+            top = accuracy
+    found = unbeaten([(float(cost), float(accuracy)) for cost, accuracy in points])
+    assert {points[number] for number in found} == rising
+
+
+def test_many_schemes_fold_by_family_and_draw_in_their_own_colours(
+    many: Path, tmp_path: Path, page_data: Anything
+) -> None:
+    page = write_report([many], tmp_path / "page.html")
+    text = page.read_text(encoding="utf-8")
+    folded = re.findall(r'class="fold"[^>]*>([^<]+)<', text)
+    assert folded[0] == "reference"
+    assert sorted(folded) == ["clusters", "drift", "local updates", "paper", "reference"]
+    document = page_data(page)
+    (scene,) = document["scenes"]
+    assert len(scene["schemes"]) == 16
+    looks = document["looks"]
+    for family in set(scene["families"]):
+        members = [
+            name
+            for number, name in enumerate(scene["schemes"])
+            if scene["families"][number] == family or number == 0
+        ]
+        assert len({repr(looks[name]) for name in members}) == len(members)
+    for cost in ("joules", "seconds"):
+        assert document["tables"][scene["frontier"][cost]]["rows"] == 16

@@ -182,6 +182,23 @@ def test_budgets_stop_the_run(changes: dict[str, float], reason: str) -> None:
         assert history.final.virtual_seconds >= 0.3 > history.records[-2].virtual_seconds
 
 
+@pytest.mark.parametrize(
+    ("key", "measure"),
+    [
+        ("run__min_joules", lambda record: record.total_joules),
+        ("run__min_virtual_seconds", lambda record: record.virtual_seconds),
+    ],
+)
+def test_a_run_continues_until_it_has_spent_enough(key: str, measure: Any) -> None:
+    """Until six and a half rounds' worth, and with an evaluation at the end."""
+    one = measure(play(tiny()).records[1])
+    history = play(tiny(**{key: 6.5 * one}))
+    assert history.final.round == 7
+    assert history.stopped == "rounds"
+    assert [record.round for record in history.evaluated] == [0, 2, 4, 6, 7]
+    assert play(tiny(**{key: 0.5 * one})).final.round == 4
+
+
 def test_patience_counts_evaluations_since_the_best() -> None:
     class Run_:
         stopped = None

@@ -247,7 +247,7 @@ def fleet(dice: random.Random, place: Path) -> Case:
         gone = header.index(dice.choice(["id", "x", "y", "label_3"]))
         rows = [row[:gone] + row[gone + 1 :] for row in rows]
     elif kind == "header":
-        header[dice.randrange(1, len(header))] = dice.choice(["id", "", "colour", "X", "snr_db"])
+        header[dice.randrange(1, len(header))] = dice.choice(["id", ""])
     elif kind == "row":
         number = dice.randrange(1, len(rows))
         rows[number] = rows[number][: dice.randrange(1, 9)]
@@ -295,7 +295,8 @@ def snr(dice: random.Random, place: Path) -> Case:
         matrix[one][other] = "21"
     text = "\n".join(",".join(row) for row in matrix)
     path = write(
-        place / "snr.csv", text if kind != "text" else dice.choice(["", "\0", "1;" + text])
+        place / "snr.csv",
+        text if kind != "text" else dice.choice(["", "\0", text.replace("\n", "\n;", 1)]),
     )
     fleet = str(EXAMPLES / "fleet.csv")
     return Case("SNR", ["plan", "--fleet", fleet, "--snr", str(path)], [str(path)])

@@ -1,4 +1,4 @@
-"""Solve problem P1 by the name of a solver, or with a function of your own.
+"""Solve problem P1 or P2 by the name of a solver, or with a function of your own.
 
 Your function takes a `Problem` and returns an `Allocation`, for example::
 
@@ -15,19 +15,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
+from camu.allocation.horizon import HorizonProblem
+from camu.allocation.horizon_answer import HorizonAnswer
+from camu.allocation.horizon_exact import solve_horizon
 from camu.allocation.latency_gap import solve_latency_gap
 from camu.allocation.problem import Problem
 from camu.errors import InputError, suggest
+from camu.files import read_json
 from camu.plugins import import_object, is_plugin, user_code
 from camu.work import Progress, silent
 
 
+def read_problem(path: str | Path) -> Problem | HorizonProblem:
+    """Read PROBLEM.json: P2 if its `kind` says so, P1 otherwise."""
+    document = read_json(path, "a problem as docs/allocation.md describes")
+    if not isinstance(document, dict) or "kind" not in document:
+        return Problem.from_dict(document, str(path))
+    if document["kind"] == "P2":
+        return HorizonProblem.from_dict(document, str(path))
+    if document["kind"] != "P1":
+        raise InputError(f"{path}: kind is {document['kind']!r}; it must be P1 or P2")
+    return Problem.from_dict({k: v for k, v in document.items() if k != "kind"}, str(path))
+
+
+@overload
 def solve(
     problem: Problem,
     solver: str = "exact",
@@ -36,13 +54,35 @@ def solve(
     steps: int = 100_000,
     reward: Literal["current", "literal"] = "current",
     progress: Progress = silent,
-) -> Allocation:
-    """Solve problem P1: split an energy budget among clusters.
+) -> Allocation: ...
+
+
+@overload
+def solve(
+    problem: HorizonProblem,
+    solver: str = "exact",
+    *,
+    seed: int = 0,
+    steps: int = 100_000,
+    progress: Progress = silent,
+) -> HorizonAnswer: ...
+
+
+def solve(
+    problem: Problem | HorizonProblem,
+    solver: str = "exact",
+    *,
+    seed: int = 0,
+    steps: int = 100_000,
+    reward: Literal["current", "literal"] = "current",
+    progress: Progress = silent,
+) -> Allocation | HorizonAnswer:
+    """Solve problem P1 (split an energy budget among clusters) or P2 (two budgets, rounds too).
 
     Parameters:
         problem: the instance, for example from `Problem.from_json`.
-        solver: exact (the certified optimum), ppo (the paper's learning), latency (Benchmark 3), or
-            your own function as ``module:name``.
+        solver: exact (the certified optimum), ppo (the paper's learning); for P1 also latency
+            (Benchmark 3), or your own function as ``module:name``.
         seed: seed of ppo.
         steps: training steps of ppo.
         reward: reward of ppo.
@@ -51,6 +91,8 @@ def solve(
     Returns:
         Powers and updates, with a lower bound that no answer can beat.
     """
+    if isinstance(problem, HorizonProblem):
+        return _solve_horizon(problem, solver, seed, steps, progress)
     if is_plugin(solver):
         return _solve_own(problem, solver)
     if solver not in SOLVERS:
@@ -61,8 +103,22 @@ def solve(
     return SOLVERS[solver](problem, seed=seed, steps=steps, reward=reward, progress=progress)
 
 
+def _solve_horizon(
+    problem: HorizonProblem, solver: str, seed: int, steps: int, progress: Progress
+) -> HorizonAnswer:
+    if solver == "exact":
+        return solve_horizon(problem)
+    if solver != "ppo":
+        raise InputError(f"solver = {solver}: P2 has the solvers exact and ppo")
+    from camu.allocation.horizon_ppo import solve_horizon_ppo  # deferred: it imports torch
+    from camu.allocation.ppo_training import PpoSettings
+
+    return solve_horizon_ppo(problem, seed, PpoSettings(steps=steps), progress)
+
+
 def _ppo(problem: Problem, **options: Any) -> Allocation:
-    from camu.allocation.ppo import PpoSettings, solve_ppo  # deferred: it imports torch
+    from camu.allocation.ppo import solve_ppo  # deferred: it imports torch
+    from camu.allocation.ppo_training import PpoSettings
 
     settings = PpoSettings(steps=options["steps"], reward=options["reward"])
     return solve_ppo(problem, options["seed"], settings, options["progress"])

@@ -28,7 +28,7 @@ from camu.schemes.contract import State, View
 from camu.schemes.registry import plan_for
 from camu.simulation.directory import RunDirectory, keep_in_directory
 from camu.simulation.history import History, Record
-from camu.simulation.loop import run_rounds
+from camu.simulation.rounds import run_rounds
 from camu.simulation.run import Callback, Run
 from camu.work import end_with_parent
 from camu.world import World, build_world

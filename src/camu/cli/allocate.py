@@ -1,11 +1,11 @@
-"""`camu allocate`: solve problem P1 for any instance."""
+"""`camu allocate`: solve problem P1 or P2 for any instance."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, overload
 
 import typer
 from rich.console import Console
@@ -18,6 +18,8 @@ from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
+    from camu.allocation.horizon import HorizonProblem
+    from camu.allocation.horizon_answer import HorizonAnswer
     from camu.allocation.problem import Problem
     from camu.allocation.sweep import SweepRow
 
@@ -73,13 +75,24 @@ def allocate(
     """Split an energy budget: how much power and how many updates each cluster gets.
 
     Minimises the convergence error of the paper's bound. The answer carries a certified lower
-    bound; an infeasible budget is refused with the smallest one that would do.
+    bound; an infeasible budget is refused with the smallest one that would do. A problem of kind P2
+    has a budget of joules and one of seconds for the whole run, and also decides about its rounds
+    and CPU frequencies.
     """
+    from camu.allocation.horizon import HorizonProblem
+
     problem = _problem(problem_file, from_plan)
     if problem_out is not None:
         from camu.files import write_json
 
         write_json(problem_out, problem.to_dict())
+    if isinstance(problem, HorizonProblem):
+        if sweep is not None:
+            raise InputError("--sweep: a problem over several rounds cannot be swept; leave it out")
+        from camu.cli.allocate_horizon import allocate_horizon
+
+        allocate_horizon(problem, lambda p: _solve(p, solver, seed), figure, as_json)
+        return
     if sweep is not None:
         _sweep(problem, sweep, solver, seed, figure, as_json)
         return
@@ -97,7 +110,7 @@ def allocate(
         print(f"picture: {figure}")
 
 
-def _problem(problem_file: Path | None, from_plan: Path | None) -> Problem:
+def _problem(problem_file: Path | None, from_plan: Path | None) -> Problem | HorizonProblem:
     """The instance of a file, or of a plan."""
     if (problem_file is None) == (from_plan is None):
         raise InputError("give PROBLEM.json or --from-plan PLAN, one of the two")
@@ -105,10 +118,10 @@ def _problem(problem_file: Path | None, from_plan: Path | None) -> Problem:
         from camu.schemes.plan_problem import problem_of_plan
 
         return problem_of_plan(from_plan)
-    from camu.allocation.problem import Problem
+    from camu.allocation.solve import read_problem
 
     assert problem_file is not None
-    return Problem.from_json(problem_file)
+    return read_problem(problem_file)
 
 
 def _sweep(
@@ -173,7 +186,15 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def _solve(problem: Problem, solver: str, seed: int) -> Allocation:
+@overload
+def _solve(problem: Problem, solver: str, seed: int) -> Allocation: ...
+
+
+@overload
+def _solve(problem: HorizonProblem, solver: str, seed: int) -> HorizonAnswer: ...
+
+
+def _solve(problem: Problem | HorizonProblem, solver: str, seed: int) -> Allocation | HorizonAnswer:
     from camu.allocation.solve import solve
 
     with _bar() as show:

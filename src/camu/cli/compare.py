@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,13 +27,19 @@ from camu.cli.options import (
 
 if TYPE_CHECKING:
     from camu.experiments.compare import ComparedRun
-    from camu.experiments.comparison import Comparison
+    from camu.experiments.comparison import Comparison, Row
     from camu.simulation.history import History
 
 
 def compare(
     schemes: Annotated[
-        str, typer.Option("--schemes", metavar="A,B,…", help="Schemes; the first is the baseline.")
+        str,
+        typer.Option(
+            "--schemes",
+            metavar="A,B,…",
+            help="Schemes, families or `all`; NAME@PARAMETER=VALUE is a variant. The first scheme "
+            "is the baseline.",
+        ),
     ] = "fedavg,clustered,camu",
     seeds: Annotated[
         int, typer.Option("--seeds", metavar="N", min=1, help="Number of seeds, from run.seed on.")
@@ -80,30 +86,40 @@ def compare(
             help="Also save the table as LaTeX (booktabs).",
         ),
     ] = None,
+    markdown_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--markdown",
+            metavar="FILE",
+            help="Also save accuracies and differences at equal rounds, joules and seconds.",
+        ),
+    ] = None,
     address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Compare schemes on the same worlds: devices, data, initial weights, batches and fading.
 
     Intervals are 95 % (Student's t over seeds); differences to the first scheme are paired by seed.
+    Accuracies are compared at the rounds, joules and seconds that every run has spent; with
+    run.min_joules and run.min_virtual_seconds every run goes on until it has spent these.
     Finished runs are used again, and a second call continues where the first was cut off. A run is
     done again if a key, your own code or the version of camu changed. --out also gets
     comparison.json and comparison.csv.
     """
-    from camu.experiments.compare import compared_runs
-    from camu.experiments.comparison import tabulate
+    from camu.experiments.compare import compared_runs, tabulate_runs
     from camu.report.writing import PAGE, write_report
+    from camu.schemes.variants import split_schemes
     from camu.simulation.ray_session import engine_session
 
-    names = [name.strip() for name in schemes.split(",") if name.strip()]
     config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
     numbers = range(config.run.seed, config.run.seed + seeds)
     folder = out or Path("runs/compare")
-    runs = compared_runs(config, names, numbers, folder)
+    runs = compared_runs(config, split_schemes(schemes), numbers, folder)
     with engine_session(config, address):
-        table = tabulate(run_with_bars(runs), numbers, target)
-    save_comparison(table, folder, csv_file, latex_file)
-    page = write_report([run.directory.path for run in runs], folder / PAGE, title="camu compare")
+        table = tabulate_runs(runs, run_with_bars(runs), target)
+    save_comparison(table, folder, csv_file, latex_file, markdown_file)
+    paths = [run.directory.path for run in runs]
+    page = write_report(paths, folder / PAGE, title="camu compare", comparison=table)
     if as_json:
         print_json(table.to_dict())
         return
@@ -112,7 +128,11 @@ def compare(
 
 
 def save_comparison(
-    table: Comparison, folder: Path, csv_file: Path | None, latex_file: Path | None
+    table: Comparison,
+    folder: Path,
+    csv_file: Path | None,
+    latex_file: Path | None,
+    markdown_file: Path | None,
 ) -> None:
     """Write comparison.json and comparison.csv, and the files that the user asked for."""
     from camu.files import write_json, write_text
@@ -123,6 +143,8 @@ def save_comparison(
             write_text(path, table.to_csv())
     if latex_file is not None:
         write_text(latex_file, table.to_latex())
+    if markdown_file is not None:
+        write_text(markdown_file, table.to_markdown())
 
 
 def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
@@ -145,13 +167,8 @@ def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
 def show_comparison(table: Comparison, console: Console) -> None:
     """Two tables: how good each scheme is, and the cost of reaching the target if there is one."""
     n = len(table.seeds)
-    accuracy = _table(
-        f"Accuracy in % (mean ± 95 % interval, {n} seed{'s' if n > 1 else ''})",
-        table.accuracy_columns(),
-    )
-    for row in table.rows:
-        accuracy.add_row(row.scheme, *table.accuracy_cells(row))
-    console.print(accuracy)
+    title = f"Accuracy in % (mean ± 95 % interval, {n} seed{'s' if n > 1 else ''})"
+    console.print(_table(table, title, table.accuracy_columns(), table.accuracy_cells))
     console.print()
     if table.target_accuracy is None:
         console.print(
@@ -160,15 +177,21 @@ def show_comparison(table: Comparison, console: Console) -> None:
             highlight=False,
         )
         return
-    cost = _table(f"Cost of reaching {table.target_accuracy:.0%}", table.cost_columns())
-    for row in table.rows:
-        cost.add_row(row.scheme, *table.cost_cells(row))
-    console.print(cost)
+    title = f"Cost of reaching {table.target_accuracy:.0%}"
+    console.print(_table(table, title, table.cost_columns(), table.cost_cells))
 
 
-def _table(title: str, columns: Sequence[str]) -> Table:
+def _table(
+    comparison: Comparison, title: str, columns: Sequence[str], cells: Callable[[Row], list[str]]
+) -> Table:
+    """A row per scheme; many schemes are divided by family."""
     table = Table(title=title, title_justify="left", box=None, header_style="bold")
     table.add_column("scheme")
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
+    for family, rows in comparison.by_family():
+        if family:
+            table.add_row(f"[bold]{family}[/bold]")
+        for row in rows:
+            table.add_row(f"  {row.scheme}" if family else row.scheme, *cells(row))
     return table

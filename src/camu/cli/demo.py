@@ -49,8 +49,7 @@ def demo(
     from camu.cli.compare import run_with_bars, show_comparison
     from camu.cli.plan import show_plan
     from camu.config import load_config
-    from camu.experiments.compare import compared_runs
-    from camu.experiments.comparison import tabulate
+    from camu.experiments.compare import compared_runs, tabulate_runs
     from camu.report.writing import PAGE, write_report
     from camu.schemes import make_scheme
     from camu.world import build_world, with_data
@@ -67,8 +66,10 @@ def demo(
     console.print("The plan: who clusters with whom, and what a round costs.\n")
     show_plan(make_scheme(config).plan(world), world, console)
     console.print("\nTraining with several schemes on the same fleet.\n")
-    show_comparison(tabulate(run_with_bars(runs), seeds), console)
-    page = write_report([run.directory.path for run in runs], out / PAGE, title="camu demo")
+    table = tabulate_runs(runs, run_with_bars(runs))
+    show_comparison(table, console)
+    paths = [run.directory.path for run in runs]
+    page = write_report(paths, out / PAGE, title="camu demo", comparison=table)
     console.print(
         f"\nEverything is in {out}: a directory per scheme with its plan, rounds and summary.\n"
         "One seed proves nothing: `camu compare --preset demo --seeds 5` gives intervals.\n"

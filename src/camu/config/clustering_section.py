@@ -73,6 +73,7 @@ class ClusteringConfig(Section):
         "Wished number of clusters; unset: as many as the preferences give.",
         "clusters",
         ge=1,
+        le=MOST,
     )
     two_level_above: int = field(
         3000,

@@ -173,20 +173,23 @@ def parse_setting(text: str) -> dict[str, Any]:
             f"--set {short(text)}: the value is longer than {_LONGEST_SETTING} characters, or has "
             "some that cannot be printed; set it in a file with -c FILE"
         )
-    raw = raw.strip()
-    value: Any
+    try:
+        return nested({f"{section}.{key}": parse_value(raw)})
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"--set {short(text)}: a number in it is too long, or it is nested too deeply"
+        ) from None
+
+
+def parse_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word is text, and ``none`` is None."""
+    raw = text.strip()
     if raw.lower() == "none":
-        value = None
-    else:
-        try:
-            value = tomllib.loads(f"value = {raw}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = raw
-        except (ValueError, RecursionError):
-            raise InputError(
-                f"--set {short(text)}: a number in it is too long, or it is nested too deeply"
-            ) from None
-    return nested({f"{section}.{key}": value})
+        return None
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

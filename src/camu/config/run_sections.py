@@ -172,6 +172,20 @@ class RunConfig(Section):
     max_joules: float | None = field(
         None, "Stop when the fleet has spent this; unset: do not.", "J", decides="end", gt=0
     )
+    min_joules: float | None = field(
+        None,
+        "Continue after `rounds` until the fleet has spent this; unset: do not.",
+        "J",
+        decides="end",
+        gt=0,
+    )
+    min_virtual_seconds: float | None = field(
+        None,
+        "Continue after `rounds` until the virtual clock passes this; unset: do not.",
+        "s",
+        decides="end",
+        gt=0,
+    )
     patience: int | None = field(
         None,
         "Stop after this many evaluations without a better accuracy; unset: do not.",

@@ -114,12 +114,17 @@ class Mailbox:
 
         numbers = self.send(contents, kind, subject, seconds, keep)
         while len(replies) < len(contents) and self.clock() < deadline:
-            time.sleep(POLL_SECONDS)
+            pause()
             self.poll()
         self.abandon(numbers)
         for node in contents.keys() - replies.keys():
             replies[node] = Reply(node, None, f"no reply within {seconds:g} s")
         return replies
+
+
+def pause() -> None:
+    """Wait until it is time to look for replies again."""
+    time.sleep(POLL_SECONDS)
 
 
 def _reason(message: Message) -> str:

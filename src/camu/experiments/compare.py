@@ -10,9 +10,9 @@ from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.experiments.comparison import Comparison, tabulate
+from camu.experiments.comparison import Budgets, Comparison, tabulate
 from camu.schemes import Scheme, make_scheme
-from camu.schemes.registry import configs_for
+from camu.schemes.variants import read_variants
 from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
 from camu.simulation.history import History
 from camu.simulation.result import simulate
@@ -32,7 +32,8 @@ def compare(
         where: a configuration, from which every seed builds a world of its own; or a world, whose
             devices, data and links are kept while the seeds change initial weights, batches and
             fading.
-        schemes: schemes, or their names as in `camu schemes`.
+        schemes: schemes, or their names as in `camu schemes`, also with parameters
+            (`camu@threshold_quantile=0.3`), names of families, or `all`.
         seeds: how many seeds, counted from `run.seed` on.
         target_accuracy: the accuracy (0 to 1) whose cost is compared. By default it is the highest
             whole percentage that every run reached, if every run had less before training.
@@ -44,14 +45,17 @@ def compare(
     if seeds < 1:
         raise InputError(f"compare: seeds = {seeds} must be at least 1")
     config = where if isinstance(where, Config) else where.config
-    labelled = _label(_made(config, schemes))
+    entrants = _entrants(config, schemes)
     numbers = range(config.run.seed, config.run.seed + seeds)
-    histories: dict[str, list[History]] = {label: [] for label in labelled}
+    histories: dict[str, list[History]] = {label: [] for label in entrants}
     for seed in numbers:
         world = _world(where, seed)
-        for label, scheme in labelled.items():
-            histories[label].append(simulate(world, scheme).history)
-    return tabulate(histories, numbers, target_accuracy)
+        for label, (own, scheme) in entrants.items():
+            config_here = own.replace({"run.seed": seed})
+            history = simulate(replace(world, config=config_here), scheme).history
+            histories[label].append(history)
+    families = {label: scheme.family for label, (_, scheme) in entrants.items()}
+    return tabulate(histories, numbers, target_accuracy, families, Budgets.of(config))
 
 
 def _world(where: Config | World, seed: int) -> World:
@@ -60,20 +64,38 @@ def _world(where: Config | World, seed: int) -> World:
     return replace(with_data(where), config=where.config.replace({"run.seed": seed}))
 
 
-def _made(config: Config, schemes: Sequence[Scheme | str]) -> list[Scheme]:
-    names = [scheme for scheme in schemes if isinstance(scheme, str)]
-    configs = configs_for(config, names) if names else {}
-    return [make_scheme(configs[s]) if isinstance(s, str) else s for s in schemes]
-
-
-def _label(schemes: Sequence[Scheme]) -> dict[str, Scheme]:
-    """Schemes by name; a name that appears twice is followed by the fields that differ."""
+def _entrants(config: Config, schemes: Sequence[Scheme | str]) -> dict[str, tuple[Config, Scheme]]:
+    """Every scheme with its configuration, by label; names and families are made into schemes."""
     if not schemes:
         raise InputError("compare: give at least one scheme")
-    found: dict[str, Scheme] = {}
+    words = [scheme for scheme in schemes if isinstance(scheme, str)]
+    variants = read_variants(config, words) if words else []
+    given: list[tuple[str | None, Config, Scheme]] = []  # a label where it is known already
+    for scheme in schemes:
+        if isinstance(scheme, Scheme):
+            given.append((None, config, scheme))
+            continue
+        given += [
+            (v.label if v.label != v.name else None, v.config, make_scheme(v.config))
+            for v in variants
+            if v.word == scheme
+        ]
+    labels = iter(_labels([scheme for label, _, scheme in given if label is None]))
+    found: dict[str, tuple[Config, Scheme]] = {}
+    for known, own, scheme in given:
+        label = known or next(labels)
+        if label in found:
+            raise InputError(f"compare: the scheme {label} is given twice")
+        found[label] = (own, scheme)
+    return found
+
+
+def _labels(schemes: Sequence[Scheme]) -> list[str]:
+    """The names of schemes; a name that appears twice is followed by the fields that differ."""
+    found = []
     for scheme in schemes:
         twins = [other for other in schemes if other.name == scheme.name]
-        label = scheme.name
+        differing: list[str] = []
         kind: Any = type(scheme)
         if len(twins) > 1 and is_dataclass(kind):
             differing = [
@@ -81,10 +103,7 @@ def _label(schemes: Sequence[Scheme]) -> dict[str, Scheme]:
                 for field in fields(kind)
                 if len({repr(getattr(twin, field.name, None)) for twin in twins}) > 1
             ]
-            label = f"{scheme.name} ({', '.join(differing)})" if differing else label
-        if label in found:
-            raise InputError(f"compare: the scheme {label} is given twice")
-        found[label] = scheme
+        found.append(" ".join([scheme.name, *differing]))
     return found
 
 
@@ -92,7 +111,8 @@ def _label(schemes: Sequence[Scheme]) -> dict[str, Scheme]:
 class ComparedRun:
     """One scheme on one seed's world, with the directory of its result."""
 
-    scheme: str
+    scheme: str  # its label
+    family: str
     config: Config
     manifest: Manifest
     directory: RunDirectory
@@ -115,20 +135,27 @@ def compared_runs(
     config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path
 ) -> list[ComparedRun]:
     """Every scheme on every seed's world; wrong names are refused before work starts."""
-    if len(set(schemes)) < len(schemes) or not schemes:
-        raise InputError("--schemes: name at least one scheme, each once")
-    configs = configs_for(config, schemes)
-    for own in configs.values():
-        make_scheme(own)
+    variants = read_variants(config, schemes)
     found = []
     for seed in seeds:
-        for name in schemes:
-            own = configs[name].replace({"run.seed": seed})
+        for variant in variants:
+            own = variant.config.replace({"run.seed": seed})
             manifest = Manifest.of(own)
-            folder = out / re.sub(r"[^\w.-]+", ".", name).strip(".")
+            folder = out / re.sub(r"[^\w.-]+", ".", variant.label).strip(".")
             directory = RunDirectory(folder / f"seed-{seed}-{manifest.key}")
-            found.append(ComparedRun(name, own, manifest, directory))
+            found.append(ComparedRun(variant.label, variant.family, own, manifest, directory))
     return found
+
+
+def tabulate_runs(
+    runs: Sequence[ComparedRun],
+    histories: dict[str, list[History]],
+    target_accuracy: float | None = None,
+) -> Comparison:
+    """The comparison of runs that are done."""
+    seeds = list(dict.fromkeys(run.config.run.seed for run in runs))
+    families = {run.scheme: run.family for run in runs}
+    return tabulate(histories, seeds, target_accuracy, families, Budgets.of(runs[0].config))
 
 
 def run_all(

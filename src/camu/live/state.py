@@ -12,16 +12,15 @@ from camu.config import Config, keys_that_decide
 from camu.config.keys import compose, nested
 from camu.errors import InputError
 from camu.live.fleet_edits import FleetEdits
+from camu.simulation.directory import INPUT_FILES
 
 LARGEST_FLEET = 2000
 MOST_SCHEMES = 6
 # A page reads and writes nothing but its own run directory, and starts nothing on other machines.
 FIXED = frozenset(
     (
+        *INPUT_FILES,
         "data.directory",
-        "fleet.file",
-        "fleet.snr_file",
-        "fleet.dropout_trace",
         "run.engine",
         "run.workers",
         "run.tensorboard",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from camu.experiments.comparison import UNGROUPED_ROWS
 from camu.report.runs import SavedRun
 from camu.report.style import PALETTE
 from camu.schemes import ALIASES, SCHEMES
@@ -13,6 +15,7 @@ from camu.schemes import ALIASES, SCHEMES
 _SCHEME_SECTIONS = ("scheme", "contribution", "allocation", "clustering")
 _NAMED = ("run.seed", "scheme.name", "data.dataset")
 Keys = dict[str, Any]
+_ABSENT = object()
 _DASHES = ([1, 0], [7, 3], [2, 2], [8, 2, 2, 2])
 
 
@@ -23,6 +26,7 @@ class Group:
     dataset: str
     setting: str  # what else differs between the worlds of this data set; "" where nothing does
     label: str  # the scheme, and which of its parameters differ
+    family: str
     runs: tuple[SavedRun, ...]  # by seed
 
     @property
@@ -51,6 +55,7 @@ def group_runs(runs: Iterable[SavedRun]) -> list[Group]:
             dataset=keys[name]["data.dataset"],
             setting=settings[name],
             label=" ".join(filter(None, (keys[name]["scheme.name"], labels[name]))),
+            family=_family(keys[name]["scheme.name"]),
             runs=tuple(sorted(members, key=lambda run: run.seed)),
         )
         for name, members in alike.items()
@@ -59,12 +64,29 @@ def group_runs(runs: Iterable[SavedRun]) -> list[Group]:
 
 
 def looks(groups: Iterable[Group]) -> dict[str, tuple[str, list[int]]]:
-    """A colour and a dash for every label, the same in all charts."""
-    labels = dict.fromkeys(group.label for group in sorted(groups, key=lambda g: _rank(g.label)))
-    return {
-        label: (PALETTE[index % len(PALETTE)], list(_DASHES[index // len(PALETTE) % len(_DASHES)]))
-        for index, label in enumerate(labels)
-    }
+    """A colour and a dash for every label, the same in all charts.
+
+    Where there are many labels, charts show one family at a time next to the first scheme; labels
+    of a family then differ from each other and from the first.
+    """
+    ordered = sorted(groups, key=lambda group: _rank(group.label))
+    families = {group.label: group.family for group in ordered}
+    many = len(families) > UNGROUPED_ROWS
+    found: dict[str, tuple[str, list[int]]] = {}
+    numbers: Counter[str] = Counter()
+    for label, family in families.items():
+        place = family if many and found else ""
+        numbers[place] += 1
+        index = numbers[place] - (0 if place else 1)
+        dash = list(_DASHES[index // len(PALETTE) % len(_DASHES)])
+        found[label] = (PALETTE[index % len(PALETTE)], dash)
+    return found
+
+
+def _family(name: str) -> str:
+    """The family of a scheme; that of an own scheme is not known without its code."""
+    name = ALIASES.get(name, name)
+    return SCHEMES[name].family if name in SCHEMES else "own"
 
 
 def _told_apart(rows: Mapping[str, Keys], within: tuple[str, ...], scheme: bool) -> dict[str, str]:
@@ -77,19 +99,20 @@ def _told_apart(rows: Mapping[str, Keys], within: tuple[str, ...], scheme: bool)
         places.setdefault(tuple(row[key] for key in within), []).append(name)
     words = {}
     for names in places.values():
-        first = rows[names[0]]
+        # Schemes have parameters of their own, so that not every row has every key.
         differing = [
             key
-            for key in first
+            for key in dict.fromkeys(key for name in names for key in rows[name])
             if key not in (*_NAMED, *within)
             and (key.partition(".")[0] in _SCHEME_SECTIONS) == scheme
-            and any(rows[name][key] != first[key] for name in names)
+            and len({repr(rows[name].get(key, _ABSENT)) for name in names}) > 1
         ]
         seen: dict[str, list[Any]] = {}
         for name in names:
             parts = [
-                f"{key.partition('.')[2]}={_say(rows[name][key], seen.setdefault(key, []))}"
+                f"{key.rpartition('.')[2]}={_say(rows[name][key], seen.setdefault(key, []))}"
                 for key in differing
+                if key in rows[name]
             ]
             words[name] = " ".join(parts)
     return words

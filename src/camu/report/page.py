@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib import metadata, resources
 from typing import Any
@@ -17,18 +17,25 @@ from markupsafe import Markup
 from camu import __version__
 from camu.data.store import cache_root
 from camu.errors import CamuError
-from camu.experiments.statistics import estimate
+from camu.experiments.comparison import UNGROUPED_ROWS, Comparison
 from camu.files import write_text
 from camu.report.charts import AXES
 from camu.report.groups import Group, looks
 from camu.report.panels import PLAN_PANELS, WORLD_PANELS, Panel
-from camu.report.rows import Rows, table_row
+from camu.report.rows import Rows
 from camu.report.runs import Findings
 from camu.report.scenes import Scene
 from camu.report.style import DARK_SHADES, DARK_TO_LIGHT, theme, vega_lite_version
+from camu.report.tables import comparison_table, runs_table, seed_words, seeds_table
 
 
-def render(title: str, findings: Findings, groups: list[Group], scenes: list[Scene]) -> str:
+def render(
+    title: str,
+    findings: Findings,
+    groups: list[Group],
+    scenes: list[Scene],
+    comparison: Comparison | None = None,
+) -> str:
     """The page as text. Everything but our own style, script, library and JSON is escaped."""
     environment = Environment(
         loader=PackageLoader("camu.report"),
@@ -46,10 +53,10 @@ def render(title: str, findings: Findings, groups: list[Group], scenes: list[Sce
         verdicts=verdict_rows(findings.verdicts),
         verdict_counts=verdict_counts(findings.verdicts),
         runs={**runs_table(groups), "note": _note(findings)} if scenes else None,
+        comparison=None if comparison is None else _compared(comparison),
         axes=AXES,
         accuracy_panel=WORLD_PANELS[0],
-        energy_panel=WORLD_PANELS[-2],
-        alive_panel=WORLD_PANELS[-1],
+        world_panels=[panel for panel in WORLD_PANELS if not panel.key.startswith("accuracy")],
         plan_panels=PLAN_PANELS,
         data=Markup(_embeddable(_document(groups, scenes))),
         library=Markup(chart_library()),
@@ -106,6 +113,7 @@ def _document(groups: list[Group], scenes: list[Scene]) -> dict[str, Any]:
         "themes": {"light": theme(), "dark": theme(dark=True)},
         "panels": {panel.key: _panel(panel) for panel in (*WORLD_PANELS, *PLAN_PANELS)},
         "plan_panels": [panel.key for panel in PLAN_PANELS],
+        "most_together": UNGROUPED_ROWS,
         "dark_shades": DARK_SHADES,
         "looks": looks(groups),
         "first": "camu",
@@ -128,9 +136,11 @@ def _scene(scene: Scene, pool: _Pool) -> dict[str, Any]:
         "dataset": scene.dataset,
         "setting": scene.setting,
         "schemes": [group.label for group in scene.groups],
+        "families": [group.family for group in scene.groups],
         "curves": {axis: pool.number(rows) for axis, rows in scene.curves.items()},
         "energy": pool.number(scene.energy),
         "alive": pool.number(scene.alive),
+        "frontier": {cost: pool.number(rows) for cost, rows in scene.frontier.items()},
         "plans": {
             label: {
                 "text": view.text,
@@ -163,6 +173,17 @@ def _lead(findings: Findings, scenes: list[Scene]) -> str:
     )
 
 
+def _compared(table: Comparison) -> dict[str, Any]:
+    """The tables of a comparison, and words above them."""
+    count = len(table.seeds)
+    note = (
+        f"Accuracy in %, mean ± 95 % interval over {count} seed{'s' if count > 1 else ''} "
+        f"({seed_words(table.seeds)}); differences to {table.rows[0].scheme} are paired by seed. "
+        "A run that ended before a budget counts with its final accuracy."
+    )
+    return {"note": note, "table": comparison_table(table), "seeds": seeds_table(table)}
+
+
 def _note(findings: Findings) -> str:
     """Words above the table of runs."""
     note = "Mean ± 95 % interval over seeds; without an interval there is one seed."
@@ -181,32 +202,6 @@ _SYMBOLS = {
     "undecided": "○",
 }
 _CLASSES = {"no effect above 1 point": "none"}  # in the style sheet, where the word has spaces
-
-
-def runs_table(groups: Sequence[Group]) -> dict[str, Any]:
-    """A head and a row per world and scheme: accuracy, joules, seconds, rounds, seeds."""
-    several = any(group.setting for group in groups)
-    words = ["data set", *(["setting"] if several else []), "scheme"]
-    numbers = ["final accuracy (%)", "energy (J)", "virtual time (s)", "rounds"]
-    rows = []
-    for group in groups:
-        values = table_row(group)
-        rows.append(
-            [group.dataset, *([group.setting] if several else []), group.label]
-            + [_mean(values["accuracy"], 100, 1)]
-            + [_mean(values[name]) for name in ("joules", "seconds")]
-            + [_span(values["rounds"]), _seeds(group)]
-        )
-    head = [{"name": name, "number": name in numbers} for name in (*words, *numbers, "seeds")]
-    return {"head": head, "rows": rows}
-
-
-def _seeds(group: Group) -> str:
-    """How many seeds, which, and how many of them are finished: 3 (seeds 0–2)."""
-    count = len(group.runs)
-    text = f"{count} (seed{'s' if count > 1 else ''} {seed_words([r.seed for r in group.runs])})"
-    finished = sum(run.finished for run in group.runs)
-    return text if finished == count else f"{text}: {finished} of {count} finished"
 
 
 def verdict_rows(verdicts: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
@@ -242,35 +237,6 @@ def verdict_counts(verdicts: Iterable[dict[str, Any]]) -> str:
     found = Counter(str(row["verdict"]) for row in verdicts)
     words = [*_SYMBOLS, *(word for word in found if word not in _SYMBOLS)]
     return ", ".join(f"{found[word]} {word}" for word in words if found[word]) + "."
-
-
-def seed_words(seeds: Sequence[int]) -> str:
-    """Seeds as people write them: 0–4, 7."""
-    parts: list[list[int]] = []
-    for seed in sorted(seeds):
-        if parts and seed == parts[-1][-1] + 1:
-            parts[-1].append(seed)
-        else:
-            parts.append([seed])
-    return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
-
-
-def _mean(values: Sequence[float], scale: float = 1.0, digits: int | None = None) -> str:
-    """Mean ± half width of the 95 % interval; digits by size where not given."""
-    found = estimate(values)
-    if digits is None:
-        size = abs(found.mean)
-        digits = max(0, 2 - math.floor(math.log10(size))) if size > 0 else 0
-        digits = min(digits, 6)
-    text = f"{scale * found.mean:,.{digits}f}"
-    if found.low is None or found.high is None:
-        return text
-    return f"{text} ± {scale * (found.high - found.low) / 2:,.{digits}f}"
-
-
-def _span(values: Sequence[int]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
 def _is_number(value: Any) -> bool:

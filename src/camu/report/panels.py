@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from camu.report import charts, device_charts
+from camu.report.frontier import frontier
 
 HEIGHT = 340
 
@@ -52,6 +53,17 @@ def _accuracy(axis: str, name: str) -> Panel:
     )
 
 
+def _frontier(cost: str, name: str) -> Panel:
+    return Panel(
+        key=f"frontier-{cost}",
+        title=f"Accuracy against {name}: on the line, no other scheme is better in both",
+        note="A dot per scheme at the end of its runs, mean over seeds. Hover for names; click a "
+        "family in the legend to see it alone.",
+        table="frontier",
+        chart=partial(frontier, cost),
+    )
+
+
 WORLD_PANELS = (
     _accuracy("rounds", "rounds"),
     _accuracy("joules", "energy"),
@@ -74,6 +86,8 @@ WORLD_PANELS = (
         chart=device_charts.alive,
         wide=True,
     ),
+    _frontier("joules", "energy"),
+    _frontier("seconds", "virtual time"),
 )
 PLAN_PANELS = (
     Panel(

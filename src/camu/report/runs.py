@@ -42,7 +42,9 @@ class SavedRun:
     def keys(self) -> dict[str, Any]:
         """The keys of the configuration that decide the run's result, with their values."""
         decide = keys_that_decide("bits", "end")
-        return {key: value for key, value in self.config.flat().items() if key in decide}
+        found = {key: value for key, value in self.config.flat().items() if key in decide}
+        own = found.pop("scheme.parameters")
+        return found | {f"scheme.parameters.{name}": value for name, value in own.items()}
 
     @cached_property
     def plan(self) -> dict[str, Any]:

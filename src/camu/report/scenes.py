@@ -9,6 +9,7 @@ from typing import Any, cast
 from camu.config import Config
 from camu.report import device_rows, rows
 from camu.report.charts import AXES
+from camu.report.frontier import COSTS, frontier_rows
 from camu.report.groups import Group
 from camu.report.rows import Rows, curve_rows, energy_rows
 from camu.report.runs import SavedRun
@@ -34,6 +35,7 @@ class Scene:
     curves: dict[str, Rows]  # by axis
     energy: Rows
     alive: Rows
+    frontier: dict[str, Rows]  # by cost
     plans: dict[str, PlanView]  # by label
 
 
@@ -51,6 +53,7 @@ def scenes_of(groups: Sequence[Group]) -> list[Scene]:
             curves={axis: curve_rows(own, axis) for axis in AXES},
             energy=energy_rows(own),
             alive=device_rows.alive_rows(own),
+            frontier={cost: frontier_rows(own, cost) for cost in COSTS if len(own) > 1},
             plans={group.label: _plan_view(group.counted[0], matrices) for group in own},
         )
         for (dataset, setting), own in places.items()

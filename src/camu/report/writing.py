@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from camu.experiments.comparison import Comparison
 from camu.files import write_text
 from camu.report.charts import COLOURS, DASHES, SCHEME_NAMES, fill
 from camu.report.groups import group_runs, looks
@@ -29,6 +30,7 @@ def write_report(
     out: str | Path | None = None,
     figures: str | Path | None = None,
     title: str | None = None,
+    comparison: Comparison | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Write one HTML page about runs; it needs no network and no other file.
@@ -38,6 +40,7 @@ def write_report(
         out: the page; by default report.html in the first directory.
         figures: a directory in which every chart is also saved as SVG and PDF.
         title: title of the page.
+        comparison: its table is shown in place of the table of runs.
         progress: called after each figure.
 
     Returns:
@@ -49,7 +52,8 @@ def write_report(
     scenes = scenes_of(groups)
     page = folders[0] / PAGE if out is None else Path(out)
     names = dict.fromkeys(folder.resolve().name for folder in folders)
-    write_text(page, render(title or f"camu report: {', '.join(names)}", findings, groups, scenes))
+    title = title or f"camu report: {', '.join(names)}"
+    write_text(page, render(title, findings, groups, scenes, comparison))
     if figures is not None:
         _write_figures(scenes, looks(groups), Path(figures), progress)
     return page
@@ -66,6 +70,7 @@ def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Prog
                 "curves": scene.curves.get(axis, []),
                 "energy": scene.energy,
                 "alive": scene.alive,
+                "frontier": scene.frontier.get(axis, []),
             }
             todo.append((place / panel.key, panel, tables, len(scene.groups)))
         for label, view in scene.plans.items():

@@ -20,7 +20,7 @@ class Camu(Scheme):
     threshold_quantile: float = 0.5
     max_extra_updates: int = 4
     name: ClassVar[str] = "camu"
-    family: ClassVar[str] = "camu"
+    family: ClassVar[str] = "paper"
     citation: ClassVar[str] = "Sun et al., CAMU, section III-B"
     simplified: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[tuple[str, ...]] = (

@@ -18,7 +18,7 @@ class CamuNova(Camu):
     """
 
     name: ClassVar[str] = "camu-nova"
-    family: ClassVar[str] = "camu"
+    family: ClassVar[str] = "paper"
     citation: ClassVar[str] = "Wang et al., FedNova, NeurIPS 2020, on CAMU"
     simplified: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[tuple[str, ...]] = ("normalising CAMU's clusters is not in the CAMU paper",)

@@ -14,7 +14,7 @@ class Clustered(Scheme):
     """Configurations 1 and 4: dual-segment clusters, weights G_c, one local update per round."""
 
     name: ClassVar[str] = "clustered"
-    family: ClassVar[str] = "camu"
+    family: ClassVar[str] = "paper"
     citation: ClassVar[str] = "Sun et al., CAMU, sections III-A and V-B"
     simplified: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[tuple[str, ...]] = ()

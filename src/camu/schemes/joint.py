@@ -25,7 +25,7 @@ class CamuJoint(Scheme):
     threshold_quantile: float = 0.5
     max_extra_updates: int = 4
     name: ClassVar[str] = "camu-joint"
-    family: ClassVar[str] = "camu"
+    family: ClassVar[str] = "paper"
     citation: ClassVar[str] = "Sun et al., CAMU, section IV"
     simplified: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[tuple[str, ...]] = (

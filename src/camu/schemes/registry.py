@@ -118,7 +118,7 @@ ALIASES = {"petrel": "compute-rounds"}
 # The families of schemes, in the order in which they are shown.
 FAMILIES = {
     "reference": "The plainest baselines.",
-    "camu": "The configurations of the CAMU paper.",
+    "paper": "The configurations of the CAMU paper.",
     "clusters": "Other schemes with clusters as units.",
     "local updates": "How often, at what rate and on how much data devices update.",
     "drift": "Corrections for devices with unlike data or unlike numbers of updates.",
@@ -193,7 +193,7 @@ def configs_for(config: Config, names: Sequence[str]) -> dict[str, Config]:
     A parameter that none of the schemes has is refused.
     """
     given = config.scheme.parameters
-    known = {name: {field.name for field in _fields(find_scheme(name))} for name in names}
+    known = {name: field_names(name) for name in names}
     _check_parameters(", ".join(names), given, set().union(*known.values()))
     return {
         name: config.model_copy(
@@ -249,6 +249,11 @@ def describe(name: str, kind: type[Any]) -> dict[str, Any]:
         "aliases": [old for old, new in ALIASES.items() if new == name],
         "parameters": {field.name: field.default for field in _fields(kind)},
     }
+
+
+def field_names(name: str) -> set[str]:
+    """The names of a scheme's parameters."""
+    return {field.name for field in _fields(find_scheme(name))}
 
 
 def _fields(kind: type[Any]) -> list[Field[Any]]:

@@ -14,7 +14,7 @@ class WassersteinWeights(Scheme):
     """Configuration 2: no clusters, aggregation weights from the Wasserstein distance (eq. 4)."""
 
     name: ClassVar[str] = "wasserstein"
-    family: ClassVar[str] = "camu"
+    family: ClassVar[str] = "paper"
     citation: ClassVar[str] = "Sun et al., CAMU, section V-B"
     simplified: ClassVar[tuple[str, ...]] = ()
     choices: ClassVar[tuple[str, ...]] = ()

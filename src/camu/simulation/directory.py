@@ -44,8 +44,8 @@ from camu.simulation.checkpoint import (
 from camu.simulation.faults import Faults
 from camu.simulation.history import History
 from camu.simulation.hooks import check_trainer
-from camu.simulation.loop import run_rounds
 from camu.simulation.result import Result, build_trainer, save_model
+from camu.simulation.rounds import run_rounds
 from camu.simulation.run import Callback, Run, Trainer
 from camu.simulation.run_files import MANIFEST
 from camu.simulation.run_files import RunDirectory as RunDirectory

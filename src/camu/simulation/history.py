@@ -35,6 +35,8 @@ class Record:
         label_accuracy: accuracy of each label; None where no test sample has it, empty where
             nothing was evaluated.
         average_accuracy: of the running average of the global model (`run.server_average`).
+        launch_seconds: when its units were sent to nodes, where real arrivals are waited for.
+        arrivals: these arrivals in their order: unit, seconds, staleness, weight and outcome.
         empty: number of devices whose battery is empty.
     """
 
@@ -48,6 +50,8 @@ class Record:
     waiting_seconds: tuple[float, ...] = ()
     label_accuracy: tuple[float | None, ...] = ()
     average_accuracy: float | None = None
+    launch_seconds: float | None = None
+    arrivals: tuple[dict[str, Any], ...] = ()
     empty: int = 0
 
     @property
@@ -59,12 +63,16 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""
         # Not `asdict`, which copies number by number.
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.launch_seconds is None:  # a simulation
+            del data["launch_seconds"], data["arrivals"]
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:
         """The record from plain data."""
-        lists = {name: tuple(data.get(name, ())) for name in ("waiting_seconds", "label_accuracy")}
+        names = ("waiting_seconds", "label_accuracy", "arrivals")
+        lists = {name: tuple(data.get(name, ())) for name in names}
         return cls(**{**data, **lists})
 
 

@@ -1,7 +1,7 @@
-"""The one loop: units train, send over the channel, and are aggregated, on a virtual clock.
+"""A round: units train, send over the channel, and are aggregated, on a virtual clock.
 
 A synchronous round is the case in which the server waits for all; a scheme that is ready earlier
-makes the same loop asynchronous. Everything optional is a callback.
+makes the same loop asynchronous.
 """
 
 from __future__ import annotations
@@ -9,59 +9,41 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
+import numpy.typing as npt
 
 from camu.arrays import Float64
-from camu.errors import CamuError
 from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, unit_costs
-from camu.planning.plan import Plan, Unit
+from camu.planning.plan import Unit
 from camu.planning.rotation import rotated
-from camu.schemes.contract import Arrival, InFlight, PilotRun, Scheme, View
-from camu.schemes.fedavg import FedAvg
+from camu.schemes.contract import Arrival, InFlight, Scheme, View
 from camu.schemes.mean import MeanUpdate
-from camu.simulation.delivery import Received, delivery_of
+from camu.simulation.delivery import Delivery, Received, delivery_of
 from camu.simulation.faults import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
-from camu.simulation.hooks import Hooks, check_trainer
-from camu.simulation.run import Callback, Flight, Run, Trainer
+from camu.simulation.hooks import Hooks
+from camu.simulation.run import Flight, Run, Trainer
 
 log = logging.getLogger(__name__)
 
 Landed = Flight | Arrival  # the scheme sees arrivals; flights are in a sum already
 
 
-def run_rounds(
-    run: Run, scheme: Scheme, trainer: Trainer, callbacks: Sequence[Callback] = ()
-) -> None:
-    """Run rounds until the configured end, from the first or from where a checkpoint left off."""
-    check_trainer(scheme, trainer)
-    loop = Loop(run, scheme, trainer)
-    try:
-        if not run.records:
-            loop.hooks.pilot(_Pilot(loop), run)
-            loop.record(0, loop.no_faults(), ())
-        run.check_budgets(run.records[-1])  # a resumed run may have reached its end already
-        loop.hooks.finished(loop.view(), run)
-        for callback in callbacks:
-            callback.on_start(run)
-        while run.stopped is None:
-            record = loop.round()
-            run.check_budgets(record)
-            for callback in callbacks:
-                callback.on_round(run, record)
-    except BaseException:
-        run.stopped = "failed"
-        for callback in callbacks:
-            callback.on_end(run, run.history())
-        raise
-    for callback in callbacks:
-        callback.on_end(run, run.history())
+@dataclass(frozen=True, eq=False)
+class Departure:
+    """The units that start in a round, in order: what they cost, and where they start from."""
+
+    units: list[Unit]
+    costs: Costs
+    updates: Float64  # local updates
+    starts: list[Weights]
+    delivery: Delivery
 
 
 class Loop:
@@ -148,23 +130,26 @@ class Loop:
         """
         self.faults.wait_for_devices(self.run)
         view = self.view()
-        run = self.run
         there = self.faults.attend(view.plan, self.hooks.select(view), view.round, view.seconds)
         counts["absent"] += there.absent
         counts["leader_failures"] += there.leader_failures
+        run = self.run
         run.batteries.harvest_until(run.clock.now_seconds)
-        gain = run.world.links.uplink_gain * run.world.links.fading(run.round)
-        units, costs = run.batteries.admit(
-            there.units, lambda units: self.price(units, gain), run.round
-        )
+        units, costs = run.batteries.admit(there.units, self.price, run.round)
         if costs is not None:
-            self.train(view, replace(there, units=units), gain, costs, counts, mean)
+            self.train(view, replace(there, units=units), costs, counts, mean)
         elif there.units and not run.flights:
             self.rest()
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 
-    def price(self, units: Mapping[int, Unit], gain: Float64) -> Costs:
+    @property
+    def uplink_gain(self) -> Float64:
+        """The gains of this round's uplinks (K,)."""
+        links = self.run.world.links
+        return links.uplink_gain * links.fading(self.run.round)
+
+    def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         own = list(units.values())
         return unit_costs(
@@ -175,7 +160,7 @@ class Loop:
             [unit.payload_bits for unit in own],
             self.run.plan.parameters,
             rules=[unit.rule for unit in own],
-            uplink_gain=gain,
+            uplink_gain=self.uplink_gain,
             uplinks=len(own) + len(self.run.flights),
         )
 
@@ -198,30 +183,34 @@ class Loop:
         if plan is not run.plan:
             run.plan, run.revised = plan.repriced(run.world), True
 
+    def prepare(self, view: View, attendance: Attendance, costs: Costs) -> Departure:
+        """A round's units with the models they start from, and their delivery."""
+        run, world, units = self.run, self.run.world, list(attendance.units.values())
+        updates = np.array([float(unit.local_updates) for unit in units])
+        starts = [self.hooks.start(view, number) for number in attendance.units]
+        begin = run.weights if all(one is run.weights for one in starts) else starts
+        share = world.links.share(len(units) + len(run.flights))
+        keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
+        delivery = delivery_of(run, attendance, self.uplink_gain, share.noise_watts, begin, keep)
+        return Departure(units, costs, updates, starts, delivery)
+
     def train(
         self,
         view: View,
         attendance: Attendance,
-        gain: Float64,
         costs: Costs,
         counts: dict[str, int],
         mean: MeanUpdate | None,
     ) -> None:
         """Train the units of a round, and start the transmission of each."""
-        run, world, units = self.run, self.run.world, list(attendance.units.values())
-        updates = np.array([float(unit.local_updates) for unit in units])
-        busy = updates * costs.compute_seconds + updates * costs.gather_seconds
-        ready = (costs.downlink_seconds + busy).tolist()
-        air = costs.uplink_seconds.tolist()
-        starts = [self.hooks.start(view, number) for number in attendance.units]
-        begin = run.weights if all(one is run.weights for one in starts) else starts
-        share = world.links.share(len(units) + len(run.flights))
-        keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
-        delivery = delivery_of(run, attendance, gain, share.noise_watts, begin, keep)
+        run = self.run
+        go = self.prepare(view, attendance, costs)
+        busy = go.updates * costs.compute_seconds + go.updates * costs.gather_seconds
+        ready, air = (costs.downlink_seconds + busy).tolist(), costs.uplink_seconds.tolist()
         # Made as they are needed: a correction is as large as the model.
         jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
-        results = self.trainer.iterate(begin, jobs, run.round, delivery)
-        started = np.zeros(len(units), dtype=bool)
+        results = self.trainer.iterate(go.delivery.start, jobs, run.round, go.delivery)
+        started = np.zeros(len(go.units), dtype=bool)
         numbers = enumerate(attendance.units)
         for (index, number), received in zip(numbers, results, strict=True):
             if received is None:
@@ -229,7 +218,7 @@ class Loop:
             started[index] = True
             if received.lost:
                 counts[received.lost] += 1
-            self.keep_memory(units[index].leader, received)
+            self.keep_memory(go.units[index].leader, received)
             update, buffers = received.update, received.buffers
             if mean is not None:
                 if update is not None and buffers is not None:
@@ -246,18 +235,10 @@ class Loop:
                 fault=received.fault,
                 update=update,
                 buffers=buffers,
-                start=starts[index],
+                start=go.starts[index],
                 trained=received.trained,
             )
-        spent = run.ledger.book(
-            updates,
-            costs,
-            spending_of(attendance.units, costs),
-            [len(unit.members) for unit in units],
-            started,
-            world.config.radio.bs_power_watts,
-        )
-        run.batteries.draw(*spent)
+        self.charge(attendance.units, costs, started)
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""
@@ -277,6 +258,21 @@ class Loop:
         if received.memory is not None:
             self.run.memory[leader] = received.memory
 
+    def charge(
+        self, units: Mapping[int, Unit], costs: Costs, started: npt.NDArray[np.bool_]
+    ) -> None:
+        """Book the energy of the units that started, in total and per device."""
+        own = units.values()
+        spent = self.run.ledger.book(
+            np.array([float(unit.local_updates) for unit in own]),
+            costs,
+            spending_of(units, costs),
+            [len(unit.members) for unit in own],
+            started,
+            self.config.radio.bs_power_watts,
+        )
+        self.run.batteries.draw(*spent)
+
     def wait(self, counts: dict[str, int]) -> tuple[list[Arrival], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.
 
@@ -291,18 +287,22 @@ class Loop:
         while run.flights:
             if asks and self.hooks.ready(self.view(arrived, in_flight.copy())):
                 break
-            unit = run.clock.next_arrival(deadline)
-            if unit is None:
+            flight = self.next_flight(deadline, counts)
+            if flight is None:
                 break
-            flight = run.flights.pop(unit)
-            del in_flight[unit]
+            del in_flight[flight.unit]
             landed.append(flight)
             arrival = self.land(flight, counts)
             if arrival is not None:
                 arrived.append(arrival)
         if deadline is not None and not run.flights and not landed:
-            run.clock.wait_until(deadline)  # no unit started, but time passes
+            self.next_flight(deadline, counts)  # no unit started, but time passes
         return arrived, self.waiting(landed)
+
+    def next_flight(self, deadline: float | None, counts: dict[str, int]) -> Flight | None:
+        """The flight that lands next, if it lands before the deadline."""
+        unit = self.run.clock.next_arrival(deadline)
+        return None if unit is None else self.run.flights.pop(unit)
 
     def waiting(self, landed: Sequence[Flight]) -> tuple[float, ...]:
         """How long each unit that arrived was idle, in the order of units."""
@@ -341,7 +341,8 @@ class Loop:
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits = self.run, self.config.run
-        late = run.stopped is not None or run.round > limits.rounds - limits.eval_last
+        last = limits.rounds - limits.eval_last < run.round <= limits.rounds
+        late = last or run.stopped is not None or run.has_all_rounds
         due = late or run.round % limits.eval_every == 0
         found = self.trainer.evaluate(run.weights) if due else None
         mean = self.trainer.evaluate(run.average) if late and run.average else None
@@ -361,31 +362,3 @@ class Loop:
         )
         run.records.append(record)
         return record
-
-
-class _Pilot:
-    """Trains before the first round, and charges it to the run."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self.world, self.plan, self.weights = loop.run.world, loop.run.plan, loop.run.weights
-
-    def train(
-        self, plan: Plan, rounds: int, weights: Weights | None = None, scheme: Scheme | None = None
-    ) -> PilotRun:
-        """Train with a plan from the initial model or another one."""
-        loop, whole = self._loop, self._loop.run
-        run = Run.new(self.world, plan, weights or self.weights)
-        run.batteries = whole.batteries
-        trial = Loop(run, scheme or FedAvg(), loop.trainer)
-        losses = []
-        for _ in range(rounds):
-            landed, _ = trial.advance(trial.no_faults())
-            if not landed:
-                raise CamuError(f"scheme {loop.scheme.name}: no update of its pilot arrived")
-            counted = [(plan.units[one.unit].weight, one.loss) for one in landed]
-            share = sum(weight for weight, _ in counted)
-            losses.append(sum(weight * loss for weight, loss in counted) / share)
-        whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
-        whole.ledger.add(run.ledger)
-        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, run.ledger.joules)

@@ -24,8 +24,8 @@ from camu.schemes import Scheme
 from camu.schemes.registry import plan_for
 from camu.sealed import SEAL, UNSEALED, seal_tensors
 from camu.simulation.history import History
-from camu.simulation.loop import run_rounds
 from camu.simulation.ray_session import require_ray
+from camu.simulation.rounds import run_rounds
 from camu.simulation.run import Callback, Run, Trainer
 from camu.world import World, with_data
 

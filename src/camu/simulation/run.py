@@ -112,6 +112,16 @@ class Run:
         """End the run after this round."""
         self.stopped = self.stopped or reason
 
+    @property
+    def has_all_rounds(self) -> bool:
+        """Whether it has run for `run.rounds`, and for the least joules and seconds if set."""
+        limits = self.world.config.run
+        return (
+            self.round >= limits.rounds
+            and self.ledger.joules >= (limits.min_joules or 0.0)
+            and self.clock.now_seconds >= (limits.min_virtual_seconds or 0.0)
+        )
+
     def check_budgets(self, record: Record) -> None:
         """Stop where the configuration says so."""
         limits = self.world.config.run
@@ -128,7 +138,7 @@ class Run:
             and record.virtual_seconds >= limits.max_virtual_seconds
         ):
             self.stop("time budget")
-        if record.round >= limits.rounds:
+        if self.has_all_rounds:
             self.stop("rounds")
 
     def history(self) -> History:

@@ -7,16 +7,18 @@ round, counted, logged, and asked again in the next.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from camu.deploy.deployment import Deployment
-from camu.deploy.mailbox import TRAIN, Mailbox
+from camu.deploy.mailbox import TRAIN, Mailbox, Reply, pause
 from camu.deploy.messages import Task, read_result, write_task
 from camu.deploy.reports import Refusal
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.registry import NodeRegistry
+from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Job, Trained
 from camu.learning.weights import Weights, weighted_mean
@@ -39,6 +41,16 @@ class _Request:
     start: Weights
 
 
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """A unit on its way: its request, and until when a reply is waited for."""
+
+    request: _Request
+    task: Task
+    due: float  # on the mailbox's clock
+    numbers: tuple[str, ...] = ()  # of its messages
+
+
 class _Silence(Refusal):
     """No reply at all."""
 
@@ -54,6 +66,8 @@ class NodeTrainer:
     ids: Sequence[str]  # names of the devices
     engine: Engine  # evaluates; it has no training data
     faults: Counter[str] = field(default_factory=Counter)  # since the last round
+    sent: dict[int, _Sent] = field(default_factory=dict)  # by unit, where arrivals are waited for
+    replies: deque[tuple[int, Trained | None]] = field(default_factory=deque)
 
     @property
     def oracle(self) -> None:
@@ -97,19 +111,109 @@ class NodeTrainer:
         for number, trained in enumerate(results):
             yield None if trained is None else deliver(number, trained)
 
+    def wall_seconds(self) -> float:
+        """The time on the mailbox's clock."""
+        return self.mailbox.clock()
+
+    def send(
+        self,
+        units: Sequence[int],
+        starts: Sequence[Weights],
+        jobs: Sequence[Job],
+        round_number: int,
+    ) -> list[bool]:
+        """Send each unit its job in a message of its own; False if its node is not online."""
+        self.registry.refresh()
+        self.registry.wait_for_any(self.deployment.wait_seconds)
+        present = self.registry.present()
+        sent = []
+        for unit, start, job in zip(units, starts, jobs, strict=True):
+            self._check_whole(job)
+            request = _Request(unit, job, start)
+            node = present.get(self.hosts[job.members[0]])
+            sent.append(node is not None)
+            if node is None:
+                self._notice(_Silence("its node is not online"), self._unit(request), round_number)
+                continue
+            task, states = self._task([request], round_number)
+            due = self.mailbox.clock() + self.deployment.deadline_seconds
+            self.sent[unit] = _Sent(request, task, due)
+            numbers = self.mailbox.send(
+                {node: write_task(task, states)},
+                TRAIN,
+                f"unit {unit} of round {round_number + 1}",
+                self.deployment.deadline_seconds,
+                partial(self._receive, unit),
+            )
+            if unit in self.sent:
+                self.sent[unit] = replace(self.sent[unit], numbers=tuple(numbers))
+        return sent
+
+    def next_reply(self, seconds: float | None) -> tuple[int, Trained | None] | None:
+        """The unit whose node replies next; its result is None if that is of no use."""
+        until = None if seconds is None else self.mailbox.clock() + seconds
+        while not self.replies:
+            if until is not None and self.mailbox.clock() >= until:
+                return None
+            if until is None and not self.sent:
+                raise CamuError("no unit is on its way")
+            self.mailbox.poll()
+            self._expire()
+            if not self.replies:
+                pause()
+        return self.replies.popleft()
+
+    def _expire(self) -> None:
+        """Give up the units whose time for a reply is over."""
+        waited = self.deployment.deadline_seconds
+        for unit in [u for u, one in self.sent.items() if self.mailbox.clock() > one.due]:
+            self.mailbox.abandon(self.sent[unit].numbers)
+            self._receive(unit, Reply(0, None, f"no reply within {waited:g} s"))
+
+    def _receive(self, unit: int, reply: Reply) -> None:
+        """Keep a unit's result, or the fact that there is none."""
+        one = self.sent.pop(unit)
+        trained: Trained | None = None
+        try:
+            if reply.content is None:
+                raise _Silence(reply.reason)
+            (found,) = read_result(reply.content, one.task, self.initial.layout)
+            if isinstance(found, Refusal):
+                raise found
+            trained = found
+        except Refusal as refusal:
+            self._notice(refusal, self._unit(one.request), one.task.round)
+        self.replies.append((unit, trained))
+
+    def _check_whole(self, job: Job) -> None:
+        """Refuse a unit whose members would have to meet at the server after every update."""
+        if self.deployment.granularity == "device" and len(job.members) > 1:
+            raise InputError(
+                f"scheme.name = {self.deployment.config.scheme.name}: it does not wait for all "
+                "units, and its units have several devices; use --granularity leader"
+            )
+        self._check_together(job)
+
+    def _check_together(self, job: Job) -> None:
+        """Refuse a unit on several nodes; nodes of a trial can hold any data."""
+        if all(report.partition is None for report in self.registry.reports.values()):
+            check_together(job.members, self.hosts, self.ids)
+
+    def _unit(self, request: _Request) -> str:
+        return f"unit of devices {self._names(request)}"
+
     def _train_units(
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
         """Each unit does all its local updates at one node."""
-        if all(report.partition is None for report in self.registry.reports.values()):
-            for job in jobs:  # a scheme may have revised its units
-                check_together(job.members, self.hosts, self.ids)
+        for job in jobs:  # a scheme may have revised its units
+            self._check_together(job)
         requests = [_Request(unit, job, starts[unit]) for unit, job in enumerate(jobs)]
         results = self._ask(requests, round_number, set())
         trained: list[Trained | None] = []
         for request, result in zip(requests, results, strict=True):
             if isinstance(result, Refusal):
-                self._notice(result, f"unit of devices {self._names(request)}", round_number)
+                self._notice(result, self._unit(request), round_number)
             trained.append(None if isinstance(result, Refusal) else result)
         return trained
 

@@ -89,16 +89,30 @@
 
   const world = (now) => [now.dataset, now.setting].filter(Boolean).join(", ");
 
+  // Of many schemes, charts with a line or a bar each show one family and the first scheme.
+  function shown(now) {
+    if (now.schemes.length <= page.most_together) return now.schemes;
+    return now.schemes.filter((_, index) => index === 0 || now.families[index] === find("family").value);
+  }
+
   function drawWorld() {
     const now = scene();
-    find("shown-world").textContent = `Shown: ${world(now)}.`;
+    const some = shown(now);
+    const family = some.length < now.schemes.length ? `, ${find("family").value}` : "";
+    find("shown-world").textContent = `Shown: ${world(now)}${family}.`;
     const axis = find("axis").value;
     const key = `accuracy-${axis}`;
+    const own = (number) => rows(number).filter((row) => some.includes(row.scheme));
     find("accuracy-title").textContent = page.panels[key].title;
+    const dots = ["joules", "seconds"].map((cost) => {
+      const frontier = cost in now.frontier ? rows(now.frontier[cost]) : [];
+      return draw(find(`chart-frontier-${cost}`), `frontier-${cost}`, { frontier }, now.schemes, 0);
+    });
     return Promise.all([
-      draw(find("chart-accuracy"), key, { curves: rows(now.curves[axis]) }, now.schemes, 0),
-      draw(find("chart-energy"), "energy", { energy: rows(now.energy) }, now.schemes, now.schemes.length),
-      draw(find("chart-alive"), "alive", { alive: rows(now.alive) }, now.schemes, 0),
+      draw(find("chart-accuracy"), key, { curves: own(now.curves[axis]) }, some, 0),
+      draw(find("chart-energy"), "energy", { energy: own(now.energy) }, some, some.length),
+      ...dots,
+      draw(find("chart-alive"), "alive", { alive: own(now.alive) }, some, 0),
     ]);
   }
 
@@ -124,7 +138,10 @@
   function offerAll() {
     const inside = page.scenes.filter((one) => one.dataset === find("dataset").value);
     offer(find("setting"), inside.map((one) => one.setting), (name) => name || "as configured");
-    offer(find("scheme"), scene().schemes);
+    const now = scene();
+    offer(find("scheme"), now.schemes);
+    const families = now.schemes.length > page.most_together ? [...new Set(now.families)] : [];
+    offer(find("family"), families);
   }
 
   async function drawAll() {
@@ -146,11 +163,26 @@
     for (const id of ["dataset", "setting"]) {
       find(id).addEventListener("change", () => { offerAll(); drawAll(); });
     }
-    find("axis").addEventListener("change", drawWorld);
+    for (const id of ["axis", "family"]) find(id).addEventListener("change", drawWorld);
     find("scheme").addEventListener("change", drawPlan);
     // What the reader most wants to see first is the richest plan.
-    const named = scene().schemes.filter((name) => name.split(" ")[0] === page.first);
-    if (named.length) find("scheme").value = named[0];
+    const first = scene();
+    const named = first.schemes.findIndex((name) => name.split(" ")[0] === page.first);
+    if (named >= 0) {
+      find("scheme").value = first.schemes[named];
+      if (find("family").options.length) find("family").value = first.families[named];
+    }
   }
+  // Families fold; without this script, and on paper, all rows are seen.
+  const folds = [...document.querySelectorAll("button.fold")];
+  folds.forEach((button, index) => {
+    const body = button.closest("tbody").nextElementSibling;
+    const fold = (open) => {
+      button.setAttribute("aria-expanded", open);
+      body.classList.toggle("folded", !open);
+    };
+    button.addEventListener("click", () => fold(button.getAttribute("aria-expanded") !== "true"));
+    fold(index === 0);
+  });
   drawAll();
 })();

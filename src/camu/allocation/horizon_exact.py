@@ -1,0 +1,306 @@
+"""P2 solved exactly: rounds, whole updates, powers and frequencies, with a certificate.
+
+For every N_0 = min_c N_c the Lagrangian of `horizon_dual` bounds the gap from below for all numbers
+of rounds at once; the interior-point method of `horizon_point` finds the best powers and
+frequencies for given rounds and updates, and its prices are where the Lagrangian is tightest.
+Where whole updates leave a gap between both, a small linear program over the rounds seen so far
+gives better prices, and on small instances every combination of updates that the bounds do not
+exclude is solved.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from camu.allocation.horizon import HorizonProblem
+from camu.allocation.horizon_answer import HorizonAnswer
+from camu.allocation.horizon_dual import Column, Menu
+from camu.allocation.horizon_file import most_descent
+from camu.allocation.horizon_point import Point, solve_point
+from camu.allocation.horizon_prices import Prices, least_gap
+from camu.arrays import Float64, Int64
+from camu.errors import CamuError
+
+# Relative, of the gap: closer bounds count as equal. Sums over many clusters lose digits.
+TOLERANCE, TOLERANCE_PER_CLUSTER = 1e-8, 1e-10
+COMBINATIONS = 4096  # of updates, that are solved one by one where prices leave a gap
+_TURNS = 40  # of the linear program for one number of rounds
+_RECENT = 8  # prices that are tried on single choices
+_SOLVES = 500  # of combinations, at most
+_FORCED, _LARGEST = 128, 2_000_000  # intervals of the ready time, and numbers in one array
+
+
+def solve_horizon(problem: HorizonProblem) -> HorizonAnswer:
+    """The certified optimum of P2; `lower_bound` says how far it can be from it at most."""
+    began = time.perf_counter()
+    search = _Search(problem)
+    point, lower = search.run()
+    return HorizonAnswer.of(
+        problem,
+        "exact",
+        point.rounds,
+        point.updates,
+        point.power_watts,
+        point.ready_seconds,
+        lower_bound=lower,
+        prices=point.prices,
+        seconds=time.perf_counter() - began,
+    )
+
+
+@dataclass(eq=False)
+class _Level:
+    """The part of the search with one N_0: a bound for each number of rounds."""
+
+    menu: Menu
+    lower: Float64  # the entry t - 1 is for t rounds
+    columns: list[Column] = field(default_factory=list)
+    prices: list[Prices] = field(default_factory=list)
+    stuck: set[int] = field(default_factory=set)
+
+    @property
+    def plain(self) -> Int64:
+        """N_0 updates in every cluster: the cheapest choice."""
+        return np.full(self.menu.problem.size, self.menu.common, dtype=np.int64)
+
+
+class _Search:
+    """Bounds and the best point so far."""
+
+    def __init__(self, problem: HorizonProblem) -> None:
+        self.problem, self.most = problem, most_descent(problem)
+        self.tolerance = max(TOLERANCE, TOLERANCE_PER_CLUSTER * problem.size)
+        self.best: Point | None = None
+        longest = most_rounds(problem)
+        self.rounds = np.arange(1.0, longest + 1)
+        common = range(1, int(problem.max_updates.min()) + 1)
+        self.levels = [_Level(Menu.of(problem, n), np.zeros(longest)) for n in common]
+
+    @property
+    def limit(self) -> float:
+        """Bounds from here on cannot hide a better point."""
+        return math.inf if self.best is None else self.best.gap * (1 - self.tolerance)
+
+    def run(self) -> tuple[Point, float]:
+        """The best point, and the lower bound on all."""
+        order = sorted(self.levels, key=self.try_plain)
+        for level in order:
+            self.bound(level)
+        for level in order:
+            if level.lower.min() < self.limit:
+                self.enumerate(level)
+        if self.best is None:
+            raise CamuError(
+                f"{self.problem.source}: no round with positive descent fits both budgets; raise "
+                "energy_joules or seconds"
+            )
+        lower = min(float(level.lower.min()) for level in self.levels)
+        return self.best, min(lower, self.best.gap)
+
+    def solve(self, updates: Int64, rounds: int) -> Point | None:
+        """The best point for these updates and rounds, kept if it is the best of all."""
+        point = solve_point(self.problem, updates, rounds)
+        if point is not None and (self.best is None or point.gap < self.best.gap):
+            self.best = point
+        return point
+
+    def raise_bound(self, level: _Level, prices: Prices) -> Column:
+        """Bound every number of rounds with these prices; the column is where they are tight."""
+        scale = 0.0 if self.best is None else self.best.gap / self.best.rounds
+        worth = level.menu.best(prices, 0.01 * self.tolerance * scale)
+        open_ = np.flatnonzero(level.lower < self.limit)
+        if not np.isfinite(worth.value):
+            level.lower[:] = np.inf
+        elif open_.size:
+            bound = least_gap(
+                self.problem, self.rounds[open_], prices, np.array(worth.value), self.most
+            )
+            level.lower[open_] = np.maximum(level.lower[open_], bound)
+            level.prices.append(prices)
+            level.columns.append(worth.column)
+        return worth.column
+
+    def try_plain(self, level: _Level) -> float:
+        """About the best gap if every cluster does N_0 updates; infinite if no round fits."""
+        lower, found = np.zeros(self.rounds.size), math.inf
+        index = self.rounds.size // 2 if self.best is None else self.best.rounds - 1
+        for _ in range(20):
+            point = self.solve(level.plain, index + 1)
+            if point is None:  # nothing is cheaper, and more rounds leave less for each
+                level.lower[index:] = lower[index:] = np.inf
+                if index == 0:
+                    break
+                index = index // 2 if math.isinf(found) else int(lower.argmin())
+                continue
+            found = min(found, point.gap)
+            value = level.menu.worths(point.prices, level.plain[None])
+            bound = least_gap(self.problem, self.rounds, point.prices, value, self.most)
+            lower = np.maximum(lower, bound)
+            lower[index] = max(lower[index], point.gap)
+            index = int(lower.argmin())
+            if lower[index] >= min(0.99 * found, self.limit):
+                break
+        return found
+
+    def bound(self, level: _Level) -> None:
+        """Raise the bounds of a level until they meet the best point, or as far as prices go."""
+        if self.best is not None:
+            self.raise_bound(level, self.best.prices)
+        while True:
+            index = int(level.lower.argmin())
+            if not level.lower[index] < self.limit or index in level.stuck:
+                return
+            self.close(level, index)
+
+    def close(self, level: _Level, index: int) -> None:
+        """Raise the bound of one number of rounds as far as prices can."""
+        rounds = index + 1
+        point = self.solve(level.plain, rounds)
+        if point is None:  # nothing is cheaper, and more rounds leave less for each
+            level.lower[index:] = np.inf
+            return
+        level.columns.append(_column(self.problem, point))
+        prices, seen = point.prices, {level.plain.tobytes()}
+        for _ in range(_TURNS):
+            before = level.lower[index]
+            column = self.raise_bound(level, prices)
+            if level.lower[index] >= self.limit:
+                return
+            if (key := column.updates.tobytes()) not in seen:
+                seen.add(key)
+                self.solve(column.updates, rounds)
+            found = self.master(level, rounds)
+            if found is None:
+                break
+            hull, better, mixed = found
+            # What the best mixture still leaves to the prices is little next to the whole gap.
+            if level.lower[index] >= self.limit - 1.02 * (self.limit - hull):
+                if (key := mixed.tobytes()) not in seen:
+                    self.solve(mixed, rounds)
+                break
+            # Prices half way are steadier where the last ones brought nothing.
+            moved = level.lower[index] > before
+            prices = (
+                better
+                if moved
+                else Prices(*((a + b) / 2 for a, b in zip(prices, better, strict=True)))
+            )
+        level.stuck.add(index)
+
+    def master(self, level: _Level, rounds: int) -> tuple[float, Prices, Int64] | None:
+        """The best mixture of the columns: its gap, its prices, and updates near to it."""
+        from scipy.optimize import linprog  # loading it takes long
+
+        problem, columns = self.problem, level.columns
+        numbers = np.array([column[:4] for column in columns])
+        joules, seconds = problem.energy_joules / rounds, problem.seconds / rounds
+        slope, shares = level.prices[-1].descent, np.zeros(len(columns))
+        for _ in range(4):
+            done = linprog(
+                numbers[:, 1] - slope * numbers[:, 0],
+                A_ub=numbers[:, 2:].T / [[joules], [seconds]],
+                b_ub=np.ones(2),
+                A_eq=np.ones((1, len(columns))),
+                b_eq=np.ones(1),
+                method="highs",
+            )
+            if not done.success or done.x is None:
+                return None
+            shares = done.x
+            descent, error = shares @ numbers[:, :2]
+            bend = problem.bend(rounds, float(descent), float(error))
+            close = abs(bend.slope - slope) <= 1e-9 * problem.initial_gap
+            slope = min(bend.slope, problem.initial_gap)
+            if close:
+                break
+        prices = Prices(slope, *(-done.ineqlin.marginals / [joules, seconds]).tolist())
+        return bend.gap, prices, _mixture(columns, shares)
+
+    def enumerate(self, level: _Level) -> None:
+        """Solve every combination of updates that the bounds leave open, the best first."""
+        problem = self.problem
+        open_ = np.flatnonzero(level.lower < self.limit)
+        rounds = self.rounds[open_]
+        updates = self.combinations(level, rounds)
+        if updates is None:
+            return
+        lower = np.tile(level.lower[open_], (len(updates), 1))
+        for prices in level.prices[-_RECENT:]:
+            value = level.menu.worths(prices, updates)[:, None]
+            lower = np.maximum(lower, least_gap(problem, rounds, prices, value, self.most))
+        for _ in range(_SOLVES):
+            row, place = np.unravel_index(int(lower.argmin()), lower.shape)
+            if not lower[row, place] < self.limit:
+                break
+            point = self.solve(updates[row], int(rounds[place]))
+            if point is None:
+                lower[row, place:] = np.inf
+                continue
+            value = level.menu.worths(point.prices, updates[[row]])[:, None]
+            bound = least_gap(problem, rounds, point.prices, value, self.most)
+            lower[row] = np.maximum(lower[row], bound[0])
+            lower[row, place] = max(lower[row, place], point.gap)
+        proven = np.minimum(lower.min(axis=0, initial=np.inf), self.limit)
+        level.lower[open_] = np.maximum(level.lower[open_], proven)
+
+    def combinations(self, level: _Level, rounds: Float64) -> Int64 | None:
+        """The updates that no price excludes, (V, C); None if they are too many."""
+        problem, menu = self.problem, level.menu
+        shape = menu.allowed.shape
+        if menu.allowed.size * _FORCED > _LARGEST:
+            return None
+        lower = np.zeros(shape)
+        for prices in level.prices[-_RECENT:]:
+            value = menu.forced(prices, _FORCED).reshape(-1, 1)
+            bound = least_gap(problem, rounds, prices, value, self.most).min(axis=1)
+            lower = np.maximum(lower, bound.reshape(shape))
+        kept = menu.allowed & (lower < self.limit)
+        if math.prod(kept.sum(axis=0).tolist()) > COMBINATIONS:
+            return None
+        spans = [menu.common + np.flatnonzero(column) for column in kept.T]
+        updates = np.array(list(itertools.product(*spans)), dtype=np.int64)
+        updates = updates.reshape(-1, problem.size)
+        return np.asarray(updates[updates.min(axis=1, initial=menu.common) == menu.common])
+
+
+def _column(problem: HorizonProblem, point: Point) -> Column:
+    """What a point needs."""
+    descent, error = problem.recursion(point.updates, point.power_watts)
+    return Column(
+        float(descent),
+        float(error),
+        float(problem.round_joules(point.updates, point.power_watts, point.ready_seconds)),
+        float(problem.round_seconds(point.power_watts, point.ready_seconds)),
+        point.updates,
+    )
+
+
+def _mixture(columns: list[Column], shares: Float64) -> Int64:
+    """Whole updates near a mixture: clusters take the columns' choices in turn, by their shares."""
+    order = np.argsort(-shares)[:4]
+    ends = np.cumsum(shares[order])
+    size = columns[0].updates.size
+    # A fixed, even spread over the clusters.
+    place = (np.arange(size) * 0.6180339887498949) % 1.0
+    pick = np.minimum(np.searchsorted(ends, place * ends[-1], side="right"), order.size - 1)
+    table = np.stack([columns[int(index)].updates for index in order])
+    return np.asarray(table[pick, np.arange(size)])
+
+
+def most_rounds(problem: HorizonProblem) -> int:
+    """No more rounds fit: each needs at least this much of both budgets."""
+    ready = float((problem.least_seconds + problem.gather_seconds).max())
+    seconds = ready + float((problem.air_scale * problem.least_air).sum())
+    joules = float((problem.base_joules + problem.gather_joules).sum())
+    most = min(problem.seconds / seconds, problem.energy_joules / joules, problem.max_rounds)
+    if most < 1:
+        raise CamuError(
+            f"{problem.source}: one round takes at least {seconds:.4g} s and more than "
+            f"{joules:.4g} J; raise seconds or energy_joules"
+        )
+    return int(most)
