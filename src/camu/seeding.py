@@ -45,6 +45,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "near-iid-groups": (),  # first devices of groups whose labels look like everyone's
     "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink
+    "packet": ("round", "leader"),  # whether an update is lost on an uplink
     "ppo": (),
     "kernel-check": (),  # images on which compiled kernels are compared with torch
     "probe": (),  # the engine's trial of a user's model

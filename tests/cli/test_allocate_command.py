@@ -94,3 +94,49 @@ def test_missing_file_is_named(camu: Camu, tmp_path: Path) -> None:
     done = camu("allocate", tmp_path / "absent.json")
     assert done.code == 2
     assert "absent.json" in done.err
+
+
+def test_a_sweep_has_the_answers_of_single_budgets(camu: Camu, tmp_path: Path) -> None:
+    budget = json.loads(PROBLEM.read_text())["energy_joules"]
+    picture = tmp_path / "sweep.svg"
+    text = f"energy=1e-9,{budget},{2 * budget}"
+    done = camu("allocate", PROBLEM, "--sweep", text, "--figure", picture, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    rows = found["rows"]
+    assert rows[0]["objective"] is None
+    assert found["smallest_budget_joules"] > 1e-9
+    for row in rows[1:]:
+        path = change(tmp_path, energy_joules=row["budget_joules"])
+        answer = json.loads(camu("allocate", path, "--json").out)
+        assert row["objective"] == answer["objective"]
+        assert row["compute_joules"] + row["transmit_joules"] == pytest.approx(
+            answer["energy_joules"]
+        )
+        assert row["power_watts"] == pytest.approx(
+            sum(cluster["power_watts"] for cluster in answer["clusters"])
+        )
+    assert rows[2]["objective"] < rows[1]["objective"]
+    assert "What a joule buys" in picture.read_text()
+    done = camu("allocate", PROBLEM, "--sweep", text)
+    assert "too small" in done.out
+    assert "The smallest budget that has an answer is" in done.out
+
+
+def test_a_range_of_budgets_has_equal_ratios(camu: Camu) -> None:
+    found = json.loads(camu("allocate", PROBLEM, "--sweep", "energy=1:16:5", "--json").out)
+    assert [row["budget_joules"] for row in found["rows"]] == pytest.approx([1, 2, 4, 8, 16])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("power=1,2", "energy", "energy=", "energy=1,x", "energy=0,1", "energy=1:2", "energy=nan"),
+        *("energy=1:2:1", "energy=2:1:3", "energy=1,inf", "energy=1:2:100000000", "energy=-1:2:3"),
+    ],
+)
+def test_a_wrong_sweep_is_refused(camu: Camu, text: str, tmp_path: Path) -> None:
+    done = camu("allocate", PROBLEM, "--sweep", text, "--figure", tmp_path / "a.svg")
+    assert done.code == 2
+    assert "energy=FROM:TO:COUNT" in done.err
+    assert not (tmp_path / "a.svg").exists()

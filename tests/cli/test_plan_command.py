@@ -123,3 +123,38 @@ def test_many_units_are_shown_by_how_their_numbers_are_spread(camu: Camu, tmp_pa
     assert ["members", "1", "1", "1", "1", "1"] in lines
     assert "fedavg: 60 units of 60 devices." in " ".join(done.out.split())
     assert len(lines) < 25
+
+
+SENSORS = Path(__file__).parents[2] / "docs" / "examples" / "sensors.csv"
+
+
+def test_a_plan_says_how_long_batteries_last(camu: Camu) -> None:
+    done = camu("plan", "--fleet", SENSORS)
+    assert done.code == 0, done.err
+    assert "Jain's fairness of the joules per device: 0.182" in done.out
+    found = json.loads(camu("plan", "--fleet", SENSORS, "--json").out)["batteries"]
+    first = found["empty"]["first"]
+    assert f"the leaders {first['device']} of unit 1 (round {first['rounds']})" in done.err
+    words = [line.split() for line in done.out.splitlines()]
+    hours = f"{first['seconds'] / 3600:.4g}"
+    assert ["first", first["device"], str(first["rounds"]), hours] in words
+    leaders = {leader["device"]: leader for leader in found["leaders"]}
+    assert max(leaders.values(), key=lambda one: one["share"])["device"] == first["device"]
+    assert sum(leader["share"] for leader in leaders.values()) < 1
+    # A fleet on mains power has nothing to say.
+    assert "batteries" not in json.loads(camu("plan", "--preset", "demo", "--json").out)
+
+
+def test_leaders_in_turn_last_longer_on_the_example(camu: Camu) -> None:
+    first = {}
+    for leader in ("exemplar", "rotating"):
+        setting = f"clustering.leader={leader}"
+        done = camu("plan", "--fleet", SENSORS, "--set", setting, "--json")
+        first[leader] = json.loads(done.out)["batteries"]["empty"]["first"]["rounds"]
+        assert ("is done" in done.err or "are done" in done.err) == (leader == "exemplar")
+    assert first["rotating"] > 5 * first["exemplar"]
+
+
+def test_the_downlink_is_part_of_a_plan(camu: Camu) -> None:
+    done = camu("plan", "--preset", "demo", "--set", "radio.downlink=true")
+    assert "receiving). The base station spends" in " ".join(done.out.split())

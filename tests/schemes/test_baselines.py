@@ -217,6 +217,7 @@ def test_oort_prefers_high_losses_and_short_rounds(tiny: Tiny) -> None:
         seconds=0.0,
         joules=0.0,
         device_joules=np.zeros(6),
+        battery_joules=np.full(6, np.inf),
         weights=None,  # type: ignore[arg-type]
         before=None,  # type: ignore[arg-type]
     )

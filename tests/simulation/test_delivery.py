@@ -25,8 +25,8 @@ from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
 from camu.schemes import FedAvg, State, View
 from camu.seeding import Stream
-from camu.simulation import Callback, Record, Run, simulate
-from camu.simulation.delivery import Delivery, Received
+from camu.simulation import Callback, Record, Run, loop, simulate
+from camu.simulation.delivery import Delivery, Received, delivery_of
 from camu.simulation.hooks import Hooks
 from camu.simulation.loop import Loop
 from camu.simulation.result import build_engine
@@ -199,9 +199,8 @@ def test_deliveries_are_made_where_the_job_was_trained() -> None:
 def test_a_delivery_that_went_to_another_process_does_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plain = Loop.delivery
     monkeypatch.setattr(
-        Loop, "delivery", lambda *arguments: pickle.loads(pickle.dumps(plain(*arguments)))
+        loop, "delivery_of", lambda *arguments: pickle.loads(pickle.dumps(delivery_of(*arguments)))
     )
     copied = play(Uneven(), **FAULTY)
     monkeypatch.undo()

@@ -21,6 +21,7 @@ from camu.cli import (
     deploy,
     export,
     fleet,
+    forecast,
     live,
     plan,
     report,
@@ -45,6 +46,7 @@ app.command()(plan.plan)
 app.command()(live.live)
 app.command()(run.run)
 app.command()(compare.compare)
+app.command()(forecast.forecast)
 app.command()(report.report)
 app.command()(export.export)
 app.command()(schemes.schemes)

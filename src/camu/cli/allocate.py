@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, overload
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from camu.allocation.horizon import HorizonProblem
     from camu.allocation.horizon_answer import HorizonAnswer
     from camu.allocation.problem import Problem
+    from camu.allocation.sweep import SweepRow
 
 _MOST_ROWS = 40
 
@@ -37,6 +40,14 @@ def allocate(
             "or your own function as module:name.",
         ),
     ] = "exact",
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep",
+            metavar="energy=A,B,...",
+            help="Solve for several energy budgets in joules; energy=FROM:TO:COUNT for a range.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of PPO.")] = 0,
     figure: Annotated[
         Path | None,
@@ -76,9 +87,14 @@ def allocate(
 
         write_json(problem_out, problem.to_dict())
     if isinstance(problem, HorizonProblem):
+        if sweep is not None:
+            raise InputError("--sweep: a problem over several rounds cannot be swept; leave it out")
         from camu.cli.allocate_horizon import allocate_horizon
 
         allocate_horizon(problem, lambda p: _solve(p, solver, seed), figure, as_json)
+        return
+    if sweep is not None:
+        _sweep(problem, sweep, solver, seed, figure, as_json)
         return
     answer = _solve(problem, solver, seed)
     if figure is not None:
@@ -108,6 +124,68 @@ def _problem(problem_file: Path | None, from_plan: Path | None) -> Problem | Hor
     return read_problem(problem_file)
 
 
+def _sweep(
+    problem: Problem, text: str, solver: str, seed: int, figure: Path | None, as_json: bool
+) -> None:
+    """Solve for several budgets; show a table, and a figure if it is asked for."""
+    from dataclasses import asdict
+
+    from camu.allocation.sweep import parse_sweep, sweep_energy
+
+    budgets = parse_sweep(text)
+    with _bar() as show:
+        rows = sweep_energy(problem, budgets, solver, seed, show)
+    if figure is not None:
+        from camu.report.figures import sweep_figure
+        from camu.report.style import save
+
+        save(sweep_figure(rows, problem), figure)
+    if as_json:
+        smallest = problem.smallest_budget_joules
+        found = [asdict(row) for row in rows]
+        print_json({"solver": solver, "smallest_budget_joules": smallest, "rows": found})
+        return
+    show_sweep(rows, problem, Console(emoji=False))
+    if figure is not None:
+        print(f"picture: {figure}")
+
+
+def show_sweep(rows: Sequence[SweepRow], problem: Problem, console: Console) -> None:
+    """A line per budget."""
+    table = Table(box=None, header_style="bold")
+    for name in ("budget J", "objective", "compute J", "transmit J", "power W", "updates"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        if row.objective is None:
+            table.add_row(f"{row.budget_joules:.4g}", "too small")
+            continue
+        numbers = (row.objective, row.compute_joules, row.transmit_joules, row.power_watts)
+        cells = [f"{number:.4g}" for number in numbers]
+        table.add_row(f"{row.budget_joules:.4g}", *cells, str(row.updates))
+    console.print(table)
+    gaps = [row.gap for row in rows if row.gap is not None]
+    console.print(
+        f"\nThe smallest budget that has an answer is {problem.smallest_budget_joules:.4g} J."
+        + (f" Every objective is at most {max(gaps):.2g} above the optimum." if gaps else ""),
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar, which appears with the first report of progress."""
+    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
+        tasks: list[TaskID] = []
+
+        def show(what: str, done: int, total: int) -> None:
+            if not tasks:
+                tasks.append(bar.add_task(what, total=total))
+            bar.update(tasks[0], completed=done, description=what)
+
+        yield show
+
+
 @overload
 def _solve(problem: Problem, solver: str, seed: int) -> Allocation: ...
 
@@ -117,17 +195,9 @@ def _solve(problem: HorizonProblem, solver: str, seed: int) -> HorizonAnswer: ..
 
 
 def _solve(problem: Problem | HorizonProblem, solver: str, seed: int) -> Allocation | HorizonAnswer:
-    """Solve with a progress bar, which appears when the solver first reports progress."""
     from camu.allocation.solve import solve
 
-    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
-        tasks: list[TaskID] = []
-
-        def show(what: str, done: int, total: int) -> None:
-            if not tasks:
-                tasks.append(bar.add_task(what, total=total))
-            bar.update(tasks[0], completed=done, description=what)
-
+    with _bar() as show:
         return solve(problem, solver, seed=seed, progress=show)
 
 

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from camu.cli.batteries import leaders_that_end, lifetime_of, show_lifetime
 from camu.cli.guard import print_json
 from camu.cli.options import (
     ConfigFile,
@@ -69,7 +70,7 @@ def plan(
     """Plan a fleet: who clusters with whom, who leads, how often each updates, what a round costs.
 
     Nothing is trained. With --fleet the devices come from your file, and the rest from the preset
-    `paper` unless you name another.
+    `paper` unless you name another. With batteries it also says when devices are empty.
     """
     if fleet is not None and file is None and preset is None:
         preset = "paper"
@@ -81,13 +82,21 @@ def plan(
         _save_problem(world, problem)
     if csv_file is not None:
         _save_csv(made, world, csv_file)
+    lifetime = lifetime_of(made, world)
+    if lifetime is not None:
+        _warn(leaders_that_end(lifetime, made, world))
     if as_json:
         document = {**made.to_dict(world), "config_toml": config.to_toml()}
+        if lifetime is not None:
+            names = [device["id"] for device in document["devices"]]
+            document["batteries"] = lifetime.to_dict(made, names)
         print_json({**document, "bias": _bias(made, world)})
         return
     console = Console(emoji=False)
     show_plan(made, world, console)
     show_bias(made, world, console)
+    if lifetime is not None:
+        show_lifetime(lifetime, made, world, console)
     if figure is not None:
         print(f"picture: {figure}")
     if problem is not None:
@@ -107,9 +116,14 @@ def _make(config: Config) -> tuple[World, Plan]:
         world = build_world(config)
     with stderr.status(f"planning with {config.scheme.name}"):
         made = plan_for(make_scheme(config), world)
-    for warning in world.warnings(made.parameters):
-        stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
+    _warn(world.warnings(made.parameters))
     return world, made
+
+
+def _warn(warnings: list[str]) -> None:
+    stderr = Console(stderr=True, emoji=False)
+    for warning in warnings:
+        stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
 
 
 def _save_figure(plan: Plan, world: World, path: Path) -> None:
@@ -149,11 +163,16 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
         console.print()
         console.print(_costs(plan, shown))
     compute = sum(unit.compute_joules for unit in plan.units)
+    receive = sum(unit.receive_joules for unit in plan.units)
+    received = f", {receive:.3g} receiving" if receive else ""
+    down = plan.units[0].downlink_seconds * world.config.radio.bs_power_watts
+    station = f" The base station spends {down:.3g} J." if down else ""
     console.print(
         f"\n{plan.scheme}: {_count(len(plan.units), 'unit')} of "
         f"{_count(world.devices.count, 'device')}. A round takes "
         f"{plan.round_seconds:.4g} s and {plan.round_joules:.4g} J "
-        f"({compute:.3g} computing, {plan.round_joules - compute:.3g} sending).",
+        f"({compute:.3g} computing, {plan.round_joules - compute - receive:.3g} sending"
+        f"{received}).{station}",
         highlight=False,
     )
 
@@ -218,7 +237,7 @@ def _spread(plan: Plan) -> Table:
         "compute s": [unit.compute_seconds for unit in units],
         "send s": [unit.transmit_seconds for unit in units],
         "wait s": [plan.idle_seconds(index) for index in range(len(units))],
-        "J": [unit.compute_joules + unit.transmit_joules for unit in units],
+        "J": [unit.joules for unit in units],
     }
     title = f"{len(units)} units, from the smallest number to the largest"
     table = Table(title=title, title_justify="left", box=None, header_style="bold")
@@ -270,7 +289,7 @@ def _costs(plan: Plan, shown: range) -> Table:
             f"{unit.compute_seconds:.3f}",
             f"{unit.transmit_seconds:.3f}",
             f"{idle:.3f}",
-            f"{unit.compute_joules + unit.transmit_joules:.3f}",
+            f"{unit.joules:.3f}",
             _bar(unit.compute_seconds, unit.transmit_seconds, plan.round_seconds),
         )
     return table

@@ -69,7 +69,7 @@ class ProgressBar(Callback):
 
 def _state(run: Run) -> str:
     last = next((r.accuracy for r in reversed(run.records) if r.accuracy is not None), 0.0)
-    joules = run.compute_joules + run.transmit_joules
+    joules = run.ledger.joules
     return f"accuracy {last:.2%}  {joules:.3g} J  {run.clock.now_seconds:.3g} s"
 
 

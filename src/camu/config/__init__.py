@@ -23,10 +23,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from camu.config.clustering_section import ClusteringConfig
     from camu.config.run_sections import TrainingConfig
     from camu.config.schema import Config, keys_that_decide, load_config
     from camu.config.world_sections import (
-        ClusteringConfig,
         DataConfig,
         FleetConfig,
         RadioConfig,

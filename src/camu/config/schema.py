@@ -13,6 +13,7 @@ from typing import Any
 import tomli_w
 from pydantic import model_validator
 
+from camu.config.clustering_section import ClusteringConfig
 from camu.config.fields import Decides, Section, broken, field
 from camu.config.keys import Layer, compose, nested, parse_setting, parse_toml, section_keys, short
 from camu.config.names import DEFAULT_PRESET, PRESETS
@@ -23,7 +24,7 @@ from camu.config.run_sections import (
     SchemeConfig,
     TrainingConfig,
 )
-from camu.config.world_sections import ClusteringConfig, DataConfig, FleetConfig, RadioConfig
+from camu.config.world_sections import DataConfig, FleetConfig, RadioConfig
 from camu.errors import InputError, suggest
 from camu.files import read_text, shown
 
@@ -115,7 +116,7 @@ def load_config(
     Parameters:
         file: a TOML file. It names its preset with ``extends = "paper"``; without one it starts
             from the defaults.
-        preset: demo, paper, study or literal. With neither a file nor a preset it is demo.
+        preset: demo, paper, study, literal or battery. With neither a file nor a preset it is demo.
         settings: texts ``section.key=value``, as `--set` takes them.
         overrides: Python values by ``section.key``.
 

@@ -1,4 +1,4 @@
-"""The sections on data, fleet, radio and clustering; each field has a sentence, a unit and limits.
+"""The sections on data, fleet and radio; each field has a sentence, a unit and limits.
 
 The defaults are the paper's section V under the sensible reading of each ambiguity; optional keys
 default to unset, so that leaving a key out of a file and unsetting it mean the same.
@@ -167,6 +167,26 @@ class FleetConfig(Section):
     compute_watts: float = field(
         0.5, "Computing power p_cmp, used by compute_model `literal` only.", "W", **_WATTS
     )
+    battery_joules: float | None = field(
+        None,
+        "Energy in the full battery of every device, or of those for which a fleet file gives "
+        "none; unset: mains power.",
+        "J",
+        ge=0,
+        le=1e15,
+    )
+    harvest_watts: float = field(
+        0.0,
+        "Power with which a device charges its battery at all times.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
+    )
+    harvest_trace: str | None = field(
+        None,
+        "CSV file of `seconds,device,watts` rows: from this virtual second on, the device (`*`: "
+        "every device) charges its battery with this power.",
+    )
     dropout_probability: float = field(
         0.0, "Probability that a device is absent in a round.", "1", ge=0, lt=1
     )
@@ -265,94 +285,43 @@ class RadioConfig(Section):
     access: Literal["tdma", "ofdma"] = field(
         "tdma", "Uplinks in turn over the whole band, or at once on equal shares of it."
     )
-    uplink: Annotated[str, Choice(("update", "weights", "digital"))] = field(
+    bits_per_parameter: int = field(
+        32,
+        "Bits per parameter of a model or an update that is sent as it is; the values that "
+        "arrive are not rounded.",
+        "bits",
+        ge=1,
+        le=64,
+    )
+    uplink: Annotated[str, Choice(("update", "weights", "digital", "packet"))] = field(
         "update",
         "What the noise does: `update`: on the normalised model update, 1/sqrt(SNR); `weights`: "
-        "on raw weights, as printed; `digital`: none, the channel costs time and energy only; your "
-        "own function as `module:name`.",
+        "on raw weights, as printed; `digital`: none, the channel costs time and energy only; "
+        "`packet`: an update arrives whole or is lost; your own function as `module:name`.",
+    )
+    waterfall_db: float = field(
+        0.023,
+        "Waterfall threshold m of `packet`: an update is lost with probability 1 - exp(-m / SNR).",
+        "dB",
+        ge=-100,
+        le=100,
     )
     outage_snr_db: float | None = field(
         None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB", ge=-300, le=300
     )
-
-
-class ClusteringConfig(Section):
-    """Dual-segment affinity propagation."""
-
-    communication: Literal["snr-db", "uplink", "literal"] = field(
-        "snr-db",
-        "Similarity of links: `snr-db` device-to-device SNR in dB; `uplink` minus the squared "
-        "difference of base-station SNR in dB; `literal` -gamma^2 as printed.",
+    downlink: bool = field(
+        False,
+        "Count what receiving costs: the broadcast of the model at the rate of the weakest "
+        "addressed link, and receive_watts of devices while they receive.",
     )
-    data: Literal["xi", "pmf", "literal"] = field(
-        "xi",
-        "Similarity of data: `xi` minus the squared distance of information rows; `pmf` the same "
-        "on label distributions; `literal` the printed positive fourth power: unlike together.",
+    bs_power_watts: float = field(
+        1.0, "Transmit power of the base station, with downlink.", "W", **_WATTS
     )
-    preference: Literal["uplink", "quantile", "value"] = field(
-        "uplink",
-        "Preference of the first segment: `uplink` around the median similarity, higher the better "
-        "a device's link to the base station; `quantile` or `value` use preference_value.",
+    receive_watts: float = field(
+        0.1,
+        "Power of a device while it receives the model, and of a leader while its members send "
+        "to it, with downlink.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
     )
-    preference_value: float = field(
-        0.5,
-        "Quantile of the similarities in [0, 1], or the preference itself.",
-        "1 or dB",
-        ge=-1e12,
-        le=1e12,
-    )
-    data_preference: Literal["quantile", "value"] = field(
-        "quantile", "Preference of the second segment, from data_preference_value."
-    )
-    data_preference_value: float = field(
-        0.5,
-        "Quantile of the similarities in [0, 1], or the preference itself.",
-        "1",
-        ge=-1e12,
-        le=1e12,
-    )
-    damping: float = field(0.7, "Damping of the messages.", "1", ge=0.5, lt=1)
-    convergence_iter: int = field(
-        15,
-        "Iterations without change that count as converged (T_cl).",
-        "iterations",
-        ge=1,
-        le=100_000,
-    )
-    max_iter: int = field(400, "Most iterations of one attempt.", "iterations", ge=1, le=MOST)
-    leader: Literal["exemplar", "best-uplink"] = field(
-        "exemplar", "Who leads a cluster: its exemplar, or the member with the best uplink."
-    )
-    min_link_snr_db: float = field(
-        -10.0,
-        "Weakest link between a member and its leader; devices without such a link are apart.",
-        "dB",
-        ge=-300,
-        le=300,
-    )
-    count: int | None = field(
-        None,
-        "Wished number of clusters; unset: as many as the preferences give.",
-        "clusters",
-        ge=1,
-        le=MOST,
-    )
-    two_level_above: int = field(
-        3000,
-        "Above this many devices, clusters are formed in tiles and then merged.",
-        "devices",
-        ge=2,
-        le=MOST,
-    )
-
-    @model_validator(mode="after")
-    def _quantiles(self) -> ClusteringConfig:
-        for kind, value, key in (
-            (self.preference, self.preference_value, "clustering.preference"),
-            (self.data_preference, self.data_preference_value, "clustering.data_preference"),
-        ):
-            if kind == "quantile" and not 0 <= value <= 1:
-                raise broken(
-                    f"{key}_value = {value}: a quantile lies between 0 and 1", key, f"{key}_value"
-                )
-        return self

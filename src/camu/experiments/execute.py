@@ -29,6 +29,7 @@ FILES = (
     "manifest.json",
     "rounds.jsonl",
     "model.safetensors",
+    "devices.csv",
     "summary.json",
 )
 

@@ -167,7 +167,7 @@ def _scheme(plan: Plan, world: World) -> dict[str, Any]:
                 "multi": unit.multi_update,
                 "samples": unit.samples,
                 "seconds": unit.compute_seconds + unit.transmit_seconds,
-                "joules": unit.compute_joules + unit.transmit_joules,
+                "joules": unit.joules,
                 "colour": PALETTE[index % len(PALETTE)],
             }
             for index, unit in enumerate(plan.units)

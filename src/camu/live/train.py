@@ -43,7 +43,6 @@ class Ledger(Callback):
         write_json(self.path, self._document(run))
 
     def _document(self, run: Run) -> dict[str, Any]:
-        battery = run.world.devices.battery_joules
         self.faults = self.faults or Faults.of(run.world)
         began = run.records[-2].virtual_seconds if len(run.records) > 1 else 0.0
         everyone = list(range(len(run.plan.units)))
@@ -54,7 +53,7 @@ class Ledger(Callback):
             "round": run.round,
             "joules": [float(f"{joules:.6g}") for joules in run.device_joules],
             "absent": sorted(planned - there),
-            "empty": [k for k, has in enumerate(battery) if run.device_joules[k] >= has],
+            "empty": [k for k, empty in enumerate(run.batteries.empty.tolist()) if empty],
         }
 
 

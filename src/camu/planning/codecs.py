@@ -116,6 +116,20 @@ class Part:
 
 
 RAW = Raw()
+
+
+def payload_bits(codec: Codec, parameters: int, bits_per_parameter: int) -> int:
+    """Payload of one update; what is sent as it is takes `radio.bits_per_parameter`.
+
+    A codec that compresses counts its own bits.
+    """
+    if isinstance(codec, Raw):
+        return codec.copies * bits_per_parameter * parameters
+    if isinstance(codec, Part):
+        return bits_per_parameter * min(codec.entries, parameters)
+    return codec.bits(parameters)
+
+
 CODECS: dict[str, type[Any]] = {"raw": Raw, "quantised": Quantised, "sparse": Sparse, "part": Part}
 
 

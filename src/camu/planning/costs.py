@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from camu.arrays import Float64
 from camu.learning.job import LocalRule
-from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.world import World
 from camu.world.devices import update_joules, update_seconds
 
@@ -41,6 +40,8 @@ class Costs:
     uplink_joules: Float64
     member_compute_joules: Float64  # of one local update
     member_gather_joules: Float64  # zero for leaders
+    downlink_seconds: float = 0.0  # of the broadcast that all units receive before they start
+    receive_watts: float = 0.0  # of a device while it receives
 
     def per_update(self, index: int) -> UpdateCost:
         """What one local update of a unit costs."""
@@ -79,6 +80,7 @@ def unit_costs(
     After every local update the members send their model to the leader, in turn over the whole
     band; units are far enough apart to reuse it. The leaders share the uplink as `radio.access`
     says; `uplinks` is how many units use it at the same time, by default all of these.
+    With `radio.downlink` every member receives the model before its unit starts.
     """
     links = world.links
     flat, starts = in_a_row(members)
@@ -89,6 +91,7 @@ def unit_costs(
     gain = (links.uplink_gain if uplink_gain is None else uplink_gain)[np.array(leaders)]
     band = links.share(len(members) if uplinks is None else uplinks)
     air = links.transmit_seconds(payload_bits, power, gain, band.bandwidth_hz)
+    radio = world.config.radio
     return Costs(
         compute_seconds=np.maximum.reduceat(seconds, starts),
         gather_seconds=gather[0],
@@ -98,7 +101,62 @@ def unit_costs(
         uplink_joules=power * air,
         member_compute_joules=joules,
         member_gather_joules=gather[2],
+        downlink_seconds=broadcast_seconds(world, flat, parameters, uplink_gain),
+        receive_watts=radio.receive_watts if radio.downlink else 0.0,
     )
+
+
+def broadcast_seconds(
+    world: World,
+    devices: npt.NDArray[np.int64],
+    parameters: int,
+    uplink_gain: Float64 | None = None,
+) -> float:
+    """Time in which the base station sends the model to these devices; 0 without downlink.
+
+    One signal for all cannot be steered to each, so it lacks the gain of the combined antennas.
+    The device with the weakest link sets the rate.
+    """
+    links, radio = world.links, world.config.radio
+    if not radio.downlink:
+        return 0.0
+    gain = (links.uplink_gain if uplink_gain is None else uplink_gain)[devices].min()
+    bits = radio.bits_per_parameter * parameters
+    return float(links.transmit_seconds(bits, radio.bs_power_watts, gain / radio.antennas))
+
+
+@dataclass(frozen=True, eq=False)
+class Spending:
+    """What a round costs each device that takes part, by kind; one array entry per device."""
+
+    devices: npt.NDArray[np.int64]
+    compute_joules: Float64
+    transmit_joules: Float64
+    receive_joules: Float64
+
+    @property
+    def joules(self) -> Float64:
+        """All kinds together."""
+        return self.compute_joules + self.transmit_joules + self.receive_joules
+
+
+def device_spending(
+    members: Sequence[Sequence[int]], leaders: Sequence[int], updates: Float64, costs: Costs
+) -> Spending:
+    """What a round of these units costs each of their members, unit by unit.
+
+    Members compute, send to their leader after every update and receive the model; leaders also
+    receive from their members and send to the server.
+    """
+    flat, starts = in_a_row(members)
+    sizes = np.diff(starts, append=len(flat))
+    each = np.repeat(updates, sizes)
+    transmit = each * costs.member_gather_joules
+    receive = np.full(len(flat), costs.receive_watts * costs.downlink_seconds)
+    leads = flat == np.repeat(np.asarray(leaders, dtype=np.int64), sizes)
+    transmit[leads] += costs.uplink_joules
+    receive[leads] += costs.receive_watts * updates * costs.gather_seconds
+    return Spending(flat, each * costs.member_compute_joules, transmit, receive)
 
 
 def in_a_row(
@@ -147,7 +205,8 @@ def _gather(
     devices = flat[sending]
     power = world.devices.power_watts[devices]
     gain = world.links.pair_gain(devices, leader[sending])
-    air = world.links.transmit_seconds(BITS_PER_PARAMETER * parameters, power, gain)
+    bits = world.config.radio.bits_per_parameter * parameters
+    air = world.links.transmit_seconds(bits, power, gain)
     unit = np.repeat(np.arange(len(sizes)), sizes)[sending]
     each = np.zeros(len(flat))
     each[sending] = power * air

@@ -21,7 +21,7 @@ from camu.clustering import cluster_devices
 from camu.config import ClusteringConfig
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
-from camu.planning.codecs import BITS_PER_PARAMETER, RAW, Codec
+from camu.planning.codecs import RAW, Codec, payload_bits
 from camu.planning.costs import Costs, in_a_row, unit_costs
 from camu.planning.parameters import parameter_count
 from camu.planning.plan import Plan, Unit
@@ -116,7 +116,8 @@ class Groups:
         """Seconds and joules of a round with one local update, leaders at their own power."""
         world, leaders = self.world, np.array(self.leaders)
         parameters = parameter_count(world)
-        power, bits = world.devices.power_watts[leaders], BITS_PER_PARAMETER * parameters
+        power = world.devices.power_watts[leaders]
+        bits = world.config.radio.bits_per_parameter * parameters
         return unit_costs(world, self.members, self.leaders, power, bits, parameters)
 
     def __len__(self) -> int:
@@ -278,7 +279,8 @@ def make_plan(
     multi = np.broadcast_to(updates > 1 if multi_update is None else multi_update, (count,))
     rules = [rule] * count if isinstance(rule, LocalRule) else list(rule)
     codecs = list(codec) if isinstance(codec, Sequence) else [codec] * count
-    bits = [each.bits(parameters) for each in codecs]
+    width = world.config.radio.bits_per_parameter
+    bits = [payload_bits(each, parameters, width) for each in codecs]
     costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
     shares = member_weights or groups.member_weights
     # Columns in the order of the fields of a unit; plain numbers, because a plan may be large.
@@ -300,6 +302,8 @@ def make_plan(
         [1.0] * count,  # update_scale
         rules,
         codecs,
+        [costs.downlink_seconds] * count,
+        [costs.receive_watts] * count,
     )
     units = tuple(Unit(*values) for values in zip(*columns, strict=True))
     return Plan(scheme.name, world.seed, parameters, world.config.radio.access, units)

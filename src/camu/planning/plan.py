@@ -19,7 +19,14 @@ from camu.arrays import Float64
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.notebook import html_table
-from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict, codec_to_dict
+from camu.planning.codecs import (
+    RAW,
+    Codec,
+    codec_faults,
+    codec_from_dict,
+    codec_to_dict,
+    payload_bits,
+)
 from camu.planning.costs import UpdateCost, send_in_turn, unit_costs
 from camu.world import World
 
@@ -48,6 +55,8 @@ class Unit:
         update_scale: factor on the update before it is sent.
         rule: how the members train.
         codec: how the update is compressed.
+        downlink_seconds: time in which the members receive the model, per round.
+        receive_watts: power of a device while it receives.
     """
 
     members: tuple[int, ...]
@@ -67,6 +76,8 @@ class Unit:
     update_scale: float = 1.0
     rule: LocalRule = PLAIN_RULE
     codec: Codec = RAW
+    downlink_seconds: float = 0.0
+    receive_watts: float = 0.0
 
     @property
     def compute_seconds(self) -> float:
@@ -91,7 +102,7 @@ class Unit:
     @property
     def ready_seconds(self) -> float:
         """When the unit could send, counted from the start of the round."""
-        return self.compute_seconds + self.gather_seconds
+        return self.downlink_seconds + self.compute_seconds + self.gather_seconds
 
     @property
     def transmit_seconds(self) -> float:
@@ -102,6 +113,18 @@ class Unit:
     def transmit_joules(self) -> float:
         """Energy that the members and the leader send with."""
         return self.gather_joules + self.uplink_joules
+
+    @property
+    def receive_joules(self) -> float:
+        """Energy with which the members receive the model, and the leader receives from them."""
+        return self.receive_watts * (
+            len(self.members) * self.downlink_seconds + self.gather_seconds
+        )
+
+    @property
+    def joules(self) -> float:
+        """Energy of a round, all members together."""
+        return self.compute_joules + self.transmit_joules + self.receive_joules
 
 
 @dataclass(frozen=True)
@@ -152,12 +175,13 @@ class Plan:
     @property
     def round_joules(self) -> float:
         """Energy of a round, all devices together."""
-        return math.fsum(u.compute_joules + u.transmit_joules for u in self.units)
+        return math.fsum(unit.joules for unit in self.units)
 
     def idle_seconds(self, index: int) -> float:
         """How long a unit neither computes nor sends in a round."""
         unit = self.units[index]
-        return max(0.0, self.round_seconds - unit.compute_seconds - unit.transmit_seconds)
+        busy = unit.downlink_seconds + unit.compute_seconds + unit.transmit_seconds
+        return max(0.0, self.round_seconds - busy)
 
     def with_updates(self, local_updates: Sequence[int]) -> Plan:
         """The same plan with other numbers of local updates; their costs follow."""
@@ -174,7 +198,8 @@ class Plan:
 
     def repriced(self, world: World) -> Plan:
         """The same plan with the seconds, joules and payloads that its units have in a world."""
-        bits = [unit.codec.bits(self.parameters) for unit in self.units]
+        width = world.config.radio.bits_per_parameter
+        bits = [payload_bits(unit.codec, self.parameters, width) for unit in self.units]
         costs = unit_costs(
             world,
             [unit.members for unit in self.units],
@@ -192,6 +217,8 @@ class Plan:
                 uplink_seconds=float(costs.uplink_seconds[index]),
                 uplink_joules=float(costs.uplink_joules[index]),
                 payload_bits=bits[index],
+                downlink_seconds=costs.downlink_seconds,
+                receive_watts=costs.receive_watts,
             )
             for index, unit in enumerate(self.units)
         )
@@ -224,7 +251,7 @@ class Plan:
                 str(unit.local_updates),
                 f"{unit.power_watts:.3g}",
                 f"{unit.compute_seconds + unit.transmit_seconds:.3g}",
-                f"{unit.compute_joules + unit.transmit_joules:.3g}",
+                f"{unit.joules:.3g}",
             ]
             for index, unit in enumerate(self.units[:_SHOWN_UNITS])
         ]
@@ -269,6 +296,9 @@ class Plan:
             "uplink_seconds": unit.uplink_seconds,
             "uplink_joules": unit.uplink_joules,
             "payload_bits": unit.payload_bits,
+            "downlink_seconds": unit.downlink_seconds,
+            "receive_watts": unit.receive_watts,
+            "receive_joules": unit.receive_joules,
             "per_update": dict(vars(unit.per_update)),
             "rule": dict(vars(unit.rule)),
             "codec": codec_to_dict(unit.codec),
@@ -298,6 +328,7 @@ class Plan:
 def _read_unit(data: Mapping[str, Any], place: Mapping[Any, int]) -> Unit:
     plain = ["weight", "local_updates", "power_watts", "samples", "wasserstein", "contribution"]
     plain += ["multi_update", "uplink_seconds", "uplink_joules", "payload_bits", "update_scale"]
+    plain += ["downlink_seconds", "receive_watts"]
     return Unit(
         members=tuple(place[name] for name in data["members"]),
         leader=place[data["leader"]],

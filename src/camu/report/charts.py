@@ -59,6 +59,7 @@ def device_map() -> Any:
                 alt.Tooltip("main:N", title="main labels (samples)"),
                 alt.Tooltip("heard:N", title="SNR to base station"),
                 alt.Tooltip("updates:Q", title="local updates"),
+                alt.Tooltip("battery:N"),
             ],
         )
         .add_params(over)
@@ -299,8 +300,8 @@ def accuracy(axis: str) -> Any:
 
 
 def energy() -> Any:
-    """Joules per scheme, split into computing and sending."""
-    phases = ["compute", "transmit"]
+    """Joules per scheme, split into computing, sending and receiving."""
+    phases = ["compute", "transmit", "receive"]
     return (
         rows("energy")
         .mark_bar(height={"band": 0.7})

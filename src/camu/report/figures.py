@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +12,19 @@ import numpy as np
 from camu.allocation.answer import Allocation
 from camu.allocation.exact import solve_exact
 from camu.allocation.problem import Problem
+from camu.allocation.sweep import SweepRow
+from camu.errors import InputError
+from camu.planning.batteries import Batteries
 from camu.report.charts import device_map, learning_curve, timeline
+from camu.report.device_rows import with_batteries
 from camu.report.rows import LARGEST_BARS, plan_rows, ppo_rows
 from camu.report.style import PHASES, quiet
 from camu.schemes import Plan
+from camu.simulation.ledger import DeviceEnergy, Ledger
 from camu.world import World
 
 _BUDGETS = 41
+_SPLIT = "Best split between computing and sending"
 
 
 def plan_figure(plan: Plan, world: World) -> Any:
@@ -43,7 +50,10 @@ def plan_figure(plan: Plan, world: World) -> Any:
     both = alt.hconcat(*parts, spacing=40).resolve_scale(
         color="independent", shape="independent", strokeDash="independent"
     )
-    data = plan_rows(plan.to_dict(world), world.base_stations.tolist(), world.links)
+    document = plan.to_dict(world)
+    data = plan_rows(document, world.base_stations.tolist(), world.links)
+    full = DeviceEnergy.of(world.devices.ids, Ledger.new(world.devices.count), Batteries(world))
+    data["devices"] = with_batteries(data["devices"], full, document)
     shown = {name: data[name] for name in ("devices", "links", "station", "timeline")}
     return quiet(both.properties(title=title, padding=16, datasets=shown))
 
@@ -68,6 +78,36 @@ def allocation_figure(problem: Problem, answer: Allocation) -> Any:
     return quiet(both.properties(title=title, padding=16, datasets=data))
 
 
+def sweep_figure(rows: Sequence[SweepRow], problem: Problem) -> Any:
+    """Objective and split at the budgets of a sweep that have an answer."""
+    solved = [
+        {
+            "budget": row.budget_joules,
+            "objective": row.objective,
+            "transmit": row.transmit_joules,
+            "compute": row.compute_joules,
+        }
+        for row in rows
+        if row.objective is not None
+    ]
+    if not solved:
+        raise InputError(
+            "--sweep: no budget has an answer, so there is no figure; the smallest that has is "
+            f"{problem.smallest_budget_joules:.4g} J"
+        )
+    title = alt.TitleParams(
+        f"{len(solved)} energy budgets for {problem.size} clusters",
+        subtitle=f"The smallest budget with an answer is {problem.smallest_budget_joules:.3g} J",
+        offset=16,
+    )
+    line = _line(solved)
+    points = line.mark_point(filled=True, size=60, color=PHASES["compute"], opacity=1)
+    parts = (line + points).properties(width=320, height=260, title="What a joule buys")
+    area = _area(solved).properties(width=320, height=260, title=_SPLIT)
+    both = alt.hconcat(parts, area, spacing=40).resolve_scale(color="independent")
+    return quiet(both.properties(title=title, padding=16))
+
+
 def sweep(problem: Problem) -> list[dict[str, float]]:
     """The exact answer for budgets from just above the smallest to three times the given one."""
     lowest = 1.01 * problem.smallest_budget_joules
@@ -88,8 +128,8 @@ def sweep(problem: Problem) -> list[dict[str, float]]:
     return rows
 
 
-def _objective(rows: list[dict[str, float]], problem: Problem, answer: Allocation) -> Any:
-    line = (
+def _line(rows: list[dict[str, Any]]) -> Any:
+    return (
         alt.Chart(alt.InlineData(values=rows))
         .mark_line(color=PHASES["compute"], strokeWidth=2.5)
         .encode(
@@ -98,24 +138,27 @@ def _objective(rows: list[dict[str, float]], problem: Problem, answer: Allocatio
             tooltip=["budget:Q", "objective:Q"],
         )
     )
+
+
+def _objective(rows: list[dict[str, float]], problem: Problem, answer: Allocation) -> Any:
     here = [{"budget": problem.energy_joules, "objective": answer.objective}]
     mark = (
         alt.Chart(alt.InlineData(values=here))
         .mark_point(filled=True, size=110, color="#D55E00", opacity=1)
         .encode(x="budget:Q", y="objective:Q")
     )
-    return (line + mark).properties(
+    return (_line(rows) + mark).properties(
         width=320, height=260, title="What a joule buys (dot: this allocation)"
     )
 
 
-def _split(rows: list[dict[str, float]], problem: Problem) -> Any:
+def _area(rows: list[dict[str, Any]]) -> Any:
     long = [
         {"budget": row["budget"], "phase": phase, "joules": row[phase]}
         for row in rows
         for phase in ("compute", "transmit")
     ]
-    area = (
+    return (
         alt.Chart(alt.InlineData(values=long))
         .mark_area()
         .encode(
@@ -131,11 +174,12 @@ def _split(rows: list[dict[str, float]], problem: Problem) -> Any:
             tooltip=["budget:Q", "phase:N", "joules:Q"],
         )
     )
+
+
+def _split(rows: list[dict[str, float]], problem: Problem) -> Any:
     rule = (
         alt.Chart(alt.InlineData(values=[{"budget": problem.energy_joules}]))
         .mark_rule(strokeDash=[4, 3], color="#333")
         .encode(x="budget:Q")
     )
-    return (area + rule).properties(
-        width=320, height=260, title="Best split between computing and sending"
-    )
+    return (_area(rows) + rule).properties(width=320, height=260, title=_SPLIT)

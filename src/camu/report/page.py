@@ -139,6 +139,7 @@ def _scene(scene: Scene, pool: _Pool) -> dict[str, Any]:
         "families": [group.family for group in scene.groups],
         "curves": {axis: pool.number(rows) for axis, rows in scene.curves.items()},
         "energy": pool.number(scene.energy),
+        "alive": pool.number(scene.alive),
         "frontier": {cost: pool.number(rows) for cost, rows in scene.frontier.items()},
         "plans": {
             label: {

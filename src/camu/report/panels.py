@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from camu.report import charts
+from camu.report import charts, device_charts
 from camu.report.frontier import frontier
 
 HEIGHT = 340
@@ -70,11 +70,20 @@ WORLD_PANELS = (
     _accuracy("seconds", "virtual time"),
     Panel(
         key="energy",
-        title="Where the energy goes: computing or sending",
-        note="Joules of a whole run, mean over seeds.",
+        title="Where the energy goes: computing, sending or receiving",
+        note="Joules of a whole run, mean over seeds. Receiving costs nothing unless "
+        "radio.downlink is on.",
         table="energy",
         chart=charts.energy,
         row_pixels=34,
+        wide=True,
+    ),
+    Panel(
+        key="alive",
+        title="Batteries: how many devices still take part",
+        note="Devices that are not empty, mean over seeds.",
+        table="alive",
+        chart=device_charts.alive,
         wide=True,
     ),
     _frontier("joules", "energy"),
@@ -84,8 +93,8 @@ PLAN_PANELS = (
     Panel(
         key="map",
         title="Who is where, and who talks to whom",
-        note="Diamonds lead the cluster whose number they carry. Hover over a device for its data "
-        "and its link; the axes have different scales.",
+        note="Diamonds lead the cluster whose number they carry. Hover over a device for its data, "
+        "its link and its battery; empty devices are grey. The axes have different scales.",
         table="links",
         chart=charts.device_map,
         wide=True,
@@ -97,6 +106,13 @@ PLAN_PANELS = (
         table="timeline",
         chart=charts.timeline,
         row_pixels=24,
+    ),
+    Panel(
+        key="spending",
+        title="What each device spent, the largest first",
+        note="Joules of the whole run. Of many devices, some at equal steps of this order.",
+        table="spending",
+        chart=device_charts.spending,
     ),
     Panel(
         key="contribution",

@@ -192,8 +192,9 @@ def timeline_rows(plan: Plan) -> Rows:
         unit = plan.units[index]
         end = float(plan.arrival_seconds[index])
         start = end - unit.uplink_seconds
-        times = (0.0, unit.compute_seconds, unit.ready_seconds, start, end, last)
-        phases = ("compute", "transmit", "wait", "transmit", "wait")
+        down = unit.downlink_seconds
+        times = (0.0, down, down + unit.compute_seconds, unit.ready_seconds, start, end, last)
+        phases = ("receive", "compute", "transmit", "wait", "transmit", "wait")
         for phase, (begin, finish) in zip(phases, pairwise(times), strict=True):
             if finish - begin > 1e-9 * last:
                 rows.append(
@@ -315,7 +316,9 @@ def energy_rows(groups: Sequence[Group]) -> Rows:
     rows: Rows = []
     for group in groups:
         runs = group.counted
-        parts = {phase: _mean_joules(runs, phase) for phase in ("compute", "transmit")}
+        parts = {phase: _mean_joules(runs, phase) for phase in ("compute", "transmit", "receive")}
+        if not parts["receive"]:
+            del parts["receive"]
         total = sum(parts.values()) or 1.0
         rows += [
             {"scheme": group.label, "phase": phase, "joules": short(joules), "order": order}
@@ -326,7 +329,7 @@ def energy_rows(groups: Sequence[Group]) -> Rows:
 
 
 def _mean_joules(runs: Sequence[SavedRun], phase: str) -> float:
-    return float(np.mean([run.last.joules[phase] for run in runs]))
+    return float(np.mean([run.last.joules.get(phase, 0.0) for run in runs]))
 
 
 def _grid(places: Sequence[Float64]) -> Float64:

@@ -13,6 +13,7 @@ from camu.errors import InputError
 from camu.files import read_json
 from camu.simulation.directory import RunDirectory
 from camu.simulation.history import Record
+from camu.simulation.ledger import DeviceEnergy
 
 _EXPECTED = (
     "give a run directory (config.toml, plan.json, rounds.jsonl, summary.json), as `camu run` "
@@ -49,6 +50,11 @@ class SavedRun:
     def plan(self) -> dict[str, Any]:
         """The plan that was run."""
         return RunDirectory(self.path).read_plan_document()
+
+    @cached_property
+    def devices(self) -> DeviceEnergy | None:
+        """The joules of every device; None before the end of the run."""
+        return RunDirectory(self.path).read_devices()
 
     @property
     def ppo(self) -> dict[str, Any] | None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from camu.config import Config
-from camu.report import rows
+from camu.report import device_rows, rows
 from camu.report.charts import AXES
 from camu.report.frontier import COSTS, frontier_rows
 from camu.report.groups import Group
 from camu.report.rows import Rows, curve_rows, energy_rows
 from camu.report.runs import SavedRun
+from camu.simulation.ledger import DeviceEnergy
 from camu.world import Links
 
 
@@ -33,6 +34,7 @@ class Scene:
     groups: tuple[Group, ...]
     curves: dict[str, Rows]  # by axis
     energy: Rows
+    alive: Rows
     frontier: dict[str, Rows]  # by cost
     plans: dict[str, PlanView]  # by label
 
@@ -50,6 +52,7 @@ def scenes_of(groups: Sequence[Group]) -> list[Scene]:
             groups=tuple(own),
             curves={axis: curve_rows(own, axis) for axis in AXES},
             energy=energy_rows(own),
+            alive=device_rows.alive_rows(own),
             frontier={cost: frontier_rows(own, cost) for cost in COSTS if len(own) > 1},
             plans={group.label: _plan_view(group.counted[0], matrices) for group in own},
         )
@@ -70,8 +73,10 @@ def _plan_view(run: SavedRun, matrices: dict[str, Rows]) -> PlanView:
         "threshold": rows.threshold_rows(config, plan),
         "snr": matrices[key],
         "ppo": [] if run.ppo is None else rows.ppo_rows(run.ppo),
+        "spending": device_rows.spending_rows(run.devices, plan),
     }
-    return PlanView(_sentence(plan, run.seed, links is not None), tables)
+    tables["devices"] = device_rows.with_batteries(tables["devices"], run.devices, plan)
+    return PlanView(_sentence(plan, run.seed, links is not None, run.devices), tables)
 
 
 def _stations(config: Config, links: Links | None) -> Sequence[Sequence[float]]:
@@ -80,7 +85,7 @@ def _stations(config: Config, links: Links | None) -> Sequence[Sequence[float]]:
     return cast(list[list[float]], links.stations.tolist())
 
 
-def _sentence(plan: dict[str, Any], seed: int, linked: bool) -> str:
+def _sentence(plan: dict[str, Any], seed: int, linked: bool, spent: DeviceEnergy | None) -> str:
     units, devices = plan["units"], plan["devices"]
     repeated = sum(unit["local_updates"] > 1 for unit in units)
     clusters = "1 cluster" if len(units) == 1 else f"{len(units)} clusters"
@@ -89,6 +94,8 @@ def _sentence(plan: dict[str, Any], seed: int, linked: bool) -> str:
         f"{plan['round_seconds']:.3g} virtual seconds and {plan['round_joules']:.3g} J; "
         f"{repeated or 'no'} cluster{'' if repeated == 1 else 's'} with more than one local update."
     )
+    if spent is not None and (empty := int((spent.empty_round >= 0).sum())):
+        text += f" At the end of the run {empty} of {len(devices)} devices had been empty."
     if len(units) > rows.LARGEST_BARS:
         text += f" Charts per cluster show {rows.LARGEST_BARS} clusters at equal steps."
     if len(devices) > rows.LARGEST_MATRIX:

@@ -14,7 +14,12 @@ from camu.files import write_whole
 from camu.notebook import COLOURS
 
 PALETTE = list(COLOURS)
-PHASES = {"compute": "#0072B2", "transmit": "#E69F00", "wait": "#C9CED6"}
+PHASES = {
+    "receive": "#009E73",
+    "compute": "#0072B2",
+    "transmit": "#E69F00",
+    "wait": "#C9CED6",
+}
 # On a dark ground the darkest blue and the brightest grey change places with these.
 DARK_SHADES = {"#0072B2": "#2F8AD6", "#C9CED6": "#4B535E"}
 _LIGHT = ("#20262E", "#4A525D", "#E6E9EE", "#9AA3AF")  # ink, soft, grid, line

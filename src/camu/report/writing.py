@@ -69,6 +69,7 @@ def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Prog
             tables = {
                 "curves": scene.curves.get(axis, []),
                 "energy": scene.energy,
+                "alive": scene.alive,
                 "frontier": scene.frontier.get(axis, []),
             }
             todo.append((place / panel.key, panel, tables, len(scene.groups)))
@@ -88,7 +89,8 @@ def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Prog
 
 def _finished(spec: dict[str, Any], tables: dict[str, Rows], look: Look) -> dict[str, Any]:
     """The chart with its rows, its scheme colours and the light theme."""
-    shown = list(dict.fromkeys(row["scheme"] for row in tables.get("curves", [])))
+    lines = tables.get("curves") or tables.get("alive", [])
+    shown = list(dict.fromkeys(row["scheme"] for row in lines))
     marks = {
         SCHEME_NAMES: shown,
         COLOURS: [look[label][0] for label in shown],

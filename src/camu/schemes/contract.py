@@ -92,6 +92,7 @@ class View:
     seconds: float
     joules: float
     device_joules: Float64  # (K,)
+    battery_joules: Float64  # (K,) what is left; inf on mains power
     weights: Weights  # the global model
     before: Weights  # the global model at the start of this round; `revise` compares it
     in_flight: Mapping[int, InFlight] = field(default_factory=dict)

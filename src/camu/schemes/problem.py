@@ -6,7 +6,6 @@ import numpy as np
 
 from camu.allocation.bound import Bound, CorrectedBound, Theorem1
 from camu.allocation.problem import Problem
-from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.planning.groups import Groups
 from camu.planning.parameters import parameter_count
 from camu.schemes.compute_rounds import ComputeRounds
@@ -27,7 +26,7 @@ def problem_of(
     """P1 of these clusters.
 
     An update of a cluster costs what its members compute with and what they send to their leader
-    with, so that the budget covers the whole round.
+    with, so that the budget covers the whole round. Receiving the model is paid from it first.
     """
     world, config = groups.world, groups.world.config
     count, leaders = len(groups.members), np.array(groups.leaders)
@@ -35,18 +34,22 @@ def problem_of(
     bound = bound_of(groups, parameters)
     descent, penalty = bound.p1_coefficients()
     share = world.links.share(count)
+    once = groups.once
+    broadcast = once.receive_watts * once.downlink_seconds * sum(map(len, groups.members))
     return Problem(
         weight=groups.contribution_weights,
         gain=world.links.uplink_gain[leaders],
         descent=descent,
         penalty=penalty,
-        compute_joules=groups.once.compute_joules + groups.once.gather_joules,
+        compute_joules=once.compute_joules
+        + once.gather_joules
+        + once.receive_watts * once.gather_seconds,
         bandwidth_hz=np.full(count, share.bandwidth_hz),
         multi_update=multi_update,
         max_extra_updates=max_extra_updates,
         noise_watts=share.noise_watts,
-        payload_bits=BITS_PER_PARAMETER * parameters,
-        energy_joules=energy_joules,
+        payload_bits=config.radio.bits_per_parameter * parameters,
+        energy_joules=energy_joules - broadcast,
         max_power_watts=world.devices.max_power_watts[leaders],
         max_total_power_watts=config.allocation.max_total_power_watts,
         power_law=config.allocation.power_law,

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
+import numpy as np
+
 from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.planning.plan import Plan
+from camu.planning.rotation import rotated
 from camu.plugins import import_object, is_plugin, missing_name, user_code
 from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
@@ -220,7 +223,17 @@ def plan_for(scheme: Scheme, world: World) -> Plan:
             "from make_plan(...)"
         )
     # A user's plan may hold units that were changed after make_plan; their costs must follow.
-    return plan if ours else plan.repriced(world)
+    first = _first_leaders(plan, world)
+    return first if ours and first is plan else first.repriced(world)
+
+
+def _first_leaders(plan: Plan, world: World) -> Plan:
+    """The plan with the leaders that begin where leaders take turns."""
+    if world.config.clustering.leader != "rotating":
+        return plan
+    battery = world.devices.battery_joules
+    charge = np.where(np.isnan(battery), np.inf, battery)
+    return rotated(plan, world, charge, np.zeros(len(battery)), np.zeros(len(battery), dtype=bool))
 
 
 def describe(name: str, kind: type[Any]) -> dict[str, Any]:

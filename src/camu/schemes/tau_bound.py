@@ -64,6 +64,9 @@ def joules_of(view: View) -> tuple[float, float, float]:
     each = [unit.per_update for unit in view.plan.units]
     local = sum(cost.compute_joules + cost.gather_joules for cost in each)
     fixed = sum(unit.uplink_joules for unit in view.plan.units)
+    for unit in view.plan.units:
+        local += unit.receive_watts * unit.per_update.gather_seconds
+        fixed += unit.receive_watts * unit.downlink_seconds * len(unit.members)
     limits = view.world.config.run
     budget = limits.rounds * (local + fixed) if limits.max_joules is None else limits.max_joules
     return local, fixed, budget

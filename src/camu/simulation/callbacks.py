@@ -180,6 +180,8 @@ def _values(record: Record) -> dict[str, float]:
         "virtual_seconds": record.virtual_seconds,
         "joules_compute": record.joules["compute"],
         "joules_transmit": record.joules["transmit"],
+        "joules_receive": record.joules["receive"],
+        "empty": record.empty,
     }
     if record.accuracy is not None and record.loss is not None:
         values |= {"accuracy": record.accuracy, "loss": record.loss}

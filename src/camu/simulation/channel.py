@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from camu.arrays import Float32
+from camu.arrays import Float32, from_decibels
 from camu.errors import InputError
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream
@@ -22,10 +22,11 @@ def receive(update: Float32, snr: float, uplink: str, stream: Stream) -> Float32
     `update`: the leader sends the update scaled to unit power, so its noise relative to the update
     is 1/sqrt(SNR). `weights`: the leader sends raw weights, so the noise of standard deviation
     1/sqrt(SNR) per weight is the same however small the update is (as printed in Appendix I).
-    `digital`: bits arrive without error. Otherwise `uplink` names the user's own function
+    `digital`: bits arrive without error; so they do under `packet` where the update is not lost.
+    Otherwise `uplink` names the user's own function
     (update, snr, generator) -> update, with numpy's random generator of this uplink and round.
     """
-    if uplink == "digital":
+    if uplink in ("digital", "packet"):
         return update
     if is_plugin(uplink):
         return _own_uplink(update, snr, uplink, stream)
@@ -52,6 +53,14 @@ def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float
 def in_outage(snr: float, outage_snr_db: float | None) -> bool:
     """Whether an uplink at this linear SNR fails."""
     return outage_snr_db is not None and 10.0 * np.log10(snr) < outage_snr_db
+
+
+def packet_error(snr: float, waterfall_db: float) -> float:
+    """Probability that an update is lost: 1 - exp(-m (I + N) / (p g)), Chen et al. 2021, eq. (7).
+
+    m is the waterfall threshold, and the linear SNR is p g / (I + N).
+    """
+    return -math.expm1(-float(from_decibels(waterfall_db)) / snr)
 
 
 def refuse(update: Float32, buffers: Float32, limit: float) -> str | None:

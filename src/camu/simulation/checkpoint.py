@@ -21,10 +21,12 @@ from camu.config import Config, keys_that_decide
 from camu.errors import CamuError, InputError
 from camu.files import write_whole
 from camu.learning.weights import Weights
+from camu.planning.batteries import Batteries
 from camu.planning.plan import Plan
 from camu.sealed import SEAL, UNSEALED, DamagedError, check_tensors, seal_tensors
 from camu.simulation.channel import Clock
 from camu.simulation.history import Record
+from camu.simulation.ledger import Ledger
 from camu.simulation.run import Flight, Run
 from camu.world import World
 
@@ -42,8 +44,10 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: s
     arrays: dict[str, Any] = {
         "parameters": run.weights.parameters,
         "buffers": run.weights.buffers,
-        "device_joules": run.device_joules,
+        "device_joules": run.ledger.devices,
     }
+    for name, array in run.batteries.state().items():
+        arrays[f"battery.{name}"] = array
     flights = []
     starts: dict[int, int] = {}  # each model that units started from is saved once
     for unit, flight in sorted(run.flights.items()):
@@ -69,8 +73,7 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: s
     own_arrays, own_values = _split_state(run)
     state = {
         "round": run.round,
-        "compute_joules": run.compute_joules,
-        "transmit_joules": run.transmit_joules,
+        "joules": run.ledger.totals(),
         "clock": run.clock.state(),
         "plan": run.plan.to_dict(run.world) if run.revised else None,
         "flights": flights,
@@ -145,15 +148,15 @@ def _restored(
 ) -> Run:
     """The run that a checkpoint describes."""
     revised = state["plan"] is not None
+    totals = {f"{kind}_joules": value for kind, value in state["joules"].items()}
     run = Run(
         world=world,
         plan=Plan.from_dict(state["plan"], str(path)) if revised else plan,
         weights=Weights(arrays["parameters"], arrays["buffers"], initial.layout),
         clock=Clock.restore(plan.access == "tdma", state["clock"]),
-        device_joules=arrays["device_joules"].copy(),
+        ledger=Ledger(arrays["device_joules"].copy(), **totals),
+        batteries=Batteries(world),
         round=state["round"],
-        compute_joules=state["compute_joules"],
-        transmit_joules=state["transmit_joules"],
         state=_join_state(state, arrays),
         records=records,
         revised=revised,
@@ -161,10 +164,14 @@ def _restored(
         velocity=arrays.get("velocity"),
         average=_weights(arrays, "average", initial) if "average.buffers" in arrays else None,
     )
+    battery = {}
     for name, array in arrays.items():
         kind, _, key = name.partition(".")
         if kind == "memory":
             run.memory[int(key)] = array
+        elif kind == "battery":
+            battery[key] = array
+    run.batteries.restore(battery)
     starts: dict[int, Weights] = {}
     for numbers in state["flights"]:
         name, start = f"flight.{numbers['unit']}", numbers["start"]

@@ -18,7 +18,9 @@ from camu.learning.weights import Weights
 from camu.planning.codecs import Codec
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
-from camu.simulation.channel import in_outage, receive, refuse
+from camu.simulation.channel import in_outage, packet_error, receive, refuse
+from camu.simulation.faults import Attendance
+from camu.simulation.run import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +28,7 @@ class Received:
     """The outcome of a unit's round, as the server has it."""
 
     loss: float  # mean training loss over its steps
-    lost: bool = False  # the uplink failed
+    lost: str = ""  # why the update did not arrive: "outages", "lost_packets"; "": it did
     fault: str | None = None  # why the server refuses the update
     update: Float32 | None = None  # change of the parameters; None: lost or refused
     buffers: Float32 | None = None  # change of the buffers, noise-free
@@ -46,6 +48,7 @@ class Delivery:
     seed: int
     round: int
     uplink: str
+    waterfall_db: float
     outage_snr_db: float | None
     max_update_norm: float
     keep_trained: bool
@@ -60,7 +63,11 @@ class Delivery:
         """The outcome of a job."""
         snr, leader = float(self.snr[job]), int(self.leaders[job])
         if in_outage(snr, self.outage_snr_db):
-            return Received(trained.loss, lost=True)
+            return Received(trained.loss, lost="outages")
+        if self.uplink == "packet":
+            draw = derive(self.seed, "packet", self.round, leader).numpy().random()
+            if draw < packet_error(snr, self.waterfall_db):
+                return Received(trained.loss, lost="lost_packets")
         start = self.start if isinstance(self.start, Weights) else self.start[job]
         update = trained.weights.parameters - start.parameters
         buffers = trained.weights.buffers - start.buffers
@@ -81,7 +88,7 @@ class Delivery:
         for array in (update, buffers):
             array.setflags(write=False)
         model = trained.weights if self.keep_trained else None
-        return Received(trained.loss, False, None, update, buffers, kept, model)
+        return Received(trained.loss, "", None, update, buffers, kept, model)
 
 
 def encode(
@@ -101,3 +108,42 @@ def encode(
                 f"must be floats of shape {update.shape}"
             )
     return np.asarray(sent, np.float32), None if kept is None else np.asarray(kept, np.float32)
+
+
+def delivery_of(
+    run: Run,
+    attendance: Attendance,
+    gain: Float64,
+    noise_watts: float,
+    start: Weights | Sequence[Weights],
+    keep_trained: bool,
+) -> Delivery:
+    """What happens to the updates of this round's units, at these uplink gains (K,)."""
+    config = run.world.config
+    units = list(attendance.units.values())
+    leaders = np.array([unit.leader for unit in units])
+    power_watts = np.array([unit.power_watts for unit in units])
+    return Delivery(
+        start=start,
+        seed=run.world.seed,
+        round=run.round,
+        uplink=config.radio.uplink,
+        waterfall_db=config.radio.waterfall_db,
+        outage_snr_db=config.radio.outage_snr_db,
+        max_update_norm=config.training.max_update_norm,
+        keep_trained=keep_trained,
+        leaders=leaders,
+        snr=power_watts * gain[leaders] / noise_watts,
+        scales=np.array([unit.update_scale for unit in units]),
+        codecs=[unit.codec for unit in units],
+        memory={
+            job: run.memory[unit.leader]
+            for job, unit in enumerate(units)
+            if unit.leader in run.memory
+        },
+        corrupt={
+            job: attendance.corrupt[number]
+            for job, number in enumerate(attendance.units)
+            if number in attendance.corrupt
+        },
+    )

@@ -147,9 +147,11 @@ def keep_in_directory(
     if history.stopped != "interrupted":
         result = Result(history, run.plan, world.config, run.weights)
         save_model(result, directory.model)
+        assert history.devices is not None
+        write_text(directory.devices, history.devices.to_csv())
         summary = summarise(world, plan, history, checkpoint.wall_seconds)
         names = ("config.toml", "plan.json", MANIFEST, "rounds.jsonl", "model.safetensors")
-        files = {name: file_digest(directory.path / name) for name in names}
+        files = {name: file_digest(directory.path / name) for name in (*names, "devices.csv")}
         write_sealed_json(directory.summary, {**summary, "files": files})
     return history
 
@@ -168,6 +170,9 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "joules": final.total_joules,
         "joules_compute": final.joules["compute"],
         "joules_transmit": final.joules["transmit"],
+        "joules_receive": final.joules["receive"],
+        "joules_base_station": final.joules["base_station"],
+        "empty": final.empty,
         "faults": {
             name: sum(record.faults[name] for record in history.records) for name in final.faults
         },
@@ -218,6 +223,7 @@ INPUT_FILES = (
     "fleet.base_station_file",
     "fleet.dropout_trace",
     "fleet.availability_trace",
+    "fleet.harvest_trace",
 )
 
 

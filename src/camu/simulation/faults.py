@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from camu.planning.plan import Plan, Unit
+from camu.planning.reduced import with_members
 from camu.seeding import derive
 from camu.simulation.run import Run
 from camu.simulation.traces import Availability, read_absences, read_availability
@@ -76,21 +77,7 @@ class Faults:
             failures += failed
             there = [k for k in unit.members if not absent[k] and not (failed and k == unit.leader)]
             if there:
-                present[number] = self._reduced(unit, there)
+                present[number] = with_members(unit, there, self.world.links.uplink_gain)
                 if corrupts[unit.leader, 0] < fleet.corrupt_probability:
                     corrupt[number] = "nan" if corrupts[unit.leader, 1] < 0.5 else "huge"
         return Attendance(present, corrupt, missing, failures)
-
-    def _reduced(self, unit: Unit, there: list[int]) -> Unit:
-        """A unit with some of its members; the best uplink leads if the leader is missing."""
-        share = dict(zip(unit.members, unit.member_weights, strict=True))
-        total = sum(share[device] for device in there)
-        weights = (
-            tuple(share[device] / total for device in there)
-            if total > 0
-            else (1.0 / len(there),) * len(there)
-        )
-        leader = unit.leader
-        if leader not in there:
-            leader = max(there, key=lambda device: self.world.links.uplink_gain[device])
-        return replace(unit, members=tuple(there), member_weights=weights, leader=leader)

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from camu.errors import InputError
 from camu.notebook import html_table, line_chart
+from camu.simulation.ledger import DeviceEnergy
 
 _SHOWN_ROUNDS = 5
-FAULTS = ("absent", "leader_failures", "outages", "refused")
+FAULTS = ("absent", "leader_failures", "outages", "lost_packets", "refused")
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Record:
         accuracy: on the test samples, 0 to 1; None where nothing was evaluated.
         loss: on the test samples; None where nothing was evaluated.
         virtual_seconds: time on the virtual clock.
-        joules: energy of all devices, for `compute` and `transmit`.
+        joules: energy of all devices, for `compute`, `transmit` and `receive`; and that of the
+            `base_station`, which is not part of the total.
         units: number of updates that were aggregated.
         faults: number of faults in this round, by kind.
         waiting_seconds: for each unit that took part, how long it neither computed nor sent.
@@ -35,6 +37,7 @@ class Record:
         average_accuracy: of the running average of the global model (`run.server_average`).
         launch_seconds: when its units were sent to nodes, where real arrivals are waited for.
         arrivals: these arrivals in their order: unit, seconds, staleness, weight and outcome.
+        empty: number of devices whose battery is empty.
     """
 
     round: int
@@ -49,11 +52,13 @@ class Record:
     average_accuracy: float | None = None
     launch_seconds: float | None = None
     arrivals: tuple[dict[str, Any], ...] = ()
+    empty: int = 0
 
     @property
     def total_joules(self) -> float:
         """Energy of all devices since the start."""
-        return self.joules["compute"] + self.joules["transmit"]
+        spent = self.joules["compute"] + self.joules["transmit"]
+        return spent + self.joules.get("receive", 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""
@@ -78,14 +83,17 @@ class History:
     Attributes:
         records: a record per round, from round 0 on.
         weights_sha256: digest of the final weights; equal digests mean equal bits.
-        stopped: why the run ended: rounds, target accuracy, energy budget, interrupted, ...
+        stopped: why the run ended: rounds, target accuracy, energy budget, batteries empty,
+            interrupted, ...
         notes: what happened besides, for example that a damaged checkpoint was passed over.
+        devices: what each device spent, and what is left in its battery.
     """
 
     records: tuple[Record, ...]
     weights_sha256: str
     stopped: str
     notes: tuple[str, ...] = ()
+    devices: DeviceEnergy | None = field(default=None, compare=False)
 
     @property
     def evaluated(self) -> list[Record]:
@@ -149,7 +157,10 @@ class History:
                 "joules": record.total_joules,
                 "joules_compute": record.joules["compute"],
                 "joules_transmit": record.joules["transmit"],
+                "joules_receive": record.joules.get("receive", 0.0),
+                "joules_base_station": record.joules.get("base_station", 0.0),
                 "units": record.units,
+                "empty": record.empty,
                 "mean_waiting_seconds": (
                     sum(record.waiting_seconds) / len(record.waiting_seconds)
                     if record.waiting_seconds

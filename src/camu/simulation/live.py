@@ -17,6 +17,7 @@ import numpy as np
 
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
+from camu.planning.costs import Costs
 from camu.schemes.contract import Arrival, Scheme, View
 from camu.schemes.mean import MeanUpdate
 from camu.simulation.channel import Clock
@@ -96,11 +97,16 @@ class LiveLoop(Loop):
         run.flights.clear()
 
     def train(
-        self, view: View, attendance: Attendance, counts: dict[str, int], mean: MeanUpdate | None
+        self,
+        view: View,
+        attendance: Attendance,
+        costs: Costs,
+        counts: dict[str, int],
+        mean: MeanUpdate | None,
     ) -> None:
         """Send the units of a round to their nodes."""
         run, numbers = self.run, list(attendance.units)
-        go = self.prepare(view, attendance)
+        go = self.prepare(view, attendance, costs)
         jobs = [self.job(view, number, attendance.units[number]) for number in numbers]
         sent = self.live.send(numbers, go.starts, jobs, run.round)
         self.launch_seconds = self.clock.update()
@@ -120,7 +126,7 @@ class LiveLoop(Loop):
                 buffers=None,
                 start=go.starts[index],
             )
-        self.charge(go.units, go.costs, go.updates, np.array(sent, dtype=bool))
+        self.charge(attendance.units, costs, np.array(sent, dtype=bool))
 
     def next_flight(self, deadline: float | None, counts: dict[str, int]) -> Flight | None:
         """The flight whose node replies next, with its update as the server receives it."""
@@ -137,13 +143,14 @@ class LiveLoop(Loop):
             self.arrivals.append(self.event(flight, "silent"))
             return replace(flight, busy_seconds=busy)
         received = deliver(trained)
-        counts["outages"] += received.lost
+        if received.lost:
+            counts[received.lost] += 1
         self.keep_memory(self.run.plan.units[number].leader, received)
         landed = replace(
             flight,
             busy_seconds=busy,
             loss=received.loss,
-            lost=received.lost,
+            lost=bool(received.lost),
             fault=received.fault,
             update=received.update,
             buffers=received.buffers,

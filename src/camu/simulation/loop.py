@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -18,11 +18,13 @@ import numpy.typing as npt
 from camu.arrays import Float64
 from camu.learning.job import Job
 from camu.learning.weights import Weights
+from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, unit_costs
 from camu.planning.plan import Unit
+from camu.planning.rotation import rotated
 from camu.schemes.contract import Arrival, InFlight, Scheme, View
 from camu.schemes.mean import MeanUpdate
-from camu.simulation.delivery import Delivery, Received
+from camu.simulation.delivery import Delivery, Received, delivery_of
 from camu.simulation.faults import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
@@ -30,7 +32,6 @@ from camu.simulation.run import Flight, Run, Trainer
 
 log = logging.getLogger(__name__)
 
-Starts = Weights | Sequence[Weights]  # the model that all jobs start from, or one for each
 Landed = Flight | Arrival  # the scheme sees arrivals; flights are in a sum already
 
 
@@ -67,15 +68,16 @@ class Loop:
     ) -> View:
         """The run as the scheme may see it now."""
         run = self.run
-        joules = run.device_joules.view()
-        joules.setflags(write=False)
+        left = run.batteries.charge_joules.view()
+        left.setflags(write=False)
         return View(
             world=run.world,
             plan=run.plan,
             round=run.round,
             seconds=run.clock.now_seconds,
-            joules=run.compute_joules + run.transmit_joules,
-            device_joules=joules,
+            joules=run.ledger.joules,
+            device_joules=run.device_joules,
+            battery_joules=left,
             weights=run.weights,
             before=self.before,
             in_flight=MappingProxyType(run.visible() if in_flight is None else in_flight),
@@ -90,6 +92,7 @@ class Loop:
         landed, waiting = self.advance(counts)
         arrived = [one for one in landed if isinstance(one, Arrival)]
         self.hooks.revise(self.view(arrived), self.run)
+        self.rotate()
         self.hooks.finished(self.view(), self.run)
         return self.record(len(landed), counts, waiting)
 
@@ -130,42 +133,80 @@ class Loop:
         there = self.faults.attend(view.plan, self.hooks.select(view), view.round, view.seconds)
         counts["absent"] += there.absent
         counts["leader_failures"] += there.leader_failures
-        if there.units:
-            self.train(view, there, counts, mean)
+        run = self.run
+        run.batteries.harvest_until(run.clock.now_seconds)
+        units, costs = run.batteries.admit(there.units, self.price, run.round)
+        if costs is not None:
+            self.train(view, replace(there, units=units), costs, counts, mean)
+        elif there.units and not run.flights:
+            self.rest()
         for kind, number in self.trainer.take_faults().items():
             counts[kind] += number
 
-    def prepare(self, view: View, attendance: Attendance) -> Departure:
-        """The costs of a round's units, the models they start from, and their delivery."""
-        run, world, units = self.run, self.run.world, list(attendance.units.values())
-        gain = world.links.uplink_gain * world.links.fading(run.round)
-        uplinks = len(units) + len(run.flights)
-        costs = unit_costs(
-            world,
-            [unit.members for unit in units],
-            [unit.leader for unit in units],
-            [unit.power_watts for unit in units],
-            [unit.payload_bits for unit in units],
-            run.plan.parameters,
-            rules=[unit.rule for unit in units],
-            uplink_gain=gain,
-            uplinks=uplinks,
+    @property
+    def uplink_gain(self) -> Float64:
+        """The gains of this round's uplinks (K,)."""
+        links = self.run.world.links
+        return links.uplink_gain * links.fading(self.run.round)
+
+    def price(self, units: Mapping[int, Unit]) -> Costs:
+        """What these units cost if they start now, together with those on their way."""
+        own = list(units.values())
+        return unit_costs(
+            self.run.world,
+            [unit.members for unit in own],
+            [unit.leader for unit in own],
+            [unit.power_watts for unit in own],
+            [unit.payload_bits for unit in own],
+            self.run.plan.parameters,
+            rules=[unit.rule for unit in own],
+            uplink_gain=self.uplink_gain,
+            uplinks=len(own) + len(self.run.flights),
         )
+
+    def rest(self) -> None:
+        """No unit can pay for a round: wait for a round's time, or end the run if none ever can."""
+        run = self.run
+        members = np.concatenate([unit.members for unit in run.plan.units])
+        if run.batteries.gone[members].all():
+            run.stop("batteries empty")
+        else:
+            run.clock.wait_until(run.clock.now_seconds + run.plan.round_seconds)
+
+    def rotate(self) -> None:
+        """Choose leaders again when it is time."""
+        run, clustering = self.run, self.config.clustering
+        if clustering.leader != "rotating" or run.round % clustering.rotate_every:
+            return
+        charge, gone = run.batteries.charge_joules, run.batteries.gone
+        plan = rotated(run.plan, run.world, charge, run.device_joules, gone)
+        if plan is not run.plan:
+            run.plan, run.revised = plan.repriced(run.world), True
+
+    def prepare(self, view: View, attendance: Attendance, costs: Costs) -> Departure:
+        """A round's units with the models they start from, and their delivery."""
+        run, world, units = self.run, self.run.world, list(attendance.units.values())
         updates = np.array([float(unit.local_updates) for unit in units])
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        noise_watts = world.links.share(uplinks).noise_watts
-        delivery = self.delivery(attendance, gain, noise_watts, begin)
+        share = world.links.share(len(units) + len(run.flights))
+        keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
+        delivery = delivery_of(run, attendance, self.uplink_gain, share.noise_watts, begin, keep)
         return Departure(units, costs, updates, starts, delivery)
 
     def train(
-        self, view: View, attendance: Attendance, counts: dict[str, int], mean: MeanUpdate | None
+        self,
+        view: View,
+        attendance: Attendance,
+        costs: Costs,
+        counts: dict[str, int],
+        mean: MeanUpdate | None,
     ) -> None:
         """Train the units of a round, and start the transmission of each."""
         run = self.run
-        go = self.prepare(view, attendance)
-        seconds = go.updates * go.costs.compute_seconds + go.updates * go.costs.gather_seconds
-        ready, air = seconds.tolist(), go.costs.uplink_seconds.tolist()
+        go = self.prepare(view, attendance, costs)
+        busy = go.updates * costs.compute_seconds + go.updates * costs.gather_seconds
+        ready, air = (costs.downlink_seconds + busy).tolist(), costs.uplink_seconds.tolist()
         # Made as they are needed: a correction is as large as the model.
         jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
         results = self.trainer.iterate(go.delivery.start, jobs, run.round, go.delivery)
@@ -175,7 +216,8 @@ class Loop:
             if received is None:
                 continue
             started[index] = True
-            counts["outages"] += received.lost
+            if received.lost:
+                counts[received.lost] += 1
             self.keep_memory(go.units[index].leader, received)
             update, buffers = received.update, received.buffers
             if mean is not None:
@@ -189,46 +231,14 @@ class Loop:
                 started_seconds=run.clock.now_seconds,
                 busy_seconds=ready[index] + air[index],
                 loss=received.loss,
-                lost=received.lost,
+                lost=bool(received.lost),
                 fault=received.fault,
                 update=update,
                 buffers=buffers,
                 start=go.starts[index],
                 trained=received.trained,
             )
-        self.charge(go.units, go.costs, go.updates, started)
-
-    def delivery(
-        self, attendance: Attendance, gain: Float64, noise_watts: float, start: Starts
-    ) -> Delivery:
-        """What happens to the updates of this round's units on their way to the server."""
-        run, radio = self.run, self.config.radio
-        units = list(attendance.units.values())
-        leaders = np.array([unit.leader for unit in units])
-        power_watts = np.array([unit.power_watts for unit in units])
-        return Delivery(
-            start=start,
-            seed=run.world.seed,
-            round=run.round,
-            uplink=radio.uplink,
-            outage_snr_db=radio.outage_snr_db,
-            max_update_norm=self.config.training.max_update_norm,
-            keep_trained=self.scheme.uses_oracle and self.hooks.shows_arrivals,
-            leaders=leaders,
-            snr=power_watts * gain[leaders] / noise_watts,
-            scales=np.array([unit.update_scale for unit in units]),
-            codecs=[unit.codec for unit in units],
-            memory={
-                job: run.memory[unit.leader]
-                for job, unit in enumerate(units)
-                if unit.leader in run.memory
-            },
-            corrupt={
-                job: attendance.corrupt[number]
-                for job, number in enumerate(attendance.units)
-                if number in attendance.corrupt
-            },
-        )
+        self.charge(attendance.units, costs, started)
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""
@@ -249,25 +259,19 @@ class Loop:
             self.run.memory[leader] = received.memory
 
     def charge(
-        self, units: Sequence[Unit], costs: Costs, updates: Float64, started: npt.NDArray[np.bool_]
+        self, units: Mapping[int, Unit], costs: Costs, started: npt.NDArray[np.bool_]
     ) -> None:
         """Book the energy of the units that started, in total and per device."""
-        run = self.run
-        uplink = costs.uplink_joules
-        compute = (updates * costs.compute_joules)[started]
-        run.compute_joules = _add_in_order(run.compute_joules, compute)
-        transmit = (updates * costs.gather_joules + uplink)[started]
-        run.transmit_joules = _add_in_order(run.transmit_joules, transmit)
-        sizes = [len(unit.members) for unit in units]
-        members = np.concatenate([unit.members for unit in units])
-        each = np.repeat(updates, sizes) * (
-            costs.member_compute_joules + costs.member_gather_joules
+        own = units.values()
+        spent = self.run.ledger.book(
+            np.array([float(unit.local_updates) for unit in own]),
+            costs,
+            spending_of(units, costs),
+            [len(unit.members) for unit in own],
+            started,
+            self.config.radio.bs_power_watts,
         )
-        there = np.repeat(started, sizes)
-        # A device is in one unit only, so no index occurs twice.
-        run.device_joules[members[there]] += each[there]
-        leaders = np.array([unit.leader for unit in units])
-        run.device_joules[leaders[started]] += uplink[started]
+        self.run.batteries.draw(*spent)
 
     def wait(self, counts: dict[str, int]) -> tuple[list[Arrival], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.
@@ -350,15 +354,11 @@ class Loop:
             label_accuracy=found.label_accuracy if found else (),
             average_accuracy=mean.accuracy if mean else None,
             virtual_seconds=run.clock.now_seconds,
-            joules={"compute": run.compute_joules, "transmit": run.transmit_joules},
+            joules=run.ledger.totals(),
             units=used,
             faults=counts,
             waiting_seconds=waiting,
+            empty=int(run.batteries.empty.sum()),
         )
         run.records.append(record)
         return record
-
-
-def _add_in_order(total: float, parts: Float64) -> float:
-    """A total after adding one part after the other."""
-    return float(np.cumsum(np.concatenate(([total], parts)))[-1])

@@ -57,6 +57,7 @@ class _Pilot:
         """Train with a plan from the initial model or another one."""
         loop, whole = self._loop, self._loop.run
         run = Run.new(self.world, plan, weights or self.weights)
+        run.batteries = whole.batteries
         trial = Loop(run, scheme or FedAvg(), loop.trainer)
         losses = []
         for _ in range(rounds):
@@ -67,8 +68,5 @@ class _Pilot:
             share = sum(weight for weight, _ in counted)
             losses.append(sum(weight * loss for weight, loss in counted) / share)
         whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
-        whole.compute_joules += run.compute_joules
-        whole.transmit_joules += run.transmit_joules
-        whole.device_joules += run.device_joules
-        joules = run.compute_joules + run.transmit_joules
-        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, joules)
+        whole.ledger.add(run.ledger)
+        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, run.ledger.joules)

@@ -12,10 +12,12 @@ import numpy as np
 from camu.arrays import Float32, Float64
 from camu.learning.job import Evaluation, Job, Trained
 from camu.learning.weights import Weights
+from camu.planning.batteries import Batteries
 from camu.planning.plan import Plan
 from camu.schemes.contract import InFlight, Oracle, State
 from camu.simulation.channel import Clock
 from camu.simulation.history import History, Record
+from camu.simulation.ledger import DeviceEnergy, Ledger
 from camu.world import World
 
 Outcome = TypeVar("Outcome")
@@ -59,10 +61,9 @@ class Run:
     plan: Plan
     weights: Weights
     clock: Clock
-    device_joules: Float64  # (K,)
+    ledger: Ledger
+    batteries: Batteries
     round: int = 0
-    compute_joules: float = 0.0
-    transmit_joules: float = 0.0
     flights: dict[int, Flight] = field(default_factory=dict)
     state: State = field(default_factory=dict)  # owned by the scheme
     memory: dict[int, Float32] = field(default_factory=dict)  # of codecs, by sending device
@@ -77,7 +78,13 @@ class Run:
     def new(cls, world: World, plan: Plan, initial: Weights) -> Run:
         """A run before its first round."""
         clock = Clock(in_turn=plan.access == "tdma")
-        return cls(world, plan, initial, clock, np.zeros(world.devices.count))
+        ledger = Ledger.new(world.devices.count)
+        return cls(world, plan, initial, clock, ledger, Batteries(world))
+
+    @property
+    def device_joules(self) -> Float64:
+        """What each device has spent so far, read-only (K,)."""
+        return self.ledger.device_joules
 
     def move_to(self, weights: Weights) -> None:
         """End a round with this model, or beyond it where the server has momentum."""
@@ -111,7 +118,7 @@ class Run:
         limits = self.world.config.run
         return (
             self.round >= limits.rounds
-            and self.compute_joules + self.transmit_joules >= (limits.min_joules or 0.0)
+            and self.ledger.joules >= (limits.min_joules or 0.0)
             and self.clock.now_seconds >= (limits.min_virtual_seconds or 0.0)
         )
 
@@ -136,9 +143,9 @@ class Run:
 
     def history(self) -> History:
         """What has happened so far."""
-        return History(
-            tuple(self.records), self.weights.sha256(), self.stopped or "running", tuple(self.notes)
-        )
+        devices = DeviceEnergy.of(self.world.devices.ids, self.ledger, self.batteries)
+        stopped, notes = self.stopped or "running", tuple(self.notes)
+        return History(tuple(self.records), self.weights.sha256(), stopped, notes, devices)
 
 
 class Callback:

@@ -17,6 +17,7 @@ from camu.planning.plan import Plan
 from camu.sealed import DamagedError, check_files, read_sealed_json
 from camu.simulation.checkpoint import previous_checkpoint
 from camu.simulation.history import History, Record
+from camu.simulation.ledger import DeviceEnergy
 
 MANIFEST = "manifest.json"
 
@@ -51,6 +52,11 @@ class RunDirectory:
     def summary(self) -> Path:
         """How the run ended; absent until it has."""
         return self.path / "summary.json"
+
+    @property
+    def devices(self) -> Path:
+        """Joules of every device; absent until the run has ended."""
+        return self.path / "devices.csv"
 
     @property
     def model(self) -> Path:
@@ -135,7 +141,15 @@ class RunDirectory:
         summary = self.read_summary()
         records = tuple(self.read_records())
         notes = tuple(summary["notes"])
-        return History(records, summary["weights_sha256"], summary["stopped"], notes)
+        digest, stopped = summary["weights_sha256"], summary["stopped"]
+        return History(records, digest, stopped, notes, self.read_devices())
+
+    def read_devices(self) -> DeviceEnergy | None:
+        """The joules of every device; None before the end of the run."""
+        if not self.devices.exists():
+            return None
+        text = read_text(self.devices, "the devices of a run")
+        return DeviceEnergy.from_csv(text, str(self.devices))
 
     def finished(self) -> bool:
         """Whether a whole result is here; a damaged one is an error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from dataclasses import field as with_default
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,14 @@ class Devices:
     capacitance: Float64  # kappa
     power_watts: Float64  # p_k where no optimiser sets it
     max_power_watts: Float64
-    battery_joules: Float64  # nan where unknown
+    battery_joules: Float64  # when full; nan where unknown: mains power
+    harvest_watts: Float64 = with_default(default_factory=lambda: np.zeros(0))  # empty: none
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "harvest_watts" and not len(value):
+                value = np.zeros(len(self.ids))
             if field.name == "label_counts":
                 value = read_only_ints(value)
             elif field.name in ("ids", "regions"):

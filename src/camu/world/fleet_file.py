@@ -69,6 +69,7 @@ class DeviceRow(BaseModel):
     power_watts: Watts = None
     max_power_watts: Watts = None
     battery_joules: Energy = None
+    harvest_watts: Energy = None
     region: Text = ""
 
     @model_validator(mode="after")
@@ -375,5 +376,8 @@ def _devices(rows: list[DeviceRow], config: Config, x: Float64, y: Float64) -> D
         # A default power is lowered to the device's limit.
         power_watts=np.minimum(_column(rows, "power_watts", fleet.power_watts), largest),
         max_power_watts=largest,
-        battery_joules=_column(rows, "battery_joules"),
+        battery_joules=_column(
+            rows, "battery_joules", np.nan if fleet.battery_joules is None else fleet.battery_joules
+        ),
+        harvest_watts=_column(rows, "harvest_watts", fleet.harvest_watts),
     )

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN, the default model of warnings
-_BITS_PER_PARAMETER = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +107,9 @@ class World:
     def _dominating_uplinks(self, parameters: int) -> list[str]:
         """A sentence that names the devices whose uploads take far longer than the median one."""
         seconds = self.links.transmit_seconds(
-            _BITS_PER_PARAMETER * parameters, self.devices.power_watts, self.links.uplink_gain
+            self.config.radio.bits_per_parameter * parameters,
+            self.devices.power_watts,
+            self.links.uplink_gain,
         )
         ratio = seconds / np.median(seconds)
         slow = np.argsort(-ratio, kind="stable")[: int((ratio > DOMINATING_UPLINK).sum())]
@@ -126,7 +127,7 @@ class World:
         """One sentence on what the median SNR does to time and noise."""
         middle = int(np.argsort(snr, kind="stable")[len(snr) // 2])
         seconds = self.links.transmit_seconds(
-            _BITS_PER_PARAMETER * parameters,
+            self.config.radio.bits_per_parameter * parameters,
             self.devices.power_watts[middle],
             self.links.uplink_gain[middle],
         )
@@ -292,7 +293,9 @@ def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
         capacitance=fleet.capacitance * everyone,
         power_watts=fleet.power_watts * everyone,
         max_power_watts=fleet.max_power_watts * everyone,
-        battery_joules=np.nan * everyone,
+        battery_joules=everyone
+        * (np.nan if fleet.battery_joules is None else fleet.battery_joules),
+        harvest_watts=fleet.harvest_watts * everyone,
     )
 
 

@@ -112,6 +112,7 @@
       draw(find("chart-accuracy"), key, { curves: own(now.curves[axis]) }, some, 0),
       draw(find("chart-energy"), "energy", { energy: own(now.energy) }, some, some.length),
       ...dots,
+      draw(find("chart-alive"), "alive", { alive: own(now.alive) }, some, 0),
     ]);
   }
 

@@ -1,0 +1,209 @@
+"""What a target accuracy costs each scheme: measured in short runs, or extrapolated from them.
+
+The model is accuracy = a - b (r + 1)^-c after r rounds, fitted to the mean over seeds from the
+evaluation on that has half of the best accuracy. It is trusted only as far as it would have been
+right before: fitted to the first part of the runs, it must predict when their last accuracy is
+reached. The factor by which that prediction is wrong widens the interval on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from camu.arrays import Float64
+from camu.experiments.statistics import CONFIDENCE
+from camu.simulation.history import History, accuracy_at, measure
+
+COSTS = ("rounds", "joules", "seconds")
+FURTHEST = 10.0  # times the rounds that were run
+FEWEST_POINTS = 8
+KNOWN_PART = 0.6  # of the evaluations, which must predict the others
+LARGEST_FACTOR = 3.0  # a model that was more wrong than this is not used
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A mean over seeds with its 95 % interval; None where there is no limit."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+    def show(self) -> str:
+        """For people: mean [low-high]."""
+        if self.low is None:
+            return f"{self.mean:.3g}"
+        return f"{self.mean:.3g} [{self.low:.3g}-{'' if self.high is None else f'{self.high:.3g}'}]"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a scheme needs for the target.
+
+    Attributes:
+        scheme: name of the scheme.
+        how: `measured`, `extrapolated` or `not reached`.
+        reached: seeds whose run reached the target.
+        seeds: number of runs.
+        best_accuracy: the best accuracy of any evaluation, mean over seeds.
+        note: what a reader should know about the numbers.
+        costs: by `rounds`, `joules` and `seconds`; empty if the target is not reached.
+    """
+
+    scheme: str
+    how: str
+    reached: int
+    seeds: int
+    best_accuracy: float
+    note: str
+    costs: dict[str, Cost]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The forecast as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """accuracy = a - b (r + 1)^-c."""
+
+    a: float
+    b: float
+    c: float
+
+    def accuracy(self, rounds: float) -> float:
+        """The accuracy after so many rounds."""
+        return self.a - self.b * math.pow(rounds + 1, -self.c)
+
+    def rounds_to(self, accuracy: float) -> float | None:
+        """Rounds until an accuracy; None if the curve stays below it."""
+        if accuracy >= self.a:
+            return None
+        try:
+            return float(max(0.0, (self.b / (self.a - accuracy)) ** (1 / self.c) - 1))
+        except OverflowError:
+            return None
+
+
+def fit_curve(rounds: Float64, accuracies: Float64) -> Curve:
+    """The curve with the least squared error over evaluations."""
+
+    def error(free: Float64) -> Float64:
+        a, log_b, c = free
+        return np.asarray(a - np.exp(log_b) * (rounds + 1) ** -c - accuracies)
+
+    best = float(accuracies.max())
+    found = optimize.least_squares(
+        error,
+        x0=(min(1.0, best + 0.05), math.log(max(best - float(accuracies[0]), 0.05)), 0.5),
+        bounds=([0.0, -10.0, 0.02], [1.0, 10.0, 5.0]),
+        x_scale=(0.1, 1.0, 0.5),
+    )
+    a, log_b, c = found.x.tolist()
+    return Curve(a, math.exp(log_b), c)
+
+
+def forecast(histories: Mapping[str, Sequence[History]], target: float) -> list[Forecast]:
+    """What each scheme needs for a target accuracy (0 to 1), from its runs, one per seed."""
+    return [_forecast(name, own, target) for name, own in histories.items()]
+
+
+def _forecast(scheme: str, runs: Sequence[History], target: float) -> Forecast:
+    reached = sum(run.needed_for("rounds", target) is not None for run in runs)
+    best = float(np.mean([run.best_accuracy for run in runs]))
+    count = len(runs)
+    if reached == count:
+        costs = {key: _measured([run.needed_for(key, target) for run in runs]) for key in COSTS}
+        return Forecast(scheme, "measured", reached, count, best, "", costs)
+    least = min(run.final.round for run in runs)
+    within = (
+        f"not reached within {least} rounds by {count - reached} of {count} seeds (best accuracy "
+        f"{best:.1%})"
+    )
+    found = _continued(runs, target)
+    if isinstance(found, str):
+        return Forecast(scheme, "not reached", reached, count, best, f"{within}; {found}", {})
+    factor = found.pop("factor")
+    others = [_continued([*runs[:k], *runs[k + 1 :]], target) for k in range(count)]
+    costs = {key: _continued_cost(found[key], others, key, factor) for key in COSTS}
+    note = f"{within}; the model's prediction of known rounds was wrong by a factor of {factor:.3g}"
+    if any(cost.high is None for cost in costs.values()) and count > 1:
+        note += "; without one of the seeds it has no answer, so there is no upper limit"
+    return Forecast(scheme, "extrapolated", reached, count, best, note, costs)
+
+
+def _continued(runs: Sequence[History], target: float) -> dict[str, float] | str:
+    """Mean costs of the target by the model, and the factor by which it is wrong; or why not."""
+    if ended := [run.stopped for run in runs if run.stopped != "rounds"]:
+        return f"a run ended early: {ended[0]}"
+    if not runs:
+        return "no run"
+    rounds, accuracies = _mean_curve(runs)
+    if len(rounds) < FEWEST_POINTS:
+        return "too few evaluations for a model; run more rounds, or evaluate more often"
+    curve = fit_curve(rounds, accuracies)
+    known = math.ceil(KNOWN_PART * len(rounds))
+    predicted = fit_curve(rounds[:known], accuracies[:known]).rounds_to(curve.accuracy(rounds[-1]))
+    last = float(rounds[-1])
+    factor = math.inf if not predicted else max(predicted / last, last / predicted)
+    if factor > LARGEST_FACTOR:
+        return "no model: the first part of the runs does not predict the rest"
+    needed = curve.rounds_to(target)
+    if needed is None:
+        return f"the model levels off at {curve.a:.1%}; run more rounds to know"
+    if needed > FURTHEST * last:
+        return f"the model needs more than {FURTHEST:g} times as many; run more rounds to know"
+    costs = {key: float(np.mean([_cost_at(run, key, needed) for run in runs])) for key in COSTS}
+    return {**costs, "factor": factor}
+
+
+def _mean_curve(runs: Sequence[History]) -> tuple[Float64, Float64]:
+    """Evaluated rounds and mean accuracies, from the first with half of the best on."""
+    first = [record.round for record in runs[0].evaluated]
+    rounds = np.array(first[: min(len(run.evaluated) for run in runs)], dtype=float)
+    mean = np.mean([accuracy_at(run.evaluated, "rounds", rounds) for run in runs], axis=0)
+    start = int(np.argmax(mean >= 0.5 * mean.max()))
+    return rounds[start:], mean[start:]
+
+
+def _cost_at(run: History, key: str, rounds: float) -> float:
+    """What a run costs after so many rounds, continued as in its second half.
+
+    A pilot before the first round is thus paid once.
+    """
+    middle, last = run.records[len(run.records) // 2], run.final
+    slope = (measure(last, key) - measure(middle, key)) / (last.round - middle.round)
+    return measure(last, key) + (rounds - last.round) * slope
+
+
+def _measured(values: Sequence[float | None]) -> Cost:
+    """The geometric mean, and Student's interval of the logarithms."""
+    logs = np.log([max(value or 0.0, 1e-300) for value in values])
+    mean = float(logs.mean())
+    if len(logs) < 2:
+        return Cost(math.exp(mean), None, None)
+    half = float(stats.sem(logs) * stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1))
+    return Cost(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def _continued_cost(
+    value: float, others: Sequence[dict[str, float] | str], key: str, factor: float
+) -> Cost:
+    """A cost by the model, with the jackknife's interval over seeds, widened by a factor.
+
+    `others` are the answers without each of the seeds.
+    """
+    count = len(others)
+    known = np.log([other[key] for other in others if not isinstance(other, str)])
+    if count < 2 or len(known) < 2:
+        return Cost(value, None, None)
+    spread = float(np.sqrt((count - 1) / len(known) * np.square(known - known.mean()).sum()))
+    half = spread * float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) + math.log(factor)
+    high = value * math.exp(half) if len(known) == count else None
+    return Cost(value, value * math.exp(-half), high)
