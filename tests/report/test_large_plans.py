@@ -76,7 +76,7 @@ def test_a_figure_does_not_grow_with_the_fleet(world: World, plan: Plan) -> None
 
 
 def test_the_map_of_a_large_world_shows_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("camu.world.world.LARGEST_MAP", 50)
+    monkeypatch.setattr("camu.world.picture.LARGEST_MAP", 50)
     world = random_world(120, 2)
     html = world._repr_html_()
     drawn = [k for k in range(120) if f"<title>{world.devices.ids[k]}: " in html]

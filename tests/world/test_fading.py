@@ -36,7 +36,7 @@ def test_rician_moments(k_db: float) -> None:
     assert values.var() == pytest.approx(variance, rel=0.05)
 
 
-@pytest.mark.parametrize("k_db", [-1e6, 1e6])
+@pytest.mark.parametrize("k_db", [-100.0, 100.0])  # the limits of the key
 def test_extreme_rician_factors_stay_finite(k_db: float) -> None:
     values = factors(RadioConfig(fading="rician", rician_k_db=k_db), 50, 2)
     assert np.isfinite(values).all()
