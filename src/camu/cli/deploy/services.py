@@ -105,9 +105,6 @@ def node(
         str | None,
         typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
     ] = None,
-    port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="Loopback port for its executor.")
-    ] = (9094),
     insecure: Insecure = False,
 ) -> None:
     """Start a node: it trains on its own data, and sends only weights and label counts."""
@@ -120,7 +117,7 @@ def node(
         if authority is None or key is None:
             raise InputError("--ca and --key: give both, or --insecure")
         own = NodeKeys(authority, key)
-    _become(supernode_command(address, port, own, table), insecure)
+    _become(supernode_command(address, own, table), insecure)
 
 
 def _node_table(

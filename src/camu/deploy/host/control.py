@@ -15,8 +15,9 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from camu.deploy.deployment import Deployment, make_deployable_scheme, project_file
-from camu.deploy.flower_compat import ControlClient, build_bundle
+from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
+from camu.deploy.flower_compat import ControlClient
+from camu.deploy.host.guard import read_token, token_path
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory, check_directory
 from camu.simulation.history import Record
@@ -42,14 +43,18 @@ class Registration:
 class Control:
     """A connection to one SuperLink; a context manager."""
 
-    def __init__(self, address: str, authority: Path | None) -> None:
-        """Without an authority's certificate the connection is plain text."""
+    def __init__(self, address: str, authority: Path | None, token: Path | None = None) -> None:
+        """Without an authority's certificate the connection is plain text.
+
+        `token` is the file with the owner's token; it is next to the certificate by default.
+        """
         self.address = address
         try:
             certificate = authority.read_bytes() if authority is not None else None
         except OSError as error:
             raise InputError(f"{authority}: cannot be read ({error.strerror})") from None
-        self._client = ControlClient(address, certificate)
+        owners = read_token(token or token_path(authority))
+        self._client = ControlClient(address, certificate, owners)
 
     def __enter__(self) -> Control:
         return self
@@ -191,7 +196,7 @@ def run_remote(
     make_deployable_scheme(deployment.config)
     directory = RunDirectory(Path(deployment.out))
     check_directory(deployment.config, directory, deployment.resume)
-    bundle = build_bundle(project_file(deployment))
+    bundle = make_bundle(deployment)
     follower = Follower(directory.path, display)
     with Control(address, authority) as control:
         if authority is None:

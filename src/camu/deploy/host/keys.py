@@ -117,13 +117,13 @@ def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory
         authority = _authority(authority_key)
         server_key = ec.generate_private_key(CURVE)
         server = _server(server_key, names, authority, authority_key)
-        _write_secret(keys.authority_key, _pem(authority_key))
+        write_secret(keys.authority_key, _pem(authority_key))
         _write_public(keys.authority, authority.public_bytes(Encoding.PEM))
-        _write_secret(keys.server_key, _pem(server_key))
+        write_secret(keys.server_key, _pem(server_key))
         _write_public(keys.server, server.public_bytes(Encoding.PEM))
         for number in range(nodes):
             node = ec.generate_private_key(CURVE)
-            _write_secret(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
+            write_secret(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
             public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
             _write_public(keys.node_public_key(number), public + b"\n")
     except OSError as error:
@@ -236,7 +236,8 @@ def _pem(key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PK
     return key.private_bytes(Encoding.PEM, form, NoEncryption())
 
 
-def _write_secret(path: Path, content: bytes) -> None:
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a new file that its owner alone can read."""
     # Created with its final mode, so that there is no moment in which others could read it.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as stream:
