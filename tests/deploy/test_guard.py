@@ -22,14 +22,8 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 import uvicorn
 
 from camu.deploy.flower_compat import OwnersToken, check_sender
-from camu.deploy.host.guard import (
-    LARGEST_BODY_BYTES,
-    Guard,
-    make_token,
-    read_token,
-    refusal,
-    token_path,
-)
+from camu.deploy.host.guard import LARGEST_BODY_BYTES, Guard, refusal
+from camu.deploy.host.keys import make_token, read_token, token_path
 from camu.deploy.host.superlink import superlink_command
 from camu.deploy.host.temporary import socket_folder
 from camu.errors import InputError

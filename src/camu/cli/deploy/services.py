@@ -28,6 +28,7 @@ def keys(
     print(f"{made.authority}: every machine gets a copy")
     print(f"{made.authority_key}: secret; signs server certificates; keep it off the network")
     print(f"{made.server}, {made.server_key}: for the SuperLink; the key is secret")
+    print(f"{made.token}: secret; for the owner of the SuperLink, who controls it with this")
     print(f"{made.node_key(0)}, ...: secret; one for each node, and for it alone")
     print(f"{made.node_public_key(0)}, ...: to be registered at the SuperLink")
 
@@ -49,8 +50,9 @@ def superlink(
 ) -> None:
     """Start a SuperLink: the server that nodes connect to.
 
-    Other machines reach the nodes' interface only; nodes are registered and runs are started from
-    the machine itself.
+    Other machines reach the nodes' interface only. Nodes are registered and runs are started on the
+    machine itself, by those who can read control.token in the directory of the keys; it is made if
+    there is none.
     """
     from camu.deploy.host.keys import KeyDirectory, ServerKeys
     from camu.deploy.host.superlink import superlink_command

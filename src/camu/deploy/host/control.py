@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
 from camu.deploy.flower_compat import ControlClient
-from camu.deploy.host.guard import read_token, token_path
+from camu.deploy.host.keys import read_token, token_path
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory, check_directory
 from camu.simulation.history import Record

@@ -9,61 +9,16 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
-import os
-import secrets
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from camu.deploy.flower_compat import TOKEN_HEADER
-from camu.deploy.host.keys import check_secret, write_secret
-from camu.errors import CamuError, InputError
 
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = ("/v1/fleet/",)
-TOKEN = "control.token"
-TOKEN_BYTES = 32
 # A node sends an array in pieces of 5 MB; the list of the pieces comes first.
 LARGEST_BODY_BYTES = 64_000_000
-
-
-def token_path(authority: Path | None) -> Path:
-    """The file with a SuperLink's token: next to the authority's certificate."""
-    folder = Path.home() / ".camu" if authority is None else authority.absolute().parent
-    return folder / TOKEN
-
-
-def make_token(path: Path) -> None:
-    """Make the file with a token, readable by its owner alone, unless it is there."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_secret(path, secrets.token_hex(TOKEN_BYTES).encode() + b"\n")
-    except FileExistsError:
-        check_secret(path)
-    except OSError as error:
-        raise CamuError(
-            f"{path}: the token for the control interface cannot be written "
-            f"({error.strerror}); let the user of the SuperLink own the directory"
-        ) from None
-
-
-def read_token(path: Path) -> str:
-    """The token in a file; refused if others can read the file, or its owner is someone else."""
-    try:
-        text = path.read_text("ascii").strip()
-        owner = path.stat().st_uid
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: the SuperLink's token cannot be read ({error}); run this command as the user "
-            "of the SuperLink, which makes the file at its start"
-        ) from None
-    check_secret(path)
-    if owner not in (os.getuid(), 0):
-        raise InputError(f"{path}: belongs to another user; run this command as that user")
-    if len(text) != 2 * TOKEN_BYTES:
-        raise InputError(f"{path}: holds no token; delete it and start the SuperLink again")
-    return text
 
 
 @dataclass(frozen=True)

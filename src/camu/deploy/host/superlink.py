@@ -17,8 +17,8 @@ from pathlib import Path
 
 from camu.deploy.flower_compat import run_superlink
 from camu.deploy.flower_tasks import ServerSpec, run_server, run_server_executor
-from camu.deploy.host.guard import Guard, make_token, read_token, token_path
-from camu.deploy.host.keys import ServerKeys
+from camu.deploy.host.guard import Guard
+from camu.deploy.host.keys import ServerKeys, make_token, read_token, token_path
 from camu.deploy.host.processes import end_with_starter
 from camu.work import end_with_parent
 
