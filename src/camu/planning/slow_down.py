@@ -74,7 +74,7 @@ def slowed(costs: Costs, units: Sequence[Unit], access: str, kind: SlowDownKind)
 def latest_ready(ready: Float64, air: Float64, access: str) -> Float64:
     """When each unit must be ready at the latest, for a round of the same length and order."""
     if access == "ofdma":
-        return np.maximum((ready + air).max() - air, ready)
+        return np.asarray(np.maximum((ready + air).max() - air, ready))
     order = np.argsort(ready, kind="stable")
     end = float(send_in_turn(ready, air).max())
     latest = np.empty(len(ready))
