@@ -38,6 +38,7 @@ from camu.errors import CamuError, InputError
 from camu.schemes import make_scheme
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import build_world
+from camu.world.devices import update_joules, update_seconds
 from helpers.configs import small
 from helpers.nodes import honest, partition_nodes, wait_without_time
 from helpers.replayed_arrivals import replay
@@ -422,19 +423,34 @@ def test_names_of_devices_need_no_world(tmp_path: Path, monkeypatch: pytest.Monk
         device_ids(small(fleet__file=str(path)))
 
 
-def test_measured_speed_and_known_snr_replace_the_configured_ones() -> None:
+def test_measured_time_joules_and_known_snr_replace_the_configured_ones() -> None:
     config = small()
     counts = build_world(config).devices.label_counts
     devices = tuple(
-        DeviceReport(str(k), tuple(row), 0.5, 10.0 if k == 0 else None)
+        DeviceReport(
+            str(k),
+            tuple(row),
+            None if k == 2 else 0.5,
+            10.0 if k == 0 else None,
+            0.25 if k == 1 else None,
+            "rapl" if k == 1 else "model",
+        )
         for k, row in enumerate(counts.tolist())
     )
     reports = {"all": Report(devices)}
     plain = reported_world(config, reports, measured=False)
     assert np.array_equal(plain.devices.cpu_hz, build_world(config).devices.cpu_hz)
     world = reported_world(config, reports, measured=True)
-    work = world.devices.cycles_per_sample * 12  # a fifth of 60 samples
-    np.testing.assert_allclose(work / world.devices.cpu_hz, 0.5)
+    assert np.array_equal(world.devices.cpu_hz, plain.devices.cpu_hz)  # no clock is made up
+    seconds = update_seconds(world.devices, config.training)
+    wanted = np.full(20, 0.5)
+    wanted[2] = update_seconds(plain.devices, config.training)[2]
+    np.testing.assert_allclose(seconds, wanted)
+    joules = update_joules(world.devices, config.fleet, config.training, 650)
+    modelled = 12 * config.fleet.cycles_per_sample * config.fleet.capacitance  # a fifth of 60
+    expected = modelled * plain.devices.cpu_hz**2
+    expected[1] = 0.25
+    np.testing.assert_allclose(joules, expected)
     np.testing.assert_allclose(world.links.uplink_snr()[0], 10.0)
     np.testing.assert_allclose(
         world.links.uplink_snr()[1:], build_world(config).links.uplink_snr()[1:]

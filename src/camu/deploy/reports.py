@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -24,8 +24,12 @@ class DeviceReport:
 
     id: Annotated[str, Field(min_length=1)]
     label_counts: tuple[Annotated[int, Field(ge=0, le=LARGEST_COUNT)], ...]
-    update_seconds: Annotated[float, Field(gt=0, lt=1e6)]  # measured, for one local update
+    # Measured, for one local update; None: the run did not ask for it.
+    update_seconds: Annotated[float, Field(gt=0, lt=1e6)] | None
     snr_db: Annotated[float, Field(ge=-300, le=300)] | None = None  # at the base station, if known
+    # Measured joules of one local update, and by what; None: the configured energy model holds.
+    update_joules: Annotated[float, Field(gt=0, lt=1e9)] | None = None
+    joules_source: Literal["model", "rapl", "meter"] = "model"
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -28,7 +28,7 @@ from camu.simulation.delivery import Delivery, Received, delivery_of
 from camu.simulation.faults import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
-from camu.simulation.run import Flight, Run, Trainer
+from camu.simulation.run import Flight, OnNodes, Run, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,9 @@ class Loop:
         self.faults = Faults.of(run.world)
         self.config = run.world.config
         self.before = run.weights
+        self.nodes = trainer if isinstance(trainer, OnNodes) else None
+        known = run.records[-1].wall_seconds if run.records else None
+        self.wall_zero = 0.0 if self.nodes is None else self.nodes.wall_seconds() - (known or 0.0)
         # Whether updates are added up as they come, so that none is kept.
         plain = self.config.scheme.aggregation == "mean"
         self.takes_mean = plain and not self.hooks.shows_arrivals
@@ -359,6 +362,8 @@ class Loop:
             faults=counts,
             waiting_seconds=waiting,
             empty=int(run.batteries.empty.sum()),
+            wall_seconds=self.nodes and self.nodes.wall_seconds() - self.wall_zero,
+            nodes=self.nodes and self.nodes.take_nodes(),
         )
         run.records.append(record)
         return record

@@ -101,6 +101,14 @@ def node(
         str | None,
         typer.Option("--snr-db", metavar="DB,…", help="Their SNR at the base station, if known."),
     ] = None,
+    joules: Annotated[
+        str | None,
+        typer.Option(
+            "--joules",
+            metavar="MODULE:FUNCTION",
+            help="Returns the joules that a meter has counted [default: RAPL, if readable].",
+        ),
+    ] = None,
     partition: Annotated[
         str | None,
         typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
@@ -115,6 +123,8 @@ def node(
     from camu.deploy.host.supernode import supernode_command
 
     table = _node_table(devices, data, snr_db, partition)
+    if joules is not None:
+        table["joules"] = joules
     own = None
     if not insecure:
         if authority is None or key is None:

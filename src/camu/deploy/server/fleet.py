@@ -34,7 +34,8 @@ def device_ids(config: Config) -> tuple[str, ...]:
 def reported_world(config: Config, reports: Mapping[str, Report], measured: bool) -> World:
     """The world to plan for: label counts as reported, and no training data.
 
-    With `measured`, a device's speed is the one it measured, not the configured one. Where a node
+    With `measured`, a device's time and, where it has a meter, its energy are those that it
+    measured, not those of the configured models. Where a node
     knows its SNR at the base station, that replaces the path loss.
     """
     ids = device_ids(config)
@@ -44,15 +45,20 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     counts = np.array([device.label_counts for device in devices], dtype=np.int64)
     world = build_world(config, label_counts=counts)
     if measured:
-        world = _with_measured_speed(world, devices)
+        world = _with_measurements(world, devices)
     return _with_known_snr(world, devices)
 
 
-def _with_measured_speed(world: World, devices: list[DeviceReport]) -> World:
-    seconds = np.array([device.update_seconds for device in devices])
+def _with_measurements(world: World, devices: list[DeviceReport]) -> World:
+    """Time as measured. Energy as measured where a node has a meter, else by the model.
+
+    A frequency is never derived from measured time: energy would follow its square.
+    """
     samples = update_samples(world.devices, world.config.training)
-    cpu_hz = world.devices.cycles_per_sample * samples / seconds
-    return world.with_devices(cpu_hz=cpu_hz)
+    # What was not measured is None, and nan in an array.
+    seconds = np.array([device.update_seconds for device in devices], dtype=np.float64)
+    joules = np.array([device.update_joules for device in devices], dtype=np.float64)
+    return world.with_devices(sample_seconds=seconds / samples, sample_joules=joules / samples)
 
 
 def _with_known_snr(world: World, devices: list[DeviceReport]) -> World:

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from camu.deploy.deployment import Deployment
 from camu.deploy.mailbox import TRAIN, Mailbox, Reply, pause
@@ -68,6 +69,9 @@ class NodeTrainer:
     faults: Counter[str] = field(default_factory=Counter)  # since the last round
     sent: dict[int, _Sent] = field(default_factory=dict)  # by unit, where arrivals are waited for
     replies: deque[tuple[int, Trained | None]] = field(default_factory=deque)
+    silent: set[int] = field(default_factory=set)  # devices, since the last round
+    refused: set[int] = field(default_factory=set)
+    joined: list[str] = field(default_factory=list)  # devices, since the last round
 
     @property
     def oracle(self) -> None:
@@ -81,6 +85,18 @@ class NodeTrainer:
     def take_faults(self) -> Counter[str]:
         """The faults since the last call, by kind."""
         taken, self.faults = self.faults, Counter()
+        return taken
+
+    def take_nodes(self) -> dict[str, Any]:
+        """The devices that are online, and the names of those that failed or joined."""
+        present = self.registry.present()
+        taken = {
+            "online": sum(name in present for name in self.hosts.values()),
+            "silent": [self.ids[k] for k in sorted(self.silent)],
+            "refused": [self.ids[k] for k in sorted(self.refused)],
+            "joined": self.joined,
+        }
+        self.silent, self.refused, self.joined = set(), set(), []
         return taken
 
     @property
@@ -133,7 +149,7 @@ class NodeTrainer:
             node = present.get(self.hosts[job.members[0]])
             sent.append(node is not None)
             if node is None:
-                self._notice(_Silence("its node is not online"), self._unit(request), round_number)
+                self._notice(_Silence("its node is not online"), request, round_number)
                 continue
             task, states = self._task([request], round_number)
             due = self.mailbox.clock() + self.deployment.deadline_seconds
@@ -182,7 +198,7 @@ class NodeTrainer:
                 raise found
             trained = found
         except Refusal as refusal:
-            self._notice(refusal, self._unit(one.request), one.task.round)
+            self._notice(refusal, one.request, one.task.round)
         self.replies.append((unit, trained))
 
     def _check_whole(self, job: Job) -> None:
@@ -199,9 +215,6 @@ class NodeTrainer:
         if all(report.partition is None for report in self.registry.reports.values()):
             check_together(job.members, self.hosts, self.ids)
 
-    def _unit(self, request: _Request) -> str:
-        return f"unit of devices {self._names(request)}"
-
     def _train_units(
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
@@ -213,7 +226,7 @@ class NodeTrainer:
         trained: list[Trained | None] = []
         for request, result in zip(requests, results, strict=True):
             if isinstance(result, Refusal):
-                self._notice(result, self._unit(request), round_number)
+                self._notice(result, request, round_number)
             trained.append(None if isinstance(result, Refusal) else result)
         return trained
 
@@ -241,7 +254,7 @@ class NodeTrainer:
                 ):
                     result = Refusal(why)
                 if isinstance(result, Refusal):
-                    self._notice(result, f"device {self._names(request)}", round_number)
+                    self._notice(result, request, round_number)
                     del shares[request.unit][device]
                 else:
                     usable[request.unit].append((shares[request.unit][device], result))
@@ -311,13 +324,17 @@ class NodeTrainer:
         names = [self.ids[k] for k in request.job.members]
         return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
-    def _notice(self, refusal: Refusal, what: str, round_number: int) -> None:
+    def _notice(self, refusal: Refusal, request: _Request, round_number: int) -> None:
+        kind = "device" if self.deployment.granularity == "device" else "unit of devices"
+        what, number = f"{kind} {self._names(request)}", round_number + 1
         if isinstance(refusal, _Silence):
             self.faults["silent"] += 1
-            log.warning("round %d: %s takes no part: %s", round_number + 1, what, refusal)
+            self.silent.update(request.job.members)
+            log.warning("round %d: %s takes no part: %s", number, what, refusal)
         else:
             self.faults["refused"] += 1
-            log.warning("round %d: %s is refused: %s", round_number + 1, what, refusal)
+            self.refused.update(request.job.members)
+            log.warning("round %d: %s is refused: %s", number, what, refusal)
 
 
 def _one_update(job: Job, device: int, update: int, start: Weights) -> Job:
