@@ -127,7 +127,6 @@ def test_a_report_has_measured_values_only_if_the_run_asks_for_them(
     (tmp_path / "steps.py").write_text(
         "count = 0.0\ndef read():\n    global count\n    count += 1.0\n    return count\n"
     )
-    monkeypatch.setattr(measuring, "METER_SECONDS", 0.0)
     config = small(training__model="logistic", data__samples_per_device=20)
     table = {"partition-id": 0, "num-partitions": 10, "joules": "steps:read"}
     plain = Node.of(config, table).report().devices

@@ -96,11 +96,15 @@ def _joules(update: Callable[[], None], meter: Meter, clock: Read) -> float | No
     return joules
 
 
-def find_meter(name: str, powercap: Path = POWERCAP) -> Meter | None:
+def find_meter(name: str, powercap: Path | None = None) -> Meter | None:
     """The owner's meter, `module:function`; without one the processor's RAPL, if it is readable."""
     if name:
         return Meter("meter", _own_meter(name))
-    zones = [zone for zone in sorted(powercap.glob("intel-rapl:*")) if zone.name.count(":") == 1]
+    zones = [
+        zone
+        for zone in sorted((powercap or POWERCAP).glob("intel-rapl:*"))
+        if zone.name.count(":") == 1
+    ]
     try:
         counters = [_Rapl(zone) for zone in zones]
     except (OSError, ValueError):

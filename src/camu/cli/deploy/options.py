@@ -28,6 +28,14 @@ Deadline = Annotated[
 Wait = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for nodes to connect.")
 ]
+Quorum = Annotated[
+    str,
+    typer.Option(
+        "--quorum",
+        metavar="SHARE%|N",
+        help="Devices that are enough to start when --wait is over; the others can join later.",
+    ),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain text, and no keys. Only for trials.")
 ]

@@ -17,6 +17,7 @@ from camu.cli.deploy.options import (
     Insecure,
     Out,
     ProgressDisplay,
+    Quorum,
     Resume,
     Superlink,
     Wait,
@@ -53,9 +54,13 @@ def run(
     resume: Resume = False,
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
+    quorum: Quorum = "50%",
     configured_speed: Annotated[
         bool,
-        typer.Option("--configured-speed", help="Plan with fleet.cpu_hz, not measured times."),
+        typer.Option(
+            "--configured-speed",
+            help="Plan with the configured models of time and energy, not measured values.",
+        ),
     ] = False,
     test_data: TestData = "",
     insecure: Insecure = False,
@@ -82,6 +87,7 @@ def run(
         measured=not configured_speed,
         test_data=test_data,
         resume=resume,
+        quorum=quorum,
     )
     with contextlib.suppress(KeyboardInterrupt):
         with ProgressDisplay(config) as display:
@@ -142,7 +148,7 @@ def local(
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
     measured: Annotated[
-        bool, typer.Option("--measured", help="Plan with the nodes' measured compute times.")
+        bool, typer.Option("--measured", help="Plan with measured compute times and joules.")
     ] = False,
     insecure: Insecure = False,
     as_json: Json = False,

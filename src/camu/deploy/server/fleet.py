@@ -16,6 +16,8 @@ from camu.deploy.reports import REPORTS, DeviceReport, Refusal, Report, check_re
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.planning.plan import Plan
+from camu.schemes import Scheme
+from camu.schemes.registry import plan_for
 from camu.world import World, build_world
 from camu.world.devices import update_samples
 from camu.world.fleet_file import parse_fleet
@@ -34,14 +36,16 @@ def device_ids(config: Config) -> tuple[str, ...]:
 def reported_world(config: Config, reports: Mapping[str, Report], measured: bool) -> World:
     """The world to plan for: label counts as reported, and no training data.
 
+    It has all devices of the fleet; one that no node has reported has no samples.
+
     With `measured`, a device's time and, where it has a meter, its energy are those that it
     measured, not those of the configured models. Where a node
     knows its SNR at the base station, that replaces the path loss.
     """
     ids = device_ids(config)
-    check_complete(reports, ids)
     by_id = {device.id: device for report in reports.values() for device in report.devices}
-    devices = [by_id[name] for name in ids]
+    classes = dataset_spec(config.data).classes
+    devices = [by_id.get(name, DeviceReport(name, (0,) * classes, None)) for name in ids]
     counts = np.array([device.label_counts for device in devices], dtype=np.int64)
     world = build_world(config, label_counts=counts)
     if measured:
@@ -49,12 +53,24 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     return _with_known_snr(world, devices)
 
 
+def plan_known(world: World, scheme: Scheme, known: Sequence[int]) -> Plan:
+    """The scheme's plan for the devices that were reported; the others are in no unit."""
+    if len(known) == world.devices.count:
+        return plan_for(scheme, world)
+    part = plan_for(scheme, replace(world, links=world.links.select(known)))
+    units = [
+        replace(unit, members=tuple(known[k] for k in unit.members), leader=known[unit.leader])
+        for unit in part.units
+    ]
+    return replace(part, units=tuple(units))
+
+
 def _with_measurements(world: World, devices: list[DeviceReport]) -> World:
     """Time as measured. Energy as measured where a node has a meter, else by the model.
 
     A frequency is never derived from measured time: energy would follow its square.
     """
-    samples = update_samples(world.devices, world.config.training)
+    samples = np.maximum(update_samples(world.devices, world.config.training), 1)
     # What was not measured is None, and nan in an array.
     seconds = np.array([device.update_seconds for device in devices], dtype=np.float64)
     joules = np.array([device.update_joules for device in devices], dtype=np.float64)
@@ -74,7 +90,7 @@ def _with_known_snr(world: World, devices: list[DeviceReport]) -> World:
 def assign(
     reports: Mapping[str, Report], plan: Plan, ids: Sequence[str], granularity: Granularity
 ) -> dict[int, str]:
-    """The name of the node that trains each device, by the device's index.
+    """The name of the node that trains each device that was reported, by the device's index.
 
     The nodes of a trial can hold any data: node i modulo their number trains unit i (`leader`) or
     device i (`device`). Nodes with their own data train the devices that they hold; in granularity
@@ -89,7 +105,7 @@ def assign(
                 hosts.update(dict.fromkeys(unit.members, names[number % len(names)]))
         return hosts
     holder = {device.id: name for name, report in reports.items() for device in report.devices}
-    hosts = {k: holder[name] for k, name in enumerate(ids)}
+    hosts = {k: holder[name] for k, name in enumerate(ids) if name in holder}
     if granularity == "leader":
         for unit in plan.units:
             check_together(unit.members, hosts, ids)
@@ -103,29 +119,6 @@ def check_together(members: Sequence[int], hosts: Mapping[int, str], ids: Sequen
         raise InputError(
             f"one unit has the devices {' and '.join(list(apart.values())[:2])}, which are on "
             "different nodes; let one gateway hold them, or use --granularity device"
-        )
-
-
-def check_complete(reports: Mapping[str, Report], ids: Sequence[str]) -> None:
-    """Refuse reports that leave a device of the fleet out, or that hold one twice."""
-    seen: dict[str, str] = {}
-    for name, report in sorted(reports.items()):
-        for device in report.devices:
-            if device.id in seen:
-                raise CamuError(
-                    f"device {device.id} is reported by the nodes {seen[device.id]} and {name}; "
-                    "give every device to one node"
-                )
-            seen[device.id] = name
-    if strangers := sorted(set(seen) - set(ids)):
-        raise CamuError(
-            f"node {seen[strangers[0]]} holds device {strangers[0]}, which the fleet does not "
-            "have; name the devices as in fleet.file, or 0, 1, ... where there is none"
-        )
-    if missing := missing_devices(reports, ids):
-        raise CamuError(
-            f"no node holds device {missing[0]} ({len(missing)} of {len(ids)} devices are "
-            "missing); start its node, or leave it out of the fleet"
         )
 
 

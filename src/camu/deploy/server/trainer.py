@@ -66,9 +66,11 @@ class NodeTrainer:
     hosts: Mapping[int, str]  # name of the node of each device
     ids: Sequence[str]  # names of the devices
     engine: Engine  # evaluates; it has no training data
+    quorum: int = 1  # devices without which a round is reported
     faults: Counter[str] = field(default_factory=Counter)  # since the last round
     sent: dict[int, _Sent] = field(default_factory=dict)  # by unit, where arrivals are waited for
     replies: deque[tuple[int, Trained | None]] = field(default_factory=deque)
+    too_few: bool = False  # devices in the last round
     silent: set[int] = field(default_factory=set)  # devices, since the last round
     refused: set[int] = field(default_factory=set)
     joined: list[str] = field(default_factory=list)  # devices, since the last round
@@ -92,6 +94,7 @@ class NodeTrainer:
         present = self.registry.present()
         taken = {
             "online": sum(name in present for name in self.hosts.values()),
+            "quorum": not self.too_few,
             "silent": [self.ids[k] for k in sorted(self.silent)],
             "refused": [self.ids[k] for k in sorted(self.refused)],
             "joined": self.joined,
@@ -117,8 +120,7 @@ class NodeTrainer:
     ) -> Iterator[Outcome | None]:
         """The outcome of each job; None if its node sent nothing usable."""
         jobs = list(jobs)
-        self.registry.refresh()
-        self.registry.wait_for_any(self.deployment.wait_seconds)
+        self._gather()
         starts = [start] * len(jobs) if isinstance(start, Weights) else list(start)
         if self.deployment.granularity == "leader":
             results = self._train_units(starts, jobs, round_number)
@@ -126,6 +128,17 @@ class NodeTrainer:
             results = self._train_devices(starts, jobs, round_number)
         for number, trained in enumerate(results):
             yield None if trained is None else deliver(number, trained)
+
+    def _gather(self) -> None:
+        """See who is online, and wait if nobody is; too few devices are reported, once."""
+        self.registry.refresh()
+        self.registry.wait_for_any(self.deployment.wait_seconds)
+        online = self.registry.online_devices()
+        if (online < self.quorum) != self.too_few:
+            self.too_few = not self.too_few
+            text = f"{online} devices are online, and the quorum is {self.quorum}"
+            self.registry.journal.event("quorum-lost" if self.too_few else "quorum-back", text)
+            log.warning("%s", text)
 
     def wall_seconds(self) -> float:
         """The time on the mailbox's clock."""
@@ -139,8 +152,7 @@ class NodeTrainer:
         round_number: int,
     ) -> list[bool]:
         """Send each unit its job in a message of its own; False if its node is not online."""
-        self.registry.refresh()
-        self.registry.wait_for_any(self.deployment.wait_seconds)
+        self._gather()
         present = self.registry.present()
         sent = []
         for unit, start, job in zip(units, starts, jobs, strict=True):
@@ -178,6 +190,13 @@ class NodeTrainer:
             if not self.replies:
                 pause()
         return self.replies.popleft()
+
+    def give_up(self) -> None:
+        """Expect nothing more from the units that are on their way."""
+        for one in self.sent.values():
+            self.mailbox.abandon(one.numbers)
+        self.sent.clear()
+        self.replies.clear()
 
     def _expire(self) -> None:
         """Give up the units whose time for a reply is over."""
