@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,14 +18,16 @@ from camu.data import Federation, dataset_spec, federate
 from camu.deploy.deployment import Deployment
 from camu.deploy.measuring import Measured, find_meter, measure
 from camu.deploy.messages import Task, read_task, write_report, write_result
-from camu.deploy.own_data import read_own
+from camu.deploy.own_data import device_names, numbers_of, read_own
 from camu.deploy.reports import DeviceReport, Report
-from camu.errors import InputError
+from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine, Samples
 from camu.learning.job import Job, Trained
 from camu.learning.models import model_layout
 from camu.learning.weights import Weights
 from camu.world import World, build_world, with_data
+
+log = logging.getLogger(__name__)
 
 app = ClientApp()
 
@@ -34,7 +37,18 @@ MEASURE_SECONDS = 20.0  # about as long as a node measures all its devices
 @app.query()
 def query(message: Message, context: Context) -> Message:
     """Label histograms and measured compute time of the node's devices."""
-    return Message(write_report(_node(context).report()), reply_to=message)
+    return Message(write_report(answer_query(context)), reply_to=message)
+
+
+def answer_query(context: Context) -> Report:
+    """The node's report; data that do not fit the run are a sentence in it, and in the log."""
+    try:
+        return _node(context).report()
+    except CamuError as error:
+        log.error("%s", error)
+        # The server is not told where the data are.
+        hidden = str(error).replace(str(context.node_config.get("data", "\0")), "its data")
+        return Report((), problem=hidden[:500])
 
 
 @app.train()
@@ -73,12 +87,8 @@ class Node:
         """The node that a node configuration describes."""
         meter = str(node.get("joules", ""))
         if "data" in node:
-            names = tuple(n.strip() for n in str(node.get("devices", "")).split(",") if n.strip())
-            if not names or len(set(names)) < len(names):
-                raise InputError(
-                    'node config: name the node\'s devices, each once: devices="a,b" data="DIR"'
-                )
-            snr = _numbers(str(node["snr-db"]), names) if "snr-db" in node else {}
+            names = device_names(str(node.get("devices", "")))
+            snr = numbers_of(str(node["snr-db"]), names) if "snr-db" in node else {}
             return cls(
                 config,
                 devices=names,
@@ -194,17 +204,3 @@ class Node:
 def _training(federation: Federation) -> tuple[Samples, list[npt.NDArray[np.int64]]]:
     data = federation.dataset
     return (data.train_images, data.train_labels), [np.asarray(own) for own in federation.indices]
-
-
-def _numbers(text: str, names: Sequence[str]) -> dict[str, float]:
-    """One number for all devices, or one for each."""
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) not in (1, len(names)):
-        raise InputError(
-            f"node config: snr-db = {text}: give one number, or one for each of the "
-            f"{len(names)} devices"
-        )
-    return dict(zip(names, values * (len(names) // len(values)), strict=True))

@@ -38,6 +38,7 @@ class Report:
 
     devices: tuple[DeviceReport, ...]
     partition: Annotated[int, Field(ge=0)] | None = None
+    problem: Annotated[str, Field(max_length=500)] = ""  # why the node cannot take part
 
     @property
     def name(self) -> str:
@@ -63,6 +64,8 @@ def parse(kind: TypeAdapter[Value], text: str | bytes, what: str) -> Value:
 
 def check_report(report: Report, classes: int) -> Report:
     """The report itself; a Refusal where it does not fit a data set of so many classes."""
+    if report.problem:
+        raise Refusal(f"it cannot take part: {ascii(report.problem)[1:-1]}")
     if not report.devices and report.partition is None:
         raise Refusal("its report names no device")
     if len({device.id for device in report.devices}) < len(report.devices):

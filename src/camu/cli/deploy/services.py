@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -118,13 +119,17 @@ def node(
     ] = (9094),
     insecure: Insecure = False,
 ) -> None:
-    """Start a node: it trains on its own data, and sends only weights and label counts."""
+    """Start a node: it trains on its own data, and sends only weights and label counts.
+
+    Names and data of its devices are checked before it connects.
+    """
     from camu.deploy.host.keys import NodeKeys
     from camu.deploy.host.supernode import supernode_command
 
     table = _node_table(devices, data, snr_db, partition)
     if joules is not None:
         table["joules"] = joules
+    _check_node(table)
     own = None
     if not insecure:
         if authority is None or key is None:
@@ -148,6 +153,22 @@ def _node_table(
         data = str(Path(data).absolute())
     table: dict[str, str | int | float] = {"devices": devices, "data": data}
     return table if snr_db is None else {**table, "snr-db": snr_db}
+
+
+def _check_node(table: Mapping[str, str | int | float]) -> None:
+    """Refuse names, data or a meter that no run could use, before the node connects."""
+    from camu.deploy.measuring import find_meter
+    from camu.deploy.own_data import check_own, device_names, numbers_of
+
+    if "joules" in table:
+        meter = find_meter(str(table["joules"]))
+        assert meter is not None  # an own meter is there or refused
+        meter.read()
+    if "data" in table:
+        names = device_names(str(table["devices"]))
+        if "snr-db" in table:
+            numbers_of(str(table["snr-db"]), names)
+        check_own(str(table["data"]), names)
 
 
 def _become(command: list[str], insecure: bool) -> None:
