@@ -343,7 +343,7 @@ class Loop:
 
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
-        run, limits = self.run, self.config.run
+        run, limits, nodes = self.run, self.config.run, self.nodes
         last = limits.rounds - limits.eval_last < run.round <= limits.rounds
         late = last or run.stopped is not None or run.has_all_rounds
         due = late or run.round % limits.eval_every == 0
@@ -362,8 +362,8 @@ class Loop:
             faults=counts,
             waiting_seconds=waiting,
             empty=int(run.batteries.empty.sum()),
-            wall_seconds=self.nodes and self.nodes.wall_seconds() - self.wall_zero,
-            nodes=self.nodes and self.nodes.take_nodes(),
+            wall_seconds=None if nodes is None else nodes.wall_seconds() - self.wall_zero,
+            nodes=None if nodes is None else nodes.take_nodes(),
         )
         run.records.append(record)
         return record
