@@ -70,7 +70,7 @@ def test_a_late_node_joins_at_the_end_of_a_round(
     nodes = partition_nodes(config, 2)
     late = min(nodes)  # it holds the odd devices
     deployment = Deployment(config, str(tmp_path), granularity, 2, quorum="50%", wait_seconds=30)
-    history = serve(late_grid(fake_grid, nodes, late, "round 2"), deployment)
+    history = serve(late_grid(fake_grid, nodes, late, "round 1"), deployment)
     odd = [str(k) for k in range(1, 20, 2)]
     joined = [record.nodes and record.nodes["joined"] for record in history.records]
     assert joined == [[], [], [], odd, []]
@@ -98,7 +98,7 @@ def test_a_run_with_late_nodes_is_resumed_with_its_new_plan(fake_grid: Any, tmp_
         pass
 
     def run(folder: Path, die: bool) -> Any:
-        grid = late_grid(fake_grid, nodes, min(nodes), "round 2")
+        grid = late_grid(fake_grid, nodes, min(nodes), "round 1")
         answer = grid.answer
 
         def dies(node: int, message: Any) -> Any:
@@ -289,3 +289,15 @@ def test_a_plan_for_some_devices_is_the_plan_of_a_fleet_of_these() -> None:
     everyone = {"x": Report(tuple(DeviceReport(str(k), tuple(counts[k]), None) for k in range(20)))}
     full = reported_world(config, everyone, measured=False)
     assert plan_known(full, scheme, range(20)) == scheme.plan(build_world(config))
+
+
+def test_where_values_are_measured_no_device_is_said_to_slow_down() -> None:
+    config = small(fleet__dvfs=True)
+    counts = build_world(config).devices.label_counts.tolist()
+    devices = tuple(DeviceReport(str(k), tuple(row), 0.1) for k, row in enumerate(counts))
+    world = reported_world(config, {"x": Report(devices)}, measured=True)
+    scheme = make_scheme(config)
+    assert plan_known(world, scheme, range(20)).saved_joules > 0
+    plan = plan_known(world, scheme, range(20), measured=True)
+    assert (plan.slow_down, plan.saved_joules) == ("none", 0.0)
+    assert plan.repriced(world) == plan

@@ -99,7 +99,7 @@ def _serve_locked(
     if directory.plan.exists():
         plan = directory.read_plan()
     else:
-        plan = plan_known(world, scheme, registry.known())
+        plan = plan_known(world, scheme, registry.known(), deployment.measured)
     hosts = assign(registry.reports, plan, ids, deployment.granularity)
     with _evaluator(config, deployment.test_data) as engine:
         faults = Counter(restarts=restarts)

@@ -53,16 +53,22 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     return _with_known_snr(world, devices)
 
 
-def plan_known(world: World, scheme: Scheme, known: Sequence[int]) -> Plan:
-    """The scheme's plan for the devices that were reported; the others are in no unit."""
-    if len(known) == world.devices.count:
-        return plan_for(scheme, world)
-    part = plan_for(scheme, replace(world, links=world.links.select(known)))
-    units = [
-        replace(unit, members=tuple(known[k] for k in unit.members), leader=known[unit.leader])
-        for unit in part.units
-    ]
-    return replace(part, units=tuple(units))
+def plan_known(world: World, scheme: Scheme, known: Sequence[int], measured: bool = False) -> Plan:
+    """The scheme's plan for the devices that were reported; the others are in no unit.
+
+    Nodes do not change their frequency, so where time and joules are measured, none slows down.
+    """
+    whole = len(known) == world.devices.count
+    plan = plan_for(scheme, world if whole else replace(world, links=world.links.select(known)))
+    if not whole:
+        units = [
+            replace(unit, members=tuple(known[k] for k in unit.members), leader=known[unit.leader])
+            for unit in plan.units
+        ]
+        plan = replace(plan, units=tuple(units))
+    if measured and plan.slow_down != "none":
+        plan = replace(plan, slow_down="none").repriced(world)
+    return plan
 
 
 def _with_measurements(world: World, devices: list[DeviceReport]) -> World:

@@ -40,10 +40,8 @@ class Joining(Callback):
         self._join(run)
 
     def on_round(self, run: Run, record: Record) -> None:
-        """Look for new devices at the end of a round."""
+        """Take in what was reported during the round."""
         if run.stopped is None:
-            self.trainer.registry.refresh()
-            self.trainer.mailbox.poll()
             self._join(run)
 
     def _join(self, run: Run) -> None:
@@ -56,7 +54,7 @@ class Joining(Callback):
         deployment, reports = self.trainer.deployment, self.trainer.registry.reports
         world = reported_world(deployment.config, reports, deployment.measured)
         try:
-            plan = plan_known(world, self.scheme, known)
+            plan = plan_known(world, self.scheme, known, deployment.measured)
             hosts = assign(reports, plan, self.trainer.ids, deployment.granularity)
         except InputError as error:
             log.warning("%s cannot join; the plan stays as it is: %s", names, error)
