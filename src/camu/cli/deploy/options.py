@@ -36,6 +36,15 @@ Quorum = Annotated[
         help="Devices that are enough to start when --wait is over; the others can join later.",
     ),
 ]
+AlarmCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--alarm",
+        metavar="COMMAND",
+        help="Run without a shell at every event (node lost, node back, run failed, ...); "
+        "CAMU_EVENT, CAMU_TEXT, CAMU_RUN and CAMU_NODE say what happened.",
+    ),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain text, and no keys. Only for trials.")
 ]

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from camu.cli.deploy.options import (
+    AlarmCommand,
     Authority,
     Deadline,
     Granularity,
@@ -63,6 +64,7 @@ def run(
         ),
     ] = False,
     test_data: TestData = "",
+    alarm: AlarmCommand = None,
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
@@ -73,6 +75,7 @@ def run(
     """
     from camu.deploy.deployment import Deployment
     from camu.deploy.host.control import run_remote
+    from camu.deploy.watching import Alarm
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
     if authority is None and not insecure:
@@ -89,9 +92,12 @@ def run(
         resume=resume,
         quorum=quorum,
     )
+    alarms = None if alarm is None else Alarm(alarm)
     with contextlib.suppress(KeyboardInterrupt):
         with ProgressDisplay(config) as display:
-            directory = run_remote(wanted, address, None if insecure else authority, display)
+            directory = run_remote(
+                wanted, address, None if insecure else authority, display, alarms
+            )
         show_summary(directory, as_json)
         return
     Console(stderr=True, emoji=False).print(

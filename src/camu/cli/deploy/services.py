@@ -23,6 +23,7 @@ def keys(
     ] = None,
 ) -> None:
     """Make a certificate authority, a server certificate and a key for every node."""
+    from camu.deploy.host.certificates import ends_in
     from camu.deploy.host.keys import make_keys
 
     made = make_keys(folder, nodes, hosts or [])
@@ -31,6 +32,8 @@ def keys(
     print(f"{made.server}, {made.server_key}: for the SuperLink; the key is secret")
     print(f"{made.node_key(0)}, ...: secret; one for each node, and for it alone")
     print(f"{made.node_public_key(0)}, ...: to be registered at the SuperLink")
+    for end in ends_in(folder):
+        print(end)
 
 
 def superlink(
@@ -53,6 +56,7 @@ def superlink(
     Other machines reach the nodes' interface only; nodes are registered and runs are started from
     the machine itself.
     """
+    from camu.deploy.host.certificates import ends_in
     from camu.deploy.host.keys import KeyDirectory, ServerKeys
     from camu.deploy.host.superlink import superlink_command
 
@@ -62,6 +66,9 @@ def superlink(
             raise InputError("--keys: give the directory with the server's keys, or --insecure")
         files = KeyDirectory(folder)
         own = ServerKeys(files.authority, files.server, files.server_key)
+        for end in ends_in(folder):
+            if end.soon:
+                Console(stderr=True, emoji=False).print(f"{end}; renew it", style="yellow")
     _become(superlink_command(host, port, own, database), insecure)
 
 

@@ -52,19 +52,19 @@ def main(grid: Grid, context: Context) -> None:
     deployment = Deployment.from_run_config(context.run_config)
     with _log_file(Path(deployment.out) / "server.log"):
         try:
-            serve(grid, deployment)
+            serve(grid, deployment, context.run_id)
         except CamuError as error:
             log.error("%s", error)
             raise
 
 
-def serve(grid: Grid, deployment: Deployment) -> History:
+def serve(grid: Grid, deployment: Deployment, run: int = 0) -> History:
     """Run a deployment on the nodes of a grid and keep everything in its directory."""
     directory = RunDirectory(Path(deployment.out))
     with locked(directory.path):
         check_directory(deployment.config, directory, deployment.resume)
         scheme = make_deployable_scheme(deployment.config)
-        journal = Journal(directory.path)
+        journal = Journal(directory.path, run)
         try:
             return _serve_locked(grid, deployment, directory, scheme, journal)
         except BaseException as error:

@@ -8,8 +8,9 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from camu.deploy.events import EVENTS, STATUS, Event
 from camu.errors import CamuError
 from camu.files import write_json
 from camu.simulation.history import History, Record
@@ -17,27 +18,14 @@ from camu.simulation.run import Callback, Run
 
 log = logging.getLogger(__name__)
 
-Event = Literal[
-    "run-started",
-    "run-finished",
-    "run-failed",
-    "node-new",
-    "node-lost",
-    "node-back",
-    "node-refused",
-    "quorum-lost",
-    "quorum-back",
-    "plan-made-again",
-]
-STATUS, EVENTS = "status.json", "events.jsonl"
-
 
 class Journal:
     """Writes the status and the events of a run; a full disk is logged and does not end the run."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, run: int = 0, clock: Callable[[], float] = time.time) -> None:
         self.folder, self.clock = folder, clock
-        self.status: dict[str, Any] = {"state": "starting", "pid": os.getpid()}
+        # A run's number has 64 bits, more than JSON's numbers hold for everybody.
+        self.status: dict[str, Any] = {"state": "starting", "run": str(run), "pid": os.getpid()}
         self.status["started"] = clock()
 
     def event(self, name: Event, text: str, **facts: Any) -> None:

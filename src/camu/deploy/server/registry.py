@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from camu.deploy.mailbox import QUERY, Mailbox, Reply, pause
+from camu.deploy.events import Event
+from camu.deploy.mailbox import NOTE_SECONDS, QUERY, Mailbox, Reply, pause
 from camu.deploy.messages import query_content, read_report
 from camu.deploy.reports import Refusal, Report
 from camu.deploy.server.fleet import missing_devices
-from camu.deploy.server.journal import Event, Journal
+from camu.deploy.server.journal import Journal
 from camu.errors import CamuError
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 60.0  # until a node that was refused is asked again
-NOTE_SECONDS = 5.0  # between two notes on who is waited for
 
 
 class NodeRegistry:

@@ -307,7 +307,15 @@ class NodeTrainer:
             tasks[name], states = self._task([requests[p] for p in places], round_number)
             contents[present[name]] = write_task(tasks[name], states)
         subject = f"round {round_number + 1}"
-        replies = self.mailbox.ask(contents, TRAIN, subject, self.deployment.deadline_seconds)
+        owners = {present[name]: places for name, places in by_node.items()}
+
+        def waiting(nodes: set[int]) -> None:
+            places = [place for node in nodes for place in owners[node]]
+            late = {k for place in places for k in requests[place].job.members}
+            self.registry.show([self.ids[k] for k in sorted(late)])
+
+        seconds = self.deployment.deadline_seconds
+        replies = self.mailbox.ask(contents, TRAIN, subject, seconds, waiting)
         for name, places in by_node.items():
             reply = replies[present[name]]
             found: Sequence[Trained | Refusal]
