@@ -104,9 +104,8 @@ def list_all(
         )
         return
     for run in runs:
-        print(
-            f"run {run.run}: {run.status} {run.sub_status} since {run.started}".replace("  ", " ")
-        )
+        state = f"{run.status} ({run.sub_status})" if run.sub_status else run.status
+        print(f"run {run.run}: {state}, started {run.started}")
     for node in nodes:
         print(f"node {node.node}: {node.name}, {node.status}")
     if not runs and not nodes:
