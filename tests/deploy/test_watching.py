@@ -370,5 +370,5 @@ def test_watching_ends_with_a_signal_and_prints_where_its_page_is(tmp_path: Path
             assert reply.status == 200
     finally:
         process.terminate()
-        process.wait()
+        process.communicate()
         timer.cancel()
