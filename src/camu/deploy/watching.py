@@ -54,7 +54,8 @@ def read_status(folder: Path) -> dict[str, Any]:
 def _alive(status: Mapping[str, Any]) -> bool:
     try:
         # A process that began after the run is another one with the same number.
-        return psutil.Process(int(status["pid"])).create_time() <= float(status["started"]) + 1
+        born = float(psutil.Process(int(status["pid"])).create_time())
+        return born <= float(status["started"]) + 1
     except (psutil.Error, KeyError, TypeError, ValueError):
         return False
 

@@ -169,10 +169,12 @@ def watch(
 
     It only reads the run directory, and may be started and ended at any time.
     """
-    from camu.deploy.host.certificates import ends_in
+    from camu.deploy.host.certificates import End, ends_in
     from camu.deploy.watching import Alarm, Watcher, metrics, serve_metrics
 
-    ends = (lambda: ends_in(keys)) if keys is not None else list
+    def ends() -> list[End]:
+        return [] if keys is None else ends_in(keys)
+
     ends()  # wrong files are refused now
     watcher = Watcher(folder, None if alarm is None else Alarm(alarm), ends)
     server = serve_metrics(port, lambda: metrics(folder, ends())) if port else None
