@@ -39,7 +39,7 @@ def mode(path: Path) -> int:
 def test_secrets_are_for_their_owner_alone(made: KeyDirectory) -> None:
     assert mode(made.path) == 0o700
     for path in made.path.iterdir():
-        assert mode(path) == (0o600 if path.suffix == ".key" else 0o644), path
+        assert mode(path) == (0o600 if path.suffix in (".key", ".token") else 0o644), path
 
 
 def test_the_server_certificate_is_signed_by_the_authority_for_its_names(

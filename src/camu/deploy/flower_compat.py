@@ -103,6 +103,32 @@ class ControlClient:
         fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
 
+    def nodes(self) -> list[tuple[int, str, str]]:
+        """Id, name and status of the registered nodes."""
+        from flwr.proto.control_pb2 import ListNodesRequest
+
+        return [
+            (int(node.node_id), node.name, node.status)
+            for node in self._client.ListNodes(ListNodesRequest()).nodes_info
+            if not node.unregistered_at
+        ]
+
+    def runs(self) -> list[tuple[int, str, str, str]]:
+        """Id, status, sub-status and time of the start of all runs."""
+        from flwr.proto.control_pb2 import ListRunsRequest
+
+        found = self._client.ListRuns(ListRunsRequest()).run_dict
+        return [
+            (int(number), run.status.status, run.status.sub_status, run.pending_at)
+            for number, run in sorted(found.items(), key=lambda item: item[1].pending_at)
+        ]
+
+    def stop_run(self, run: int) -> bool:
+        """Stop a run; whether it was stopped."""
+        from flwr.proto.control_pb2 import StopRunRequest
+
+        return bool(self._client.StopRun(StopRunRequest(run_id=run)).success)
+
     def run_status(self, run: int) -> tuple[str, str, str]:
         """The run's status, its sub-status and details."""
         from flwr.proto.control_pb2 import ListRunsRequest
@@ -121,6 +147,7 @@ def run_superlink(
     for name in ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API"):
         os.environ.pop(name, None)  # further interfaces, which nothing guards
     ssl.SSLContext.sslobject_class = tls_connection
+    reload_certificates()
     from flwr.supercore.address import resolve_bind_address
     from flwr.superlink import main as service
     from flwr.superlink.cli import flower_superlink
@@ -166,6 +193,22 @@ def check_sender(request: Any) -> None:
             raise HTTPException(status_code=403, detail="a message in another node's name")
 
 
+def reload_certificates() -> None:
+    """Let uvicorn use a renewed certificate for new connections without a restart."""
+    import uvicorn.config
+
+    from camu.deploy.host.reloading import keep_reloading
+
+    create = uvicorn.config.create_ssl_context
+
+    def created(certfile: str, keyfile: str, *args: Any, **options: Any) -> ssl.SSLContext:
+        context = create(certfile, keyfile, *args, **options)
+        keep_reloading(context, certfile, keyfile)
+        return context
+
+    vars(uvicorn.config)["create_ssl_context"] = created
+
+
 def run_supernode(arguments: list[str], socket: Path) -> None:
     """Run Flower's SuperNode; its executor, in another process, reaches it over a unix socket."""
     import uvicorn
@@ -175,7 +218,7 @@ def run_supernode(arguments: list[str], socket: Path) -> None:
     config = uvicorn.Config
 
     def on_socket(*args: Any, **options: Any) -> uvicorn.Config:
-        return config(*args, **options, uds=str(socket))  # host and port are then not used
+        return config(*args, **{**options, "uds": str(socket)})  # host and port are then not used
 
     def run_config(bundle: bytes, run: Any) -> dict[str, Any]:
         try:

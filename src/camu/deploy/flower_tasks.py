@@ -47,7 +47,7 @@ def run_node_executor(socket: Path) -> None:
     from flwr.supercore.superexec import run_superexec
     from flwr.supernode.runtime import run_clientapp
 
-    class SocketClient(RuntimeHttpClient):  # type: ignore[misc]  # it has no types
+    class SocketClient(RuntimeHttpClient):
         """A client of the runtime interface over the socket."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -150,7 +150,7 @@ def _owners_client(token: str) -> type[Any]:
     """A client of the runtime interface that sends the owner's token."""
     from flwr.supercore.runtime import RuntimeHttpClient
 
-    class Client(RuntimeHttpClient):  # type: ignore[misc]  # it has no types
+    class Client(RuntimeHttpClient):
         """A client of the runtime interface with the token."""
 
         def __init__(self, *args: Any, **options: Any) -> None:

@@ -56,7 +56,7 @@ class LocalDeployment:
     @property
     def token(self) -> Path:
         """The file with the token that the SuperLink's control interface asks for."""
-        return self.folder / "control.token"
+        return self.keys.token if self.keys else self.folder / "control.token"
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it listens."""

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from camu.deploy.flower_compat import run_supernode
 from camu.deploy.flower_tasks import run_node_executor
+from camu.deploy.host.keeper import end_with_keeper, keep_running
 from camu.deploy.host.keys import NodeKeys
 from camu.deploy.host.processes import end_with_starter, quiet_environment
 from camu.deploy.host.temporary import socket_folder
 from camu.errors import InputError
-from camu.work import end_with_parent
 
 MODULE = "camu.deploy.host.supernode"
 EXECUTOR = "--executor"  # argument of the process that runs the tasks
@@ -60,7 +60,7 @@ def serve_tasks(socket: Path) -> None:
     loads it once and forks. It has a single thread, as a process that forks should, and ends with
     its parent, the SuperNode.
     """
-    end_with_parent()
+    end_with_keeper()
     # Tasks need these; they are loaded before the first fork.
     import sklearn.datasets  # noqa: F401
     import torch  # noqa: F401
@@ -80,9 +80,10 @@ def main(module: str = MODULE) -> None:
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     with socket_folder() as folder:
         socket = folder / "runtime"
-        subprocess.Popen(
-            [sys.executable, "-m", module, EXECUTOR, str(socket)],
-            env={**quiet_environment(), **single},
+        command = [sys.executable, "-m", module, EXECUTOR, str(socket)]
+        keep_running(
+            "the executor",
+            lambda: subprocess.Popen(command, env={**quiet_environment(), **single}),
         )
         run_supernode(arguments, socket)
 
