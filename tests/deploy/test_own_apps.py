@@ -96,8 +96,8 @@ def test_a_server_never_loads_a_foreign_bundle(
     table = module.get_fused_config_from_dir(tmp_path, {})
     assert Deployment.from_run_config(table) == deployment
     served = []
-    monkeypatch.setattr(server_app, "serve", lambda grid, wanted: served.append(wanted))
-    context = types.SimpleNamespace(run_config=table)
+    monkeypatch.setattr(server_app, "serve", lambda grid, wanted, run: served.append(wanted))
+    context = types.SimpleNamespace(run_config=table, run_id=1)
     module.run_(grid=None, server_app_dir="/", server_app_attr="foreign:server", context=context)
     assert served == [deployment]
     assert not (tmp_path / "marker").exists()

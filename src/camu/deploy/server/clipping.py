@@ -14,6 +14,7 @@ from statistics import median
 
 import numpy as np
 
+from camu.arrays import Float32
 from camu.learning.job import Trained
 from camu.learning.weights import Weights
 
@@ -42,8 +43,8 @@ def clip_update(trained: Trained, start: Weights, limit: float) -> Trained:
     share = limit / norm
     weights = trained.weights
 
-    def scaled(result: object, origin: object) -> object:
-        first, last = np.asarray(origin, np.float64), np.asarray(result, np.float64)
+    def scaled(result: Float32, origin: Float32) -> Float32:
+        first, last = origin.astype(np.float64), result.astype(np.float64)
         return (first + share * (last - first)).astype(np.float32)
 
     parameters = scaled(weights.parameters, start.parameters)
