@@ -198,11 +198,12 @@ def contest(dataset: str, seeds: range, histories: Histories) -> Iterator[Verdic
 
 
 def accuracy_ahead(mine: History, other: History, key: str) -> float:
-    """Accuracy difference at the joules or seconds that the cheaper of the two runs spent.
-
-    Each accuracy is the mean at 85, 90, 95 and 100 % of that budget.
-    """
+    """Accuracy difference at the joules or seconds that the cheaper of the two runs spent."""
     budget = min(measure(mine.final, key), measure(other.final, key))
+    return accuracy_around(mine, key, budget) - accuracy_around(other, key, budget)
+
+
+def accuracy_around(history: History, key: str, budget: float) -> float:
+    """The mean accuracy at 85, 90, 95 and 100 % of a budget of joules or seconds."""
     places = budget * np.array(BUDGET_SHARES)
-    first, second = (accuracy_at(run.evaluated, key, places).mean() for run in (mine, other))
-    return float(first - second)
+    return float(accuracy_at(history.evaluated, key, places).mean())
