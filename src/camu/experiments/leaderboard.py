@@ -6,6 +6,7 @@ run goes on until it has spent both. The learning rate is that of the study: one
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -222,7 +223,8 @@ def _budgets(config: Config, rounds: int) -> dict[str, float]:
     """What so many rounds of the reference scheme cost in this world."""
     plan = plan_for(make_scheme(config, REFERENCE), build_world(config))
     spent = {"joules": rounds * plan.round_joules, "seconds": rounds * plan.round_seconds}
-    return {"rounds": rounds, **{key: float(f"{value:.4g}") for key, value in spent.items()}}
+    # Rounded down, so that the reference scheme has spent both after these rounds.
+    return {"rounds": rounds, **{key: math.floor(1000 * v) / 1000 for key, v in spent.items()}}
 
 
 def _with_end(variant: Variant, at: Mapping[str, float]) -> Config:
