@@ -174,8 +174,8 @@ class RunConfig(Section):
     )
     min_joules: float | None = field(
         None,
-        "Continue after `rounds` until the fleet has spent this, and evaluate at 80, 85, 90, 95 and "
-        "100 % of it; unset: do not.",
+        "Continue after `rounds` until the fleet has spent this, and evaluate at 80, 85, 90, 95 "
+        "and 100 % of it; unset: do not.",
         "J",
         decides="end",
         gt=0,

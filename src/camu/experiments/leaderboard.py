@@ -41,7 +41,7 @@ class BoardWorld:
     dataset: str
     about: str
     keys: Mapping[str, Any]
-    share_of_samples: float = 1.0  # per device, of the scale's
+    most_samples: int | None = None  # per device
     share_of_rounds: float = 1.0  # of the reference scheme, of the scale's
 
 
@@ -81,7 +81,7 @@ WORLDS = (
         "mnist-dirichlet-clean",
         "mnist",
         "30 devices, Dirichlet 0.3; clean channel",
-        {"data.partition": "dirichlet", "data.alpha": 0.3},
+        {"data.partition": "dirichlet", "data.alpha": 0.3, "data.noniid_devices": None},
     ),
     BoardWorld(
         "fashion-unequal-noisy",
@@ -94,7 +94,7 @@ WORLDS = (
         "mnist",
         "300 devices, all with two labels; noisy channel",
         _noniid(300, radio__noise="matters", fleet__regions=_MANY),
-        share_of_samples=0.5,
+        most_samples=100,
         share_of_rounds=0.5,
     ),
 )
@@ -201,10 +201,9 @@ def entries_of(
 
 
 def _changes(scale: BoardScale, world: BoardWorld, rate: float, seed: int) -> dict[str, Any]:
-    samples = round(world.share_of_samples * scale.study.samples_per_device)
     return {
         "data.dataset": world.dataset,
-        "data.samples_per_device": samples,
+        "data.samples_per_device": _samples(scale, world),
         "training.learning_rate": rate,
         "run.rounds": _rounds(scale, world),
         "run.eval_every": RARELY,
@@ -213,6 +212,11 @@ def _changes(scale: BoardScale, world: BoardWorld, rate: float, seed: int) -> di
         "run.seed": seed,
         **world.keys,
     }
+
+
+def _samples(scale: BoardScale, world: BoardWorld) -> int:
+    wanted = scale.study.samples_per_device
+    return wanted if world.most_samples is None else min(wanted, world.most_samples)
 
 
 def _rounds(scale: BoardScale, world: BoardWorld) -> int:
@@ -247,7 +251,7 @@ def _world_entries(board: Leaderboard, rates: Mapping[str, float]) -> list[World
             world.name,
             f"{TITLES[world.dataset]}: {world.about}",
             rates[world.dataset],
-            round(world.share_of_samples * board.scale.study.samples_per_device),
+            _samples(board.scale, world),
             _rounds(board.scale, world),
         )
         for world in board.worlds

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from camu.experiments.leaderboard_table import OVERALL, Board, Row
+from camu.experiments.leaderboard_table import Board, Row
 
 _INTRODUCTION = """# Leaderboard
 
-Every scheme of camu in the same worlds, compared at equal energy and at equal time. This page is `leaderboard.md` as the command writes it:
+Every scheme of camu in the same worlds, compared at equal energy and at equal time. This page is
+`leaderboard.md` as this command writes it:
 
 <!-- not run: trains every scheme in every world -->
 ```sh
 {command}
 ```
 
-A scheme trains in each world until it has spent both budgets: the joules and the virtual seconds of a fixed number of rounds of
-`{reference}` in that world. Its accuracy at a budget is the mean at 85, 90, 95 and 100 % of it, interpolated between evaluations, in % of the
-test samples. All schemes of a data set have the same learning rate, chosen on `fedavg` alone with seeds that no comparison uses. Parameters
-are the defaults; none was tuned here.
+A scheme trains in each world until it has spent both budgets: the joules and the virtual seconds of
+a fixed number of rounds of `{reference}` in that world. Its accuracy at a budget, in % of the test
+samples, is the mean at 85, 90, 95 and 100 % of it, interpolated between evaluations. All schemes of
+a data set have the same learning rate, chosen on `fedavg` alone with seeds that no comparison uses.
+Parameters are the defaults; none was tuned here.
 
-± is half of the 95 % interval over {seeds} seeds (Student's t). A rank is the place by the mean; in brackets is the interval that holds the true
-rank with a confidence of 95 %. It counts the schemes that are measurably better or worse: by a paired t-test over seeds at 5 %, with
-Holm's correction over all comparisons of that scheme. Schemes whose intervals overlap may be tied.
+± is half of the 95 % interval over {seeds} seeds (Student's t). A rank is the place by the mean.
+The interval in brackets holds the true rank with a confidence of 95 %. It counts the schemes that
+are measurably better or worse: by a paired t-test over seeds at 5 %, with Holm's correction over all
+comparisons of that scheme. Schemes whose intervals overlap may be tied.
 """
 
 _OWN = """## Your own scheme
 
-Write a class as [Your own scheme](own-scheme.md) says, and name it as `module:Class`, with parameters if you like. It is trained in the same
-worlds with the same seeds, and its row is marked. Runs that are finished are used again.
+Write a class as [Your own scheme](own-scheme.md) says, and name it as `module:Class`, with
+parameters if you like. It trains in the same worlds with the same seeds, and its row is marked.
+Finished runs are used again, so that only yours are trained.
 
 <!-- not run: mine.py is yours -->
 ```sh
@@ -44,7 +48,7 @@ def page(board: Board) -> str:
         _INTRODUCTION.format(command=command, reference=board.reference, seeds=board.seeds),
         _worlds(board),
         "## All worlds\n\nFor each seed, the mean over the worlds.\n",
-        *_table(board.of_world(OVERALL), None),
+        *_table(board.overall, None),
     ]
     for world in board.worlds:
         parts += [f"## {world.about}\n", *_table(board.of_world(world.name), world.rounds)]

@@ -132,6 +132,11 @@ class Board:
         own = [row for row in self.rows if row.world == name]
         return sorted(own, key=lambda row: -(row.joules.accuracy.mean + row.seconds.accuracy.mean))
 
+    @property
+    def overall(self) -> list[Row]:
+        """The rows over all worlds."""
+        return self.of_world(OVERALL)
+
     def to_dict(self) -> dict[str, Any]:
         """Worlds and rows as plain data; `read_board` reads it. The runs are in the CSV."""
         return {key: value for key, value in asdict(self).items() if key != "runs"}
