@@ -24,8 +24,8 @@ Parameters are the defaults; none was tuned here.
 
 ± is half of the 95 % interval over {seeds} seeds (Student's t). A rank is the place by the mean.
 The interval in brackets holds the true rank with a confidence of 95 %. It counts the schemes that
-are measurably better or worse: by a paired t-test over seeds at 5 %, with Holm's correction over all
-comparisons of that scheme. Schemes whose intervals overlap may be tied.
+are measurably better or worse: by a paired t-test over seeds at 5 %, with Holm's correction over
+all comparisons of that scheme. Schemes whose intervals overlap may be tied.
 """
 
 _OWN = """## Your own scheme
