@@ -29,6 +29,7 @@ from camu.experiments.leaderboard_page import page
 from camu.experiments.leaderboard_table import (
     ENDED,
     PILOT,
+    Board,
     Run,
     RunKey,
     WorldEntry,
@@ -221,3 +222,59 @@ def test_a_leaderboard_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert [by_scheme["fedavg"][k] for k in same] == [by_scheme["mine:Twice k=2"][k] for k in same]
     assert run_leaderboard(asked, tmp_path / "out", quiet) == replace(board)
     assert trained == [6, 0]
+
+
+def test_the_command_prints_the_table_over_all_worlds(
+    camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds = [WorldEntry("a", "a", 0.1, 30, 2)]
+    runs = {
+        RunKey("a", scheme, seed): Run(9, 9.0, 9.0, 3.0, 7.0, 1.0, value + seed, value, ())
+        for scheme, value in (("x", 60.0), ("y", 90.0))
+        for seed in range(2)
+    }
+    asked: list[Leaderboard] = []
+
+    def run(board: Leaderboard, *_: object) -> Board:
+        asked.append(board)
+        return board_of(runs, {"x": "one", "y": "two"}, {"y"}, worlds, "quick", "fedavg")
+
+    monkeypatch.setattr(leaderboard, "run_leaderboard", run)
+    given = (
+        "--quick",
+        "--seeds",
+        4,
+        "--dataset",
+        "mnist",
+        "--scheme",
+        "m:S@k=5",
+        "--out",
+        tmp_path,
+    )
+    done = camu("reproduce", "leaderboard", *given)
+    assert done.code == 0, done.err
+    (board,) = asked
+    assert board.own == ("m:S@k=5",)
+    assert board.scale == replace(QUICK_BOARD, seeds=4)
+    assert board.datasets == ("mnist",)
+    lines = [line.split() for line in done.out.splitlines()]
+    assert [line[:2] for line in lines if line[:1] in (["x"], ["y"])] == [
+        ["y", "(yours)"],
+        ["x", "one"],
+    ]
+    assert str(tmp_path / "leaderboard.md") in done.out
+
+
+def test_own_schemes_go_with_the_leaderboard_only(camu) -> None:
+    done = camu("reproduce", "theory", "--scheme", "mine:Scheme")
+    assert done.code == 2
+    assert "--scheme mine:Scheme" in done.err
+    assert "leaderboard" in done.err
+
+
+@pytest.mark.skipif(
+    not (DOCS / "results" / "leaderboard.json").exists(), reason="no leaderboard is kept in docs"
+)
+def test_the_page_in_the_docs_is_made_from_the_data_beside_it() -> None:
+    data = json.loads((DOCS / "results" / "leaderboard.json").read_text())
+    assert (DOCS / "leaderboard.md").read_text() == page(read_board(data))
