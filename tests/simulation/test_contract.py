@@ -449,6 +449,7 @@ def test_an_error_inside_a_generator_is_the_users_too(tiny: Tiny) -> None:
         ("finished", None, r"finished\(\) returned None; it must return True or False"),
         ("deadline", "soon", r"deadline\(\) returned a value of type str; it must return virtual"),
         ("deadline", math.nan, r"deadline\(\) returned nan"),
+        ("deadline", -1.0, r"deadline\(\) returned -1; it must return a time from now on"),
         ("aggregate", np.zeros(3), r"aggregate\(\) returned a value of type ndarray"),
         ("aggregate", None, r"aggregate\(\) returned None; it must return the model's weights"),
         ("revise", [1], r"revise\(\) returned a value of type list; it must return a Plan or None"),

@@ -167,7 +167,14 @@ def environment(dice: random.Random, place: Path) -> Case:
 
 
 # Keys that only say how much there is; at their limits they mean work of hours, not mistakes.
-SIZES = ("run.workers", "run.rounds", "fleet.devices", "data.samples_per_device")
+SIZES = (
+    "run.workers",
+    "run.rounds",
+    "fleet.devices",
+    "data.samples_per_device",
+    "clustering.max_iter",
+    "clustering.convergence_iter",
+)
 
 
 def extreme(dice: random.Random, place: Path) -> Case:
@@ -182,7 +189,7 @@ def extreme(dice: random.Random, place: Path) -> Case:
             continue
         names.append(f"{section}.{name}")
         arguments += ["--set", f"{section}.{name}={value}"]
-    return Case("extreme numbers", arguments, [*names, "devices"], may_work=True)
+    return Case("extreme numbers", arguments, [*names, "devices", "energy_joules"], may_work=True)
 
 
 def _extreme_value(dice: random.Random, key: dict[str, Any]) -> str | None:

@@ -70,7 +70,7 @@ HOOKS = {
     "pilot(self, pilot, state)": ["3", "{}", "pilot.plan.with_updates([0] * 99)"],
     "select(self, view, state)": ["3", "[99]", "[-1]", "['a']", "[1.5]", "None"],
     "start(self, view, state, unit)": ["3", "view.weights.parameters", "'x'"],
-    "correction(self, view, state, unit)": ["view.weights.parameters[:3]", "'x'", "[[1.0], [1, 2]]"],
+    "correction(self, view, state, unit)": ["view.weights.parameters[:3]", "'x'", "[[1], [1, 2]]"],
     "deadline(self, view, state)": ["'x'", "float('nan')", "[]", "-1.0"],
     "ready(self, view, state)": ["'x'", "[]", "3.5", "view.weights.parameters > 0"],
     "aggregate(self, view, state)": [

@@ -146,7 +146,7 @@ TRACES = {
         "", "seconds,device\n", "seconds,device,watts\n0,nobody,1\n",
         "seconds,device,watts\n0,*,nan\n", "seconds,device,watts\n0,*,-1\n",
         "seconds,device,watts\n0,*,1e400\n", "seconds,device,watts\n-1,*,1\n",
-        "seconds,device,watts\nnan,*,1\n", "seconds,device,watts\n5,*,1\n1,*,2\n",
+        "seconds,device,watts\nnan,*,1\n",
         "seconds,device,watts\n0,*\n", 'seconds,device,watts\n0,"*\0,1\n',
     ),
     "fleet.base_station_file": (

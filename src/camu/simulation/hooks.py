@@ -108,6 +108,9 @@ class Hooks:
             raise self._wrong("deadline", "virtual seconds or None", _kind(answer)) from None
         if math.isnan(seconds):
             raise self._wrong("deadline", "virtual seconds or None", "nan")
+        if seconds < view.seconds:
+            wanted = f"a time from now on (view.seconds, {view.seconds:.6g}), or None"
+            raise self._wrong("deadline", wanted, f"{seconds:.6g}")
         return None if seconds == math.inf else seconds
 
     def ready(self, view: View) -> bool:
