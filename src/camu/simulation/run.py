@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -227,4 +227,17 @@ class Trainer(Protocol):
 
     def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy and loss on the test samples, and the accuracy of each label."""
+        ...
+
+
+@runtime_checkable
+class OnNodes(Protocol):
+    """A trainer whose units run on real nodes, so that time passes and nodes come and go."""
+
+    def wall_seconds(self) -> float:
+        """The time on a clock that only goes forward."""
+        ...
+
+    def take_nodes(self) -> dict[str, Any]:
+        """What happened on nodes since the last call, for the record of the round."""
         ...
