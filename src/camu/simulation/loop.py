@@ -348,7 +348,7 @@ class Loop:
         run, limits, nodes = self.run, self.config.run, self.nodes
         last = limits.rounds - limits.eval_last < run.round <= limits.rounds
         late = last or run.stopped is not None or run.has_all_rounds
-        due = late or run.round % limits.eval_every == 0
+        due = late or run.passes_share or run.round % limits.eval_every == 0
         found = self.trainer.evaluate(run.weights) if due else None
         mean = self.trainer.evaluate(run.average) if late and run.average else None
         record = Record(

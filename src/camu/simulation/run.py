@@ -21,6 +21,7 @@ from camu.simulation.ledger import DeviceEnergy, Ledger
 from camu.world import World
 
 Outcome = TypeVar("Outcome")
+EVALUATED_SHARES = (0.8, 0.85, 0.9, 0.95, 1.0)  # of the least joules and seconds of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,22 @@ class Run:
             self.round >= limits.rounds
             and self.ledger.joules >= (limits.min_joules or 0.0)
             and self.clock.now_seconds >= (limits.min_virtual_seconds or 0.0)
+        )
+
+    @property
+    def passes_share(self) -> bool:
+        """Whether this round passes 80, 85, ..., 100 % of the least joules or seconds."""
+        if not self.records:
+            return False
+        limits, before = self.world.config.run, self.records[-1]
+        spent = (
+            (limits.min_joules, before.total_joules, self.ledger.joules),
+            (limits.min_virtual_seconds, before.virtual_seconds, self.clock.now_seconds),
+        )
+        return any(
+            least is not None and earlier < share * least <= now
+            for least, earlier, now in spent
+            for share in EVALUATED_SHARES
         )
 
     def check_budgets(self, record: Record) -> None:

@@ -151,7 +151,7 @@ def _node_table(
     """A node's configuration from its options."""
     if partition is not None:
         number, _, count = partition.partition("/")
-        if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
+        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
             raise InputError(f"--partition {partition}: write I/N, for example 0/3")
         return {"partition-id": int(number), "num-partitions": int(count)}
     if devices is None or data is None:
