@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
 from camu.simulation.starting import read_start
 from helpers.configs import small
 
@@ -38,6 +38,8 @@ def test_a_run_begins_with_the_model_of_another_and_its_manifest_says_so(
     other = camu("run", *more, "--start", tmp_path / "second" / "model.safetensors")
     assert other.code == 2
     assert "the model of --start has changed" in other.err
+    cold, warm = Manifest.of(small(**CHEAP)), Manifest.of(small(**CHEAP), first.weights_sha256)
+    assert cold.changes_since(warm) == warm.changes_since(cold) == ["the model that it starts from"]
     late = ["run", "--resume", "--out", tmp_path / "first", "--start", model]
     assert camu(*late, "--set", "run.rounds=3").code == 2  # it began with random weights
 

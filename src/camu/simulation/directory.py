@@ -327,7 +327,9 @@ class Manifest:
         ]
         for key in sorted(self.sources.keys() & before.sources.keys()):
             if self.sources[key] != before.sources[key]:
-                found.append(f"the source of {key} = {self.config.get(key, 'another model')}")
+                found.append(f"the source of {key} = {self.config.get(key, 'a model')}")
+        if (START in self.sources) != (START in before.sources):
+            found.append("the model that it starts from")
         for name in ("version", "kernel"):
             old, new = getattr(before, name), getattr(self, name)
             if old != new:
