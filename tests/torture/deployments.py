@@ -163,13 +163,12 @@ def judge(place: Place, process: subprocess.Popen[bytes], rounds: int) -> str:
     return left_behind(place)
 
 
-def left_behind(place: Place) -> str:
-    """Processes and temporary directories that are still there."""
-    for _ in range(100):  # a process needs a moment to end
-        if not living(place.mark):
-            break
-        time.sleep(0.1)
-    if left := living(place.mark):
+def left_behind(place: Place, seconds: float = 20.0) -> str:
+    """Processes and temporary directories that are still there after this time."""
+    deadline = time.monotonic() + seconds
+    while (left := living(place.mark)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if left:
         return f"processes left: {[' '.join(each.cmdline())[:80] for each in left]}"
     # Whoever was killed could not remove its directory; the next start does.
     from camu.deploy.host.temporary import temporary_folder
@@ -231,7 +230,7 @@ def hostile_fleet(place: Place, nodes: int, rounds: int) -> Iterator[Any]:
 
             def carry_out(act: str, wait_seconds: float) -> Path:
                 (place.folder / "act").write_text(act)
-                out = place.folder / act.replace(" ", "-")
+                out = place.folder / "runs" / act.replace(" ", "-")
                 run = control.start(
                     make_bundle(replace(whole, out=str(out), wait_seconds=wait_seconds))
                 )
@@ -252,7 +251,7 @@ def hostile(
     failures = []
     try:
         with hostile_fleet(place, nodes, rounds) as carry_out:
-            carry_out("", 120.0)  # all nodes are up after this
+            carry_out("honest", 120.0)  # all nodes are up after this
             without: dict[bool, dict[str, Any]] = {}
             for act in acts:
                 reports = act in REPORTS
