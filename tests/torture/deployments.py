@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import psutil
 
 from torture.calls import tell
@@ -202,17 +203,50 @@ def deployments(
     return tried, failures
 
 
+HELD = 2  # devices of each node in a hostile fleet
+HOSTILE_RUN = """extends = "demo"
+[scheme]
+name = "fedavg"
+[training]
+model = "logistic"
+[run]
+rounds = {rounds}
+workers = 1
+[[fleet.regions]]
+name = "I"
+devices = {devices}
+x = [-10.0, 10.0]
+y = [-10.0, 10.0]
+"""
+
+
+def own_samples(folder: Path, devices: int) -> None:
+    """Samples of every device, as its node reads them."""
+    from sklearn.datasets import load_digits
+
+    folder.mkdir()
+    found = load_digits()
+    images = (found.images * (255 / 16)).astype(np.uint8)
+    for device in range(devices):
+        np.save(folder / f"{device}-images.npy", images[device * 30 : device * 30 + 30])
+        np.save(folder / f"{device}-labels.npy", found.target[device * 30 : device * 30 + 30])
+
+
 @contextlib.contextmanager
 def hostile_fleet(place: Place, nodes: int, rounds: int) -> Iterator[Any]:
-    """A SuperLink, a hostile node 0 and honest ones; gives a function that does a run on them."""
-    from camu.config import Config, load_config
+    """A SuperLink, a hostile node 0 and honest ones; gives a function that does a run on them.
+
+    Each node has data of its own, and its key is bound to its devices.
+    """
+    from camu.config import load_config
     from camu.deploy.deployment import Deployment, make_bundle
-    from camu.deploy.host import supernode
     from camu.deploy.host.local import open_local
 
-    (place.folder / "run.toml").write_text(RUN.format(rounds=rounds))
-    config: Config = load_config(place.folder / "run.toml")
-    whole = Deployment(config, str(place.out), nodes=nodes, deadline_seconds=60, quorum="1")
+    own_samples(place.folder / "data", HELD * nodes)
+    path = place.folder / "run.toml"
+    path.write_text(HOSTILE_RUN.format(rounds=rounds, devices=HELD * nodes))
+    # `nodes` is for the keys; the run itself takes whoever holds the devices.
+    whole = Deployment(load_config(path), str(place.out), nodes=nodes, quorum="1")
     environment = {**place.environment(), ACT_FILE: str(place.folder / "act")}
     with (
         mock.patch.dict(os.environ, environment),
@@ -220,26 +254,38 @@ def hostile_fleet(place: Place, nodes: int, rounds: int) -> Iterator[Any]:
         open_local(whole) as local,
     ):
         local.start_superlink()
-        assert local.keys is not None
         with local.control() as control:
             for number in range(nodes):
-                control.register(local.keys.node_public_key(number), f"node-{number}")
-                module = "torture.hostile_node" if number == 0 else supernode.MODULE
-                with mock.patch.object(supernode, "MODULE", module):
-                    local.start_node(number)
+                start_bound(local, control, number, place.folder / "data")
 
             def carry_out(act: str, wait_seconds: float) -> Path:
                 (place.folder / "act").write_text(act)
                 out = place.folder / "runs" / act.replace(" ", "-")
-                run = control.start(
-                    make_bundle(replace(whole, out=str(out), wait_seconds=wait_seconds))
-                )
+                asked = replace(whole, out=str(out), nodes=0, wait_seconds=wait_seconds)
+                run = control.start(make_bundle(asked))
                 deadline = time.monotonic() + LONGEST_SECONDS
                 while control.state(run).status != "finished" and time.monotonic() < deadline:
                     time.sleep(0.3)
                 return out
 
             yield carry_out
+
+
+def start_bound(local: Any, control: Any, number: int, data: Path) -> None:
+    """Start a node whose key is registered for its devices; node 0 is hostile."""
+    from camu.deploy.claims import binding
+    from camu.deploy.host import supernode
+    from camu.deploy.host.keys import NodeKeys
+
+    devices = [str(device) for device in range(HELD * number, HELD * (number + 1))]
+    name, keys = f"node-{number}", local.keys
+    control.register(keys.node_public_key(number), binding(devices))
+    module = "torture.hostile_node" if number == 0 else supernode.MODULE
+    with mock.patch.object(supernode, "MODULE", module):
+        table = {"devices": ",".join(devices), "data": str(data)}
+        own = NodeKeys(keys.authority, keys.node_key(number))
+        command = supernode.supernode_command(local.address, own, table)
+    local.processes.start(name, command, local.logs / f"{name}.log", local._environment(name))
 
 
 def hostile(

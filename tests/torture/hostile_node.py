@@ -39,13 +39,8 @@ def query(message: Message, context: Context) -> Message:
     doing = act()
     if doing == "mute":
         raise RuntimeError("it does not report")
-    if doing == "copied report":
-        config = {**context.node_config, "partition-id": 1}
-        context = Context(
-            context.run_id, context.node_id, config, context.state, context.run_config
-        )
     answer = node_app.query(message, context)
-    if doing in REPORTS and doing != "copied report":
+    if doing in REPORTS:
         text = false_report(json.loads(head_text(answer.content)), doing)
         answer.content["camu"] = ConfigRecord({"json": text})
     return answer
@@ -55,7 +50,10 @@ def false_report(report: dict[str, Any], doing: str) -> str:
     """The JSON of a report that lies."""
     first = report["devices"][0]
     if doing == "other's device":
-        first["id"] = "1"
+        first["id"] = str(len(report["devices"]))
+    elif doing == "copied report":
+        for number, device in enumerate(report["devices"], len(report["devices"])):
+            device["id"] = str(number)
     elif doing == "unknown device":
         first["id"] = "nobody"
     elif doing == "400 digits":
