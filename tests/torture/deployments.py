@@ -205,6 +205,8 @@ def deployments(
 
 HELD = 2  # devices of each node in a hostile fleet
 HOSTILE_RUN = """extends = "demo"
+[data]
+noniid_devices = 0
 [scheme]
 name = "fedavg"
 [training]
