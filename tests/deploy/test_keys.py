@@ -121,6 +121,7 @@ def test_the_command_tells_what_each_file_is_for(camu: Callable[..., Any], tmp_p
         ("superlink",),
         ("node", "--superlink", "h:1", "--partition", "0/2"),
         ("node", "--superlink", "h:1", "--partition", "2/2", "--insecure"),
+        ("node", "--superlink", "h:1", "--partition", "²/3", "--insecure"),
         ("node", "--superlink", "h:1", "--insecure"),
         ("register", "key.pub"),
         ("run", "--out", "somewhere"),

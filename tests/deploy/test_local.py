@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -32,10 +33,12 @@ from safetensors.numpy import load_file
 from camu.config import Config
 from camu.deploy.deployment import NODE_APP, Deployment, project_file
 from camu.deploy.flower_compat import build_bundle
+from camu.deploy.host.certificates import renew_server
 from camu.deploy.host.control import Control
 from camu.deploy.host.keys import make_keys
 from camu.deploy.host.local import LocalDeployment, open_local
 from camu.deploy.host.processes import quiet_environment
+from camu.deploy.watching import read_status
 from camu.simulation.directory import RunDirectory, run_in_directory
 from helpers.configs import small
 from helpers.replayed_arrivals import replay
@@ -333,6 +336,54 @@ def test_devices_on_two_nodes_give_the_weights_of_camu_run(
         max(unit["local_updates"] for unit in json.loads((out / "plan.json").read_text())["units"])
         == 2
     )
+
+
+def test_a_killed_executor_comes_back_and_a_run_is_listed_stopped_and_resumed(
+    fleet: tuple[LocalDeployment, Control], camu: Callable[..., Any], tmp_path: Path
+) -> None:
+    local, control = fleet
+    assert local.keys is not None
+    out, options = tmp_path / "run", ["--superlink", local.address, "--ca", local.keys.authority]
+    config = small(run__rounds=60, training__model="logistic", data__samples_per_device=20)
+    deployment = replace(local.deployment, config=config, out=str(out), deadline_seconds=15.0)
+    run = control.start(build_bundle(project_file(deployment)))
+    wait_until(lambda: len(records(out)) > 1, "the first round")
+    listed = camu("deploy", "list", *options)
+    assert f"run {run}: running" in listed.out
+    assert listed.out.count(", online") == 2
+    assert f"{local.keys.server} ends on" in listed.out
+    assert "run " + str(run) in camu("deploy", "status", out).out
+    node = psutil.Process(local.processes.running["node-0"].pid)
+    (executor,) = [child for child in node.children() if "--executor" in child.cmdline()]
+    executor.kill()
+
+    def recovered() -> bool:
+        names = [bool(record["nodes"]["silent"]) for record in records(out)]
+        return True in names and names[names.index(True) :][-1] is False
+
+    before = len(records(out))
+    wait_until(lambda: len(records(out)) > before + 2, "rounds after the end of the executor")
+    wait_until(
+        lambda: recovered() or not any(r["nodes"]["silent"] for r in records(out)[before:]),
+        "a round with the new executor",
+    )
+    (new,) = [child for child in node.children() if "--executor" in child.cmdline()]
+    assert new.pid != executor.pid
+    assert "the executor has ended" in (local.logs / "node-0.log").read_text()
+    shown = ssl.get_server_certificate(("127.0.0.1", local.port))
+    renew_server(local.keys.path)
+    fresh = local.keys.server.read_text()
+    read = lambda: ssl.get_server_certificate(("127.0.0.1", local.port))  # noqa: E731
+    wait_until(lambda: read().strip() == fresh.strip() != shown.strip(), "the new certificate")
+    assert camu("deploy", "stop", run, *options).code == 0
+    wait_until(lambda: read_status(out)["state"] in ("lost", "failed"), "the end of the server")
+    done = len(records(out)) - 1
+    assert 0 < done < 60
+    few = replace(deployment, config=config.replace({"run.rounds": done + 2}), resume=True)
+    carry_out(control, few)
+    assert [record["round"] for record in records(out)] == list(range(len(records(out))))
+    assert len(records(out)) == done + 3
+    assert read_status(out)["state"] == "finished"
 
 
 def intruders(local: LocalDeployment, folder: Path) -> dict[str, list[str]]:

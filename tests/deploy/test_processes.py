@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from camu.deploy.host.control import Tail
 from camu.deploy.host.processes import Processes, free_ports, last_line, marked, wait_for_port
 from camu.deploy.host.superlink import LocalControl, LoggedHandshake, allowed
+from camu.deploy.tail import Tail
 from camu.errors import CamuError
 
 # A process that hides its child in another session and does not listen to SIGTERM.

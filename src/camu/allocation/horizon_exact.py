@@ -29,8 +29,10 @@ from camu.errors import CamuError
 # Relative, of the gap: closer bounds count as equal. Sums over many clusters lose digits.
 TOLERANCE, TOLERANCE_PER_CLUSTER = 1e-8, 1e-10
 COMBINATIONS = 4096  # of updates, that are solved one by one where prices leave a gap
-_FEW_TURNS, _TURNS = 5, 40  # of the linear program for one number of rounds
-_SMALL = 16  # clusters, up to which it gets few turns at first
+# Turns of the linear program for one number of rounds: at first where there are few clusters, and
+# where there are many.
+_FEW_TURNS, _TURNS, _TURNS_OF_MANY = 5, 40, 15
+_SMALL, _MANY = 16, 2000  # clusters
 _RECENT = 8  # prices that are tried on single choices
 _SOLVES = 500  # of combinations, at most
 _FORCED, _LARGEST = 128, 2_000_000  # intervals of the ready time, and numbers in one array
@@ -91,13 +93,15 @@ class _Search:
         """The best point, and the lower bound on all."""
         order = sorted(self.levels, key=self.try_plain)
         # A few combinations are solved faster than prices that exclude them are found.
-        first = _FEW_TURNS if self.problem.size <= _SMALL else _TURNS
+        size = self.problem.size
+        most = _TURNS if size < _MANY else _TURNS_OF_MANY
+        first = _FEW_TURNS if size <= _SMALL else most
         for level in order:
             self.bound(level, first)
         for level in order:
-            if level.lower.min() < self.limit and not self.enumerate(level) and first < _TURNS:
+            if level.lower.min() < self.limit and not self.enumerate(level) and first < most:
                 level.stuck.clear()
-                self.bound(level, _TURNS)
+                self.bound(level, most)
                 self.enumerate(level)
         if self.best is None:
             raise CamuError(

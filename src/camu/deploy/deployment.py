@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ class Deployment:
     measured: bool = False  # plan with the nodes' measured compute times
     test_data: str = ""  # own test data; empty: that of the configured data set
     resume: bool = False
+    quorum: str = "100%"  # devices without which no run starts: a share, or a number
 
     def __post_init__(self) -> None:
         if self.granularity not in get_args(Granularity):
@@ -46,6 +48,23 @@ class Deployment:
                 raise InputError(
                     f"--{option} {seconds:g}: give seconds above 0, up to {LONGEST_SECONDS}"
                 )
+
+        self.devices_needed(1_000_000)
+
+    def devices_needed(self, count: int) -> int:
+        """The quorum among so many devices."""
+        share, number = self.quorum.removesuffix("%"), self.quorum
+        try:
+            if share != number and 0 < float(share) <= 100:
+                return max(1, math.ceil(float(share) / 100 * count - 1e-9))
+            if number.isdecimal() and int(number) > 0:
+                return min(int(number), count)
+        except ValueError:
+            pass
+        raise InputError(
+            f"--quorum {self.quorum}: give a share of the devices, such as 50%, or a number of "
+            "them from 1"
+        )
 
     def to_run_config(self) -> dict[str, str | int | float | bool]:
         """The deployment as Flower carries it: one flat table of plain values."""

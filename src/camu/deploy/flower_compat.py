@@ -76,6 +76,32 @@ class ControlClient:
         fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
 
+    def nodes(self) -> list[tuple[int, str, str]]:
+        """Id, name and status of the registered nodes."""
+        from flwr.proto.control_pb2 import ListNodesRequest
+
+        return [
+            (int(node.node_id), node.name, node.status)
+            for node in self._client.ListNodes(ListNodesRequest()).nodes_info
+            if not node.unregistered_at
+        ]
+
+    def runs(self) -> list[tuple[int, str, str, str]]:
+        """Id, status, sub-status and time of the start of all runs."""
+        from flwr.proto.control_pb2 import ListRunsRequest
+
+        found = self._client.ListRuns(ListRunsRequest()).run_dict
+        return [
+            (int(number), run.status.status, run.status.sub_status, run.pending_at)
+            for number, run in sorted(found.items(), key=lambda item: item[1].pending_at)
+        ]
+
+    def stop_run(self, run: int) -> bool:
+        """Stop a run; whether it was stopped."""
+        from flwr.proto.control_pb2 import StopRunRequest
+
+        return bool(self._client.StopRun(StopRunRequest(run_id=run)).success)
+
     def run_status(self, run: int) -> tuple[str, str, str]:
         """The run's status, its sub-status and details."""
         from flwr.proto.control_pb2 import ListRunsRequest
@@ -87,6 +113,7 @@ class ControlClient:
 def run_superlink(middleware: Callable[[Any], Any], tls_connection: type[ssl.SSLObject]) -> None:
     """Run Flower's SuperLink on sys.argv, with a middleware around its ASGI app."""
     ssl.SSLContext.sslobject_class = tls_connection
+    reload_certificates()
     from flwr.superlink import main as service
     from flwr.superlink.cli import flower_superlink
 
@@ -99,6 +126,22 @@ def run_superlink(middleware: Callable[[Any], Any], tls_connection: type[ssl.SSL
 
     service.create_app = guarded
     flower_superlink()
+
+
+def reload_certificates() -> None:
+    """Let uvicorn use a renewed certificate for new connections without a restart."""
+    import uvicorn.config
+
+    from camu.deploy.host.reloading import keep_reloading
+
+    create = uvicorn.config.create_ssl_context
+
+    def created(certfile: str, keyfile: str, *args: Any, **options: Any) -> ssl.SSLContext:
+        context = create(certfile, keyfile, *args, **options)
+        keep_reloading(context, certfile, keyfile)
+        return context
+
+    vars(uvicorn.config)["create_ssl_context"] = created
 
 
 def run_supernode(arguments: list[str]) -> None:

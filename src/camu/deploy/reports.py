@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -24,8 +24,12 @@ class DeviceReport:
 
     id: Annotated[str, Field(min_length=1)]
     label_counts: tuple[Annotated[int, Field(ge=0, le=LARGEST_COUNT)], ...]
-    update_seconds: Annotated[float, Field(gt=0, lt=1e6)]  # measured, for one local update
+    # Measured, for one local update; None: the run did not ask for it.
+    update_seconds: Annotated[float, Field(gt=0, lt=1e6)] | None
     snr_db: Annotated[float, Field(ge=-300, le=300)] | None = None  # at the base station, if known
+    # Measured joules of one local update, and by what; None: the configured energy model holds.
+    update_joules: Annotated[float, Field(gt=0, lt=1e9)] | None = None
+    joules_source: Literal["model", "rapl", "meter"] = "model"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -34,6 +38,7 @@ class Report:
 
     devices: tuple[DeviceReport, ...]
     partition: Annotated[int, Field(ge=0)] | None = None
+    problem: Annotated[str, Field(max_length=500)] = ""  # why the node cannot take part
 
     @property
     def name(self) -> str:
@@ -59,6 +64,8 @@ def parse(kind: TypeAdapter[Value], text: str | bytes, what: str) -> Value:
 
 def check_report(report: Report, classes: int) -> Report:
     """The report itself; a Refusal where it does not fit a data set of so many classes."""
+    if report.problem:
+        raise Refusal(f"it cannot take part: {ascii(report.problem)[1:-1]}")
     if not report.devices and report.partition is None:
         raise Refusal("its report names no device")
     if len({device.id for device in report.devices}) < len(report.devices):

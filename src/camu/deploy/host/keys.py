@@ -116,7 +116,7 @@ def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory
         authority_key = ec.generate_private_key(CURVE)
         authority = _authority(authority_key)
         server_key = ec.generate_private_key(CURVE)
-        server = _server(server_key, names, authority, authority_key)
+        server = sign_server(server_key.public_key(), names, authority, authority_key)
         _write_secret(keys.authority_key, _pem(authority_key))
         _write_public(keys.authority, authority.public_bytes(Encoding.PEM))
         _write_secret(keys.server_key, _pem(server_key))
@@ -196,18 +196,19 @@ def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     )
 
 
-def _server(
-    key: ec.EllipticCurvePrivateKey,
+def sign_server(
+    key: ec.EllipticCurvePublicKey,
     names: Sequence[x509.GeneralName],
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
 ) -> x509.Certificate:
+    """A certificate for a server's public key, under these names and addresses."""
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key)
     return (
         _builder("camu deployment server", SERVER_DAYS)
         .issuer_name(authority.subject)
-        .public_key(key.public_key())
+        .public_key(key)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(key_cert_sign=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Mapping
 
 from camu.deploy.flower_compat import run_executor, run_supernode
+from camu.deploy.host.keeper import end_with_keeper, keep_running
 from camu.deploy.host.keys import NodeKeys
 from camu.deploy.host.processes import end_with_starter, quiet_environment
 from camu.errors import InputError
-from camu.work import end_with_parent
 
 EXECUTOR = "--executor"  # argument of the process that runs the tasks
 
@@ -55,7 +55,7 @@ def serve_tasks(address: str) -> None:
     loads it once and forks. It has a single thread, as a process that forks should, and ends with
     its parent, the SuperNode.
     """
-    end_with_parent()
+    end_with_keeper()
     # Tasks need these; they are loaded before the first fork.
     import sklearn.datasets  # noqa: F401
     import torch  # noqa: F401
@@ -76,9 +76,10 @@ def main() -> None:
     # One thread per library, because a process that forks should have no others; the engine uses
     # one thread per worker anyway, so results do not change.
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    subprocess.Popen(
-        [sys.executable, "-m", "camu.deploy.host.supernode", EXECUTOR, f"127.0.0.1:{port}"],
-        env={**quiet_environment(), **single},
+    command = [sys.executable, "-m", "camu.deploy.host.supernode", EXECUTOR, f"127.0.0.1:{port}"]
+    keep_running(
+        "the executor",
+        lambda: subprocess.Popen(command, env={**quiet_environment(), **single}),
     )
     run_supernode(arguments)
 
