@@ -17,7 +17,8 @@ the frequencies. ``docs/theory.md`` derives the bound, ``docs/allocation.md`` de
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +74,7 @@ class HorizonProblem:
         seconds: the time of the whole run.
         max_rounds: the largest T.
         source: named in error messages.
+        origin: where numbers come from, by key; shown, and otherwise without effect.
     """
 
     weight: Float64
@@ -99,6 +101,7 @@ class HorizonProblem:
     seconds: float
     max_rounds: int = 10_000
     source: str = "problem"
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Freeze the arrays and refuse every value that P2 gives no meaning."""
@@ -141,7 +144,9 @@ class HorizonProblem:
         ):
             device = {"cycles": cycles, "capacitance": kappa, "max_hz": hz}
             clusters[c]["devices"].append(device)
-        return {"kind": "P2", "clusters": clusters, **{name: getattr(self, name) for name in TOP}}
+        top = {name: getattr(self, name) for name in TOP}
+        origin = {"origin": dict(self.origin)} if self.origin else {}
+        return {"kind": "P2", "clusters": clusters, **top, **origin}
 
     @property
     def size(self) -> int:

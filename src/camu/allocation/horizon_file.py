@@ -63,10 +63,13 @@ class HorizonDocument(BaseModel):
     energy_joules: Positive
     seconds: Positive
     max_rounds: Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)] = 10_000
+    origin: dict[str, str] = {}
 
 
 PER_CLUSTER = tuple(name for name in HorizonCluster.model_fields if name != "devices")
-TOP = tuple(name for name in HorizonDocument.model_fields if name not in ("kind", "clusters"))
+TOP = tuple(
+    name for name in HorizonDocument.model_fields if name not in ("kind", "clusters", "origin")
+)
 
 
 def read_horizon(document: object, source: str) -> dict[str, Any]:
@@ -85,6 +88,7 @@ def read_horizon(document: object, source: str) -> dict[str, Any]:
         "capacitance": np.array([device.capacitance for _, device in devices]),
         "max_hz": np.array([device.max_hz for _, device in devices]),
         **{name: getattr(found, name) for name in TOP},
+        "origin": found.origin,
     }
 
 
