@@ -22,10 +22,14 @@ import torch
 from camu.errors import CamuError
 from camu.learning.kernel import Kernel
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # Tasks handed out ahead of the one whose result is due: bounds how many results are held.
 TASKS_AHEAD = 64
+# Small items share a task, up to this cost and this many: handing over a task takes as long as
+# training a dozen samples, and threads wait for each other's Python code.
+BUNDLE_COST, BUNDLE_ITEMS = 128.0, 8
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,23 @@ class Pool:
             raise CamuError(f"{what} was stopped because the engine was closed.") from error
         except Exception as error:
             raise CamuError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def bundled(
+    items: Iterable[Item], cost: Callable[[Item], float]
+) -> Iterator[tuple[list[Item], float]]:
+    """Items in their order, small ones together, and what they cost in sum."""
+    bundle: list[Item] = []
+    total = 0.0
+    for item in items:
+        more = cost(item)
+        if bundle and (total + more > BUNDLE_COST or len(bundle) == BUNDLE_ITEMS):
+            yield bundle, total
+            bundle, total = [], 0.0
+        bundle.append(item)
+        total += more
+    if bundle:
+        yield bundle, total
 
 
 def available_cores() -> int:

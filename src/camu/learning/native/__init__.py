@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -48,14 +48,18 @@ class _Batch(ctypes.Structure):
     ]
 
 
-class _Job(ctypes.Structure):
-    _fields_ = [
-        *((name, _Pointer) for name in ("parameters", "buffers", "anchor", "correction")),
-        *((name, _Pointer) for name in ("indices", "sizes", "steps", "shares")),
-        *((name, ctypes.c_int32) for name in ("updates", "members", "together")),
-        *((name, ctypes.c_float) for name in ("rate", "l2", "proximal")),
-        *((name, _Pointer) for name in ("trained_parameters", "trained_buffers", "losses")),
-    ]
+# CamuJob as a row of a table, so that columns are filled for many units at once.
+_ARRAYS = ("parameters", "buffers", "anchor", "correction", "indices", "sizes", "steps", "shares")
+_RESULTS = ("trained_parameters", "trained_buffers", "losses")
+_JOB = np.dtype(
+    [
+        *((name, np.uintp) for name in _ARRAYS),
+        *((name, np.int32) for name in ("updates", "members", "together")),
+        *((name, np.float32) for name in ("rate", "l2", "proximal")),
+        *((name, np.uintp) for name in _RESULTS),
+    ],
+    align=True,
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def library() -> ctypes.CDLL | None:
     loaded.camu_worker.restype = _Pointer
     loaded.camu_free.argtypes = [_Pointer]
     loaded.camu_free.restype = None
-    loaded.camu_train.argtypes = [_Pointer] * 4
+    loaded.camu_train_units.argtypes = [_Pointer] * 3 + [ctypes.c_int32, _Pointer]
     loaded.camu_gradient.argtypes = [_Pointer] * 6
     loaded.camu_evaluate.argtypes = [_Pointer] * 2 + [ctypes.c_int64] * 2 + [_Pointer] * 4
     return loaded
@@ -163,40 +167,30 @@ class Worker:
             self._handle = None
 
     def train(
-        self, samples: Samples, task: Task, stop: ctypes.c_int32
-    ) -> tuple[Float32, Float32, Float64] | None:
-        """Trained parameters, buffers and the loss of each update; None if it was stopped."""
-        parameters = np.empty_like(task.parameters)
-        buffers = task.buffers.copy()
-        losses = np.empty(task.updates)
-        job = _Job(
-            task.parameters.ctypes.data,
-            task.buffers.ctypes.data,
-            task.anchor.ctypes.data,
-            None if task.correction is None else task.correction.ctypes.data,
-            task.indices.ctypes.data,
-            task.sizes.ctypes.data,
-            task.steps.ctypes.data,
-            task.shares.ctypes.data,
-            task.updates,
-            len(task.shares),
-            task.together,
-            task.rate,
-            task.l2,
-            task.proximal,
-            parameters.ctypes.data,
-            buffers.ctypes.data,
-            losses.ctypes.data,
-        )
-        result = self._library.camu_train(
+        self, samples: Samples, tasks: Sequence[Task], stop: ctypes.c_int32
+    ) -> list[tuple[Float32, Float32, Float64]] | None:
+        """Trained parameters, buffers and the loss of each update, of each unit; None if stopped.
+
+        It is one call for all units, in which Python's lock is free.
+        """
+        parameters = np.empty((len(tasks), tasks[0].parameters.size), dtype=np.float32)
+        buffers = np.stack([task.buffers for task in tasks])
+        losses = [np.empty(task.updates) for task in tasks]
+        jobs = _table(tasks)
+        for name, arrays in zip(_RESULTS, (list(parameters), list(buffers), losses), strict=True):
+            jobs[name] = _addresses(arrays)
+        data = samples.reference()
+        result = self._library.camu_train_units(
             self._handle,
-            ctypes.addressof(data := samples.reference()),
-            ctypes.addressof(job),
+            ctypes.addressof(data),
+            jobs.ctypes.data,
+            len(tasks),
             ctypes.addressof(stop),
         )
-        del data
         _check(result)
-        return None if result == STOPPED else (parameters, buffers, losses)
+        if result == STOPPED:
+            return None
+        return list(zip(parameters, buffers, losses, strict=True))
 
     def gradient(
         self,
@@ -245,3 +239,21 @@ class Worker:
 def _check(result: int) -> None:
     if result == NO_MEMORY:
         raise MemoryError("there is not enough memory for a step on so many samples")
+
+
+def _table(tasks: Sequence[Task]) -> npt.NDArray[np.void]:
+    """The tasks as the library takes them, still without places for the results."""
+    jobs = np.zeros(len(tasks), dtype=_JOB)
+    for name in _ARRAYS:
+        jobs[name] = _addresses([getattr(task, name) for task in tasks])
+    for name in ("updates", "together", "rate", "l2", "proximal"):
+        jobs[name] = [getattr(task, name) for task in tasks]
+    jobs["members"] = [len(task.shares) for task in tasks]
+    return jobs
+
+
+def _addresses(arrays: Sequence[npt.NDArray[Any] | None]) -> list[int]:
+    """Where arrays are in memory; 0 for none. Arrays that occur often are asked once."""
+    different = {id(array): array for array in arrays}
+    at = {key: 0 if own is None else own.ctypes.data for key, own in different.items()}
+    return [at[id(array)] for array in arrays]
