@@ -55,15 +55,19 @@ def samples_of(side: int, classes: int, count: int, seed: int) -> native.Samples
 
 
 def smallest_margin(model: nn.Module, images: torch.Tensor) -> float:
-    """How far a rounding error is from changing which input of a max-pooling or relu counts."""
+    """How far a rounding error is from changing which input of a max-pooling or relu counts.
+
+    Relative to the largest input of the layer, as rounding errors are.
+    """
     margins = []
     for layer in model:
+        largest = images.abs().max().item()
         if isinstance(layer, nn.MaxPool2d):
             cells = functional.unfold(images.flatten(0, 1)[:, None], 2, stride=2)
             two = cells.topk(2, dim=1).values
-            margins.append((two[:, 0] - two[:, 1]).min().item())
+            margins.append((two[:, 0] - two[:, 1]).min().item() / largest)
         if isinstance(layer, nn.ReLU):
-            margins.append(images.abs().min().item())
+            margins.append(images.abs().min().item() / largest)
         images = layer(images)
     return min(margins)
 
@@ -208,25 +212,23 @@ def test_closing_stops_a_job_at_its_next_step(small_toy: Toy) -> None:
     model = model_of(8, "batch", 10, 0, 1.0)
     state = native_kernel.Weights.of(model)
     worker = native.Worker(shape_of(model), native.instruction_set() or "")
-    one = np.array([1], dtype=np.int32)
     task = native.Task(
         state.parameters,
         state.buffers,
         state.parameters,
         None,
-        np.array([0]),
-        one,
-        one,
-        np.array([1.0]),
+        batches=[np.array([0])],
+        steps=[1],
+        shares=[1.0],
         updates=1,
         together=True,
         rate=0.1,
         l2=0.0,
         proximal=0.0,
     )
-    assert worker.train(samples_of(8, 10, 3, 0), task, stop) is None
+    assert worker.train(samples_of(8, 10, 3, 0), [task, task], stop) is None
     stop.value = 0
-    assert worker.train(samples_of(8, 10, 3, 0), task, stop) is not None
+    assert worker.train(samples_of(8, 10, 3, 0), [task, task], stop) is not None
     with small_toy.engine(kernel="native", workers=2) as engine:
         stream = engine.iterate(engine.initial, [Job((0,), (1.0,), n) for n in (1, 30_000)], 0)
         next(stream)
@@ -316,14 +318,13 @@ for set_ in native.INSTRUCTION_SETS:
             parameters = (0.1 * generator.standard_normal(size)).astype(np.float32)
             buffers = np.ones(40 if norm == "batch" else 0, dtype=np.float32)
             worker = native.Worker(native.Shape(channels, side, kernel, padding, norm, 7), set_)
-            sizes = np.array([1, 17, 3, 19], dtype=np.int32)
-            indices = generator.integers(0, 40, sizes.sum())
-            for together, steps, updates in ((True, [1, 1], 2), (False, [1, 3], 1)):
-                task = native.Task(
-                    parameters, buffers, parameters, parameters, indices, sizes,
-                    np.array(steps, dtype=np.int32), np.array([0.4, 0.6]), updates, together,
-                    0.1, 0.1, 0.1)
-                assert worker.train(samples, task, ctypes.c_int32(0)) is not None
+            batches = [generator.integers(0, 40, size) for size in (1, 17, 3, 19)]
+            tasks = [
+                native.Task(
+                    parameters, buffers, parameters, parameters, batches, steps, [0.4, 0.6],
+                    updates, together, 0.1, 0.1, 0.1)
+                for together, steps, updates in ((True, [1, 1], 2), (False, [1, 3], 1))]
+            assert worker.train(samples, tasks, ctypes.c_int32(0)) is not None
             large = [generator.integers(0, 40, 200), np.arange(40)]
             worker.gradient(samples, parameters, large, [0.5, 0.5])
             worker.evaluate(samples, parameters, buffers, 3, 37)

@@ -74,7 +74,7 @@ class Engine:
         test_images, test_labels, self._labels = _by_label(test_images, test_labels)
         self._test_data = Data.of("test", test_images, test_labels, self.device)
         self.batches = Batches(seed, device_indices, batch)
-        _check_indices(self.batches, len(self._train_data.images) if self._train_data else 0)
+        self.batches.check(len(self._train_data.images) if self._train_data else 0)
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
         self.seed = seed
         # A graphics card is one queue of work already.
@@ -213,7 +213,8 @@ class Engine:
             members = [device for _, _, job in bundle for device in job.members]
             return Work(f"Training devices {brief(members)} in round {round_number}", work, cost)
 
-        bundles = bundled(((n, *pair) for n, pair in enumerate(pairs)), self._checked_cost)
+        numbered = ((n, *pair) for n, pair in enumerate(pairs))
+        bundles = bundled(numbered, self._checked_cost, self.workers)
         for outcomes in self._pool.stream(task(*bundle) for bundle in bundles):
             yield from outcomes
 
@@ -377,14 +378,6 @@ def _given(data: Data | None, what: str) -> Data:
     if data is None:
         raise CamuError(f"this engine was made without {what} samples")
     return data
-
-
-def _check_indices(batches: Batches, samples: int) -> None:
-    for device, held in enumerate(batches.device_indices):
-        if len(held) and (held.min() < 0 or held.max() >= samples):
-            raise InputError(
-                f"device_indices: device {device} refers to samples beyond the {samples} there are."
-            )
 
 
 def _by_label(

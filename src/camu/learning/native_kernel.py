@@ -146,8 +146,8 @@ class NativeKernel:
         if results is None:
             raise CancelledError
         return [
-            Trained(Weights.owning(parameters, buffers, self._layout), float(np.mean(losses)))
-            for parameters, buffers, losses in results
+            Trained(Weights.owning(parameters, buffers, self._layout), loss)
+            for parameters, buffers, loss in results
         ]
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
@@ -183,10 +183,9 @@ def _task(training: Training) -> native.Task:
         buffers=start.buffers,
         anchor=start.parameters if job.anchor is None else _float32(job.anchor),
         correction=None if job.correction is None else _float32(job.correction),
-        indices=schedule.indices,
-        sizes=schedule.sizes,
+        batches=schedule.batches,
         steps=schedule.steps,
-        shares=np.array(training.shares),
+        shares=training.shares,
         updates=job.updates,
         together=training.together,
         rate=training.rate,

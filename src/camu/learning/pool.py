@@ -25,11 +25,12 @@ from camu.learning.kernel import Kernel
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Tasks handed out ahead of the one whose result is due: bounds how many results are held.
-TASKS_AHEAD = 64
-# Small items share a task, up to this cost and this many: handing over a task takes as long as
-# training a dozen samples, and threads wait for each other's Python code.
-BUNDLE_COST, BUNDLE_ITEMS = 128.0, 8
+# Tasks handed out ahead of the one whose result is due, or two per worker if that is more: bounds
+# how many results are held.
+TASKS_AHEAD = 32
+# Small items share a task, up to this cost and this many: a task of its own takes half as long
+# again for a dozen samples, because threads wait for each other's Python code.
+BUNDLE_COST, BUNDLE_ITEMS = 192.0, 16
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,10 @@ class Pool:
 
         At most ``TASKS_AHEAD`` tasks and results are held at a time; tasks are taken as needed.
         """
-        ahead = iter(tasks)
+        ahead, count = iter(tasks), max(TASKS_AHEAD, 2 * self.workers)
         futures: deque[tuple[str, Future[Result]]] = deque()
         try:
-            futures.extend(self._submit_longest_first(list(islice(ahead, TASKS_AHEAD))))
+            futures.extend(self._submit_longest_first(list(islice(ahead, count))))
             while futures:
                 what, future = futures.popleft()
                 result = self._result(future, what)
@@ -128,16 +129,20 @@ class Pool:
 
 
 def bundled(
-    items: Iterable[Item], cost: Callable[[Item], float]
+    items: Iterable[Item], cost: Callable[[Item], float], workers: int
 ) -> Iterator[tuple[list[Item], float]]:
-    """Items in their order, small ones together, and what they cost in sum."""
+    """Items in their order, small ones together, and what they cost in sum.
+
+    The first bundles have one item, later ones more, so that few items keep all workers busy.
+    """
     bundle: list[Item] = []
-    total = 0.0
+    total, made = 0.0, 0
     for item in items:
         more = cost(item)
-        if bundle and (total + more > BUNDLE_COST or len(bundle) == BUNDLE_ITEMS):
+        most = min(BUNDLE_ITEMS, 1 + made // workers)
+        if bundle and (total + more > BUNDLE_COST or len(bundle) == most):
             yield bundle, total
-            bundle, total = [], 0.0
+            bundle, total, made = [], 0.0, made + 1
         bundle.append(item)
         total += more
     if bundle:

@@ -42,7 +42,7 @@ class TorchKernel:
         self.replica.load(training.start)
         self.replica.prepare_rule(job.rule.proximal, job.anchor, job.correction)
         updates = range(job.first, job.first + job.updates)
-        batches = training.schedule.batches()
+        batches = iter(training.schedule.batches)
         if training.together:
             losses = [self._step_together(training, n, batches, go_on) for n in updates]
             return Trained(self.replica.save(), float(np.mean(losses)))
@@ -77,8 +77,8 @@ class TorchKernel:
         """Members take several steps each from the same state, then average."""
         results: list[tuple[float, Weights]] = []
         loss = 0.0
-        counts = training.schedule.steps.tolist()
-        for device, share, steps in zip(training.job.members, training.shares, counts, strict=True):
+        members, counts = training.job.members, training.schedule.steps
+        for device, share, steps in zip(members, training.shares, counts, strict=True):
             self.replica.load(state)
             losses = []
             for step in range(update * steps, (update + 1) * steps):
