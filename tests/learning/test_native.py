@@ -253,6 +253,7 @@ def test_without_a_library_torch_trains_and_it_is_said_once(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(native, "library", lambda: None)
+    monkeypatch.setattr(native, "LIBRARY", Path("no library"))
     native_kernel._mention.cache_clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -262,6 +263,23 @@ def test_without_a_library_torch_trains_and_it_is_said_once(
     assert "camu was installed without them, because no C++ compiler was found" in message
     with pytest.raises(InputError, match=r'run\.kernel = "native": there are no compiled kernels'):
         toy.engine(kernel="native")
+
+
+@needs_kernels
+def test_a_library_of_another_version_is_not_used(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, old = tmp_path / "old.cc", tmp_path / "old.so"
+    source.write_text('extern "C" int camu_supports(const char*) { return 1; }\n')
+    compiler = os.environ.get("CXX") or "c++"
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", old], check=True)
+    monkeypatch.setattr(native, "LIBRARY", old)
+    native.library.cache_clear()
+    try:
+        with pytest.raises(InputError, match="they belong to another version of camu"):
+            toy.engine(kernel="native")
+    finally:
+        native.library.cache_clear()
 
 
 def test_other_models_train_on_torch_without_a_word(

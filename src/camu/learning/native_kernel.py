@@ -87,6 +87,8 @@ def find_kernels(
     instructions = native.instruction_set() if shape is not None else None
     if shape is None:
         reason = f"they train the built-in CNN on images of {', '.join(_SHAPES)} only"
+    elif native.library() is None and native.LIBRARY.exists():
+        reason = "they belong to another version of camu or another machine; install camu again"
     elif native.library() is None:
         reason = "camu was installed without them, because no C++ compiler was found"
     elif instructions is None:

@@ -106,10 +106,12 @@ class Task:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library, or None where there is none for this machine."""
+    """The compiled library, or None where there is none for this machine and version of camu."""
     try:
         loaded = ctypes.CDLL(str(LIBRARY))
     except OSError:
+        return None
+    if not hasattr(loaded, "camu_train_units"):
         return None
     loaded.camu_supports.argtypes = [ctypes.c_char_p]
     loaded.camu_compiler.restype = ctypes.c_char_p
