@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from camu.cli.progress_bar import LINE_SECONDS, ProgressBar
+from camu.cli.progress_bar import LINE_SECONDS, ProgressBar, WorkBar
 from camu.config import load_config
 from camu.errors import UserCodeError
 from camu.schemes import make_scheme
@@ -99,6 +99,16 @@ def test_lines_in_place_of_a_bar_where_there_is_no_terminal(
     assert all(line.startswith("fedavg: round ") and "of 6, accuracy" in line for line in lines)
 
 
+def test_long_work_says_how_far_it_is_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seconds = iter([0.0, LINE_SECONDS / 2, LINE_SECONDS, LINE_SECONDS])
+    with WorkBar(lambda: next(seconds)) as show:
+        show("runs", 0, 9)
+        show("runs", 4, 9)
+    assert capsys.readouterr().err.split("\n") == ["runs: 4 of 9", ""]
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signals_stop_a_run_after_its_round(tiny: Tiny, name: str) -> None:
     number = getattr(signal, name)
@@ -144,3 +154,18 @@ def test_errors_of_the_system_are_no_defects(
     assert done.code == 1
     assert said in done.err
     assert ("defect" in done.err) == isinstance(error, AttributeError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["schemes"], ["schemes", "--json"]])
+def test_a_reader_that_has_gone_is_no_failure(command: list[str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "camu.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")

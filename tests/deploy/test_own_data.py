@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import load_config
 from camu.data import CATALOG, DatasetSpec
-from camu.deploy.node_app import Node
+from camu.deploy.deployment import Deployment
+from camu.deploy.node_app import Node, answer_query
 from camu.deploy.own_data import read_own
+from camu.deploy.reports import Refusal, check_report
 from camu.errors import InputError
 
 SPEC = CATALOG["digits"]
@@ -107,3 +111,48 @@ def test_an_id_is_no_way_out_of_the_directory(tmp_path: Path) -> None:
 def test_a_wrong_node_configuration_is_refused(node: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="node config"):
         Node.of(load_config(preset="demo"), node)
+
+
+def test_a_node_checks_its_data_before_it_connects(
+    camu: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    started: list[list[str]] = []
+    monkeypatch.setattr("os.execve", lambda path, command, environment: started.append(command))
+    write(tmp_path)
+    np.save(tmp_path / "b-images.npy", IMAGES[:, :7])
+    np.save(tmp_path / "b-labels.npy", LABELS)
+    (tmp_path / "mine.py").write_text("def read(device):\n    return 1 / 0\ndef one(device): ...\n")
+    base = ["deploy", "node", "--superlink", "x:1", "--insecure"]
+    for options, words in {
+        ("--devices", "nothere", "--data", "."): "the data of nothere cannot be read",
+        ("--devices", "a,b", "--data", "."): "the images of a are (1, 8, 8) each and those of b",
+        ("--devices", "a,a", "--data", "."): "each once",
+        ("--devices", "a\x1b", "--data", "."): "can be printed",
+        ("--devices", "a", "--data", "nowhere"): "no such directory",
+        ("--devices", "a", "--data", ".", "--snr-db", "1,2"): "snr-db = 1,2",
+        ("--devices", "a", "--data", ".", "--snr-db", "nan"): "snr-db = nan",
+        ("--devices", "a", "--data", ".", "--joules", "mine:read"): "joules = mine:read",
+        ("--devices", "a", "--data", "mine:read"): "mine.py, line 2, in read: ZeroDivisionError",
+        ("--devices", "a", "--data", "mine:one"): "it must return images and labels",
+    }.items():
+        outcome = camu(*base, *options)
+        assert outcome.code == (1 if "ZeroDivision" in words else 2), outcome.err
+        assert words in outcome.err
+    assert not started
+    assert camu(*base, "--devices", "a", "--data", ".").code == 0
+    assert len(started) == 1
+
+
+def test_data_that_do_not_fit_the_run_are_a_sentence_without_the_place(tmp_path: Path) -> None:
+    write(tmp_path, IMAGES[:, :7])
+    config = load_config(preset="demo")
+    context = SimpleNamespace(
+        run_config=Deployment(config, "x").to_run_config(),
+        node_config={"devices": "a", "data": str(tmp_path)},
+    )
+    report = answer_query(cast(Any, context))
+    assert "images are of shape (3, 7, 8); data.dataset = digits needs (n, 8, 8)" in report.problem
+    assert str(tmp_path) not in report.problem
+    with pytest.raises(Refusal, match="it cannot take part: data of a from its data: images are"):
+        check_report(report, 10)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 DATASETS = ("mnist", "fashion-mnist")
@@ -20,7 +20,7 @@ THRESHOLDS = (0.5e4, 1.0e4, 1.5e4)
 PRINTED_SAMPLES_PER_DEVICE = 2000
 LEARNING_RATES = (0.03, 0.1, 0.3, 1.0)
 NOISY = "noisy channel"
-NOISY_MOMENTUM = "noisy channel, server momentum"
+NOISY_AIDED = "noisy channel, server momentum, slow-down"  # all that `camu-balanced` has
 MOMENTUM = 0.7  # that of `camu-balanced`
 LAST_EVALUATIONS = 5  # whose mean is compared
 SERVER_AVERAGE = 0.8  # per round; it is compared beside
@@ -100,12 +100,13 @@ HARM: dict[str, Variation] = {
         "run.rounds": 2 * scale.rounds,
     },
 }
-# `camu-balanced` with one rule switched off; it has its own momentum.
+# `camu-balanced` with one rule switched off; it has its own momentum and slow-down.
 ABLATIONS: dict[str, dict[str, bool | float]] = {
     "without near-IID clusters": {"near_iid": False},
     "without weights by samples": {"sample_weights": False},
     "without equal updates": {"equal_updates": False},
     "without momentum": {"momentum": 0.0},
+    "without slow-down": {"slow_down": False},
 }
 
 
@@ -116,13 +117,20 @@ def _switched_off(parameters: dict[str, bool | float]) -> Variation:
 RECALIBRATED = "one label, twice the rate"  # whose statistics are also computed again
 VARIATIONS: dict[str, Variation] = {
     NOISY: _always("radio.noise", "matters"),
-    NOISY_MOMENTUM: lambda scale, rate: {
+    NOISY_AIDED: lambda scale, rate: {
         "radio.noise": "matters",
+        "fleet.dvfs": True,
         "training.server_momentum": MOMENTUM,
     },
     **SENSITIVITY,
     **HARM,
     **{name: _switched_off(parameters) for name, parameters in ABLATIONS.items()},
+}
+
+UNSEEN = "dirichlet"
+# Other divisions of the data, over the noisy channel or not.
+DIVISIONS: dict[str, dict[str, Any]] = {
+    UNSEEN: {"data.partition": "dirichlet", "data.alpha": 0.3, "data.noniid_devices": None},
 }
 
 
@@ -136,13 +144,14 @@ class Cell:
     threshold: float | None = None  # as printed; None: the median contribution
     solver: str | None = None
     variation: str | None = None  # one of VARIATIONS; None: the study's settings
+    division: str | None = None  # one of DIVISIONS, instead of h
 
     @property
     def name(self) -> str:
         """A short name, fit for a file: mnist-h30-camu-threshold10000."""
         parts = [
             self.dataset,
-            f"h{self.h}",
+            self.division or f"h{self.h}",
             self.scheme,
             None if self.threshold is None else f"threshold{self.threshold:g}",
             self.solver,
@@ -172,6 +181,8 @@ class Cell:
             keys["allocation.solver"] = self.solver
         if self.variation is not None:
             keys |= VARIATIONS[self.variation](scale, rate)
+        if self.division is not None:
+            keys |= DIVISIONS[self.division]
         return keys
 
 
@@ -242,22 +253,50 @@ CHAMPION = "camu-balanced"
 
 
 def rivals(dataset: str, h: int) -> list[Cell]:
-    """What `camu-balanced` meets: others, others with its momentum, and itself without a rule."""
+    """What `camu-balanced` meets: others, plain and aided as it is, and itself without a rule."""
     others = [
         Cell(dataset, h, name, variation=variation)
         for name in CONTESTANTS
-        for variation in (NOISY, NOISY_MOMENTUM)
+        for variation in (NOISY, NOISY_AIDED)
     ]
     return others + [Cell(dataset, h, CHAMPION, variation=name) for name in ABLATIONS]
 
 
-def contest_cells(dataset: str) -> list[Cell]:
-    """`camu-balanced` and its rivals over the noisy channel."""
+@dataclass(frozen=True)
+class Match:
+    """`camu-balanced` and what it is compared with in one kind of world."""
+
+    title: str
+    mine: Cell
+    rivals: list[Cell]
+
+
+def contest_matches(dataset: str) -> list[Match]:
+    """All devices Non-IID, and 12 of 30, over the noisy channel."""
     return [
-        cell
+        Match(f"{dataset}, h = {h}", Cell(dataset, h, CHAMPION, variation=NOISY), found)
         for h in (30, 12)
-        for cell in (Cell(dataset, h, CHAMPION, variation=NOISY), *rivals(dataset, h))
+        for found in [rivals(dataset, h)]
     ]
+
+
+def unseen_matches(dataset: str) -> list[Match]:
+    """A setting that no choice was made on: Dirichlet 0.3 on Fashion-MNIST."""
+    if dataset != "fashion-mnist":
+        return []
+    (first, *_) = contest_matches(dataset)
+    cells = [replace(cell, division=UNSEEN) for cell in (first.mine, *first.rivals)]
+    return [Match(f"{dataset}, Dirichlet 0.3", cells[0], cells[1:])]
+
+
+def _cells(matches: list[Match]) -> list[Cell]:
+    return [cell for match in matches for cell in (match.mine, *match.rivals)]
+
+
+MATCHES: dict[str, Callable[[str], list[Match]]] = {
+    "contest": contest_matches,
+    "unseen": unseen_matches,
+}
 
 
 # `theory` has no cells: it trains nothing.
@@ -268,5 +307,6 @@ EXPERIMENTS: dict[str, Callable[[str], list[Cell]]] = {
     "theory": lambda dataset: [],
     "sensitivity": sensitivity_cells,
     "harm": harm_cells,
-    "contest": contest_cells,
+    "contest": lambda dataset: _cells(contest_matches(dataset)),
+    "unseen": lambda dataset: _cells(unseen_matches(dataset)),
 }

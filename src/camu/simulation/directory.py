@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,12 @@ def keep_in_directory(
     directory: RunDirectory,
     callbacks: Sequence[Callback] = (),
     checkpoint_every: int | None = None,
+    facts: Callable[[], Mapping[str, Any]] = dict,
 ) -> History:
-    """Run a plan, from the checkpoint if there is one, and keep everything in the directory."""
+    """Run a plan, from the checkpoint if there is one, and keep everything in the directory.
+
+    `facts` gives more entries of the summary, at the end of the run.
+    """
     limits = world.config.run
     check_trainer(scheme, trainer)
     Faults.of(world)  # a wrong trace is refused before anything is written
@@ -149,7 +153,7 @@ def keep_in_directory(
         save_model(result, directory.model)
         assert history.devices is not None
         write_text(directory.devices, history.devices.to_csv())
-        summary = summarise(world, plan, history, checkpoint.wall_seconds)
+        summary = {**summarise(world, plan, history, checkpoint.wall_seconds), **facts()}
         names = ("config.toml", "plan.json", MANIFEST, "rounds.jsonl", "model.safetensors")
         files = {name: file_digest(directory.path / name) for name in (*names, "devices.csv")}
         write_sealed_json(directory.summary, {**summary, "files": files})

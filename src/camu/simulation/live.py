@@ -18,24 +18,19 @@ import numpy as np
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.planning.costs import Costs
-from camu.schemes.contract import Arrival, Scheme, View
+from camu.schemes.contract import Arrival, Scheme, View, waits_for_all
 from camu.schemes.mean import MeanUpdate
 from camu.simulation.channel import Clock
 from camu.simulation.delivery import Received
 from camu.simulation.faults import Attendance
 from camu.simulation.history import Record
-from camu.simulation.hooks import Hooks
 from camu.simulation.loop import Loop
-from camu.simulation.run import Flight, Run, Trainer
+from camu.simulation.run import Flight, OnNodes, Run, Trainer
 
 
 @runtime_checkable
-class Live(Protocol):
+class Live(OnNodes, Protocol):
     """A trainer that can send units away and hand over their results as they come."""
-
-    def wall_seconds(self) -> float:
-        """The time on a clock that only goes forward."""
-        ...
 
     def send(
         self,
@@ -57,7 +52,7 @@ class Live(Protocol):
 
 def on_real_arrivals(scheme: Scheme, trainer: Trainer) -> bool:
     """Whether a run waits for real arrivals: the scheme does not wait for all, on nodes."""
-    return isinstance(trainer, Live) and not Hooks(scheme, {}).own.isdisjoint({"ready", "deadline"})
+    return isinstance(trainer, Live) and not waits_for_all(scheme)
 
 
 @dataclass

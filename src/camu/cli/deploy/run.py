@@ -11,12 +11,14 @@ import typer
 from rich.console import Console
 
 from camu.cli.deploy.options import (
+    AlarmCommand,
     Authority,
     Deadline,
     Granularity,
     Insecure,
     Out,
     ProgressDisplay,
+    Quorum,
     Resume,
     Superlink,
     Wait,
@@ -53,11 +55,16 @@ def run(
     resume: Resume = False,
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
+    quorum: Quorum = "50%",
     configured_speed: Annotated[
         bool,
-        typer.Option("--configured-speed", help="Plan with fleet.cpu_hz, not measured times."),
+        typer.Option(
+            "--configured-speed",
+            help="Plan with the configured models of time and energy, not measured values.",
+        ),
     ] = False,
     test_data: TestData = "",
+    alarm: AlarmCommand = None,
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
@@ -68,6 +75,7 @@ def run(
     """
     from camu.deploy.deployment import Deployment
     from camu.deploy.host.control import run_remote
+    from camu.deploy.watching import Alarm
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
     if authority is None and not insecure:
@@ -82,10 +90,14 @@ def run(
         measured=not configured_speed,
         test_data=test_data,
         resume=resume,
+        quorum=quorum,
     )
+    alarms = None if alarm is None else Alarm(alarm)
     with contextlib.suppress(KeyboardInterrupt):
         with ProgressDisplay(config) as display:
-            directory = run_remote(wanted, address, None if insecure else authority, display)
+            directory = run_remote(
+                wanted, address, None if insecure else authority, display, alarms
+            )
         show_summary(directory, as_json)
         return
     Console(stderr=True, emoji=False).print(
@@ -142,7 +154,7 @@ def local(
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
     measured: Annotated[
-        bool, typer.Option("--measured", help="Plan with the nodes' measured compute times.")
+        bool, typer.Option("--measured", help="Plan with measured compute times and joules.")
     ] = False,
     insecure: Insecure = False,
     as_json: Json = False,
