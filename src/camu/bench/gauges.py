@@ -26,7 +26,7 @@ from camu.learning.weights import Weights
 
 
 class TimedEngine(Engine):
-    """An engine that adds up the seconds its workers spend inside jobs, and those of evaluation."""
+    """An engine that adds up the processor seconds of its training kernels, and its evaluations."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class TimedEngine(Engine):
         return result
 
     def outside_fraction(self, wall_seconds: float) -> float:
-        """The part of the workers' time that they did not spend inside training jobs."""
+        """The part of the workers' time that they did not compute inside training kernels."""
         return max(0.0, 1 - self.job_seconds / (self.workers * wall_seconds))
 
 
