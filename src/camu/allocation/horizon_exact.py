@@ -20,7 +20,6 @@ import numpy as np
 from camu.allocation.horizon import HorizonProblem
 from camu.allocation.horizon_answer import HorizonAnswer
 from camu.allocation.horizon_dual import Column, Menu
-from camu.allocation.horizon_file import most_descent
 from camu.allocation.horizon_point import Point, solve_point
 from camu.allocation.horizon_prices import Prices, least_gap
 from camu.arrays import Float64, Int64
@@ -76,7 +75,7 @@ class _Search:
     """Bounds and the best point so far."""
 
     def __init__(self, problem: HorizonProblem) -> None:
-        self.problem, self.most = problem, most_descent(problem)
+        self.problem, self.most = problem, problem.most_descent()
         self.tolerance = max(TOLERANCE, TOLERANCE_PER_CLUSTER * problem.size)
         self.best: Point | None = None
         longest = most_rounds(problem)
