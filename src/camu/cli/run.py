@@ -34,6 +34,20 @@ if TYPE_CHECKING:
     from camu.simulation.directory import RunDirectory
 
 
+RunFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        parser=output_folder,
+        metavar="DIR",
+        help="Run directory [default: below runs/].",
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
+]
+
+
 def run(
     file: ConfigFile = None,
     preset: Preset = None,
@@ -42,18 +56,8 @@ def run(
     scheme: Scheme = None,
     fleet: Fleet = None,
     snr: Snr = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            parser=output_folder,
-            metavar="DIR",
-            help="Run directory [default: below runs/].",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
-    ] = False,
+    out: RunFolder = None,
+    resume: Resume = False,
     start: StartModel = None,
     address: Address = None,
     as_json: Json = False,
