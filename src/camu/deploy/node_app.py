@@ -66,7 +66,10 @@ def train_content(content: RecordDict, context: Context) -> RecordDict:
 
 def _node(context: Context) -> Node:
     deployment = Deployment.from_run_config(context.run_config)
-    return Node.of(deployment.config, context.node_config, deployment.measured)
+    config = deployment.config
+    if deployment.shape and "data" in context.node_config:  # the run's own data set is not here
+        config = config.replace({"data.dataset": deployment.shape, "data.directory": None})
+    return Node.of(config, context.node_config, deployment.measured)
 
 
 @dataclass(frozen=True)

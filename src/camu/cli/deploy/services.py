@@ -30,6 +30,7 @@ def keys(
     print(f"{made.authority}: every machine gets a copy")
     print(f"{made.authority_key}: secret; signs server certificates; keep it off the network")
     print(f"{made.server}, {made.server_key}: for the SuperLink; the key is secret")
+    print(f"{made.token}: secret; for the owner of the SuperLink, who controls it with this")
     print(f"{made.node_key(0)}, ...: secret; one for each node, and for it alone")
     print(f"{made.node_public_key(0)}, ...: to be registered at the SuperLink")
     for end in ends_in(folder):
@@ -53,8 +54,9 @@ def superlink(
 ) -> None:
     """Start a SuperLink: the server that nodes connect to.
 
-    Other machines reach the nodes' interface only; nodes are registered and runs are started from
-    the machine itself.
+    Other machines reach the nodes' interface only. Nodes are registered and runs are started on the
+    machine itself, by those who can read control.token in the directory of the keys; it is made if
+    there is none.
     """
     from camu.deploy.host.certificates import ends_in
     from camu.deploy.host.keys import KeyDirectory, ServerKeys
@@ -121,9 +123,6 @@ def node(
         str | None,
         typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
     ] = None,
-    port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="Loopback port for its executor.")
-    ] = (9094),
     insecure: Insecure = False,
 ) -> None:
     """Start a node: it trains on its own data, and sends only weights and label counts.
@@ -142,7 +141,7 @@ def node(
         if authority is None or key is None:
             raise InputError("--ca and --key: give both, or --insecure")
         own = NodeKeys(authority, key)
-    _become(supernode_command(address, port, own, table), insecure)
+    _become(supernode_command(address, own, table), insecure)
 
 
 def _node_table(

@@ -15,14 +15,16 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from camu.deploy.deployment import Deployment, make_deployable_scheme, project_file
-from camu.deploy.flower_compat import ControlClient, build_bundle
+from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
+from camu.deploy.flower_compat import ControlClient
 from camu.deploy.host.certificates import end_of
+from camu.deploy.host.keys import read_token, token_path
 from camu.deploy.tail import Tail
 from camu.deploy.watching import Alarm, Watcher, read_status
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory, check_directory
 from camu.simulation.history import Record
+from camu.simulation.starting import read_start
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,18 @@ class RunListing:
 class Control:
     """A connection to one SuperLink; a context manager."""
 
-    def __init__(self, address: str, authority: Path | None) -> None:
-        """Without an authority's certificate the connection is plain text."""
+    def __init__(self, address: str, authority: Path | None, token: Path | None = None) -> None:
+        """Without an authority's certificate the connection is plain text.
+
+        `token` is the file with the owner's token; it is next to the certificate by default.
+        """
         self.address = address
         try:
             certificate = authority.read_bytes() if authority is not None else None
         except OSError as error:
             raise InputError(f"{authority}: cannot be read ({error.strerror})") from None
-        self._client = ControlClient(address, certificate)
+        owners = read_token(token or token_path(authority))
+        self._client = ControlClient(address, certificate, owners)
 
     def __enter__(self) -> Control:
         return self
@@ -230,8 +236,10 @@ def run_remote(
     """Start a run and show it until it has ended; without an authority, in plain text."""
     make_deployable_scheme(deployment.config)
     directory = RunDirectory(Path(deployment.out))
-    check_directory(deployment.config, directory, deployment.resume)
-    bundle = build_bundle(project_file(deployment))
+    deployment = deployment.with_shape()
+    first = read_start(Path(deployment.start), deployment.config) if deployment.start else None
+    check_directory(deployment.config, directory, deployment.resume, first)
+    bundle = make_bundle(deployment)
     follower = Follower(directory.path, display)
     watcher = Watcher(directory.path, alarm, lambda: [end_of(authority)] if authority else [])
     with Control(address, authority) as control:
