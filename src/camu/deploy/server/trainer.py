@@ -17,6 +17,7 @@ from camu.deploy.deployment import Deployment
 from camu.deploy.mailbox import TRAIN, Mailbox, Reply, pause
 from camu.deploy.messages import Task, read_result, write_task
 from camu.deploy.reports import Refusal
+from camu.deploy.server.clipping import Clipping
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.registry import NodeRegistry
 from camu.errors import CamuError, InputError
@@ -29,8 +30,9 @@ from camu.simulation.run import Outcome
 log = logging.getLogger(__name__)
 
 # Kinds of faults in addition to the simulation's own. `silent`: units (granularity `leader`) or
-# devices (`device`) that were asked and did not reply; `restarts`: earlier starts of the server.
-FAULTS = ("silent", "refused", "restarts")
+# devices (`device`) that were asked and did not reply; `restarts`: earlier starts of the server;
+# `clipped`: updates far above the median norm.
+FAULTS = ("silent", "refused", "restarts", "clipped")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,10 @@ class NodeTrainer:
     silent: set[int] = field(default_factory=set)  # devices, since the last round
     refused: set[int] = field(default_factory=set)
     joined: list[str] = field(default_factory=list)  # devices, since the last round
+    clipping: Clipping = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clipping = Clipping(self.deployment.clip)
 
     @property
     def oracle(self) -> None:
@@ -215,7 +221,8 @@ class NodeTrainer:
             (found,) = read_result(reply.content, one.task, self.initial.layout)
             if isinstance(found, Refusal):
                 raise found
-            trained = found
+            trained = self.clipping.alone(found, one.request.start)
+            self._notice_clip(trained is not found, one.request, one.task.round)
         except Refusal as refusal:
             self._notice(refusal, one.request, one.task.round)
         self.replies.append((unit, trained))
@@ -247,7 +254,10 @@ class NodeTrainer:
             if isinstance(result, Refusal):
                 self._notice(result, request, round_number)
             trained.append(None if isinstance(result, Refusal) else result)
-        return trained
+        clipped = self.clipping.together(trained, starts)
+        for request, before, after in zip(requests, trained, clipped, strict=True):
+            self._notice_clip(before is not after, request, round_number)
+        return clipped
 
     def _train_devices(
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
@@ -264,7 +274,9 @@ class NodeTrainer:
                 if state is not None and update < job.updates
                 for device in shares[unit]
             ]
-            results = self._ask(requests, round_number, left_out)
+            results = self._clip_devices(
+                requests, self._ask(requests, round_number, left_out), round_number
+            )
             usable: dict[int, list[tuple[float, Trained]]] = {r.unit: [] for r in requests}
             for request, result in zip(requests, results, strict=True):
                 device = request.job.members[0]
@@ -288,6 +300,30 @@ class NodeTrainer:
             None if state is None else Trained(state, sum(seen) / len(seen))
             for state, seen in zip(states, losses, strict=True)
         ]
+
+    def _clip_devices(
+        self,
+        requests: Sequence[_Request],
+        results: Sequence[Trained | Refusal],
+        round_number: int,
+    ) -> list[Trained | Refusal]:
+        """The results with the updates of devices clipped to the median of all of them."""
+        usable = [None if isinstance(result, Refusal) else result for result in results]
+        clipped = self.clipping.together(usable, [request.start for request in requests])
+        for request, before, after in zip(requests, usable, clipped, strict=True):
+            self._notice_clip(before is not after, request, round_number)
+        return [c if c is not None else r for c, r in zip(clipped, results, strict=True)]
+
+    def _notice_clip(self, clipped: bool, request: _Request, round_number: int) -> None:
+        if not clipped:
+            return
+        self.faults["clipped"] += 1
+        log.warning(
+            "round %d: the update of %s is clipped to %g times the median norm",
+            round_number + 1,
+            self._names(request),
+            self.clipping.multiple,
+        )
 
     def _ask(
         self, requests: Sequence[_Request], round_number: int, left_out: set[str]
