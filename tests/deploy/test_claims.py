@@ -130,7 +130,7 @@ def test_a_node_with_own_code_in_its_task_refuses_it(tmp_path: Path) -> None:
     config = small(training__model=f"{tmp_path}/mine.py:Model")
     table = Deployment(config, str(tmp_path)).to_run_config()
     context = SimpleNamespace(
-        run_config=table, node_config={"partition-id": 0, "num-partitions": 1}
+        run_config=table, node_config={"partition-id": 0, "num-partitions": 1, "allow": ""}
     )
     assert "this node's owner has not allowed it" in node_app.answer_query(context).problem
     with pytest.raises(InputError, match="has not allowed it"):
