@@ -122,6 +122,14 @@ def test_code_that_the_nodes_owner_did_not_allow_is_refused(key: str, name: str)
 
 def test_a_configuration_without_own_code_needs_no_permission() -> None:
     check_allowed(small(), [])
+    check_allowed(small(data__dataset="shape:8x8x10"), [])
+
+
+def test_code_in_the_place_of_a_shape_is_refused_too(tmp_path: Path) -> None:
+    table = {**Deployment(small(), str(tmp_path)).to_run_config(), "shape": "mine:read"}
+    node = {"devices": "pump", "data": str(tmp_path), "allow": ""}
+    context = SimpleNamespace(run_config=table, node_config=node)
+    assert "mine:read: this node's owner has not allowed" in node_app.answer_query(context).problem
 
 
 def test_a_node_with_own_code_in_its_task_refuses_it(tmp_path: Path) -> None:

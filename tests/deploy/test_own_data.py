@@ -13,12 +13,16 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import load_config
-from camu.data import CATALOG, DatasetSpec
+from camu.data import CATALOG, DatasetSpec, dataset_spec, load
 from camu.deploy.deployment import Deployment
-from camu.deploy.node_app import Node, answer_query
+from camu.deploy.messages import write_report
+from camu.deploy.node_app import Node, answer_query, train_content
 from camu.deploy.own_data import read_own
 from camu.deploy.reports import Refusal, check_report
+from camu.deploy.server.app import serve
 from camu.errors import InputError
+from helpers.configs import small
+from helpers.nodes import wait_without_time
 
 SPEC = CATALOG["digits"]
 IMAGES = np.arange(3 * 64, dtype=np.uint8).reshape(3, 8, 8)
@@ -156,3 +160,63 @@ def test_data_that_do_not_fit_the_run_are_a_sentence_without_the_place(tmp_path:
     assert str(tmp_path) not in report.problem
     with pytest.raises(Refusal, match="it cannot take part: data of a from its data: images are"):
         check_report(report, 10)
+
+
+def test_nodes_need_no_data_set_for_colour_images_of_any_size(
+    fake_grid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server knows the shape; nodes have their own data, and nobody has a data set."""
+    wait_without_time(monkeypatch)
+    draw = np.random.default_rng(0)
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("pump", "fan", "test"):
+        np.save(data / f"{name}-images.npy", draw.integers(0, 256, (24, 3, 11, 9), dtype=np.uint8))
+        np.save(data / f"{name}-labels.npy", np.arange(24) % 12)
+    (tmp_path / "fleet.csv").write_text("id,x,y,samples\npump,0,0,24\nfan,5,5,24\n")
+    config = small(
+        data__dataset="shape:3x11x9x12", fleet__file=str(tmp_path / "fleet.csv"),
+        training__model="logistic", scheme__name="fedavg",
+    )  # fmt: skip
+    deployment = Deployment(config, str(tmp_path / "run"), "device", test_data=str(data))
+    assert deployment.with_shape().shape == "shape:3x11x9x12"
+    table = deployment.with_shape().to_run_config()
+
+    def answer(node: int, message: Any) -> Any:
+        own = {"devices": "pump" if node == 1 else "fan", "data": str(data)}
+        context: Any = SimpleNamespace(run_config=table, node_config=own)
+        if message.metadata.message_type == "query":
+            return write_report(answer_query(context))
+        return train_content(message.content, context)
+
+    history = serve(fake_grid([1, 2], answer), deployment)
+    assert history.final.units == 2
+    assert sum(record.faults["refused"] for record in history.records) == 0
+    assert len(history.final.label_accuracy) == 12
+    with pytest.raises(InputError, match="it names no samples"):
+        load(config.data.dataset)
+
+
+def test_a_servers_own_data_set_is_not_needed_on_nodes(tmp_path: Path) -> None:
+    images = np.zeros((4, 3, 5, 5), np.uint8)
+    labels = np.array([0, 1, 2, 3])
+    np.savez(
+        tmp_path / "mine.npz", train_images=images, train_labels=labels, test_images=images,
+        test_labels=labels,
+    )  # fmt: skip
+    config = small(data__dataset=str(tmp_path / "mine.npz"), training__model="logistic")
+    table = Deployment(config, "x").with_shape().to_run_config()
+    assert table["shape"] == "shape:3x5x5x4"
+    (tmp_path / "mine.npz").unlink()  # as on a node
+    write(tmp_path, images, labels)
+    own = {"devices": "a", "data": str(tmp_path)}
+    context: Any = SimpleNamespace(run_config=table, node_config=own)
+    report = answer_query(context)
+    assert report.problem == ""
+    assert report.devices[0].label_counts == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["shape:8x8", "shape:0x8x8x2", "shape:1x2x3x4x5", "shape:axb"])
+def test_a_wrong_shape_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="shape"):
+        dataset_spec(small(data__dataset=name).data)

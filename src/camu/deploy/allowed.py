@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from camu.config import Config
+from camu.data.own import shape_spec
 from camu.errors import InputError
 
 
@@ -25,7 +26,7 @@ def named_code(config: Config) -> list[tuple[str, str]]:
 
 def _names(value: object) -> Iterator[str]:
     """Texts that may name code (module:name) or a data set to download (hf:name)."""
-    if isinstance(value, str) and ":" in value:
+    if isinstance(value, str) and ":" in value and shape_spec(value) is None:
         yield value
     elif isinstance(value, dict):
         for part in value.values():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from camu.config import Config
+from camu.data import dataset_spec, is_own
+from camu.data.own import shape_name
 from camu.deploy.bundles import Table, project_file
 from camu.errors import InputError
 from camu.files import write_text
@@ -33,6 +35,8 @@ class Deployment:
     measured: bool = False  # plan with the nodes' measured compute times
     test_data: str = ""  # own test data; empty: that of the configured data set
     resume: bool = False
+    start: str = ""  # model.safetensors to begin with, on the machine of the SuperLink
+    shape: str = ""  # own data set: only its shape, for nodes that do not have it
     quorum: str = "100%"  # devices without which no run starts: a share, or a number
     clip: float = 0.0  # multiple of the median norm to which updates are clipped; 0: not at all
 
@@ -52,6 +56,11 @@ class Deployment:
                 "or 0 to clip nothing"
             )
         self.devices_needed(1_000_000)
+
+    def with_shape(self) -> Deployment:
+        """The same deployment, with the shape of the data if the data set is the user's own."""
+        data = self.config.data
+        return replace(self, shape=shape_name(dataset_spec(data))) if is_own(data.dataset) else self
 
     def devices_needed(self, count: int) -> int:
         """The quorum among so many devices."""

@@ -69,10 +69,13 @@ def train_content(content: RecordDict, context: Context) -> RecordDict:
 
 def _node(context: Context) -> Node:
     deployment = Deployment.from_run_config(context.run_config)
+    config = deployment.config
+    if deployment.shape and "data" in context.node_config:  # the run's own data set is not here
+        config = config.replace({"data.dataset": deployment.shape, "data.directory": None})
     # Flower's simulator, where all is on one machine, has no such list.
     if "allow" in context.node_config:
-        check_allowed(deployment.config, str(context.node_config["allow"]).split(","))
-    return Node.of(deployment.config, context.node_config, deployment.measured)
+        check_allowed(config, str(context.node_config["allow"]).split(","))
+    return Node.of(config, context.node_config, deployment.measured)
 
 
 @dataclass(frozen=True)

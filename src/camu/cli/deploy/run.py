@@ -23,7 +23,7 @@ from camu.cli.deploy.options import (
     Superlink,
     Wait,
 )
-from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings
+from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, StartModel
 from camu.cli.run import default_directory, run_config, show_summary
 from camu.errors import InputError
 
@@ -70,6 +70,7 @@ def run(
         ),
     ] = False,
     test_data: TestData = "",
+    start: StartModel = None,
     alarm: AlarmCommand = None,
     insecure: Insecure = False,
     as_json: Json = False,
@@ -96,6 +97,7 @@ def run(
         measured=not configured_speed,
         test_data=test_data,
         resume=resume,
+        start=str(start.absolute()) if start else "",
         quorum=quorum,
         clip=clip,
     )

@@ -25,6 +25,7 @@ from camu.deploy.watching import Alarm, Watcher, read_status
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory, check_directory
 from camu.simulation.history import Record
+from camu.simulation.starting import read_start
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,9 @@ def run_remote(
     """Start a run and show it until it has ended; without an authority, in plain text."""
     make_deployable_scheme(deployment.config)
     directory = RunDirectory(Path(deployment.out))
-    check_directory(deployment.config, directory, deployment.resume)
+    deployment = deployment.with_shape()
+    first = read_start(Path(deployment.start), deployment.config) if deployment.start else None
+    check_directory(deployment.config, directory, deployment.resume, first)
     bundle = make_bundle(deployment)
     follower = Follower(directory.path, display)
     watcher = Watcher(directory.path, alarm, lambda: [end_of(authority)] if authority else [])

@@ -40,6 +40,7 @@ from camu.simulation.directory import (
     keep_in_directory,
 )
 from camu.simulation.history import History
+from camu.simulation.starting import Start, read_start
 
 log = logging.getLogger("camu.deploy")
 
@@ -62,11 +63,12 @@ def serve(grid: Grid, deployment: Deployment, run: int = 0) -> History:
     """Run a deployment on the nodes of a grid and keep everything in its directory."""
     directory = RunDirectory(Path(deployment.out))
     with locked(directory.path):
-        check_directory(deployment.config, directory, deployment.resume)
+        first = read_start(Path(deployment.start), deployment.config) if deployment.start else None
+        check_directory(deployment.config, directory, deployment.resume, first)
         scheme = make_deployable_scheme(deployment.config)
         journal = Journal(directory.path, run)
         try:
-            return _serve_locked(grid, deployment, directory, scheme, journal)
+            return _serve_locked(grid, deployment, directory, scheme, journal, first)
         except BaseException as error:
             text = str(error) or type(error).__name__
             journal.event("run-failed", f"the run has failed: {text}")
@@ -80,6 +82,7 @@ def _serve_locked(
     directory: RunDirectory,
     scheme: Scheme,
     journal: Journal,
+    first: Start | None,
 ) -> History:
     config = deployment.config
     restarts = int(directory.exists())
@@ -107,7 +110,7 @@ def _serve_locked(
         watchers = [Joining(trainer, scheme, kept), RoundStatus(journal)]
         # A round on nodes is slow and a checkpoint is quick, so every round gets one.
         return keep_in_directory(
-            world, plan, scheme, trainer, directory, watchers, 1, lambda: _facts(registry)
+            world, plan, scheme, trainer, directory, watchers, 1, lambda: _facts(registry), first
         )
 
 
