@@ -79,7 +79,8 @@ class LocalDeployment:
         # Who starts the run is the owner of all nodes, and allows what its configuration names.
         allow = ",".join(name for _, name in named_code(self.deployment.config))
         count = self.deployment.nodes
-        node = {"partition-id": number, "num-partitions": count, "allow": allow}
+        node: dict[str, str | int | float] = {"partition-id": number, "num-partitions": count}
+        node["allow"] = allow
         name = f"node-{number}"
         command = supernode_command(self.address, own, node)
         log_file = self.logs / f"{name}.log"
