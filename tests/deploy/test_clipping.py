@@ -15,6 +15,7 @@ from flwr.app import RecordDict
 
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import read_task, write_report, write_result
+from camu.deploy.reports import Refusal
 from camu.deploy.server.app import serve
 from camu.deploy.server.clipping import Clipping, clip_update, norm_limit, update_norm
 from camu.errors import InputError
@@ -37,12 +38,18 @@ def trained(norm: float, seed: int = 0) -> Trained:
 
 
 def test_an_update_is_scaled_to_the_multiple_of_the_median() -> None:
-    results = [trained(1.0, 1), trained(2.0, 2), None, trained(3.0, 3), trained(2000.0, 4)]
+    results = [
+        trained(1.0, 1),
+        trained(2.0, 2),
+        Refusal("late"),
+        trained(3.0, 3),
+        trained(2000.0, 4),
+    ]
     clipped = Clipping(5.0).together(results, [START] * 5)
     for before, after in zip(results[:4], clipped[:4], strict=True):
         assert after is before  # the same object: no bit changes
     last = clipped[4]
-    assert last is not None
+    assert isinstance(last, Trained)
     # The median of 1, 2, 3 and 2000 is 2.5.
     assert update_norm(last.weights, START) == pytest.approx(12.5, rel=1e-6)
     np.testing.assert_allclose(

@@ -248,16 +248,13 @@ class NodeTrainer:
         for job in jobs:  # a scheme may have revised its units
             self._check_together(job)
         requests = [_Request(unit, job, starts[unit]) for unit, job in enumerate(jobs)]
-        results = self._ask(requests, round_number, set())
+        results = self._clipped(requests, self._ask(requests, round_number, set()), round_number)
         trained: list[Trained | None] = []
         for request, result in zip(requests, results, strict=True):
             if isinstance(result, Refusal):
                 self._notice(result, request, round_number)
             trained.append(None if isinstance(result, Refusal) else result)
-        clipped = self.clipping.together(trained, starts)
-        for request, before, after in zip(requests, trained, clipped, strict=True):
-            self._notice_clip(before is not after, request, round_number)
-        return clipped
+        return trained
 
     def _train_devices(
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
@@ -274,9 +271,8 @@ class NodeTrainer:
                 if state is not None and update < job.updates
                 for device in shares[unit]
             ]
-            results = self._clip_devices(
-                requests, self._ask(requests, round_number, left_out), round_number
-            )
+            results = self._ask(requests, round_number, left_out)
+            results = self._clipped(requests, results, round_number)
             usable: dict[int, list[tuple[float, Trained]]] = {r.unit: [] for r in requests}
             for request, result in zip(requests, results, strict=True):
                 device = request.job.members[0]
@@ -301,29 +297,25 @@ class NodeTrainer:
             for state, seen in zip(states, losses, strict=True)
         ]
 
-    def _clip_devices(
+    def _clipped(
         self,
         requests: Sequence[_Request],
         results: Sequence[Trained | Refusal],
         round_number: int,
     ) -> list[Trained | Refusal]:
-        """The results with the updates of devices clipped to the median of all of them."""
-        usable = [None if isinstance(result, Refusal) else result for result in results]
-        clipped = self.clipping.together(usable, [request.start for request in requests])
-        for request, before, after in zip(requests, usable, clipped, strict=True):
+        """The results, with updates far above the median norm scaled down."""
+        starts = [request.start for request in requests]
+        found = self.clipping.together(results, starts)
+        for request, before, after in zip(requests, results, found, strict=True):
             self._notice_clip(before is not after, request, round_number)
-        return [c if c is not None else r for c, r in zip(clipped, results, strict=True)]
+        return found
 
     def _notice_clip(self, clipped: bool, request: _Request, round_number: int) -> None:
-        if not clipped:
-            return
-        self.faults["clipped"] += 1
-        log.warning(
-            "round %d: the update of %s is clipped to %g times the median norm",
-            round_number + 1,
-            self._names(request),
-            self.clipping.multiple,
-        )
+        if clipped:
+            self.faults["clipped"] += 1
+            limit = f"{self.clipping.multiple:g} times the median norm"
+            text = f"the update of {self._names(request)} is clipped to {limit}"
+            log.warning("round %d: %s", round_number + 1, text)
 
     def _ask(
         self, requests: Sequence[_Request], round_number: int, left_out: set[str]
