@@ -304,8 +304,7 @@ class NodeTrainer:
         round_number: int,
     ) -> list[Trained | Refusal]:
         """The results, with updates far above the median norm scaled down."""
-        starts = [request.start for request in requests]
-        found = self.clipping.together(results, starts)
+        found = self.clipping.together(results, [request.start for request in requests])
         for request, before, after in zip(requests, results, found, strict=True):
             self._notice_clip(before is not after, request, round_number)
         return found
@@ -313,9 +312,8 @@ class NodeTrainer:
     def _notice_clip(self, clipped: bool, request: _Request, round_number: int) -> None:
         if clipped:
             self.faults["clipped"] += 1
-            limit = f"{self.clipping.multiple:g} times the median norm"
-            text = f"the update of {self._names(request)} is clipped to {limit}"
-            log.warning("round %d: %s", round_number + 1, text)
+            what = (round_number + 1, self._names(request), self.clipping.multiple)
+            log.warning("round %d: the update of %s is clipped to %g times the median norm", *what)
 
     def _ask(
         self, requests: Sequence[_Request], round_number: int, left_out: set[str]
