@@ -29,9 +29,8 @@ from camu.simulation.run import Outcome
 
 log = logging.getLogger(__name__)
 
-# Kinds of faults in addition to the simulation's own. `silent`: units (granularity `leader`) or
-# devices (`device`) that were asked and did not reply; `restarts`: earlier starts of the server;
-# `clipped`: updates far above the median norm.
+# Further kinds of faults. `silent`: units (granularity `leader`) or devices (`device`) that did not
+# reply; `restarts`: earlier starts of the server; `clipped`: updates far above the median norm.
 FAULTS = ("silent", "refused", "restarts", "clipped")
 
 
@@ -310,8 +309,8 @@ class NodeTrainer:
         return found
 
     def _notice_clip(self, clipped: bool, request: _Request, round_number: int) -> None:
+        self.faults["clipped"] += clipped
         if clipped:
-            self.faults["clipped"] += 1
             what = (round_number + 1, self._names(request), self.clipping.multiple)
             log.warning("round %d: the update of %s is clipped to %g times the median norm", *what)
 
