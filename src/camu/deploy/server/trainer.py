@@ -297,15 +297,12 @@ class NodeTrainer:
         ]
 
     def _clipped(
-        self,
-        requests: Sequence[_Request],
-        results: Sequence[Trained | Refusal],
-        round_number: int,
+        self, requests: Sequence[_Request], results: Sequence[Trained | Refusal], number: int
     ) -> list[Trained | Refusal]:
         """The results, with updates far above the median norm scaled down."""
         found = self.clipping.together(results, [request.start for request in requests])
         for request, before, after in zip(requests, results, found, strict=True):
-            self._notice_clip(before is not after, request, round_number)
+            self._notice_clip(before is not after, request, number)
         return found
 
     def _notice_clip(self, clipped: bool, request: _Request, round_number: int) -> None:
