@@ -201,7 +201,7 @@ def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
         os.kill(victim, signal.SIGKILL)
         silent = lambda: any(r["faults"]["silent"] for r in records(out))  # noqa: E731
         wait_until(silent, "a round without the killed node")
-        (server,) = alive(mark, "camu.deploy.host.superlink")
+        (server,) = alive(mark, "camu.deploy.host.superlink", "--token")
         os.kill(server, signal.SIGKILL)
         _, errors = process.communicate(timeout=120)
     finally:
