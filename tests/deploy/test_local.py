@@ -404,6 +404,9 @@ def test_a_killed_executor_comes_back_and_a_run_is_listed_stopped_and_resumed(
     wait_until(lambda: read_status(out)["state"] in ("lost", "failed"), "the end of the server")
     done = len(records(out)) - 1
     assert 0 < done < 60
+    superlink = psutil.Process(local.processes.running["superlink"].pid)
+    (runs,) = [child for child in superlink.children() if "--executor" in child.cmdline()]
+    runs.kill()  # the next run needs a new one
     few = replace(deployment, config=config.replace({"run.rounds": done + 2}), resume=True)
     carry_out(control, few)
     assert [record["round"] for record in records(out)] == list(range(len(records(out))))
