@@ -319,9 +319,13 @@ def test_registering_goes_on_past_keys_that_are_known(
         local.start_superlink()
         old, new = (local.keys.node_public_key(number) for number in range(2))
         options = ["--superlink", local.address, "--ca", local.keys.authority]
-        first = camu("deploy", "register", old, *options)
+        first = camu("deploy", "register", old, *options, "--devices", "pump,fan")
+        same = camu("deploy", "register", old, *options, "--devices", "fan,pump")
+        other = camu("deploy", "register", old, *options, "--devices", "saw")
         again = camu("deploy", "register", old, new, *options)
-    assert first.code == again.code == 0, first.err + again.err
+    assert first.code == again.code == same.code == 0, first.err + again.err + same.err
+    assert other.code == 2
+    assert "is registered for fan,pump, which cannot be changed" in other.err
     node = first.out.split()[-1]
     assert first.out == f"{old} is registered as node {node}\n"
     assert again.out.startswith(f"{old} is already registered as node {node}\n{new} is registered")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from camu.deploy.claims import check_claim
 from camu.deploy.events import Event
 from camu.deploy.mailbox import NOTE_SECONDS, QUERY, Mailbox, Reply, pause
 from camu.deploy.messages import query_content, read_report
@@ -153,6 +154,8 @@ class NodeRegistry:
             if reply.content is None:
                 raise Refusal(reply.reason)
             report = read_report(reply.content, self.classes)
+            earlier = self.reports.get(report.name)
+            report = check_claim(report, reply.node, self.mailbox.owners(), earlier)
             self._check(report)
         except Refusal as refusal:
             log.warning("node %s is not used: %s", reply.node, refusal)
