@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -260,6 +262,20 @@ def test_closing_ends_running_jobs_and_leaves_no_thread(small_toy: Toy) -> None:
     with pytest.raises(CamuError, match="closed"):
         next(stream)
     assert not [t for t in threading.enumerate() if t.name.startswith("camu-worker")]
+
+
+def test_a_closed_engine_leaves_memory_at_once(small_toy: Toy, kernel: str) -> None:
+    """Without waiting for Python's collector: a study would hold the data of many runs."""
+    gc.collect()
+    gc.disable()
+    try:
+        with small_toy.engine(kernel=kernel, workers=2) as engine:
+            engine.evaluate(engine.train(engine.initial, [Job((0,), (1.0,))], 0)[0])
+            data = weakref.ref(engine.train_data)
+        del engine
+        assert data() is None
+    finally:
+        gc.enable()
 
 
 def test_the_callers_torch_settings_come_back(small_toy: Toy) -> None:

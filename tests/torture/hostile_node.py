@@ -23,7 +23,7 @@ ACT_FILE = "CAMU_TORTURE_ACT"
 # Acts in reports; each must leave the run as if the node had not reported (`mute`).
 REPORTS = ("other's device", "unknown device", "400 digits", "copied report", "nan counts", "deep")
 # Acts in results; each must leave the run as if the node had never answered (`idle`).
-RESULTS = ("nan", "inf", "huge", "shape", "type", "replay", "oversize", "no head", "extra job")
+RESULTS = ("nan", "inf", "huge", "shape", "type", "replay", "oversize", "no head")
 
 app = ClientApp()
 
@@ -84,10 +84,6 @@ def falsify(content: RecordDict, doing: str) -> None:
         del content["camu"]
     for name, record in list(content.items()):
         if not isinstance(record, ArrayRecord) or doing in ("replay", "no head"):
-            continue
-        if doing == "extra job":
-            content[f"{name}9"] = record
-            content["camu"] = ConfigRecord({"json": json.dumps({**head, "jobs": 99, "x": 1})})
             continue
         bad = ArrayRecord()
         bad["parameters"] = Array(false_array(record["parameters"].numpy(), doing))

@@ -6,6 +6,7 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
@@ -90,19 +91,27 @@ class Engine:
             self._whole_devices = shape.norm == "batch"
             for data in (self._train_data, self._test_data):
                 check_samples(shape, data)
-        self._pool = Pool(self.workers, partial(self._make_kernel, model))
+        self._pool = Pool(self.workers, self._kernel_maker(model))
 
     @property
     def kernel(self) -> str:
         """What computes, and decides the last bits: `torch`, `native avx2` or `native avx512`."""
         return _name(self._native)
 
-    def _make_kernel(self, model: nn.Module) -> Kernel:
-        if self._native is None:
-            replica = Replica(model, self.device, self.fused)
-            return TorchKernel(replica, self._train_data, self._test_data, self.seed)
-        worker, layout = native.Worker(*self._native), self.initial.layout
-        return NativeKernel(worker, layout, self._train_data, self._test_data, self._pool.stop)
+    def _kernel_maker(self, model: nn.Module) -> Callable[[ctypes.c_int32], Kernel]:
+        """Makes the kernel of a worker, which reads a flag that stops it.
+
+        It does not refer to the engine: a cycle would keep the data of closed engines in memory.
+        """
+        found, layout, seed = self._native, self.initial.layout, self.seed
+        data, device, fused = (self._train_data, self._test_data), self.device, self.fused
+
+        def make(stop: ctypes.c_int32) -> Kernel:
+            if found is None:
+                return TorchKernel(Replica(model, device, fused), *data, seed)
+            return NativeKernel(native.Worker(*found), layout, *data, stop)
+
+        return make
 
     @classmethod
     def from_config(

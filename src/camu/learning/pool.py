@@ -45,7 +45,7 @@ class Work(Generic[Result]):
 class Pool:
     """Runs tasks on ``workers`` threads; safe to close at any time and to use again after."""
 
-    def __init__(self, workers: int, make_kernel: Callable[[], Kernel]) -> None:
+    def __init__(self, workers: int, make_kernel: Callable[[ctypes.c_int32], Kernel]) -> None:
         self.workers = workers
         self._make_kernel = make_kernel
         self._kernels: queue.SimpleQueue[Kernel] = queue.SimpleQueue()
@@ -110,7 +110,7 @@ class Pool:
         try:
             kernel = self._kernels.get_nowait()
         except queue.Empty:
-            kernel = self._make_kernel()
+            kernel = self._make_kernel(self.stop)
         try:
             return task.work(kernel)
         finally:
