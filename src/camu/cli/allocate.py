@@ -26,61 +26,71 @@ if TYPE_CHECKING:
 _MOST_ROWS = 40
 
 
+ProblemFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="PROBLEM.json", help="The instance (docs/allocation.md)."),
+]
+Solver = Annotated[
+    str,
+    typer.Option(
+        "--solver",
+        metavar="NAME",
+        help="exact: certified optimum; ppo: the paper's learning; latency: Benchmark 3; "
+        "or your own function as module:name.",
+    ),
+]
+Sweep = Annotated[
+    str | None,
+    typer.Option(
+        "--sweep",
+        metavar="energy=A,B,...",
+        help="Solve for several energy budgets in joules; energy=FROM:TO:COUNT for a range.",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of PPO.")]
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        "--figure",
+        parser=output_path,
+        metavar="FILE",
+        help="Save the trade-off: .svg, .png, .pdf, .html.",
+    ),
+]
+FromPlan = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-plan",
+        metavar="PLAN",
+        help="Take the instance from a plan: the output of camu plan --json, or a run.",
+    ),
+]
+Measure = Annotated[
+    int | None,
+    typer.Option(
+        "--measure",
+        metavar="MODELS",
+        min=2,
+        max=100,
+        help="With --from-plan: state problem P2 of the plan, with constants that a pilot "
+        "measures at so many models. Its joules and seconds are taken from the budgets.",
+    ),
+]
+ProblemOut = Annotated[
+    Path | None,
+    typer.Option("--problem", metavar="FILE", help="Save the instance as PROBLEM.json."),
+]
+
+
 def allocate(
-    problem_file: Annotated[
-        Path | None,
-        typer.Argument(metavar="PROBLEM.json", help="The instance (docs/allocation.md)."),
-    ] = None,
-    solver: Annotated[
-        str,
-        typer.Option(
-            "--solver",
-            metavar="NAME",
-            help="exact: certified optimum; ppo: the paper's learning; latency: Benchmark 3; "
-            "or your own function as module:name.",
-        ),
-    ] = "exact",
-    sweep: Annotated[
-        str | None,
-        typer.Option(
-            "--sweep",
-            metavar="energy=A,B,...",
-            help="Solve for several energy budgets in joules; energy=FROM:TO:COUNT for a range.",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of PPO.")] = 0,
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            "--figure",
-            parser=output_path,
-            metavar="FILE",
-            help="Save the trade-off: .svg, .png, .pdf, .html.",
-        ),
-    ] = None,
-    from_plan: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-plan",
-            metavar="PLAN",
-            help="Take the instance from a plan: the output of camu plan --json, or a run.",
-        ),
-    ] = None,
-    measure: Annotated[
-        int | None,
-        typer.Option(
-            "--measure",
-            metavar="MODELS",
-            min=2,
-            max=100,
-            help="With --from-plan: state problem P2 of the plan, with constants that a pilot "
-            "measures at so many models. Its joules and seconds are taken from the budgets.",
-        ),
-    ] = None,
-    problem_out: Annotated[
-        Path | None,
-        typer.Option("--problem", metavar="FILE", help="Save the instance as PROBLEM.json."),
-    ] = None,
+    problem_file: ProblemFile = None,
+    solver: Solver = "exact",
+    sweep: Sweep = None,
+    seed: Seed = 0,
+    figure: Picture = None,
+    from_plan: FromPlan = None,
+    measure: Measure = None,
+    problem_out: ProblemOut = None,
     as_json: Json = False,
 ) -> None:
     """Split an energy budget: how much power and how many updates each cluster gets.

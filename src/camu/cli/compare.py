@@ -31,69 +31,78 @@ if TYPE_CHECKING:
     from camu.simulation.history import History
 
 
+Schemes = Annotated[
+    str,
+    typer.Option(
+        "--schemes",
+        metavar="A,B,…",
+        help="Schemes, families or `all`; NAME@PARAMETER=VALUE is a variant. The first scheme "
+        "is the baseline.",
+    ),
+]
+Seeds = Annotated[
+    int, typer.Option("--seeds", metavar="N", min=1, help="Number of seeds, from run.seed on.")
+]
+Target = Annotated[
+    float | None,
+    typer.Option(
+        "--target",
+        metavar="ACCURACY",
+        min=0.0,
+        max=1.0,
+        help="Accuracy whose cost is compared [default: what every run reached].",
+    ),
+]
+AllRuns = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        parser=output_folder,
+        metavar="DIR",
+        help="Directory of all runs [default: runs/compare].",
+    ),
+]
+CsvFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--csv",
+        parser=output_path,
+        metavar="FILE",
+        help="Also save the values of every run as CSV.",
+    ),
+]
+LatexFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--latex",
+        parser=output_path,
+        metavar="FILE",
+        help="Also save the table as LaTeX (booktabs).",
+    ),
+]
+MarkdownFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--markdown",
+        metavar="FILE",
+        help="Also save accuracies and differences at equal rounds, joules and seconds.",
+    ),
+]
+
+
 def compare(
-    schemes: Annotated[
-        str,
-        typer.Option(
-            "--schemes",
-            metavar="A,B,…",
-            help="Schemes, families or `all`; NAME@PARAMETER=VALUE is a variant. The first scheme "
-            "is the baseline.",
-        ),
-    ] = "fedavg,clustered,camu",
-    seeds: Annotated[
-        int, typer.Option("--seeds", metavar="N", min=1, help="Number of seeds, from run.seed on.")
-    ] = 3,
+    schemes: Schemes = "fedavg,clustered,camu",
+    seeds: Seeds = 3,
     file: ConfigFile = None,
     preset: Preset = None,
     settings: Settings = None,
     fleet: Fleet = None,
     snr: Snr = None,
-    target: Annotated[
-        float | None,
-        typer.Option(
-            "--target",
-            metavar="ACCURACY",
-            min=0.0,
-            max=1.0,
-            help="Accuracy whose cost is compared [default: what every run reached].",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            parser=output_folder,
-            metavar="DIR",
-            help="Directory of all runs [default: runs/compare].",
-        ),
-    ] = None,
-    csv_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--csv",
-            parser=output_path,
-            metavar="FILE",
-            help="Also save the values of every run as CSV.",
-        ),
-    ] = None,
-    latex_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--latex",
-            parser=output_path,
-            metavar="FILE",
-            help="Also save the table as LaTeX (booktabs).",
-        ),
-    ] = None,
-    markdown_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--markdown",
-            metavar="FILE",
-            help="Also save accuracies and differences at equal rounds, joules and seconds.",
-        ),
-    ] = None,
+    target: Target = None,
+    out: AllRuns = None,
+    csv_file: CsvFile = None,
+    latex_file: LatexFile = None,
+    markdown_file: MarkdownFile = None,
     address: Address = None,
     as_json: Json = False,
 ) -> None:

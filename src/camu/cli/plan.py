@@ -35,6 +35,30 @@ _MOST_ROWS = 40
 _BAR_CHARACTERS = 20
 
 
+Picture = Annotated[
+    Path | None,
+    typer.Option(
+        "--figure",
+        parser=output_path,
+        metavar="FILE",
+        help="Save a picture: .svg, .png, .pdf or .html.",
+    ),
+]
+ProblemFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--problem",
+        parser=output_path,
+        metavar="FILE",
+        help="Save problem P1 of the clusters for camu allocate.",
+    ),
+]
+CsvFile = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Save a row per unit as CSV, for other tools."),
+]
+
+
 def plan(
     file: ConfigFile = None,
     preset: Preset = None,
@@ -43,28 +67,9 @@ def plan(
     scheme: Scheme = None,
     fleet: Fleet = None,
     snr: Snr = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            "--figure",
-            parser=output_path,
-            metavar="FILE",
-            help="Save a picture: .svg, .png, .pdf or .html.",
-        ),
-    ] = None,
-    problem: Annotated[
-        Path | None,
-        typer.Option(
-            "--problem",
-            parser=output_path,
-            metavar="FILE",
-            help="Save problem P1 of the clusters for camu allocate.",
-        ),
-    ] = None,
-    csv_file: Annotated[
-        Path | None,
-        typer.Option("--csv", metavar="FILE", help="Save a row per unit as CSV, for other tools."),
-    ] = None,
+    figure: Picture = None,
+    problem: ProblemFile = None,
+    csv_file: CsvFile = None,
     as_json: Json = False,
 ) -> None:
     """Plan a fleet: who clusters with whom, who leads, how often each updates, what a round costs.

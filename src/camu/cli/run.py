@@ -32,6 +32,21 @@ from camu.errors import CamuError, InputError
 if TYPE_CHECKING:
     from camu.config import Config
     from camu.simulation.directory import RunDirectory
+    from camu.simulation.history import History
+
+
+RunFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        parser=output_folder,
+        metavar="DIR",
+        help="Run directory [default: below runs/].",
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
+]
 
 
 def run(
@@ -42,18 +57,8 @@ def run(
     scheme: Scheme = None,
     fleet: Fleet = None,
     snr: Snr = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            parser=output_folder,
-            metavar="DIR",
-            help="Run directory [default: below runs/].",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
-    ] = False,
+    out: RunFolder = None,
+    resume: Resume = False,
     start: StartModel = None,
     address: Address = None,
     as_json: Json = False,
@@ -73,11 +78,7 @@ def run(
     With --set run.engine=ray the units are trained on the machines of a Ray cluster, with the same
     result.
     """
-    from camu.cli.progress_bar import Notes, ProgressBar
-    from camu.sealed import DamagedError
-    from camu.simulation.directory import RunDirectory, run_in_directory
-    from camu.simulation.ray_session import engine_session
-    from camu.simulation.starting import read_start
+    from camu.simulation.directory import RunDirectory
 
     files = fleet_files(fleet, snr)
     config = run_config(out, resume, file, preset, settings, seed, scheme, files)
@@ -86,19 +87,7 @@ def run(
         raise InputError(
             f"{directory.path}: there is no run to resume; check --out, or leave --resume out"
         )
-    try:
-        with engine_session(config, address):
-            watchers = [Notes(), ProgressBar(config.scheme.name)]
-            first = None if start is None else read_start(start, config)
-            history = run_in_directory(config, directory, resume, watchers, start=first)
-    except InputError:
-        raise
-    except (CamuError, OSError, MemoryError) as error:
-        # A full disk, no memory: what the last checkpoint holds is not lost.
-        if isinstance(error, DamagedError) or not directory.checkpoints():
-            raise
-        hint = f"continue with: camu run --resume --out {directory.path}"
-        raise CamuError(f"{explain(error)}; {hint}") from error
+    history = _train(config, directory, resume, start, address)
     if history.stopped == "interrupted":
         Console(stderr=True, emoji=False).print(
             f"stopped after round {history.final.round}; continue with: "
@@ -107,6 +96,35 @@ def run(
         )
         raise typer.Exit(130)
     show_summary(directory, as_json)
+
+
+def _train(
+    config: Config,
+    directory: RunDirectory,
+    resume: bool,
+    start: Path | None,
+    address: str | None,
+) -> History:
+    """Run, or go on; an error that a checkpoint survives says how to go on."""
+    from camu.cli.progress_bar import Notes, ProgressBar
+    from camu.sealed import DamagedError
+    from camu.simulation.directory import run_in_directory
+    from camu.simulation.ray_session import engine_session
+    from camu.simulation.starting import read_start
+
+    try:
+        with engine_session(config, address):
+            watchers = [Notes(), ProgressBar(config.scheme.name)]
+            first = None if start is None else read_start(start, config)
+            return run_in_directory(config, directory, resume, watchers, start=first)
+    except InputError:
+        raise
+    except (CamuError, OSError, MemoryError) as error:
+        # A full disk, no memory: what the last checkpoint holds is not lost.
+        if isinstance(error, DamagedError) or not directory.checkpoints():
+            raise
+        hint = f"continue with: camu run --resume --out {directory.path}"
+        raise CamuError(f"{explain(error)}; {hint}") from error
 
 
 def run_config(

@@ -48,21 +48,7 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: s
     }
     for name, array in run.batteries.state().items():
         arrays[f"battery.{name}"] = array
-    flights = []
-    starts: dict[int, int] = {}  # each model that units started from is saved once
-    for unit, flight in sorted(run.flights.items()):
-        start = starts.setdefault(id(flight.start), len(starts))
-        arrays[f"start.{start}.parameters"] = flight.start.parameters
-        arrays[f"start.{start}.buffers"] = flight.start.buffers
-        numbers = {name: getattr(flight, name) for name in _FLIGHT_NUMBERS}
-        flights.append(numbers | {"start": start})
-        if flight.update is not None:
-            arrays[f"flight.{unit}.update"] = flight.update
-        if flight.buffers is not None:
-            arrays[f"flight.{unit}.buffers"] = flight.buffers
-        if flight.trained is not None:
-            arrays[f"flight.{unit}.trained.parameters"] = flight.trained.parameters
-            arrays[f"flight.{unit}.trained.buffers"] = flight.trained.buffers
+    flights = _put_flights(run, arrays)
     if run.velocity is not None:
         arrays["velocity"] = run.velocity
     if run.average is not None:
@@ -97,6 +83,26 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: s
         _keep_previous(path)
 
     write_whole(path, write)
+
+
+def _put_flights(run: Run, arrays: dict[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of the units on their way; their arrays go to `arrays`."""
+    flights = []
+    starts: dict[int, int] = {}  # each model that units started from is saved once
+    for unit, flight in sorted(run.flights.items()):
+        start = starts.setdefault(id(flight.start), len(starts))
+        arrays[f"start.{start}.parameters"] = flight.start.parameters
+        arrays[f"start.{start}.buffers"] = flight.start.buffers
+        numbers = {name: getattr(flight, name) for name in _FLIGHT_NUMBERS}
+        flights.append(numbers | {"start": start})
+        if flight.update is not None:
+            arrays[f"flight.{unit}.update"] = flight.update
+        if flight.buffers is not None:
+            arrays[f"flight.{unit}.buffers"] = flight.buffers
+        if flight.trained is not None:
+            arrays[f"flight.{unit}.trained.parameters"] = flight.trained.parameters
+            arrays[f"flight.{unit}.trained.buffers"] = flight.trained.buffers
+    return flights
 
 
 def previous_checkpoint(path: Path) -> Path:
