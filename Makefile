@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 KERNELS := $(wildcard src/camu/learning/native/*.h src/camu/learning/native/*.cc) src/camu/learning/native/build.py
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo quick test test-live check docs bench torture dist clean
+.PHONY: demo quick test check docs bench torture dist clean
 
 demo: .venv/.base
 	$(BIN)/camu demo
@@ -15,14 +15,8 @@ quick: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(PYTEST) -x -m "not slow"
 
-# The tests of the live page in a browser need the machine for themselves, so they are apart.
-LIVE := tests/live/test_page_browser.py tests/live/test_modules_browser.py tests/live/test_guard.py
-
 test: check .venv/.browser
-	$(PYTEST) $(LIVE:%=--ignore=%)
-
-test-live: check .venv/.browser
-	$(BIN)/python -m pytest -q $(LIVE)
+	$(PYTEST)
 
 check: .venv/.dev
 	$(BIN)/ruff check .
