@@ -131,7 +131,7 @@ def _world(world: World) -> dict[str, Any]:
                 "at": _place(devices.positions[k].tolist()),
                 "region": devices.regions[k],
                 "samples": int(devices.samples[k]),
-                "main": rows.main_labels(devices.label_counts[k].tolist()),
+                "main": _main_labels(tuple(devices.label_counts[k].tolist())),
                 "cpu_hz": float(devices.cpu_hz[k]),
                 "snr_db": rows.short(float(uplink[k])),
                 "battery_joules": _or_none(float(devices.battery_joules[k])),
@@ -140,6 +140,12 @@ def _world(world: World) -> dict[str, Any]:
         ],
         "snr_db": np.round(matrix, 1).tolist(),
     }
+
+
+@lru_cache(maxsize=4 * LARGEST_FLEET)
+def _main_labels(counts: tuple[int, ...]) -> str:
+    """They are the same while a device is dragged."""
+    return rows.main_labels(list(counts))
 
 
 def _place(position: list[float]) -> list[float] | None:
