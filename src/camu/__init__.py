@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from camu.errors import CamuError, InputError
     from camu.experiments.compare import compare
     from camu.planning.groups import assess, clusters, make_plan, single_devices
-    from camu.planning.plan import Plan, Unit
+    from camu.planning.plan import Plan
+    from camu.planning.unit import Unit
     from camu.report.writing import write_report
     from camu.schemes import Scheme, make_scheme
     from camu.simulation import Callback, History, Record, Result, simulate
@@ -58,7 +59,8 @@ else:
         "camu.errors": ("CamuError", "InputError"),
         "camu.experiments.compare": ("compare",),
         "camu.planning.groups": ("assess", "clusters", "make_plan", "single_devices"),
-        "camu.planning.plan": ("Plan", "Unit"),
+        "camu.planning.plan": ("Plan",),
+        "camu.planning.unit": ("Unit",),
         "camu.report.writing": ("write_report",),
         "camu.schemes": ("Scheme", "make_scheme"),
         "camu.simulation": ("Callback", "History", "Record", "Result", "simulate"),

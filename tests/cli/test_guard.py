@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from camu.cli.progress_bar import LINE_SECONDS, ProgressBar
+from camu.cli.progress_bar import LINE_SECONDS, ProgressBar, WorkBar
 from camu.config import load_config
 from camu.errors import UserCodeError
 from camu.schemes import make_scheme
@@ -97,6 +97,16 @@ def test_lines_in_place_of_a_bar_where_there_is_no_terminal(
     lines = [line for line in capsys.readouterr().err.splitlines() if line]
     assert 1 <= len(lines) < 6
     assert all(line.startswith("fedavg: round ") and "of 6, accuracy" in line for line in lines)
+
+
+def test_long_work_says_how_far_it_is_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seconds = iter([0.0, LINE_SECONDS / 2, LINE_SECONDS, LINE_SECONDS])
+    with WorkBar(lambda: next(seconds)) as show:
+        show("runs", 0, 9)
+        show("runs", 4, 9)
+    assert capsys.readouterr().err.split("\n") == ["runs: 4 of 9", ""]
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])

@@ -131,6 +131,39 @@ def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
         assert one.read_summary()["weights_sha256"] == other.read_summary()["weights_sha256"]
 
 
+STOPPED = """
+import signal, sys
+from pathlib import Path
+from camu.config import load_config
+from camu.experiments.execute import execute
+
+def stop(number, frame):
+    if list(Path(out).glob("*/rounds.jsonl")):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise KeyboardInterrupt
+
+if __name__ == "__main__":
+    given, out = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    try:
+        execute({"long": load_config(given)}, Path(out), lambda *_: None)
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+
+
+@pytest.mark.slow
+def test_work_in_the_background_of_a_shell_can_be_stopped(tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(tiny(run__rounds=100_000).to_toml())
+    (tmp_path / "stopped.py").write_text(STOPPED)
+    command = [sys.executable, "stopped.py", "long.toml", "out"]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert found.stdout == "stopped\n", found.stderr
+    assert not list((tmp_path / "out").glob("*/summary.json"))
+
+
 @pytest.mark.xdist_group("ray")
 @pytest.mark.slow
 def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:

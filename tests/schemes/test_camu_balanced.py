@@ -34,12 +34,13 @@ def world(**changes: Any) -> World:
     return build_world(small(**{"radio__noise": "matters", **changes}))
 
 
+@pytest.mark.parametrize("slow_down", [True, False])
 @pytest.mark.parametrize("access", ["tdma", "ofdma"])
-def test_the_design_is_the_cheapest_of_all_plans(access: str) -> None:
+def test_the_design_is_the_cheapest_of_all_plans(access: str, slow_down: bool) -> None:
     """Against plans that are made one by one and priced by themselves."""
     here = world(radio__access=access)
     choices = [clusters(here), best_near_iid_design(here, 0.3, Limits(clusters=2)).groups]
-    found = best_design(choices, 0.3, Limits())
+    found = best_design(choices, 0.3, Limits(slow_down=slow_down))
     counts = here.devices.label_counts
     everyone = counts.sum(axis=0)
     alone = np.average(label_distance(counts, everyone, "tv"), weights=here.devices.samples)
@@ -61,6 +62,7 @@ def test_the_design_is_the_cheapest_of_all_plans(access: str) -> None:
                         plan = make_plan(
                             CamuBalanced(), groups, groups.sample_weights, gathers, watts, rule=rule
                         )
+                        plan = plan.slowed(here) if slow_down else plan
                         price = plan.round_joules * plan.round_seconds / worth**2
                         prices[groups.members, share, gathers, steps] = price
     assert found.price == pytest.approx(min(prices.values()), rel=1e-9)
@@ -98,6 +100,7 @@ def test_clusters_are_closer_to_everyone_than_the_paper_s() -> None:
         ("near_iid", {"members", "weight"}),
         ("sample_weights", {"weight"}),
         ("equal_updates", {"local_updates"}),
+        ("slow_down", set()),
     ],
 )
 def test_each_rule_is_switched_off_alone(switch: str, changed: set[str]) -> None:
@@ -108,6 +111,9 @@ def test_each_rule_is_switched_off_alone(switch: str, changed: set[str]) -> None
     for name in ("members", "weight", "local_updates", "rule", "power_watts"):
         one, two = ([getattr(unit, name) for unit in made.units] for made in (plan, other))
         assert (set(map(str, one)) != set(map(str, two))) == (name in changed), name
+    assert plan.slow_down == "units"
+    assert (other.slow_down == "none") == (switch == "slow_down")
+    assert other.round_seconds == plan.round_seconds or switch != "slow_down"
     shares = [unit.samples / here.devices.samples.sum() for unit in other.units]
     by_samples = [unit.weight for unit in other.units] == pytest.approx(shares)
     assert by_samples == (switch != "sample_weights")

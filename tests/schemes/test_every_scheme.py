@@ -14,9 +14,11 @@ import pytest
 
 from camu.errors import InputError
 from camu.schemes import ALIASES, FAMILIES, SCHEMES, find_scheme, make_scheme
+from camu.schemes.contract import waits_for_all
 from camu.schemes.limits import LIMITS
 from camu.simulation import Run, simulate
 from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.simulation.history import History
 from camu.world import World
 from helpers.killed_runs import in_own_process
 
@@ -62,6 +64,43 @@ def test_one_worker_killed_and_resumed_equals_two_workers_in_one_go(
     assert killed == -signal.SIGKILL
     again = simulate_to(tmp_path / "cut", config)
     assert again == whole
+
+
+# Absent devices and failing leaders change what a round costs; adaptive-tau never ends its budget.
+FAULTY = {"fleet__dropout_probability": 0.2, "fleet__leader_failure_probability": 0.2}
+
+
+@pytest.mark.parametrize("faults", [{}, FAULTY], ids=["all-there", "faults"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_slow_down_keeps_the_model_and_the_seconds_and_saves_joules(
+    tiny: Tiny, name: str, faults: dict[str, float]
+) -> None:
+    def run(dvfs: bool) -> History:
+        world = tiny(
+            **faults,
+            fleet__dvfs=dvfs,
+            fleet__cycles_per_sample=4e6,
+            run__max_joules=50.0,
+            scheme__name=name,
+            scheme__parameters=PARAMETERS.get(name, {}),
+            radio__access="ofdma" if faults else "tdma",
+            radio__fading="rayleigh",
+        )
+        return simulate(world, make_scheme(world.config)).history
+
+    slow, full = run(True), run(False)
+    assert slow.weights_sha256 == full.weights_sha256
+    assert len(slow.records) == len(full.records) > 2
+    for one, other in zip(slow.records, full.records, strict=True):
+        assert one.virtual_seconds == other.virtual_seconds
+        assert one.joules["transmit"] == other.joules["transmit"]
+        assert one.joules["compute"] <= other.joules["compute"] * (1 + 1e-12)
+    # The champion slows down anyway; single devices that nobody waits for cannot.
+    waits = waits_for_all(SCHEMES[name]())
+    if waits and name != "camu-balanced":
+        assert slow.final.joules["compute"] < 0.99 * full.final.joules["compute"]
+    assert slow.devices is not None
+    assert slow.devices.joules.sum() == pytest.approx(slow.final.total_joules, rel=1e-9)
 
 
 def simulate_to(out: Path, config: Any) -> tuple[str, dict[str, Any]]:

@@ -52,6 +52,7 @@ def demo(
     from camu.experiments.compare import compared_runs, tabulate_runs
     from camu.report.writing import PAGE, write_report
     from camu.schemes import make_scheme
+    from camu.schemes.registry import plan_for
     from camu.world import build_world, with_data
 
     console = Console(emoji=False)
@@ -64,7 +65,7 @@ def demo(
     world = with_data(build_world(config))  # wrong files are refused before anything is written
     _make_room(out, runs)
     console.print("The plan: who clusters with whom, and what a round costs.\n")
-    show_plan(make_scheme(config).plan(world), world, console)
+    show_plan(plan_for(make_scheme(config), world), world, console)
     console.print("\nTraining with several schemes on the same fleet.\n")
     table = tabulate_runs(runs, run_with_bars(runs))
     show_comparison(table, console)

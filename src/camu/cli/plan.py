@@ -175,6 +175,13 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
         f"{received}).{station}",
         highlight=False,
     )
+    if plan.slow_down != "none":
+        full = plan.round_joules + plan.saved_joules
+        console.print(
+            f"Slow-down saves {plan.saved_joules:.3g} J ({plan.saved_joules / full:.0%}) of the "
+            f"{full:.4g} J that a round costs at full speed; it takes no longer.",
+            highlight=False,
+        )
 
 
 def _bias(plan: Plan, world: World) -> dict[str, Any]:
@@ -234,7 +241,7 @@ def _spread(plan: Plan) -> Table:
         "weight": [unit.weight for unit in units],
         "N": [unit.local_updates for unit in units],
         "power W": [unit.power_watts for unit in units],
-        "compute s": [unit.compute_seconds for unit in units],
+        "compute s": [unit.compute_seconds + unit.slow_seconds for unit in units],
         "send s": [unit.transmit_seconds for unit in units],
         "wait s": [plan.idle_seconds(index) for index in range(len(units))],
         "J": [unit.joules for unit in units],
@@ -281,16 +288,16 @@ def _costs(plan: Plan, shown: range) -> Table:
     table.add_column("[blue]compute[/] [yellow]send[/] [dim]wait[/]", no_wrap=True)
     for index in shown:
         unit = plan.units[index]
-        idle = plan.idle_seconds(index)
+        idle, compute = plan.idle_seconds(index), unit.compute_seconds + unit.slow_seconds
         table.add_row(
             str(index),
             str(unit.local_updates),
             f"{unit.power_watts:.3g}",
-            f"{unit.compute_seconds:.3f}",
+            f"{compute:.3f}",
             f"{unit.transmit_seconds:.3f}",
             f"{idle:.3f}",
             f"{unit.joules:.3f}",
-            _bar(unit.compute_seconds, unit.transmit_seconds, plan.round_seconds),
+            _bar(compute, unit.transmit_seconds, plan.round_seconds),
         )
     return table
 

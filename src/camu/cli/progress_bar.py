@@ -1,4 +1,4 @@
-"""The progress of a run on stderr: a bar on a terminal, now and then a line elsewhere."""
+"""Progress on stderr, of a run or of many: a bar on a terminal, now and then a line elsewhere."""
 
 from __future__ import annotations
 
@@ -71,6 +71,37 @@ def _state(run: Run) -> str:
     last = next((r.accuracy for r in reversed(run.records) if r.accuracy is not None), 0.0)
     joules = run.ledger.joules
     return f"accuracy {last:.2%}  {joules:.3g} J  {run.clock.now_seconds:.3g} s"
+
+
+class WorkBar:
+    """The progress of long work in steps, as `camu.work.Progress` reports it; a context manager."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.said_seconds = clock, clock()
+        self.console = Console(stderr=True, emoji=False)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self.bar = Progress(
+            *columns,
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.bar.add_task("runs", total=None)
+
+    def __enter__(self) -> WorkBar:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show how far the work is."""
+        self.bar.update(self.task, description=what, completed=done, total=total)
+        if not self.console.is_terminal and self.clock() - self.said_seconds >= LINE_SECONDS:
+            self.said_seconds = self.clock()
+            self.console.print(f"{what}: {done} of {total}", highlight=False, markup=False)
 
 
 class Notes(Callback):

@@ -9,14 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from camu.cli.options import output_folder
@@ -80,6 +72,7 @@ def reproduce(
     Finished runs are skipped, so a second call trains nothing and a killed one is simply called
     again. Writes verdicts.json, verdicts.md and report.html.
     """
+    from camu.cli.progress_bar import WorkBar
     from camu.experiments.reproduce import Study, run_study
     from camu.report.writing import PAGE, write_report
 
@@ -89,15 +82,9 @@ def reproduce(
     names = tuple(e.value for e in Experiment if e not in (*apart, Experiment.all))
     chosen = names if experiment is Experiment.all else (experiment.value,)
     study = Study.make(chosen, dataset, seeds, quick)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=stderr) as bar:
-        task = bar.add_task("runs", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
+    with WorkBar() as bar:
         try:
-            outcome = run_study(study, out, show, engine.value, address)
+            outcome = run_study(study, out, bar, engine.value, address)
         except KeyboardInterrupt:
             stderr.print("stopped; the same command continues from here")
             raise typer.Exit(130) from None

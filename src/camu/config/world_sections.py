@@ -159,6 +159,10 @@ class FleetConfig(Section):
     capacitance: float = field(
         1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", ge=1e-60, le=1.0
     )
+    dvfs: bool = field(
+        False,
+        "Devices that would wait slow their CPU down: the same seconds and model, fewer joules.",
+    )
     compute_model: Literal["cycles", "literal"] = field(
         "cycles",
         "`cycles`: energy kappa*cycles*f^2 of the samples used; "

@@ -20,7 +20,7 @@ THRESHOLDS = (0.5e4, 1.0e4, 1.5e4)
 PRINTED_SAMPLES_PER_DEVICE = 2000
 LEARNING_RATES = (0.03, 0.1, 0.3, 1.0)
 NOISY = "noisy channel"
-NOISY_MOMENTUM = "noisy channel, server momentum"
+NOISY_AIDED = "noisy channel, server momentum, slow-down"  # all that `camu-balanced` has
 MOMENTUM = 0.7  # that of `camu-balanced`
 LAST_EVALUATIONS = 5  # whose mean is compared
 SERVER_AVERAGE = 0.8  # per round; it is compared beside
@@ -100,12 +100,13 @@ HARM: dict[str, Variation] = {
         "run.rounds": 2 * scale.rounds,
     },
 }
-# `camu-balanced` with one rule switched off; it has its own momentum.
+# `camu-balanced` with one rule switched off; it has its own momentum and slow-down.
 ABLATIONS: dict[str, dict[str, bool | float]] = {
     "without near-IID clusters": {"near_iid": False},
     "without weights by samples": {"sample_weights": False},
     "without equal updates": {"equal_updates": False},
     "without momentum": {"momentum": 0.0},
+    "without slow-down": {"slow_down": False},
 }
 
 
@@ -116,8 +117,9 @@ def _switched_off(parameters: dict[str, bool | float]) -> Variation:
 RECALIBRATED = "one label, twice the rate"  # whose statistics are also computed again
 VARIATIONS: dict[str, Variation] = {
     NOISY: _always("radio.noise", "matters"),
-    NOISY_MOMENTUM: lambda scale, rate: {
+    NOISY_AIDED: lambda scale, rate: {
         "radio.noise": "matters",
+        "fleet.dvfs": True,
         "training.server_momentum": MOMENTUM,
     },
     **SENSITIVITY,
@@ -242,11 +244,11 @@ CHAMPION = "camu-balanced"
 
 
 def rivals(dataset: str, h: int) -> list[Cell]:
-    """What `camu-balanced` meets: others, others with its momentum, and itself without a rule."""
+    """What `camu-balanced` meets: others, plain and aided as it is, and itself without a rule."""
     others = [
         Cell(dataset, h, name, variation=variation)
         for name in CONTESTANTS
-        for variation in (NOISY, NOISY_MOMENTUM)
+        for variation in (NOISY, NOISY_AIDED)
     ]
     return others + [Cell(dataset, h, CHAMPION, variation=name) for name in ABLATIONS]
 

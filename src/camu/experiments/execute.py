@@ -77,9 +77,7 @@ def _run_locally(
     """One run per process and core; a run that was cut off continues from its checkpoint."""
     workers = processes or available_cores()
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(
-        workers, context, initializer=end_with_parent, initargs=(os.getpid(),)
-    )
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(os.getpid(),))
     try:
         pending: set[Future[str]] = {
             pool.submit(_run_here, config, path) for path, config in missing.items()
@@ -99,6 +97,15 @@ def _run_locally(
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker(parent: int) -> None:
+    """Prepare a worker process: it ends with its parent, and can be stopped by it.
+
+    A command in the background (`command &`) ignores Ctrl-C, and its workers would inherit that.
+    """
+    end_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _run_here(config: Config, directory: Path) -> str:

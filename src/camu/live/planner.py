@@ -172,7 +172,7 @@ def _scheme(plan: Plan, world: World) -> dict[str, Any]:
                 "wasserstein": unit.wasserstein,
                 "multi": unit.multi_update,
                 "samples": unit.samples,
-                "seconds": unit.compute_seconds + unit.transmit_seconds,
+                "seconds": unit.compute_seconds + unit.slow_seconds + unit.transmit_seconds,
                 "joules": unit.joules,
                 "colour": PALETTE[index % len(PALETTE)],
             }

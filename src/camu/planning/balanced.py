@@ -6,12 +6,13 @@ distance of its labels from everyone's, and gathers inside a cluster lose in pro
 cluster's distance. Noise with the share r of the update's power divides the progress by 1 + r.
 
 A choice is priced by joules x seconds / progress^2, the energy-delay product of a step. It needs no
-exchange rate between joules and seconds.
+exchange rate between joules and seconds. Joules are those of devices that slow down where they
+would wait, or of full speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ from camu.planning.codecs import BITS_PER_PARAMETER
 from camu.planning.costs import Costs, send_in_turn, unit_costs
 from camu.planning.groups import Groups, assess, group_counts, label_distance
 from camu.planning.parameters import parameter_count
+from camu.planning.slow_down import latest_ready
 from camu.world import World
 
 MOST_STEPS = 8
@@ -35,12 +37,13 @@ _LEADERS = 16  # members with the best uplinks, among which a leader is chosen
 
 @dataclass(frozen=True)
 class Limits:
-    """Numbers that are fixed instead of chosen; None is chosen."""
+    """Numbers that are fixed instead of chosen; None is chosen. And whether devices slow down."""
 
     clusters: int | None = None  # per area
     gathers: int | None = None
     steps: int | None = None
     power_watts: float | None = None
+    slow_down: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,20 +170,43 @@ def _designs(groups: Groups, drift: float, limits: Limits, best: Design | None) 
     world, leaders = groups.world, np.array(groups.leaders)
     alone, apart = _distances(groups)
     most = world.devices.max_power_watts[leaders]
+    access, sizes = world.config.radio.access, np.array([len(own) for own in groups.members])
+    slow_down = limits.slow_down and world.config.fleet.compute_model == "cycles"
     for share in POWER_SHARES if limits.power_watts is None else (1.0,):
         watts = share * most if limits.power_watts is None else np.minimum(most, limits.power_watts)
         costs, noise = _once(groups, watts), _noise(groups, watts)
+        joules_of, air = _priced(costs, sizes, slow_down), costs.uplink_seconds
         for gathers in _range(limits.gathers, MOST_GATHERS):
             for steps in _range(limits.steps, MOST_STEPS):
                 worth = progress(gathers, steps, alone, apart, drift) / (1 + noise)
-                ready = gathers * (steps * costs.compute_seconds + costs.gather_seconds)
-                local = gathers * (steps * costs.compute_joules + costs.gather_joules)
-                joules = float((local + costs.uplink_joules).sum())
-                least = float((ready + costs.uplink_seconds).max())
-                if worth <= 0 or (best and joules * least / worth**2 >= best.price):
+                if worth <= 0:
                     continue
-                seconds = _round_seconds(groups, ready, costs.uplink_seconds)
+                ready = gathers * (steps * costs.compute_seconds + costs.gather_seconds)
+                most_slack = ready.max() - ready + air.sum() - air
+                cheapest = joules_of(gathers, steps, most_slack)
+                if best and cheapest * float((ready + air).max()) / worth**2 >= best.price:
+                    continue
+                slack = latest_ready(ready, air, access) - ready
+                joules, seconds = joules_of(gathers, steps, slack), _length(ready, air, access)
                 yield Design(groups, gathers, steps, watts, worth, joules, seconds)
+
+
+def _priced(costs: Costs, sizes: Int64, slow_down: bool) -> Callable[[int, int, Float64], float]:
+    """The joules of a round, by gathers, steps and the seconds by which each unit may be late.
+
+    A device that needs s seconds and e joules for a step and is given S spends e s^2 / S^2.
+    """
+    starts = np.cumsum(sizes) - sizes
+    energy, seconds = costs.member_compute_joules, costs.member_compute_seconds
+    work = np.add.reduceat(energy * seconds**2, starts)
+
+    def joules(gathers: int, steps: int, slack: Float64) -> float:
+        given = costs.compute_seconds + slack / (gathers * steps)  # for a step
+        step = work / given**2 if slow_down else costs.compute_joules
+        local = gathers * (steps * step + costs.gather_joules)
+        return float((local + costs.uplink_joules).sum())
+
+    return joules
 
 
 def _distances(groups: Groups) -> tuple[float, float]:
@@ -217,7 +243,6 @@ def _noise(groups: Groups, watts: Float64) -> float:
     return float((groups.sample_weights**2 / snr).sum())
 
 
-def _round_seconds(groups: Groups, ready: Float64, air: Float64) -> float:
-    """Length of a round. CPU frequencies are the devices' own; slower ones would be chosen here."""
-    in_turn = groups.world.config.radio.access == "tdma"
-    return float((send_in_turn(ready, air) if in_turn else ready + air).max())
+def _length(ready: Float64, air: Float64, access: str) -> float:
+    """Seconds of a round."""
+    return float((ready + air if access == "ofdma" else send_in_turn(ready, air)).max())

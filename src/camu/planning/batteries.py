@@ -14,8 +14,8 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64
 from camu.planning.costs import Costs, Spending, device_spending
 from camu.planning.harvest import Harvest
-from camu.planning.plan import Unit
 from camu.planning.reduced import Reduction
+from camu.planning.unit import Unit
 from camu.world import World
 
 

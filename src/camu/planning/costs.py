@@ -40,8 +40,11 @@ class Costs:
     uplink_joules: Float64
     member_compute_joules: Float64  # of one local update
     member_gather_joules: Float64  # zero for leaders
+    member_compute_seconds: Float64  # of one local update at its own frequency
     downlink_seconds: float = 0.0  # of the broadcast that all units receive before they start
     receive_watts: float = 0.0  # of a device while it receives
+    member_speeds: Float64 | None = None  # shares of own frequencies; None: all at full speed
+    slow_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
 
     def per_update(self, index: int) -> UpdateCost:
         """What one local update of a unit costs."""
@@ -101,6 +104,7 @@ def unit_costs(
         uplink_joules=power * air,
         member_compute_joules=joules,
         member_gather_joules=gather[2],
+        member_compute_seconds=seconds,
         downlink_seconds=broadcast_seconds(world, flat, parameters, uplink_gain),
         receive_watts=radio.receive_watts if radio.downlink else 0.0,
     )

@@ -24,7 +24,8 @@ from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.planning.codecs import RAW, Codec, payload_bits
 from camu.planning.costs import Costs, in_a_row, unit_costs
 from camu.planning.parameters import parameter_count
-from camu.planning.plan import Plan, Unit
+from camu.planning.plan import Plan
+from camu.planning.unit import Unit
 from camu.world import World
 from camu.world.devices import update_joules, update_seconds
 

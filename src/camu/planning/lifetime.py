@@ -14,9 +14,11 @@ import numpy as np
 
 from camu.arrays import Float64, Int64
 from camu.planning.batteries import Batteries, spending_of
-from camu.planning.costs import Costs, Spending, send_in_turn, unit_costs
-from camu.planning.plan import Plan, Unit
+from camu.planning.costs import Costs, Spending, send_in_turn
+from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
+from camu.planning.slow_down import full_speed_costs
+from camu.planning.unit import Unit
 from camu.world import World
 
 MOST_STEPS = 5000  # after so many the forecast ends
@@ -219,15 +221,8 @@ class _Rounds:
 
     def _price(self, units: Mapping[int, Unit]) -> Costs:
         own = list(units.values())
-        return unit_costs(
-            self.world,
-            [unit.members for unit in own],
-            [unit.leader for unit in own],
-            [unit.power_watts for unit in own],
-            [unit.payload_bits for unit in own],
-            self.plan.parameters,
-            rules=[unit.rule for unit in own],
-        )
+        costs = full_speed_costs(self.world, own, self.plan.parameters)
+        return self.plan.slow_costs(costs, own)
 
     def _round_seconds(self, units: Mapping[int, Unit], costs: Costs) -> float:
         updates = np.array([float(unit.local_updates) for unit in units.values()])

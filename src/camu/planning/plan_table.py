@@ -55,7 +55,7 @@ def plan_csv(plan: Plan, world: World) -> str:
                 unit.uplink_seconds,
                 unit.uplink_seconds / plan.round_seconds,
                 unit.gather_seconds,
-                unit.compute_seconds,
+                unit.compute_seconds + unit.slow_seconds,
                 unit.compute_joules,
                 unit.transmit_joules,
                 unit.samples,

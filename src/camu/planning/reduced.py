@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from camu.arrays import Float64
 from camu.planning.costs import in_a_row
-from camu.planning.plan import Unit
+from camu.planning.unit import Unit
 
 
 def with_members(unit: Unit, there: Sequence[int], uplink_gain: Float64) -> Unit:
@@ -28,7 +28,9 @@ def with_members(unit: Unit, there: Sequence[int], uplink_gain: Float64) -> Unit
     leader = unit.leader
     if leader not in there:
         leader = max(there, key=lambda device: uplink_gain[device])
-    return replace(unit, members=tuple(there), member_weights=weights, leader=leader)
+    return replace(
+        unit, members=tuple(there), member_weights=weights, leader=leader, slow_down=None
+    )
 
 
 class Reduction:

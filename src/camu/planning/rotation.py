@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
-from camu.planning.costs import in_a_row, unit_costs
-from camu.planning.plan import Plan, Unit
+from camu.planning.costs import in_a_row
+from camu.planning.plan import Plan
+from camu.planning.slow_down import full_speed_costs
+from camu.planning.unit import Unit
 from camu.world import World
 
 MOST_CANDIDATES = 32  # per unit: those with the most energy left
@@ -121,18 +123,9 @@ def _lifetimes(plan: Plan, world: World, trials: _Trials, charge: Float64) -> Fl
 
 def _compute_joules(plan: Plan, world: World) -> Float64:
     """What one local update costs each device under the rule of its unit (K,)."""
-    units = plan.units
-    members = [unit.members for unit in units]
+    costs = plan.slow_costs(full_speed_costs(world, plan.units, plan.parameters), plan.units)
     joules = np.zeros(world.devices.count)
-    joules[in_a_row(members)[0]] = unit_costs(
-        world,
-        members,
-        [unit.leader for unit in units],
-        [unit.power_watts for unit in units],
-        [unit.payload_bits for unit in units],
-        plan.parameters,
-        rules=[unit.rule for unit in units],
-    ).member_compute_joules
+    joules[in_a_row([unit.members for unit in plan.units])[0]] = costs.member_compute_joules
     return joules
 
 

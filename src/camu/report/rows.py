@@ -193,7 +193,9 @@ def timeline_rows(plan: Plan) -> Rows:
         end = float(plan.arrival_seconds[index])
         start = end - unit.uplink_seconds
         down = unit.downlink_seconds
-        times = (0.0, down, down + unit.compute_seconds, unit.ready_seconds, start, end, last)
+        computed = down + unit.compute_seconds + unit.slow_seconds
+        ready = unit.ready_seconds + unit.slow_seconds
+        times = (0.0, down, computed, ready, start, end, last)
         phases = ("receive", "compute", "transmit", "wait", "transmit", "wait")
         for phase, (begin, finish) in zip(phases, pairwise(times), strict=True):
             if finish - begin > 1e-9 * last:

@@ -10,7 +10,8 @@ from camu.planning.groups import (
     make_plan,
     single_devices,
 )
-from camu.planning.plan import Plan, Unit
+from camu.planning.plan import Plan
+from camu.planning.unit import Unit
 from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.age_scheduling import AgeScheduling

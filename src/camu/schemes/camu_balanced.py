@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 class CamuBalanced(Scheme):
     """Near-IID clusters, weights by samples, equal updates of several steps, server momentum.
 
-    Clusters, gathers, steps and power are those with the least joules x seconds of a step
-    (`camu.planning.balanced`), unless they are set. Each other rule can be switched off alone.
+    Clusters, gathers, steps, power and CPU frequencies are those with the least joules x seconds of
+    a step (`camu.planning.balanced`), unless they are set. Each other rule can be switched off
+    alone.
     """
 
     near_iid: bool = True  # False: the dual-segment clusters
     sample_weights: bool = True  # False: the paper's G_c
     equal_updates: bool = True  # False: as many as fit while the slowest updates once
     momentum: float = 0.7  # 0: none
+    slow_down: bool = True  # False: every device computes at its own frequency
     clusters_per_area: int | None = None
     gathers: int | None = None
     steps: int | None = None
@@ -46,7 +48,9 @@ class CamuBalanced(Scheme):
 
     def plan(self, world: World) -> Plan:
         """The design with the least price, as a plan."""
-        fixed = Limits(self.clusters_per_area, self.gathers, self.steps, self.power_watts)
+        fixed = Limits(
+            self.clusters_per_area, self.gathers, self.steps, self.power_watts, self.slow_down
+        )
         if self.near_iid:
             design = best_near_iid_design(world, self.drift, fixed)
         else:
@@ -56,7 +60,8 @@ class CamuBalanced(Scheme):
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)
         updates = design.gathers * (1 + (0 if self.equal_updates else extra))
         rule = LocalRule(steps=design.steps)
-        return make_plan(self, groups, weights, updates, design.power_watts, rule=rule)
+        plan = make_plan(self, groups, weights, updates, design.power_watts, rule=rule)
+        return plan.slowed(world) if self.slow_down else plan
 
     def aggregate(self, view: View, state: State) -> Weights:
         """The mean update, with momentum."""

@@ -302,6 +302,12 @@ class Scheme(ABC):
         return False
 
 
+def waits_for_all(scheme: Scheme) -> bool:
+    """Whether the server waits until no unit is on its way: neither `ready` nor `deadline`."""
+    own = type(scheme)
+    return own.ready is Scheme.ready and own.deadline is Scheme.deadline
+
+
 def add_updates(view: View, factors: Sequence[float]) -> Weights:
     """The global model plus a factor times each arrived update; one factor per arrival.
 

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from camu.data.batches import batch_samples
-from camu.planning.plan import Plan, Unit
+from camu.planning.plan import Plan
+from camu.planning.unit import Unit
 from camu.schemes.pr_sgd import ParallelRestartedSgd
 from camu.world import World
 

@@ -25,7 +25,7 @@ from camu.schemes.cluster_nova import ClusterNova
 from camu.schemes.cluster_scaffold import ClusterScaffold
 from camu.schemes.clustered import Clustered
 from camu.schemes.compute_rounds import ComputeRounds
-from camu.schemes.contract import Scheme
+from camu.schemes.contract import Scheme, waits_for_all
 from camu.schemes.cost_effective import CostEffective
 from camu.schemes.dsc import Dsc
 from camu.schemes.fedadam import FedAdam
@@ -224,7 +224,8 @@ def plan_for(scheme: Scheme, world: World) -> Plan:
         )
     # A user's plan may hold units that were changed after make_plan; their costs must follow.
     first = _first_leaders(plan, world)
-    return first if ours and first is plan else first.repriced(world)
+    priced = first if ours and first is plan else first.repriced(world)
+    return priced.slowed(world, waits_for_all(scheme)) if world.config.fleet.dvfs else priced
 
 
 def _first_leaders(plan: Plan, world: World) -> Plan:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from camu.planning.plan import Plan, Unit
+from camu.planning.plan import Plan
 from camu.planning.reduced import with_members
+from camu.planning.unit import Unit
 from camu.seeding import derive
 from camu.simulation.run import Run
 from camu.simulation.traces import Availability, read_absences, read_availability

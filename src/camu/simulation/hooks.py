@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -157,7 +158,7 @@ class Hooks:
             wanted = "a plan for the same model and the same radio.access"
             raise self._wrong(hook, wanted, "a plan for others")
         # Powers, rules, codecs and members may have changed; updates have costs of their own.
-        plan = plan.repriced(run.world)
+        plan = replace(plan, slow_down=run.plan.slow_down).repriced(run.world)
         run.revised = run.revised or plan != run.plan
         run.plan = plan
 

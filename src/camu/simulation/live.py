@@ -18,13 +18,12 @@ import numpy as np
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.planning.costs import Costs
-from camu.schemes.contract import Arrival, Scheme, View
+from camu.schemes.contract import Arrival, Scheme, View, waits_for_all
 from camu.schemes.mean import MeanUpdate
 from camu.simulation.channel import Clock
 from camu.simulation.delivery import Received
 from camu.simulation.faults import Attendance
 from camu.simulation.history import Record
-from camu.simulation.hooks import Hooks
 from camu.simulation.loop import Loop
 from camu.simulation.run import Flight, Run, Trainer
 
@@ -57,7 +56,7 @@ class Live(Protocol):
 
 def on_real_arrivals(scheme: Scheme, trainer: Trainer) -> bool:
     """Whether a run waits for real arrivals: the scheme does not wait for all, on nodes."""
-    return isinstance(trainer, Live) and not Hooks(scheme, {}).own.isdisjoint({"ready", "deadline"})
+    return isinstance(trainer, Live) and not waits_for_all(scheme)
 
 
 @dataclass

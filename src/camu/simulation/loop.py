@@ -19,10 +19,11 @@ from camu.arrays import Float64
 from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
-from camu.planning.costs import Costs, unit_costs
-from camu.planning.plan import Unit
+from camu.planning.costs import Costs
 from camu.planning.rotation import rotated
-from camu.schemes.contract import Arrival, InFlight, Scheme, View
+from camu.planning.slow_down import full_speed_costs
+from camu.planning.unit import Unit
+from camu.schemes.contract import Arrival, InFlight, Scheme, View, waits_for_all
 from camu.schemes.mean import MeanUpdate
 from camu.simulation.delivery import Delivery, Received, delivery_of
 from camu.simulation.faults import Attendance, Faults
@@ -57,6 +58,7 @@ class Loop:
         self.before = run.weights
         # Whether updates are added up as they come, so that none is kept.
         plain = self.config.scheme.aggregation == "mean"
+        self.waits_for_all = waits_for_all(scheme)
         self.takes_mean = plain and not self.hooks.shows_arrivals
 
     def no_faults(self) -> dict[str, int]:
@@ -152,17 +154,14 @@ class Loop:
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         own = list(units.values())
-        return unit_costs(
+        costs = full_speed_costs(
             self.run.world,
-            [unit.members for unit in own],
-            [unit.leader for unit in own],
-            [unit.power_watts for unit in own],
-            [unit.payload_bits for unit in own],
+            own,
             self.run.plan.parameters,
-            rules=[unit.rule for unit in own],
             uplink_gain=self.uplink_gain,
             uplinks=len(own) + len(self.run.flights),
         )
+        return self.run.plan.slow_costs(costs, own, self.waits_for_all)
 
     def rest(self) -> None:
         """No unit can pay for a round: wait for a round's time, or end the run if none ever can."""
@@ -207,6 +206,9 @@ class Loop:
         go = self.prepare(view, attendance, costs)
         busy = go.updates * costs.compute_seconds + go.updates * costs.gather_seconds
         ready, air = (costs.downlink_seconds + busy).tolist(), costs.uplink_seconds.tolist()
+        # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
+        # knows how fast it would have been, and the round ends when it would have ended.
+        longer = np.broadcast_to(costs.slow_seconds, len(ready)).tolist()
         # Made as they are needed: a correction is as large as the model.
         jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
         results = self.trainer.iterate(go.delivery.start, jobs, run.round, go.delivery)
@@ -229,7 +231,7 @@ class Loop:
                 unit=number,
                 round=run.round,
                 started_seconds=run.clock.now_seconds,
-                busy_seconds=ready[index] + air[index],
+                busy_seconds=ready[index] + air[index] + longer[index],
                 loss=received.loss,
                 lost=bool(received.lost),
                 fault=received.fault,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from camu.errors import CamuError
 from camu.learning.weights import Weights
@@ -56,6 +57,7 @@ class _Pilot:
     ) -> PilotRun:
         """Train with a plan from the initial model or another one."""
         loop, whole = self._loop, self._loop.run
+        plan = replace(plan, slow_down=self.plan.slow_down)
         run = Run.new(self.world, plan, weights or self.weights)
         run.batteries = whole.batteries
         trial = Loop(run, scheme or FedAvg(), loop.trainer)
