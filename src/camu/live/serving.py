@@ -7,7 +7,7 @@ import contextlib
 import socket
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import uvicorn
@@ -29,7 +29,9 @@ def serve(
     announce: Callable[[str, Path], None],
 ) -> None:
     """Serve until Ctrl-C; `announce` gets the address and the run directory."""
-    with _listening(port) as listener, _own_directory(Path("runs")) as folder:
+    runs = Path("runs")
+    own = _own_directory(runs) if follow is None else nullcontext(runs)  # a reader needs none
+    with _listening(port) as listener, own as folder:
         token = new_token()
         number = listener.getsockname()[1]
         address = f"http://{HOST}:{number}/{token}/"

@@ -6,6 +6,12 @@ const KEY = "camu-training"; // per tab: a reload goes on, another tab does not 
 
 export const percent = (value) => (value === null || value === undefined ? "–" : `${number(100 * value, 4)} %`);
 
+// Faults by kind and batteries that are empty, in words.
+export const troubles = (faults, empty) => [
+  ...Object.entries(faults).map(([kind, count]) => `${count} ${kind}`),
+  ...(empty ? [`${empty} empty`] : []),
+].join(", ") || "none";
+
 const title = (one) => `${one.number}: ${one.schemes.map((name, index) => `${name} ${one.runs[index].state}`).join(", ")}`;
 
 // The rows of the accuracy chart.
@@ -20,7 +26,7 @@ export function extend(run, news) {
     ...run,
     points: news.points ? [...points, ...news.points] : points,
     devices: news.devices ?? run.devices,
-    summary: news.summary ?? run.summary,
+    sha: news.weights_sha256 ?? run.sha,
   };
 }
 
@@ -92,7 +98,7 @@ export class Training {
       if (option) option.textContent = title(news.status);
       find("trainings").value = String(this.number);
     }
-    if (this.status && !this.runs.length) this.runs = this.status.schemes.map((scheme) => ({ scheme, points: [], devices: null, summary: null }));
+    if (this.status && !this.runs.length) this.runs = this.status.schemes.map((scheme) => ({ scheme, points: [], devices: null, sha: null }));
     for (const [index, more] of Object.entries(news.runs ?? {})) this.runs[index] = extend(this.runs[index], more);
     this.show();
   }
@@ -112,9 +118,9 @@ export class Training {
       const last = run.points.at(-1);
       const measured = run.points.findLast((point) => point.accuracy !== null);
       const word = this.status.over && this.status.runs[index].state === "paused" ? "stopped" : this.status.runs[index].state;
-      const sha = run.summary?.weights_sha256;
+      const { sha } = run;
       return [run.scheme, word, last ? last.round : 0, percent(measured?.accuracy), number(last?.joules), number(last?.seconds),
-        Object.entries(last?.faults ?? {}).map(([name, count]) => `${count} ${name}`).join(", ") || "none",
+        troubles(last?.faults ?? {}, last?.empty),
         element("code", { title: sha ?? "", "data-sha": sha ?? "" }, sha ? sha.slice(0, 12) : "–")];
     });
     fillTable(find("runs"), rows.length ? ["scheme", "state", "round", "accuracy", "joules", "virtual seconds", "faults", "weights"] : [], rows);
