@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from importlib import resources
@@ -153,7 +153,8 @@ class Live:
     async def plan(self, request: Request) -> Response:
         """The plans of a page's settings."""
         state = await _body(request)
-        return _json_bytes(await self.workers.ask({"do": "plan", "state": state}))
+        asked = self.workers.ask({"do": "plan", "state": state})
+        return _json_bytes(await _unless_gone(request, asked))
 
     async def take(self, request: Request) -> Response:
         """A file of a page's settings."""
@@ -163,7 +164,7 @@ class Live:
             if not isinstance(body.get(name), str):
                 raise InputError(f"{name}: give a text")
             asked[name] = body[name]
-        return _json_bytes(await self.workers.ask(asked))
+        return _json_bytes(await _unless_gone(request, self.workers.ask(asked)))
 
     async def list_trainings(self, request: Request) -> Response:
         """All trainings of the run directory, the latest first."""
@@ -281,6 +282,24 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InputError("the request is no JSON object")
     return document
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, bytes]) -> bytes:
+    """The result of the work, which is given up when the page does not wait for it any more."""
+    asked, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            raise InputError("the page has gone")
+        return asked.result()
+    finally:
+        for task in (asked, gone):
+            task.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _json_bytes(data: bytes) -> Response:

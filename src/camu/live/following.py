@@ -167,7 +167,12 @@ def _read(name: str, folder: Path) -> Followed | None:
         run = config["run"]
         station = [float(place) for place in config["fleet"]["base_station"]]
         return Followed(
-            name, folder, int(run["rounds"]), str(config["scheme"]["name"]), int(run["seed"]), station
+            name,
+            folder,
+            int(run["rounds"]),
+            str(config["scheme"]["name"]),
+            int(run["seed"]),
+            station,
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None  # it is being written, or it is no run

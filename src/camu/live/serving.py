@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvicorn
 from filelock import FileLock, Timeout
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from camu.config import Config
 from camu.errors import InputError
@@ -19,6 +20,8 @@ from camu.live.app import Live
 from camu.live.guard import new_token
 
 HOST = "127.0.0.1"
+MOST_CONNECTIONS = 400
+REQUEST_SECONDS = 5.0
 
 
 def serve(
@@ -54,12 +57,12 @@ async def _serve(
     live = Live(base, folder, follow)
     config = uvicorn.Config(
         live.app(token, listener.getsockname()[1]),
-        http="h11",
+        http=_Impatient,
         ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=100,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=2,
     )
@@ -74,6 +77,25 @@ def _ready(
     announce(address, folder)
     if open_browser:
         asyncio.get_running_loop().run_in_executor(None, webbrowser.open, address)
+
+
+class _Impatient(H11Protocol):
+    """Closes a connection that does not send a whole request in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin, and look later whether a request has come."""
+        super().connection_made(transport)
+        self.loop.call_later(REQUEST_SECONDS, self._look, None)
+
+    def _look(self, last: object) -> None:
+        """`last` is the request at the last look; between requests uvicorn itself has a timer."""
+        if self.transport.is_closing():
+            return
+        answered = self.cycle is None or self.cycle.response_complete
+        if answered and self.timeout_keep_alive_task is None and self.cycle is last:
+            self.transport.close()
+            return
+        self.loop.call_later(REQUEST_SECONDS, self._look, self.cycle)
 
 
 class _Server(uvicorn.Server):
@@ -120,13 +142,18 @@ def _own_directory(root: Path) -> Iterator[Path]:
     number = 1
     while True:
         folder = root / ("live" if number == 1 else f"live-{number}")
-        folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0)
         except Timeout:
             number += 1
             continue
+        except OSError as error:
+            raise InputError(
+                f"{folder}: cannot be written ({error.strerror}); start camu live in a directory "
+                "that you can write to"
+            ) from None
         with lock:
             yield folder
         return

@@ -10,7 +10,11 @@ from typing import Any
 from camu.live.train import LEDGER
 from camu.simulation.directory import RunDirectory
 
-DEVICES = ("compute", "transmit", "receive")  # what the devices spend; the base station does not count
+DEVICES = (
+    "compute",
+    "transmit",
+    "receive",
+)  # what the devices spend; the base station does not count
 LARGEST_READ = 4 * 2**20  # bytes of rounds per look
 
 

@@ -3,6 +3,7 @@ import { get, post } from "./api.js";
 import { Chart } from "./charts.js";
 import { element, fillTable, find, number } from "./dom.js";
 import { FleetMap } from "./map.js";
+import { Stream } from "./stream.js";
 import { startTheme } from "./theme.js";
 import { curves, extend, percent, troubles } from "./training.js";
 
@@ -44,9 +45,7 @@ class Follow {
     find("axis").addEventListener("change", () => this.draw());
     find("follow-run").addEventListener("change", () => this.drawMap());
     startTheme(() => this.chart.redraw());
-    this.source = new EventSource("follow/events");
-    this.source.onopen = () => { this.runs = new Map(); };
-    this.source.onmessage = (event) => this.take(JSON.parse(event.data));
+    this.stream = new Stream("follow/events", () => { this.runs = new Map(); }, (news) => this.take(news));
   }
 
   take(news) {

@@ -1,5 +1,6 @@
 // Training: starts and steers it, and draws its rounds as they come.
 import { get, post } from "./api.js";
+import { Stream } from "./stream.js";
 import { element, fillTable, find, number } from "./dom.js";
 
 const KEY = "camu-training"; // per tab: a reload goes on, another tab does not mix in
@@ -32,7 +33,7 @@ export function extend(run, news) {
 
 export class Training {
   constructor(chart, palette, store, drawn) {
-    Object.assign(this, { chart, palette, store, drawn, number: null, runs: [], status: null, source: null });
+    Object.assign(this, { chart, palette, store, drawn, number: null, runs: [], status: null, stream: null });
     find("train").addEventListener("click", () => this.begin());
     for (const verb of ["pause", "continue", "stop"]) {
       find(verb).addEventListener("click", () => this.steer(verb));
@@ -74,7 +75,7 @@ export class Training {
 
   // `restore` takes over the settings of an earlier training.
   async open(which, restore) {
-    this.source?.close();
+    this.stream?.close();
     this.number = which;
     this.runs = [];
     this.status = null;
@@ -86,9 +87,7 @@ export class Training {
     sessionStorage.setItem(KEY, String(which));
     const known = this.all?.find((one) => one.number === which);
     if (restore && known) this.store.step(known.state);
-    this.source = new EventSource(`trainings/${which}/events`);
-    this.source.onopen = () => { this.runs = []; };
-    this.source.onmessage = (event) => this.take(JSON.parse(event.data));
+    this.stream = new Stream(`trainings/${which}/events`, () => { this.runs = []; }, (news) => this.take(news));
   }
 
   take(news) {
