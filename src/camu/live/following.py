@@ -143,7 +143,7 @@ class Feed:
 
 
 def thinned(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The points with an accuracy and the last one; the faults of those left out are in the next."""
+    """The points with an accuracy and the last one, each with the faults since the one before."""
     kept, faults = [], Counter[str]()
     for point in points:
         faults.update(point["faults"])

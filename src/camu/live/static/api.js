@@ -50,10 +50,11 @@ export class Latest {
       try {
         answer = await this.work(question, this.given.signal);
       } catch (error) {
-        if (this.given.signal.aborted) continue;
+        if (this.given.signal.aborted && this.next) continue;
         answer = { errors: [{ key: null, text: `the server does not answer (${error.message})` }] };
+      } finally {
+        clearTimeout(timer);
       }
-      clearTimeout(timer);
       await this.done(answer, question, this.next === null);
     }
     this.busy = false;

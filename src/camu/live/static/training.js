@@ -1,7 +1,7 @@
 // Training: starts and steers it, and draws its rounds as they come.
 import { get, post } from "./api.js";
-import { Stream } from "./stream.js";
 import { element, fillTable, find, number } from "./dom.js";
+import { Stream } from "./stream.js";
 
 const KEY = "camu-training"; // per tab: a reload goes on, another tab does not mix in
 
