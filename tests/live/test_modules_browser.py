@@ -273,8 +273,8 @@ def test_follow_puts_first_what_goes_on_and_shortens_names(call: Call) -> None:
         const digest = '0123456789abcdef';
         const runs = new Map([['a', { state: 'finished' }], ['b', { state: 'running' }]]);
         const names = [`x/camu-seed1-${digest}`, `x/camu-seed10-${digest}`];
-        return [m.ordered(runs).map(([name]) => name), m.brief(names), m.brief([names[0], names[0]]),
-                m.distinct(m.brief(names)), m.distinct(['alone'])];
+        return [m.ordered(runs).map(([name]) => name), m.brief(names),
+                m.brief([names[0], names[0]]), m.distinct(m.brief(names)), m.distinct(['alone'])];
     """) == [
         ["b", "a"],
         ["x/camu-seed1", "x/camu-seed10"],
