@@ -103,9 +103,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 class Visit:
     """An open page, with everything that it said."""
 
-    def __init__(self, browser: Any, address: str, width: int = 1280, theme: str = "light") -> None:
+    def __init__(
+        self,
+        browser: Any,
+        address: str,
+        width: int = 1280,
+        theme: str = "light",
+        touch: bool = False,
+    ) -> None:
         size = {"width": width, "height": 900}
-        self.context = browser.new_context(viewport=size, color_scheme=theme)
+        self.context = browser.new_context(viewport=size, color_scheme=theme, has_touch=touch)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.said: list[str] = []

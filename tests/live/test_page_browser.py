@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import zipfile
@@ -204,10 +205,94 @@ def test_every_control_is_reached_by_the_tab_key(visit: Visits) -> None:
     }""")
     assert len(reached) > 80
     assert [name for place, name, named in reached if place != 0 or not named] == []
-    page.keyboard.press("Tab")
-    first = page.evaluate("document.activeElement.id")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") != first
+    wanted = {name for _, name, _ in reached}
+    page.evaluate(NOTE_FOCUS)
+    for _ in range(2 * len(reached)):
+        page.keyboard.press("Tab")
+        if page.evaluate(ALL_REACHED, sorted(wanted)):
+            break
+    found = page.evaluate("[...window.reached]")
+    assert wanted <= {name for name, _ in found}
+    assert [name for name, visible in found if not visible] == []
+
+
+ALL_REACHED = "wanted => wanted.every((name) => window.reached.has(name))"
+# Each control as it gets the focus, and whether one sees that it has it.
+NOTE_FOCUS = """() => {
+  window.reached = new Map();
+  document.addEventListener('focusin', ({ target: node }) => {
+    const seen = (one, what) => getComputedStyle(one)[what] !== 'none';
+    const shown = seen(node, 'outlineStyle') || [...node.querySelectorAll('.mark, .mast')]
+      .some((one) => seen(one, 'stroke'));
+    window.reached.set(node.id || node.getAttribute('aria-label') ||
+      node.closest('label')?.textContent || node.textContent, shown);
+  });
+}"""
+
+
+def test_a_finger_drags_a_device(visit: Visits) -> None:
+    seen = visit(touch=True)
+    body = seen.page.locator(".map").first.locator(".device").nth(0).locator(".body")
+    body.scroll_into_view_if_needed()
+    box, before = body.bounding_box(), seen.label(0)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    finger = seen.context.new_cdp_session(seen.page)
+
+    def drag() -> None:
+        for kind, step in (("touchStart", 0), ("touchMove", 20), ("touchMove", 40)):
+            points = [{"x": x + step, "y": y + step}]
+            finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    seen.after(drag)
+    assert seen.label(0) != before
+    assert seen.page.locator("#undo").is_enabled()
+
+
+def test_batteries_run_empty_on_the_map(visit: Visits) -> None:
+    seen = visit()
+    page = seen.page
+    page.locator("label.scheme:has-text('camu-joint') input").uncheck()
+    seen.type("fleet.battery_joules", "0.1")
+    seen.type("run.rounds", "20")
+    assert page.locator(".device.empty").count() == 0
+    page.click("#train")
+    seen.trained()
+    page.locator(".device.empty").first.wait_for()
+    assert re.search(r"\d+ empty", page.locator("#runs").inner_text())
+    label = str(page.locator(".device.empty").first.get_attribute("aria-label"))
+    assert label.endswith("battery empty")
+
+
+def linked(address: str, state: dict[str, Any]) -> str:
+    text = base64.urlsafe_b64encode(json.dumps(state).encode()).decode()
+    return f"{address}#s={text.rstrip('=')}"
+
+
+def test_a_link_with_an_impossible_setting_says_so_and_can_be_left(
+    visit: Visits, server: Any
+) -> None:
+    state = {"schemes": ["camu"], "changes": {"fleet.positions": [[1.0, 2.0, 0.0]]}, "fleet": 3}
+    seen = visit(linked(server.address, state))
+    assert "fleet.positions" in seen.page.locator("#faults").inner_text()
+    seen.page.click("#add")  # there is no plan yet, so nothing happens
+    seen.after(lambda: seen.page.click("#reset"))
+    assert seen.total("clusters") > 1
+
+
+def test_markup_in_a_link_stays_text(visit: Visits, server: Any) -> None:
+    name = "<img src=x onerror='window.bad=1'>"
+    region = {"name": name, "devices": 20, "x": [-5.0, 5.0], "y": [-5.0, 5.0]}
+    changes = {"fleet.regions": [region], f"scheme.parameters.{name}": name}
+    seen = visit(linked(server.address, {"schemes": ["camu", name], "changes": changes}))
+    assert seen.page.get_attribute("html", "data-plan") == "refused"
+    changes.popitem()
+    seen = visit(linked(server.address, {"schemes": ["camu"], "changes": changes}))
+    assert name in seen.label(0)
+    seen.page.locator(".map .device").first.focus()
+    assert name in seen.page.locator(".tip").first.inner_text()
+    assert seen.page.evaluate("window.bad") is None
+    assert seen.page.locator("main img").count() == 0
 
 
 def test_names_that_hold_markup_stay_text(
