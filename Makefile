@@ -3,9 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 KERNELS := $(wildcard src/camu/learning/native/*.h src/camu/learning/native/*.cc) src/camu/learning/native/build.py
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Wheels only: no code of a package runs before its hash has been checked.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt
+CHECK_HASHES := $(PYTHON) -I scripts/check-hashes
 
-.PHONY: demo quick test check docs bench torture dist clean
+.PHONY: demo quick test check audit docs bench torture dist clean
 
 demo: .venv/.base
 	$(BIN)/camu demo
@@ -22,6 +24,11 @@ check: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit --quiet --recursive -c pyproject.toml src scripts hatch_build.py
+
+# Known weaknesses of the pinned versions, from PyPI; it needs the network, so it is not part of `check`.
+audit: .venv/.audit
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r constraints.hashes.txt
 
 docs: .venv/.dev
 	$(BIN)/mkdocs build --strict --quiet
@@ -39,16 +46,25 @@ dist:
 clean:
 	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.venv/.base: pyproject.toml constraints.txt hatch_build.py $(KERNELS)
+.venv/.base: pyproject.toml constraints.txt constraints.hashes.txt hatch_build.py $(KERNELS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "camu needs Python 3.11 or newer; name one with: make PYTHON=python3.11"; exit 1; }
 	@echo "setting up .venv (a few minutes the first time)"
 	$(PYTHON) -m venv .venv
-	$(PIP) -e .
+	$(PIP) --report .venv/build.json hatchling editables
+	$(CHECK_HASHES) .venv/build.json
+	$(PIP) --report .venv/base.json --no-build-isolation -e .
+	$(CHECK_HASHES) .venv/base.json
 	@touch $@
 
 .venv/.dev: .venv/.base
-	$(PIP) -e '.[dev,tracking,onnx,flower,live,ray,hf]'
+	$(PIP) --report .venv/dev.json --no-build-isolation -e '.[dev,tracking,onnx,flower,live,ray,hf]'
+	$(CHECK_HASHES) .venv/dev.json
+	@touch $@
+
+.venv/.audit: .venv/.dev
+	$(PIP) --report .venv/audit.json --no-build-isolation -e '.[audit]'
+	$(CHECK_HASHES) .venv/audit.json
 	@touch $@
 
 .venv/.browser: .venv/.dev scripts/install-browser

@@ -46,6 +46,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink
     "packet": ("round", "leader"),  # whether an update is lost on an uplink
+    "label-counts": (),  # noise on the label counts that a node reports
     "ppo": (),
     "kernel-check": (),  # images on which compiled kernels are compared with torch
     "probe": (),  # the engine's trial of a user's model

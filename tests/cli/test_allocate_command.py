@@ -140,3 +140,38 @@ def test_a_wrong_sweep_is_refused(camu: Camu, text: str, tmp_path: Path) -> None
     assert done.code == 2
     assert "energy=FROM:TO:COUNT" in done.err
     assert not (tmp_path / "a.svg").exists()
+
+
+def test_a_problem_over_rounds_prints_one_document(camu: Camu, tmp_path: Path) -> None:
+    device = {"cycles": 1e7, "capacitance": 1e-28, "max_hz": 1e9}
+    cluster = {
+        "weight": 1.0,
+        "divergence": 0.1,
+        "dissimilarity": 0.1,
+        "gain": 1e-9,
+        "bandwidth_hz": 1e6,
+        "gather_seconds": 0.1,
+        "gather_joules": 0.1,
+        "max_updates": 3,
+        "max_power_watts": 1.0,
+        "devices": [device],
+    }
+    document = {
+        "kind": "P2",
+        "clusters": [cluster],
+        "noise_watts": 1e-13,
+        "payload_bits": 1e6,
+        "convexity": 0.1,
+        "smoothness": 1.0,
+        "learning_rate": 0.1,
+        "initial_gap": 1.0,
+        "energy_joules": 1000.0,
+        "seconds": 1000.0,
+        "max_rounds": 50,
+    }
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(document))
+    done = camu("allocate", path, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["clusters"][0]["updates"] >= 1
+    assert done.err.strip() == ""

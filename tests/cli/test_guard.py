@@ -154,3 +154,18 @@ def test_errors_of_the_system_are_no_defects(
     assert done.code == 1
     assert said in done.err
     assert ("defect" in done.err) == isinstance(error, AttributeError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["schemes"], ["schemes", "--json"]])
+def test_a_reader_that_has_gone_is_no_failure(command: list[str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "camu.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdout = None
+    _, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")

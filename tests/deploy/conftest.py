@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,3 +52,13 @@ def fake_grid(monkeypatch: pytest.MonkeyPatch) -> type[FakeGrid]:
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
     return FakeGrid
+
+
+@pytest.fixture(autouse=True)
+def _short_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("flwr") is not None:
+        from camu.deploy import measuring, node_app
+
+        monkeypatch.setattr(measuring, "METER_SECONDS", 0.0)
+        monkeypatch.setattr(node_app, "MEASURE_SECONDS", 0.0)
+        monkeypatch.setattr(measuring, "POWERCAP", Path("/nowhere"))

@@ -39,7 +39,7 @@ def mode(path: Path) -> int:
 def test_secrets_are_for_their_owner_alone(made: KeyDirectory) -> None:
     assert mode(made.path) == 0o700
     for path in made.path.iterdir():
-        assert mode(path) == (0o600 if path.suffix == ".key" else 0o644), path
+        assert mode(path) == (0o600 if path.suffix in (".key", ".token") else 0o644), path
 
 
 def test_the_server_certificate_is_signed_by_the_authority_for_its_names(
@@ -92,12 +92,12 @@ def test_commands_are_secure_unless_told_otherwise(made: KeyDirectory) -> None:
     assert "--ssl-keyfile" in server
     assert "--insecure" not in server
     node = supernode_command(
-        "host:8000", 9094, NodeKeys(made.authority, made.node_key(0)), {"partition-id": 0}
+        "host:8000", NodeKeys(made.authority, made.node_key(0)), {"partition-id": 0}
     )
     assert "--auth-supernode-private-key" in node
     assert "--insecure" not in node
     assert "--insecure" in superlink_command("127.0.0.1", 8000, None)
-    assert "--insecure" in supernode_command("host:8000", 9094, None, {})
+    assert "--insecure" in supernode_command("host:8000", None, {})
 
 
 def test_node_configuration_is_quoted_or_refused() -> None:
@@ -121,6 +121,7 @@ def test_the_command_tells_what_each_file_is_for(camu: Callable[..., Any], tmp_p
         ("superlink",),
         ("node", "--superlink", "h:1", "--partition", "0/2"),
         ("node", "--superlink", "h:1", "--partition", "2/2", "--insecure"),
+        ("node", "--superlink", "h:1", "--partition", "²/3", "--insecure"),
         ("node", "--superlink", "h:1", "--insecure"),
         ("register", "key.pub"),
         ("run", "--out", "somewhere"),

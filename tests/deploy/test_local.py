@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -30,14 +31,18 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from safetensors.numpy import load_file
 
 from camu.config import Config
-from camu.deploy.deployment import NODE_APP, Deployment, project_file
-from camu.deploy.flower_compat import build_bundle
+from camu.deploy.deployment import Deployment, make_bundle
+from camu.deploy.host.certificates import renew_server
 from camu.deploy.host.control import Control
 from camu.deploy.host.keys import make_keys
 from camu.deploy.host.local import LocalDeployment, open_local
 from camu.deploy.host.processes import quiet_environment
+from camu.deploy.watching import read_status
+from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory, run_in_directory
 from helpers.configs import small
+from helpers.foreign_app import disguised_bundle
+from helpers.lying_node import LIES
 from helpers.replayed_arrivals import replay
 
 pytestmark = [
@@ -49,7 +54,7 @@ pytestmark = [
 ]
 
 MARK = "CAMU_TEST_MARK"
-HELPERS = Path(__file__).parents[1] / "helpers"  # nodes import faulty_client from here
+HELPERS = Path(__file__).parents[1] / "helpers"  # nodes import lying_node from here
 ENOUGH_SECONDS = 400.0  # a machine may be busy; alone it needs a tenth of this
 
 
@@ -283,6 +288,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalDeplo
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, name)
         patch.setenv("PYTHONPATH", str(HELPERS), prepend=os.pathsep)
+        patch.setattr("camu.deploy.host.supernode.MODULE", "lying_node")  # one that lies at times
         deployment = Deployment(small(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
         with open_local(deployment) as local:
             local.start_superlink()
@@ -298,8 +304,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalDeplo
             socket.create_connection(("127.0.0.1", port), 1.0)
 
 
-def carry_out(control: Control, deployment: Deployment, node_app: str = NODE_APP) -> None:
-    run = control.start(build_bundle(project_file(deployment, node_app)))
+def carry_out(control: Control, deployment: Deployment) -> None:
+    run = control.start(make_bundle(deployment))
     wait_until(lambda: control.state(run).status == "finished", "the end of the run")
     log = (Path(deployment.out) / "server.log").read_text()
     assert control.state(run).sub_status == "completed", log
@@ -321,6 +327,28 @@ def test_registering_goes_on_past_keys_that_are_known(
     assert again.out.startswith(f"{old} is already registered as node {node}\n{new} is registered")
 
 
+def test_the_code_of_a_foreign_bundle_is_not_run_anywhere(
+    fleet: tuple[LocalDeployment, Control], tmp_path: Path
+) -> None:
+    local, control = fleet
+    marker = tmp_path / "marker"
+    run = control.start(disguised_bundle(marker))
+    wait_until(lambda: control.state(run).status == "finished", "the end of the foreign run")
+    assert "its bundle carries 'camu/__init__.py'" in control.state(run).details
+    assert "a run is refused: its bundle" in (local.logs / "superlink.log").read_text()
+    assert not marker.exists()
+    with pytest.raises(InputError, match="token cannot be read"):
+        Control(local.address, None, tmp_path / "none")
+    (tmp_path / "wrong").write_text("b" * 64)
+    (tmp_path / "wrong").chmod(0o600)
+    assert local.keys is not None
+    with (
+        Control(local.address, local.keys.authority, tmp_path / "wrong") as stranger,
+        pytest.raises(CamuError, match="403: only the owner of the SuperLink may"),
+    ):
+        stranger.start(disguised_bundle(marker))
+
+
 def test_devices_on_two_nodes_give_the_weights_of_camu_run(
     fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:
@@ -333,6 +361,54 @@ def test_devices_on_two_nodes_give_the_weights_of_camu_run(
         max(unit["local_updates"] for unit in json.loads((out / "plan.json").read_text())["units"])
         == 2
     )
+
+
+def test_a_killed_executor_comes_back_and_a_run_is_listed_stopped_and_resumed(
+    fleet: tuple[LocalDeployment, Control], camu: Callable[..., Any], tmp_path: Path
+) -> None:
+    local, control = fleet
+    assert local.keys is not None
+    out, options = tmp_path / "run", ["--superlink", local.address, "--ca", local.keys.authority]
+    config = small(run__rounds=60, training__model="logistic", data__samples_per_device=20)
+    deployment = replace(local.deployment, config=config, out=str(out), deadline_seconds=15.0)
+    run = control.start(make_bundle(deployment))
+    wait_until(lambda: len(records(out)) > 1, "the first round")
+    listed = camu("deploy", "list", *options)
+    assert f"run {run}: running" in listed.out
+    assert listed.out.count(", online") == 2
+    assert f"{local.keys.server} ends on" in listed.out
+    assert "run " + str(run) in camu("deploy", "status", out).out
+    node = psutil.Process(local.processes.running["node-0"].pid)
+    (executor,) = [child for child in node.children() if "--executor" in child.cmdline()]
+    executor.kill()
+
+    def recovered() -> bool:
+        names = [bool(record["nodes"]["silent"]) for record in records(out)]
+        return True in names and names[names.index(True) :][-1] is False
+
+    before = len(records(out))
+    wait_until(lambda: len(records(out)) > before + 2, "rounds after the end of the executor")
+    wait_until(
+        lambda: recovered() or not any(r["nodes"]["silent"] for r in records(out)[before:]),
+        "a round with the new executor",
+    )
+    (new,) = [child for child in node.children() if "--executor" in child.cmdline()]
+    assert new.pid != executor.pid
+    assert "the executor has ended" in (local.logs / "node-0.log").read_text()
+    shown = ssl.get_server_certificate(("127.0.0.1", local.port))
+    renew_server(local.keys.path)
+    fresh = local.keys.server.read_text()
+    read = lambda: ssl.get_server_certificate(("127.0.0.1", local.port))  # noqa: E731
+    wait_until(lambda: read().strip() == fresh.strip() != shown.strip(), "the new certificate")
+    assert camu("deploy", "stop", run, *options).code == 0
+    wait_until(lambda: read_status(out)["state"] in ("lost", "failed"), "the end of the server")
+    done = len(records(out)) - 1
+    assert 0 < done < 60
+    few = replace(deployment, config=config.replace({"run.rounds": done + 2}), resume=True)
+    carry_out(control, few)
+    assert [record["round"] for record in records(out)] == list(range(len(records(out))))
+    assert len(records(out)) == done + 3
+    assert read_status(out)["state"] == "finished"
 
 
 def intruders(local: LocalDeployment, folder: Path) -> dict[str, list[str]]:
@@ -359,7 +435,7 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
     fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:
     local, control = fleet
-    config = small(run__rounds=4, training__model="logistic")
+    config = small(run__rounds=4, run__seed=LIES, training__model="logistic")
     out = tmp_path / "run"
     outside = {}
     for number, (name, command) in enumerate(intruders(local, tmp_path).items()):
@@ -371,9 +447,7 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
                 env={**quiet_environment(), "FLWR_HOME": str(tmp_path / "home")},
             )
     try:
-        carry_out(
-            control, replace(local.deployment, config=config, out=str(out)), "faulty_client:app"
-        )
+        carry_out(control, replace(local.deployment, config=config, out=str(out)))
         for name, process in outside.items():
             text = (tmp_path / f"{name}.log").read_text()
             assert "SuperNode ID" not in text, name

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,10 +13,16 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import load_config
-from camu.data import CATALOG, DatasetSpec
-from camu.deploy.node_app import Node
+from camu.data import CATALOG, DatasetSpec, dataset_spec, load
+from camu.deploy.deployment import Deployment
+from camu.deploy.messages import write_report
+from camu.deploy.node_app import Node, answer_query, train_content
 from camu.deploy.own_data import read_own
+from camu.deploy.reports import Refusal, check_report
+from camu.deploy.server.app import serve
 from camu.errors import InputError
+from helpers.configs import small
+from helpers.nodes import wait_without_time
 
 SPEC = CATALOG["digits"]
 IMAGES = np.arange(3 * 64, dtype=np.uint8).reshape(3, 8, 8)
@@ -107,3 +115,108 @@ def test_an_id_is_no_way_out_of_the_directory(tmp_path: Path) -> None:
 def test_a_wrong_node_configuration_is_refused(node: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="node config"):
         Node.of(load_config(preset="demo"), node)
+
+
+def test_a_node_checks_its_data_before_it_connects(
+    camu: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    started: list[list[str]] = []
+    monkeypatch.setattr("os.execve", lambda path, command, environment: started.append(command))
+    write(tmp_path)
+    np.save(tmp_path / "b-images.npy", IMAGES[:, :7])
+    np.save(tmp_path / "b-labels.npy", LABELS)
+    (tmp_path / "mine.py").write_text("def read(device):\n    return 1 / 0\ndef one(device): ...\n")
+    base = ["deploy", "node", "--superlink", "x:1", "--insecure"]
+    for options, words in {
+        ("--devices", "nothere", "--data", "."): "the data of nothere cannot be read",
+        ("--devices", "a,b", "--data", "."): "the images of a are (1, 8, 8) each and those of b",
+        ("--devices", "a,a", "--data", "."): "each once",
+        ("--devices", "a\x1b", "--data", "."): "can be printed",
+        ("--devices", "a", "--data", "nowhere"): "no such directory",
+        ("--devices", "a", "--data", ".", "--snr-db", "1,2"): "snr-db = 1,2",
+        ("--devices", "a", "--data", ".", "--snr-db", "nan"): "snr-db = nan",
+        ("--devices", "a", "--data", ".", "--joules", "mine:read"): "joules = mine:read",
+        ("--devices", "a", "--data", "mine:read"): "mine.py, line 2, in read: ZeroDivisionError",
+        ("--devices", "a", "--data", "mine:one"): "it must return images and labels",
+    }.items():
+        outcome = camu(*base, *options)
+        assert outcome.code == (1 if "ZeroDivision" in words else 2), outcome.err
+        assert words in outcome.err
+    assert not started
+    assert camu(*base, "--devices", "a", "--data", ".").code == 0
+    assert len(started) == 1
+
+
+def test_data_that_do_not_fit_the_run_are_a_sentence_without_the_place(tmp_path: Path) -> None:
+    write(tmp_path, IMAGES[:, :7])
+    config = load_config(preset="demo")
+    context = SimpleNamespace(
+        run_config=Deployment(config, "x").to_run_config(),
+        node_config={"devices": "a", "data": str(tmp_path)},
+    )
+    report = answer_query(cast(Any, context))
+    assert "images are of shape (3, 7, 8); data.dataset = digits needs (n, 8, 8)" in report.problem
+    assert str(tmp_path) not in report.problem
+    with pytest.raises(Refusal, match="it cannot take part: data of a from its data: images are"):
+        check_report(report, 10)
+
+
+def test_nodes_need_no_data_set_for_colour_images_of_any_size(
+    fake_grid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server knows the shape; nodes have their own data, and nobody has a data set."""
+    wait_without_time(monkeypatch)
+    draw = np.random.default_rng(0)
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("pump", "fan", "test"):
+        np.save(data / f"{name}-images.npy", draw.integers(0, 256, (24, 3, 11, 9), dtype=np.uint8))
+        np.save(data / f"{name}-labels.npy", np.arange(24) % 12)
+    (tmp_path / "fleet.csv").write_text("id,x,y,samples\npump,0,0,24\nfan,5,5,24\n")
+    config = small(
+        data__dataset="shape:3x11x9x12", fleet__file=str(tmp_path / "fleet.csv"),
+        training__model="logistic", scheme__name="fedavg",
+    )  # fmt: skip
+    deployment = Deployment(config, str(tmp_path / "run"), "device", test_data=str(data))
+    assert deployment.with_shape().shape == "shape:3x11x9x12"
+    table = deployment.with_shape().to_run_config()
+
+    def answer(node: int, message: Any) -> Any:
+        own = {"devices": "pump" if node == 1 else "fan", "data": str(data)}
+        context: Any = SimpleNamespace(run_config=table, node_config=own)
+        if message.metadata.message_type == "query":
+            return write_report(answer_query(context))
+        return train_content(message.content, context)
+
+    history = serve(fake_grid([1, 2], answer), deployment)
+    assert history.final.units == 2
+    assert sum(record.faults["refused"] for record in history.records) == 0
+    assert len(history.final.label_accuracy) == 12
+    with pytest.raises(InputError, match="it names no samples"):
+        load(config.data.dataset)
+
+
+def test_a_servers_own_data_set_is_not_needed_on_nodes(tmp_path: Path) -> None:
+    images = np.zeros((4, 3, 5, 5), np.uint8)
+    labels = np.array([0, 1, 2, 3])
+    np.savez(
+        tmp_path / "mine.npz", train_images=images, train_labels=labels, test_images=images,
+        test_labels=labels,
+    )  # fmt: skip
+    config = small(data__dataset=str(tmp_path / "mine.npz"), training__model="logistic")
+    table = Deployment(config, "x").with_shape().to_run_config()
+    assert table["shape"] == "shape:3x5x5x4"
+    (tmp_path / "mine.npz").unlink()  # as on a node
+    write(tmp_path, images, labels)
+    own = {"devices": "a", "data": str(tmp_path)}
+    context: Any = SimpleNamespace(run_config=table, node_config=own)
+    report = answer_query(context)
+    assert report.problem == ""
+    assert report.devices[0].label_counts == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["shape:8x8", "shape:0x8x8x2", "shape:1x2x3x4x5", "shape:axb"])
+def test_a_wrong_shape_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="shape"):
+        dataset_spec(small(data__dataset=name).data)

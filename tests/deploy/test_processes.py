@@ -1,23 +1,21 @@
-"""Processes end with what started them; control is for the SuperLink's own machine."""
+"""Processes end with what started them; plain-text callers of the SuperLink are logged."""
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 import subprocess
 import sys
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from camu.deploy.host.control import Tail
 from camu.deploy.host.processes import Processes, free_ports, last_line, marked, wait_for_port
-from camu.deploy.host.superlink import LocalControl, LoggedHandshake, allowed
+from camu.deploy.host.superlink import LoggedHandshake
+from camu.deploy.tail import Tail
 from camu.errors import CamuError
 
 # A process that hides its child in another session and does not listen to SIGTERM.
@@ -97,40 +95,6 @@ def test_a_superlink_that_ends_at_once_is_reported_with_its_words(tmp_path: Path
 
 def test_free_ports_differ() -> None:
     assert len(set(free_ports(5))) == 5
-
-
-@pytest.mark.parametrize(
-    ("path", "host", "may"),
-    [
-        ("/v1/fleet/pull-messages", "192.0.2.9", True),
-        ("/v1/control/register-node", "192.0.2.9", False),
-        ("/v1/control/start-run", "::ffff:192.0.2.9", False),
-        ("/v1/runtime/acquire-task", "192.0.2.9", False),
-        ("/docs", "192.0.2.9", False),
-        ("/v1/control/register-node", "127.0.0.1", True),
-        ("/v1/control/register-node", "::1", True),
-        ("/v1/control/register-node", "proxy.example", False),
-    ],
-)
-def test_other_machines_reach_the_nodes_interface_only(path: str, host: str, may: bool) -> None:
-    scope = {"type": "http", "path": path, "client": (host, 1234)}
-    assert allowed(scope) is may
-    sent: list[dict[str, Any]] = []
-    reached = []
-
-    async def app(*_: Any) -> None:
-        reached.append(path)
-
-    async def send(event: dict[str, Any]) -> None:
-        sent.append(event)
-
-    asyncio.run(LocalControl(app)(scope, None, send))
-    assert bool(reached) is may
-    assert [event["status"] for event in sent if "status" in event] == ([] if may else [403])
-
-
-def test_a_call_from_nowhere_is_refused() -> None:
-    assert not allowed({"type": "http", "path": "/v1/control/start-run", "client": None})
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ from camu.deploy.server import fleet
 from camu.deploy.server.app import serve
 from camu.deploy.server.fleet import (
     assign,
-    check_complete,
     check_together,
     device_ids,
     reported_world,
@@ -38,6 +37,7 @@ from camu.errors import CamuError, InputError
 from camu.schemes import make_scheme
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import build_world
+from camu.world.devices import update_joules, update_seconds
 from helpers.configs import small
 from helpers.nodes import honest, partition_nodes, wait_without_time
 from helpers.replayed_arrivals import replay
@@ -347,7 +347,7 @@ def test_nodes_that_do_not_come_are_missed_by_name(fake_grid: Any, tmp_path: Pat
     nodes = partition_nodes(config, 2)
     del nodes[max(nodes)]
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
-    with pytest.raises(CamuError, match="10 of 20 devices were not reported"):
+    with pytest.raises(CamuError, match=r"10 of 20 devices were not reported \(0, 2, 4, "):
         serve(grid, Deployment(config, str(tmp_path), nodes=2, wait_seconds=0.5))
 
 
@@ -380,6 +380,7 @@ def own_fleet(config: Config, folder: Path) -> dict[int, Node]:
     dataset, federation = load("digits"), build_world(config).federation
     assert federation is not None
     names = {4: range(10), 5: range(10, 15), 6: range(15, 20)}
+    (folder / "meter.py").write_text("import time\n\ndef read():\n    return 3 * time.time()\n")
     for device, held in enumerate(federation.indices):
         images, labels = dataset.train_images[held], dataset.train_labels[held]
         if device % 2:
@@ -390,7 +391,13 @@ def own_fleet(config: Config, folder: Path) -> dict[int, Node]:
     return {
         node: Node.of(
             config,
-            {"devices": ",".join(map(str, own)), "data": str(folder), "snr-db": 20.0 + node},
+            {
+                "devices": ",".join(map(str, own)),
+                "data": str(folder),
+                "snr-db": 20.0 + node,
+                **({"joules": f"{folder}/meter.py:read"} if node == 4 else {}),
+            },
+            measured=True,
         )
         for node, own in names.items()
     }
@@ -405,6 +412,9 @@ def test_nodes_with_their_own_data_are_planned_without_seeing_it(
     out = tmp_path / "run"
     history = serve(grid, Deployment(config, str(out), "device", measured=True))
     assert history.final.units == planned_units(out)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["devices_by_joules_source"] == {"model": 10, "meter": 10}
+    assert all(record["wall_seconds"] >= 0 for record in records(out))
     plan = json.loads((out / "plan.json").read_text())
     counts = build_world(config).devices.label_counts
     assert [device["label_counts"] for device in plan["devices"]] == counts.tolist()
@@ -422,19 +432,34 @@ def test_names_of_devices_need_no_world(tmp_path: Path, monkeypatch: pytest.Monk
         device_ids(small(fleet__file=str(path)))
 
 
-def test_measured_speed_and_known_snr_replace_the_configured_ones() -> None:
+def test_measured_time_joules_and_known_snr_replace_the_configured_ones() -> None:
     config = small()
     counts = build_world(config).devices.label_counts
     devices = tuple(
-        DeviceReport(str(k), tuple(row), 0.5, 10.0 if k == 0 else None)
+        DeviceReport(
+            str(k),
+            tuple(row),
+            None if k == 2 else 0.5,
+            10.0 if k == 0 else None,
+            0.25 if k == 1 else None,
+            "rapl" if k == 1 else "model",
+        )
         for k, row in enumerate(counts.tolist())
     )
     reports = {"all": Report(devices)}
     plain = reported_world(config, reports, measured=False)
     assert np.array_equal(plain.devices.cpu_hz, build_world(config).devices.cpu_hz)
     world = reported_world(config, reports, measured=True)
-    work = world.devices.cycles_per_sample * 12  # a fifth of 60 samples
-    np.testing.assert_allclose(work / world.devices.cpu_hz, 0.5)
+    assert np.array_equal(world.devices.cpu_hz, plain.devices.cpu_hz)  # no clock is made up
+    seconds = update_seconds(world.devices, config.training)
+    wanted = np.full(20, 0.5)
+    wanted[2] = update_seconds(plain.devices, config.training)[2]
+    np.testing.assert_allclose(seconds, wanted)
+    joules = update_joules(world.devices, config.fleet, config.training, 650)
+    modelled = 12 * config.fleet.cycles_per_sample * config.fleet.capacitance  # a fifth of 60
+    expected = modelled * plain.devices.cpu_hz**2
+    expected[1] = 0.25
+    np.testing.assert_allclose(joules, expected)
     np.testing.assert_allclose(world.links.uplink_snr()[0], 10.0)
     np.testing.assert_allclose(
         world.links.uplink_snr()[1:], build_world(config).links.uplink_snr()[1:]
@@ -450,10 +475,3 @@ def test_every_device_has_exactly_one_node() -> None:
     for number, unit in enumerate(plan.units):
         assert {by_leader[k] for k in unit.members} == {f"partition {number % 3}"}
     assert assign(trial, plan, names, "device") == {k: f"partition {k % 3}" for k in range(20)}
-    one = DeviceReport("a", (1,), 1.0)
-    with pytest.raises(CamuError, match="is reported by the nodes"):
-        check_complete({"x": Report((one,)), "y": Report((one,))}, ["a"])
-    with pytest.raises(CamuError, match="which the fleet does not have"):
-        check_complete({"x": Report((one,))}, ["b"])
-    with pytest.raises(CamuError, match="no node holds device b"):
-        check_complete({"x": Report((one,))}, ["a", "b"])

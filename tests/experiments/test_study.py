@@ -18,6 +18,7 @@ from safetensors.torch import load_file as load_torch
 
 from camu.config import Config
 from camu.experiments import claims, harm, reproduce
+from camu.experiments.contest_table import contest_tables
 from camu.experiments.design import (
     ABLATIONS,
     CHAMPION,
@@ -31,13 +32,15 @@ from camu.experiments.design import (
     SENSITIVITY,
     Cell,
     Scale,
-    contest_cells,
+    contest_matches,
     noisy_cell,
+    unseen_matches,
 )
 from camu.experiments.execute import execute, result_directory, study_config
 from camu.experiments.recalibrate import recalibrate, recalibrated_accuracy
 from camu.experiments.reproduce import Results, Study, run_study
 from camu.experiments.tables import as_markdown
+from camu.experiments.verdicts import corrected, judge
 from camu.learning.models import seeded_model
 from camu.sealed import write_sealed_json
 from camu.simulation.directory import RunDirectory, run_in_directory
@@ -341,10 +344,11 @@ def test_the_contest_compares_at_the_budget_of_the_cheaper_run() -> None:
         )
         return History(tuple(records), "sha", "rounds")
 
-    cells = contest_cells("mnist")
+    cells = EXPERIMENTS["contest"]("mnist")
     assert len({cell.name for cell in cells}) == len(cells)
     histories = {(cell, seed): run(cell, seed) for cell in cells for seed in range(3)}
-    rows = list(claims.contest("mnist", range(3), histories))
+    matches = contest_matches("mnist")
+    rows = [row for match in matches for row in claims.contest(match, range(3), histories)]
     assert len(rows) == 2 * 2 * (2 * len(CONTESTANTS) + len(ABLATIONS))
     for row in rows:
         # 20 joules are 10 rounds of the champion; the mean place is 92.5 % of them.
@@ -352,3 +356,50 @@ def test_the_contest_compares_at_the_budget_of_the_cheaper_run() -> None:
         assert row.verdict == "reproduced"
     parameters = [c.changes(QUICK, 0.1, 0).get("scheme.parameters") for c in cells]
     assert [p for p in parameters if p] == list(ABLATIONS.values()) * 2
+
+
+def test_the_unseen_setting_is_the_contest_on_another_division_of_the_data() -> None:
+    assert unseen_matches("mnist") == []
+    (match,) = unseen_matches("fashion-mnist")
+    known = contest_matches("fashion-mnist")[0]
+    cells, others = (match.mine, *match.rivals), (known.mine, *known.rivals)
+    for cell, other in zip(cells, others, strict=True):
+        keys, before = (one.changes(QUICK, 0.1, 0) for one in (cell, other))
+        assert (keys.pop("data.partition"), keys.pop("data.alpha")) == ("dirichlet", 0.3)
+        assert before.pop("data.noniid_devices") == 30
+        assert keys.pop("data.noniid_devices") is None
+        assert keys == before
+    names = {cell.name for cell in cells} | {cell.name for cell in others}
+    assert len(names) == 2 * len(cells)
+
+
+def test_the_contest_is_written_as_a_table_per_kind_of_world() -> None:
+    """Ahead of everyone by joules; behind fedavg, and nowhere else, by seconds."""
+    matches = contest_matches("mnist")
+    rows = []
+    for match in matches:
+        for key in claims.BUDGETS:
+            for rival in match.rivals:
+                mean = -3.0 if (key, rival.scheme) == ("seconds", "fedavg") else 2.0
+                values = [mean, mean + 0.1, mean - 0.1, mean]
+                rows.append(judge(claims.duel(key, rival), "mnist", "", values, 1, None))
+    text = contest_tables(matches, corrected(rows))
+    rivals = 2 * len(CONTESTANTS) + len(ABLATIONS)
+    total = 2 * 2 * rivals
+    assert f"All comparisons: ahead with the interval excluding 0 in {total - 4} of {total}" in text
+    assert text.count("behind in 2.") == 2  # a line for each h
+    assert "behind in 4." in text
+    assert "### mnist, h = 30" in text
+    assert "### mnist, h = 12" in text
+    (plain,) = [line for line in text.splitlines() if line.startswith("| `fedavg` | 4 |")]
+    assert plain == "| `fedavg` | 4 | 2 | 2 | 2 | 2 |"
+    lines = [line for line in text.splitlines() if line.startswith("| `fedavg` | 2.00 ± 0.13")]
+    assert (
+        lines
+        == [
+            "| `fedavg` | 2.00 ± 0.13 | 0.08 | 4 | **ahead** | "
+            "-3.00 ± 0.13 | 0.08 | 4 | **behind** |"
+        ]
+        * 2
+    )
+    assert text.count("| `camu-balanced` without momentum | ") == 3

@@ -199,6 +199,20 @@ def test_a_run_continues_until_it_has_spent_enough(key: str, measure: Any) -> No
     assert play(tiny(**{key: 0.5 * one})).final.round == 4
 
 
+@pytest.mark.parametrize(
+    ("key", "measure"),
+    [
+        ("run__min_joules", lambda record: record.total_joules),
+        ("run__min_virtual_seconds", lambda record: record.virtual_seconds),
+    ],
+)
+def test_a_run_is_evaluated_near_the_budget_that_it_has_to_spend(key: str, measure: Any) -> None:
+    """At 80, 85, 90, 95 and 100 % of 20.5 rounds' worth, and before training."""
+    one = measure(play(tiny()).records[1])
+    history = play(tiny(**{key: 20.5 * one, "run__rounds": 1, "run__eval_every": 1000}))
+    assert [record.round for record in history.evaluated] == [0, 1, 17, 18, 19, 20, 21]
+
+
 def test_patience_counts_evaluations_since_the_best() -> None:
     class Run_:
         stopped = None

@@ -55,7 +55,7 @@ def finished_run(folder: Path) -> Path:
 
 def _report(number: int, case: Case, wrong: str, err: str) -> str:
     shown = " ".join(ascii(word)[1:-1][:120] for word in case.arguments)
-    return f"{case.kind} {number}: {wrong}: camu {shown}\n    {err.strip()[-400:]}"
+    return f"{case.kind}: {number}: {wrong}: camu {shown}\n    {err.strip()[-400:]}"
 
 
 def _count(
@@ -65,9 +65,11 @@ def _count(
     rows: list[tuple[str, int, int]],
     failures: list[str],
 ) -> None:
-    """Add a row for each kind, and one for all of them."""
+    """Add a row for each kind, with which its failures begin, and one for all of them."""
     for kind, count in sorted(tried.items()):
-        rows.append((f"{what}: {kind}", count, count - sum(kind in line[:40] for line in wrong)))
+        rows.append(
+            (f"{what}: {kind}", count, count - sum(line.startswith(kind) for line in wrong))
+        )
     rows.append((f"**{what}: all**", sum(tried.values()), sum(tried.values()) - len(wrong)))
     failures += wrong
 

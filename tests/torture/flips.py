@@ -41,6 +41,6 @@ def flips(count: int, seed: int, folder: Path, whole: Path) -> tuple[dict[str, i
             command = ["export", str(out), "--to", str(folder / "copy.safetensors")]
         done = call(command)
         if done.code != 1 or path.name not in done.err or "defect" in done.err:
-            what = f"flip {number}: {kind}, bit {bit} of byte {place}: exit code {done.code}"
+            what = f"{kind}: flip {number}, bit {bit} of byte {place}: exit code {done.code}"
             failures.append(tell(f"{what}: {done.err.strip()[-300:]}"))
     return tried, failures

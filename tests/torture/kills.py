@@ -230,11 +230,11 @@ def kills(count: int, seed: int, folder: Path) -> tuple[dict[str, int], list[str
                 tried[kind] += 1
                 moments.append(moment)
             elif status:
-                failures.append(tell(f"kill: {kind} after {moments}: exit code {status >> 8}"))
+                failures.append(tell(f"{kind}: after {moments}: exit code {status >> 8}"))
         status = forked(work.command(kind, out), None, 0.0)
         if status or work.result(kind, out) != expected:
             wrong = f"exit code {status >> 8}" if status else "other bits"
-            failures.append(tell(f"kill: {kind} after {', '.join(moments)}: {wrong}"))
+            failures.append(tell(f"{kind}: after {', '.join(moments)}: {wrong}"))
     return tried, failures
 
 

@@ -25,10 +25,17 @@ BAD = ("Traceback", "defect of camu", "Exception ignored", "Warning")
 def start(
     arguments: list[str], before: Callable[[], None] | None = None, **options: object
 ) -> subprocess.Popen[bytes]:
-    """Start `camu ARGUMENTS` with limits that `before` sets."""
+    """Start `camu ARGUMENTS` with limits that `before` sets, and with signals as in a terminal."""
+
+    def prepare() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP):  # in the background they are ignored
+            signal.signal(number, signal.SIG_DFL)
+        if before is not None:
+            before()
+
     pipes: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "camu.cli", *arguments]
-    return subprocess.Popen(command, preexec_fn=before, **{**pipes, **options})  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen(command, preexec_fn=prepare, **{**pipes, **options})  # type: ignore[call-overload, no-any-return]
 
 
 def end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
@@ -93,17 +100,17 @@ def limits(folder: Path) -> tuple[dict[str, int], list[str]]:
             time.sleep(0.01)
         process.send_signal(number)
         code, err = end(process)
-        failures.append(judge(number.name, code, err, (130,), "--resume"))
-        goes_on(number.name, out)
+        failures.append(judge(f"signals: {number.name}", code, err, (130,), "--resume"))
+        goes_on(f"signals: {number.name}", out)
     for most in (300_000_000, 900_000_000, 1_600_000_000):
         tried["little memory"] = tried.get("little memory", 0) + 1
         code, err = end(start(["plan", "--json"], limited(resource.RLIMIT_AS, most)))
-        failures.append(judge(f"memory {most}", code, err, (0, 1)))
+        failures.append(judge(f"little memory: {most}", code, err, (0, 1)))
     for most in (5, 8, 20):
         tried["few descriptors"] = tried.get("few descriptors", 0) + 1
         out = folder / f"few-{most}"
         code, err = end(start([*run, "--out", str(out)], limited(resource.RLIMIT_NOFILE, most)))
-        failures.append(judge(f"descriptors {most}", code, err, (0, 1)))
+        failures.append(judge(f"few descriptors: {most}", code, err, (0, 1)))
         goes_on("few descriptors", out)
     failures += _streams(tried)
     return tried, [tell(line) for line in failures if line]
@@ -121,17 +128,17 @@ def _streams(tried: dict[str, int]) -> list[str | None]:
         tried["full output"] = tried.get("full output", 0) + 1
         with Path("/dev/full").open("wb") as full:
             code, err = end(start(command, stdout=full))
-        found.append(judge(f"/dev/full {command}", code, err, (1,), "output"))
+        found.append(judge(f"full output: {command}", code, err, (1,), "output"))
         tried["closed pipe"] = tried.get("closed pipe", 0) + 1
         process = start(command)
         assert process.stdout is not None
         process.stdout.close()
         process.stdout = None
         code, err = end(process)
-        found.append(judge(f"closed pipe {command}", code, err, (0,)))
+        found.append(judge(f"closed pipe: {command}", code, err, (0,)))
         for encoding in ("latin-1", "ascii"):
             tried["other alphabet"] = tried.get("other alphabet", 0) + 1
             environment = {**os.environ, "PYTHONIOENCODING": encoding}
             code, err = end(start(command, env=environment))
-            found.append(judge(f"{encoding} {command}", code, err, (0,)))
+            found.append(judge(f"other alphabet: {encoding} {command}", code, err, (0,)))
     return found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
-from torture.calls import Case, write
+from torture.calls import EXAMPLES, Case, write
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 # What the user's function does in place of its work.
 DEEDS = (
     "1 / 0",
@@ -36,6 +36,7 @@ DEEDS = (
     "while True: pass",
     "import time; time.sleep(1000)",
 )
+HANGS = re.compile("while True|sleep")
 HEAD = "import camu\nimport torch\n"
 SCHEME = HEAD + "class Mine(camu.Scheme):\n    def plan(self, world):\n        {deed}\n"
 BUILT = (
@@ -64,14 +65,43 @@ DATA = HEAD + "def Mine():\n    {deed}\n"
 SOLVER = HEAD + "def Mine(problem, **rest):\n    {deed}\n"
 
 
+# What each of a scheme's other methods may not answer; every deed above is wrong in all of them.
+HOOKS = {
+    "pilot(self, pilot, state)": ["3", "{}", "pilot.plan.with_updates([0] * 99)"],
+    "select(self, view, state)": ["3", "[99]", "[-1]", "['a']", "[1.5]", "None"],
+    "start(self, view, state, unit)": ["3", "view.weights.parameters", "'x'"],
+    "correction(self, view, state, unit)": ["view.weights.parameters[:3]", "'x'", "[[1], [1, 2]]"],
+    "deadline(self, view, state)": ["'x'", "float('nan')", "[]", "-1.0"],
+    "ready(self, view, state)": ["'x'", "[]", "3.5", "view.weights.parameters > 0"],
+    "aggregate(self, view, state)": [
+        "None", "3", "view.weights.parameters",
+        "view.weights.with_parameters(view.weights.parameters * float('nan'))",
+        "view.weights.with_parameters(view.weights.parameters[:5])",
+    ],
+    "revise(self, view, state)": ["3", "{}", "view.plan.with_updates([0])"],
+    "finished(self, view, state)": ["'x'", "[]", "None"],
+}  # fmt: skip
+RAISES = tuple(deed for deed in DEEDS if "return" not in deed and not HANGS.search(deed))
+
+
+def own_hook(dice: random.Random, place: Path) -> Case:
+    """A scheme that goes wrong in the middle of a run."""
+    path = place / "mine.py"
+    head = dice.choice(list(HOOKS))
+    deed = dice.choice([f"return {dice.choice(HOOKS[head])}", dice.choice(RAISES)])
+    write(path, f"{HEAD}class Mine(camu.schemes.FedAvg):\n    def {head}:\n        {deed}\n")
+    short = ["--preset", "demo", "--set", "run.rounds=2", "--set", "training.model=logistic"]
+    arguments = ["run", "--json", *short, "--scheme", f"{path}:Mine", "--out", str(place / "run")]
+    return Case("own code", arguments, [str(path), "mine.py", "Mine"])
+
+
 def own_code(dice: random.Random, place: Path) -> Case:
     """A file of the user's that goes wrong, and a command that uses it."""
     path = place / "mine.py"
     named = f"{path}:Mine"
     kind = dice.choice(["scheme", "scheme", "answer", "model", "data", "solver", "import"])
     deed = dice.choice(DEEDS)
-    hangs = "while True" in deed or "sleep" in deed
-    if hangs:
+    if HANGS.search(deed):
         kind = "scheme"
     limit = ["--set", "scheme.plan_seconds=0.3"]
     base = ["plan", "--json", "--preset", "demo", *limit]

@@ -13,8 +13,9 @@ from camu.errors import InputError, suggest
 if TYPE_CHECKING:
     from camu.allocation.horizon import HorizonProblem
 
-LARGEST, MOST_UPDATES, MOST_ROUNDS = 1e30, 100, 100_000
-Positive = Annotated[float, Field(strict=True, gt=0, le=LARGEST)]
+MOST_UPDATES, MOST_ROUNDS = 100, 100_000
+SMALLEST, LARGEST = 1e-40, 1e30  # products of several such numbers still are floats
+Positive = Annotated[float, Field(strict=True, ge=SMALLEST, le=LARGEST)]
 FromZero = Annotated[float, Field(strict=True, ge=0, le=LARGEST)]
 
 
@@ -146,7 +147,7 @@ def _check_range(problem: HorizonProblem, name: str, model: type[BaseModel]) -> 
     zero = model.model_fields[name].annotation is float and any(
         getattr(rule, "ge", None) == 0 for rule in model.model_fields[name].metadata
     )
-    good = np.isfinite(array) & (array <= LARGEST) & ((array > 0) | (zero & (array == 0)))
+    good = np.isfinite(array) & (array <= LARGEST) & ((array >= SMALLEST) | (zero & (array >= 0)))
     if not good.all():
         index = int(np.argmin(good))
         place = f"clusters[{index}].{name}" if name in PER_CLUSTER else name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+
+from camu.cli.guard import print_json
 
 if TYPE_CHECKING:
     from camu.allocation.horizon import HorizonProblem
@@ -34,7 +35,7 @@ def allocate_horizon(
 
         save(horizon_figure(problem, answer), figure)
     if as_json:
-        print(json.dumps(answer.to_dict()))
+        print_json(answer.to_dict())
         return
     console = Console(emoji=False)
     _show_answer(problem, answer, console)

@@ -37,13 +37,14 @@ def run_guarded(command: Callable[[], object], debug: bool, json_only: bool) -> 
         with _stopped_by_signals(), _stdout_for_json(json_only):
             command()
     except SystemExit as stop:
-        code = stop.code
+        # rich and typer end with 1 when the reader of a pipe has gone (`camu ... | head`)
+        code = 0 if isinstance(stop.__context__, BrokenPipeError) else stop.code
     except CamuError as error:
         if debug:
             raise
         code = fail(str(error), error.exit_code)
     except BrokenPipeError:
-        code = 0  # the reader of a pipe has gone (`camu ... | head`); nothing is wrong
+        code = 0
     except KeyboardInterrupt:
         code = fail("stopped", 130)
     except Exception as error:

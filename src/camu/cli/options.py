@@ -76,6 +76,14 @@ Snr = Annotated[
     str | None,
     typer.Option("--snr", metavar="FILE", help="Measured device-to-device SNR in dB, for --fleet."),
 ]
+StartModel = Annotated[
+    Path | None,
+    typer.Option(
+        "--start",
+        metavar="FILE",
+        help="model.safetensors of an earlier run, to begin with [default: random weights].",
+    ),
+]
 Address = Annotated[
     str | None,
     typer.Option(

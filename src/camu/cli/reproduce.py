@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,8 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.options import output_folder
+from camu.errors import InputError
 
 if TYPE_CHECKING:
+    from camu.experiments.leaderboard_table import Board
     from camu.experiments.reproduce import Outcome
     from camu.experiments.verdicts import Verdict
 
@@ -28,6 +31,8 @@ class Experiment(StrEnum):
     sensitivity = "sensitivity"
     harm = "harm"
     contest = "contest"
+    unseen = "unseen"
+    leaderboard = "leaderboard"
     all = "all"
 
 
@@ -49,7 +54,7 @@ def reproduce(
             "--seeds",
             metavar="N",
             min=2,
-            help="Seeds [default: 10, 8 with --quick, 20 for theory].",
+            help="Seeds [default: 10, 8 with --quick, 20 for theory, 5 for leaderboard --quick].",
         ),
     ] = None,
     quick: Annotated[
@@ -63,37 +68,98 @@ def reproduce(
         str | None, typer.Option("--address", help="Address of a running Ray cluster.")
     ] = None,
     out: Annotated[
-        Path,
-        typer.Option("--out", parser=output_folder, metavar="DIR", help="Where results are kept."),
-    ] = Path("results"),
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=output_folder,
+            metavar="DIR",
+            help="Where results are kept [default: results; of the leaderboard, leaderboard].",
+        ),
+    ] = None,
+    schemes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scheme",
+            metavar="NAME",
+            help="With leaderboard: also this scheme, your own as module:Class or a variant as "
+            "NAME@PARAMETER=VALUE; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Run the paper's experiments and judge every claim with seeds and intervals.
 
     Finished runs are skipped, so a second call trains nothing and a killed one is simply called
-    again. Writes verdicts.json, verdicts.md and report.html.
+    again. Writes verdicts.json, verdicts.md and report.html; contest and unseen also a table with
+    their name. leaderboard ranks all schemes at equal joules and seconds, and writes
+    leaderboard.json, leaderboard.csv and leaderboard.md.
     """
+    where = (engine.value, address)
+    if experiment is Experiment.leaderboard:
+        _leaderboard(dataset, seeds, quick, schemes or [], out or Path("leaderboard"), where)
+        return
+    if schemes:
+        raise InputError(f"--scheme {schemes[0]}: it goes with `camu reproduce leaderboard` only")
+    _study(experiment, dataset, seeds, quick, out or Path("results"), where)
+
+
+def _leaderboard(
+    dataset: str | None,
+    seeds: int | None,
+    quick: bool,
+    schemes: list[str],
+    out: Path,
+    where: tuple[str, str | None],
+) -> None:
+    """Run what is missing of the leaderboard, print the table over all worlds, and say where."""
+    from camu.cli.progress_bar import WorkBar
+    from camu.experiments.leaderboard import Leaderboard, run_leaderboard
+
+    asked = Leaderboard.make(dataset, seeds, quick, schemes)
+    with _continued(), WorkBar() as bar:
+        board = run_leaderboard(asked, out, bar, *where)
+    Console(emoji=False).print(board_table(board))
+    print(f"page: {out / 'leaderboard.md'}")
+
+
+def _study(
+    experiment: Experiment,
+    dataset: str | None,
+    seeds: int | None,
+    quick: bool,
+    out: Path,
+    where: tuple[str, str | None],
+) -> None:
+    """Run what is missing of the study, print the verdicts, and write the page."""
     from camu.cli.progress_bar import WorkBar
     from camu.experiments.reproduce import Study, run_study
     from camu.report.writing import PAGE, write_report
 
     stderr = Console(stderr=True, emoji=False)
-    # These three are not about printed claims, and each takes as long as all others.
-    apart = (Experiment.sensitivity, Experiment.harm, Experiment.contest)
-    names = tuple(e.value for e in Experiment if e not in (*apart, Experiment.all))
-    chosen = names if experiment is Experiment.all else (experiment.value,)
+    # These are not about printed claims, and most take as long as all others.
+    apart = (Experiment.sensitivity, Experiment.harm, Experiment.contest, Experiment.unseen)
+    chosen: tuple[str, ...] = (experiment.value,)
+    if experiment is Experiment.all:
+        others = (*apart, Experiment.leaderboard, Experiment.all)
+        chosen = tuple(each.value for each in Experiment if each not in others)
     study = Study.make(chosen, dataset, seeds, quick)
-    with WorkBar() as bar:
-        try:
-            outcome = run_study(study, out, bar, engine.value, address)
-        except KeyboardInterrupt:
-            stderr.print("stopped; the same command continues from here")
-            raise typer.Exit(130) from None
+    with _continued(), WorkBar() as bar:
+        outcome = run_study(study, out, bar, *where)
     stderr.print(_work_done(outcome), soft_wrap=True)
     Console(emoji=False).print(verdict_table(outcome.verdicts))
     print(f"verdicts: {outcome.verdicts_path}")
     with stderr.status("writing the page"):
         page = write_report([out], out / PAGE)
     print(f"page: {page}")
+
+
+@contextlib.contextmanager
+def _continued() -> Iterator[None]:
+    """End with exit code 130 on Ctrl-C, and say that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        Console(stderr=True, emoji=False).print("stopped; the same command continues from here")
+        raise typer.Exit(130) from None
 
 
 def _work_done(outcome: Outcome) -> str:
@@ -117,4 +183,18 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
         needed = "" if row.seeds_needed is None else str(row.seeds_needed)
         cells = (row.claim, row.dataset, row.verdict, row.holm or "", row.measured, row.spread)
         table.add_row(*cells, str(row.n), needed, paper, row.statement)
+    return table
+
+
+def board_table(board: Board) -> Table:
+    """The leaderboard over all worlds for the terminal."""
+    title = f"All worlds: accuracy in % (mean ± 95 % interval, {board.seeds} seeds) and rank"
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    for name in ("scheme", "family"):
+        table.add_column(name)
+    for name in ("at equal joules", "rank", "at equal seconds", "rank"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in board.overall:
+        name = f"[bold]{row.scheme} (yours)[/bold]" if row.is_own else row.scheme
+        table.add_row(name, row.family, *row.joules.show(), *row.seconds.show())
     return table

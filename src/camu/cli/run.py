@@ -22,6 +22,7 @@ from camu.cli.options import (
     Seed,
     Settings,
     Snr,
+    StartModel,
     fleet_files,
     output_folder,
     resolve,
@@ -53,6 +54,7 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
     ] = False,
+    start: StartModel = None,
     address: Address = None,
     as_json: Json = False,
 ) -> None:
@@ -66,6 +68,8 @@ def run(
     With --fleet the devices come from your file. They get samples of the configured data set, as
     many as the file says.
 
+    With --start the run begins with the model of an earlier run, not with random weights.
+
     With --set run.engine=ray the units are trained on the machines of a Ray cluster, with the same
     result.
     """
@@ -73,6 +77,7 @@ def run(
     from camu.sealed import DamagedError
     from camu.simulation.directory import RunDirectory, run_in_directory
     from camu.simulation.ray_session import engine_session
+    from camu.simulation.starting import read_start
 
     files = fleet_files(fleet, snr)
     config = run_config(out, resume, file, preset, settings, seed, scheme, files)
@@ -84,7 +89,8 @@ def run(
     try:
         with engine_session(config, address):
             watchers = [Notes(), ProgressBar(config.scheme.name)]
-            history = run_in_directory(config, directory, resume, watchers)
+            first = None if start is None else read_start(start, config)
+            history = run_in_directory(config, directory, resume, watchers, start=first)
     except InputError:
         raise
     except (CamuError, OSError, MemoryError) as error:

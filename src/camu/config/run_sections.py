@@ -174,14 +174,16 @@ class RunConfig(Section):
     )
     min_joules: float | None = field(
         None,
-        "Continue after `rounds` until the fleet has spent this; unset: do not.",
+        "Continue after `rounds` until the fleet has spent this, and evaluate at 80, 85, 90, 95 "
+        "and 100 % of it; unset: do not.",
         "J",
         decides="end",
         gt=0,
     )
     min_virtual_seconds: float | None = field(
         None,
-        "Continue after `rounds` until the virtual clock passes this; unset: do not.",
+        "Continue after `rounds` until the virtual clock passes this, and evaluate at 80, 85, 90, "
+        "95 and 100 % of it; unset: do not.",
         "s",
         decides="end",
         gt=0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -16,7 +17,7 @@ from camu.data.array_files import (
     read_npy_directory,
     read_npz,
 )
-from camu.data.catalog import CATALOG, Dataset
+from camu.data.catalog import CATALOG, Dataset, DatasetSpec
 from camu.data.hugging_face import read_hugging_face
 from camu.data.pictures import read_image_folder
 from camu.data.samples import Samples, check_parts, make_dataset
@@ -29,6 +30,10 @@ _LAYOUTS = (
     "of IDX files, or one of pictures train/CLASS/*.png and test/CLASS/*.png"
 )
 
+# Only the shape of data that are on other machines: shape:HEIGHTxWIDTHxCLASSES, or with the
+# channels before the height.
+_SHAPE = re.compile(r"shape:((?:[1-9]\d{0,4}x){2,3})([1-9]\d{0,5})")
+
 Stamp = tuple[tuple[str, int, int], ...]  # name, bytes and time of change of each file
 
 
@@ -37,11 +42,30 @@ def is_own(name: str) -> bool:
     return name not in CATALOG
 
 
+def shape_spec(name: str) -> DatasetSpec | None:
+    """Shape and classes behind `shape:3x32x32x12`; None for any other name."""
+    found = _SHAPE.fullmatch(name)
+    if found is None:
+        return None
+    shape = tuple(int(part) for part in found[1].split("x")[:-1])
+    return DatasetSpec(name, f"data of nodes, {name}", shape, int(found[2]), 0, 0)
+
+
+def shape_name(spec: DatasetSpec) -> str:
+    """The value of data.dataset that has only the shape and the classes of a data set."""
+    return f"shape:{'x'.join(map(str, (*spec.image_shape, spec.classes)))}"
+
+
 def load_own(name: str) -> Dataset:
     """The data set behind a path, ``module:function`` or ``hf:NAME``.
 
     It is read once per process; files are read again after they have changed.
     """
+    if shape_spec(name) is not None:
+        raise InputError(
+            f"data.dataset = {name}: it names no samples; only nodes with data of their own can "
+            "train on it (camu deploy run --test-data)"
+        )
     if name.startswith(HUGGING_FACE):
         source = name.removeprefix(HUGGING_FACE)
         if not source:

@@ -24,7 +24,7 @@ from filelock import FileLock
 from camu.arrays import Float64, UInt8
 from camu.config import DataConfig
 from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile
-from camu.data.own import is_own, load_own
+from camu.data.own import is_own, load_own, shape_spec
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
 from camu.seeding import derive
@@ -67,7 +67,7 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
 def dataset_spec(data: DataConfig) -> DatasetSpec:
     """Shape, classes and sizes of the configured data set; your own is loaded to know them."""
     if is_own(data.dataset):
-        return load(data.dataset, data.directory).spec
+        return shape_spec(data.dataset) or load(data.dataset, data.directory).spec
     return find_spec(data.dataset)
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import tomli_w
-
-from camu import __version__
 from camu.config import Config
+from camu.data import dataset_spec, is_own
+from camu.data.own import shape_name
+from camu.deploy.bundles import Table, project_file
 from camu.errors import InputError
 from camu.files import write_text
 from camu.schemes import Scheme, make_scheme
 
 Granularity = Literal["leader", "device"]
 
-SERVER_APP = "camu.deploy.server.app:app"
-NODE_APP = "camu.deploy.node_app:app"
 LONGEST_SECONDS = 86_400
 
 
@@ -35,6 +34,9 @@ class Deployment:
     measured: bool = False  # plan with the nodes' measured compute times
     test_data: str = ""  # own test data; empty: that of the configured data set
     resume: bool = False
+    start: str = ""  # model.safetensors to begin with, on the machine of the SuperLink
+    shape: str = ""  # own data set: only its shape, for nodes that do not have it
+    quorum: str = "100%"  # devices without which no run starts: a share, or a number
 
     def __post_init__(self) -> None:
         if self.granularity not in get_args(Granularity):
@@ -47,7 +49,29 @@ class Deployment:
                     f"--{option} {seconds:g}: give seconds above 0, up to {LONGEST_SECONDS}"
                 )
 
-    def to_run_config(self) -> dict[str, str | int | float | bool]:
+        self.devices_needed(1_000_000)
+
+    def with_shape(self) -> Deployment:
+        """The same deployment, with the shape of the data if the data set is the user's own."""
+        data = self.config.data
+        return replace(self, shape=shape_name(dataset_spec(data))) if is_own(data.dataset) else self
+
+    def devices_needed(self, count: int) -> int:
+        """The quorum among so many devices."""
+        share, number = self.quorum.removesuffix("%"), self.quorum
+        try:
+            if share != number and 0 < float(share) <= 100:
+                return max(1, math.ceil(float(share) / 100 * count - 1e-9))
+            if number.isdecimal() and int(number) > 0:
+                return min(int(number), count)
+        except ValueError:
+            pass
+        raise InputError(
+            f"--quorum {self.quorum}: give a share of the devices, such as 50%, or a number of "
+            "them from 1"
+        )
+
+    def to_run_config(self) -> Table:
         """The deployment as Flower carries it: one flat table of plain values."""
         table = {key: value for key, value in vars(self).items() if key != "config"}
         return {"config": self.config.to_toml(), **table}
@@ -77,30 +101,13 @@ def make_deployable_scheme(config: Config) -> Scheme:
     return scheme
 
 
-def project_file(deployment: Deployment, node_app: str = NODE_APP) -> str:
-    """The pyproject.toml of the Flower app; camu itself is installed on every machine before."""
-    return tomli_w.dumps(
-        {
-            "project": {
-                "name": "camu-deployment",
-                "version": __version__,
-                "description": "A plan of camu on Flower nodes.",
-                "license": "Apache-2.0",
-                "dependencies": [],
-            },
-            "tool": {
-                "flwr": {
-                    "app": {
-                        "publisher": "camu",
-                        "components": {"serverapp": SERVER_APP, "clientapp": node_app},
-                        "config": deployment.to_run_config(),
-                    }
-                }
-            },
-        }
-    )
+def make_bundle(deployment: Deployment) -> bytes:
+    """The deployment as the bundle that a SuperLink takes."""
+    from camu.deploy.flower_compat import build_bundle  # it needs the extra `flower`
+
+    return build_bundle(project_file(deployment.to_run_config()))
 
 
 def write_app(folder: Path, deployment: Deployment) -> None:
     """Write the Flower app as a directory for `flwr run`."""
-    write_text(folder / "pyproject.toml", project_file(deployment))
+    write_text(folder / "pyproject.toml", project_file(deployment.to_run_config()))

@@ -1,8 +1,9 @@
 """All uses of Flower's internals: what to check when Flower is upgraded.
 
 Flower's public API has no way to control a SuperLink from Python, to run tasks in forked processes,
-or to close the control interface to other machines. The functions here import Flower's own modules
-and replace two of their functions. The version of Flower is pinned for that reason.
+to keep the code of bundles out, or to close interfaces to other users. The functions here and in
+flower_tasks import Flower's own modules and replace some of their functions. The version of Flower
+is pinned for that reason.
 
 Imports are deferred, because each program needs a part of Flower and all of it is slow to import.
 """
@@ -10,15 +11,26 @@ Imports are deferred, because each program needs a part of Flower and all of it 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import ssl
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from camu.deploy.bundles import read_bundle
+from camu.deploy.reports import Refusal
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
     from flwr.supercore.control import ControlHttpClient
+
+
+log = logging.getLogger(__name__)
+
+TOKEN_HEADER = "x-camu-token"
 
 
 def build_bundle(project_file: str) -> bytes:
@@ -29,10 +41,22 @@ def build_bundle(project_file: str) -> bytes:
     return content
 
 
+class OwnersToken:
+    """Adds the owner's token to a client's calls."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+        """Send a request with the token."""
+        context.request.headers[TOKEN_HEADER] = self.token
+        return call_next(context)
+
+
 class ControlClient:
     """Calls of a SuperLink's control interface; errors are those of httpx."""
 
-    def __init__(self, address: str, certificate: bytes | None) -> None:
+    def __init__(self, address: str, certificate: bytes | None, token: str) -> None:
         """Without an authority's certificate the connection is plain text."""
         from flwr.supercore.control import ControlHttpClient
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -41,7 +65,10 @@ class ControlClient:
             server_address=address,
             insecure=certificate is None,
             root_certificates=certificate,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
+                OwnersToken(token),
+            ],
         )
 
     def close(self) -> None:
@@ -76,6 +103,32 @@ class ControlClient:
         fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
 
+    def nodes(self) -> list[tuple[int, str, str]]:
+        """Id, name and status of the registered nodes."""
+        from flwr.proto.control_pb2 import ListNodesRequest
+
+        return [
+            (int(node.node_id), node.name, node.status)
+            for node in self._client.ListNodes(ListNodesRequest()).nodes_info
+            if not node.unregistered_at
+        ]
+
+    def runs(self) -> list[tuple[int, str, str, str]]:
+        """Id, status, sub-status and time of the start of all runs."""
+        from flwr.proto.control_pb2 import ListRunsRequest
+
+        found = self._client.ListRuns(ListRunsRequest()).run_dict
+        return [
+            (int(number), run.status.status, run.status.sub_status, run.pending_at)
+            for number, run in sorted(found.items(), key=lambda item: item[1].pending_at)
+        ]
+
+    def stop_run(self, run: int) -> bool:
+        """Stop a run; whether it was stopped."""
+        from flwr.proto.control_pb2 import StopRunRequest
+
+        return bool(self._client.StopRun(StopRunRequest(run_id=run)).success)
+
     def run_status(self, run: int) -> tuple[str, str, str]:
         """The run's status, its sub-status and details."""
         from flwr.proto.control_pb2 import ListRunsRequest
@@ -84,97 +137,97 @@ class ControlClient:
         return found.status, found.sub_status, found.details
 
 
-def run_superlink(middleware: Callable[[Any], Any], tls_connection: type[ssl.SSLObject]) -> None:
-    """Run Flower's SuperLink on sys.argv, with a middleware around its ASGI app."""
+def run_superlink(
+    arguments: list[str],
+    guard: Callable[[Any], Any],
+    tls_connection: type[ssl.SSLObject],
+    start_executor: Callable[[str, str | None], subprocess.Popen[bytes]],
+) -> None:
+    """Run Flower's SuperLink with a guard around its ASGI app and camu's own executor."""
+    for name in ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API"):
+        os.environ.pop(name, None)  # further interfaces, which nothing guards
     ssl.SSLContext.sslobject_class = tls_connection
+    reload_certificates()
+    from flwr.supercore.address import resolve_bind_address
     from flwr.superlink import main as service
     from flwr.superlink.cli import flower_superlink
+    from flwr.superlink.servicer.fleet import fleet_handlers
 
-    create_app = service.create_app
+    create_app, push_messages = service.create_app, fleet_handlers.push_messages
 
     def guarded(*args: Any, **options: Any) -> Any:
         app = create_app(*args, **options)
-        app.add_middleware(middleware)
+        app.add_middleware(guard)
         return app
 
+    def start(lifespan: Any) -> None:
+        config = lifespan.config
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        address = resolve_bind_address(f"{host}:{config.port}")
+        lifespan.superexec_process = start_executor(address, config.ssl_ca_certfile)
+
+    def push_own_messages(request: Any, state: Any) -> Any:
+        check_sender(request)
+        return push_messages(request=request, state=state)
+
     service.create_app = guarded
+    fleet_handlers.push_messages = push_own_messages
+    module = sys.modules["flwr.superlink.cli.flower_superlink"]
+    vars(module)["SuperLinkLifespan"]._start_superexec_if_needed = start
+    sys.argv = ["flower-superlink", *arguments]
     flower_superlink()
 
 
-def run_supernode(arguments: list[str]) -> None:
-    """Run Flower's SuperNode; its tasks are left to an executor in another process."""
+def check_sender(request: Any) -> None:
+    """Refuse a node's message in another node's name; Flower checks only who made the call."""
+    from fastapi import HTTPException
+
+    for message in request.messages_list:
+        claimed = message.metadata.src_node_id
+        if claimed != request.node.node_id:
+            log.warning(
+                "a message of node %s is refused: it came from node %s",
+                claimed,
+                request.node.node_id,
+            )
+            raise HTTPException(status_code=403, detail="a message in another node's name")
+
+
+def reload_certificates() -> None:
+    """Let uvicorn use a renewed certificate for new connections without a restart."""
+    import uvicorn.config
+
+    from camu.deploy.host.reloading import keep_reloading
+
+    create = uvicorn.config.create_ssl_context
+
+    def created(certfile: str, keyfile: str, *args: Any, **options: Any) -> ssl.SSLContext:
+        context = create(certfile, keyfile, *args, **options)
+        keep_reloading(context, certfile, keyfile)
+        return context
+
+    vars(uvicorn.config)["create_ssl_context"] = created
+
+
+def run_supernode(arguments: list[str], socket: Path) -> None:
+    """Run Flower's SuperNode; its executor, in another process, reaches it over a unix socket."""
+    import uvicorn
+    from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
+    config = uvicorn.Config
+
+    def on_socket(*args: Any, **options: Any) -> uvicorn.Config:
+        return config(*args, **{**options, "uds": str(socket)})  # host and port are then not used
+
+    def run_config(bundle: bytes, run: Any) -> dict[str, Any]:
+        try:
+            return {**read_bundle(bundle), **run.override_config}
+        except Refusal as refusal:
+            log.warning("run %s is refused: %s", run.run_id, refusal)
+            return {}  # the executor refuses it too, and tells the server why
+
+    vars(uvicorn)["Config"] = on_socket
+    vars(start_client_internal)["get_fused_config_from_fab"] = run_config
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
     flower_supernode()
-
-
-def run_executor(address: str) -> None:
-    """Carry out the tasks of the SuperNode at this loopback address in forked processes."""
-    from flwr.supercore.superexec import run_superexec
-    from flwr.supernode.runtime import run_clientapp  # noqa: F401  loaded before the first fork
-
-    vars(run_superexec)["get_executor"] = lambda *_, **__: ForkExecutor()
-    run_superexec.run_superexec(runtime_api_address=address, insecure=True)
-
-
-class ForkExecutor:
-    """Flower's executor interface; a task is a fork instead of a new interpreter."""
-
-    def get_eligible_capacity(
-        self,
-        supported_task_types: set[Any],
-        *,
-        insecure: bool = False,
-        root_certificates_path: str | None = None,
-    ) -> tuple[set[Any], set[str]]:
-        """All task types: a fork is always possible."""
-        return supported_task_types, set()
-
-    def wait_for_capacity(self, *args: object, **options: object) -> None:
-        """Return at once: there is always capacity."""
-
-    def launch(self, spec: Any) -> Any:
-        """Fork a process that carries out one task."""
-        from flwr.supercore.superexec.executor import LaunchResult
-
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if os.fork() == 0:
-            _carry_out(spec)
-        return LaunchResult.accepted()
-
-    def reconcile(self) -> None:
-        """Collect the processes that have ended."""
-        while True:
-            try:
-                if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                    return
-            except ChildProcessError:
-                return
-
-    def close(self) -> None:
-        """Do nothing: tasks in progress end by themselves after this process."""
-
-
-def _carry_out(spec: Any) -> None:
-    """Carry out a task in a forked process; never returns."""
-    from flwr.supernode.runtime.run_clientapp import run_clientapp
-
-    code = 1
-    try:
-        run_clientapp(
-            runtime_api_address=spec.runtime_api_address,
-            token=spec.token,
-            insecure=spec.insecure,
-            certificates=None,
-            parent_pid=spec.parent_pid,
-            runtime_dependency_install=False,
-        )
-        code = 0
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)

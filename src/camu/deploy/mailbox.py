@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.3
+NOTE_SECONDS = 5.0  # between two notes on who is waited for
 TRAIN, QUERY = MessageType.TRAIN, MessageType.QUERY
 
 
@@ -103,9 +104,17 @@ class Mailbox:
                 self._open[number] = replace(self._open[number], on_reply=None)
 
     def ask(
-        self, contents: Mapping[int, RecordDict], kind: str, subject: str, seconds: float
+        self,
+        contents: Mapping[int, RecordDict],
+        kind: str,
+        subject: str,
+        seconds: float,
+        on_wait: Callable[[set[int]], None] = lambda nodes: None,
     ) -> dict[int, Reply]:
-        """Send messages and wait until all replies are here or the time is over."""
+        """Send messages and wait until all replies are here or the time is over.
+
+        `on_wait` is told every few seconds which nodes have not replied yet.
+        """
         replies: dict[int, Reply] = {}
         deadline = self.clock() + seconds
 
@@ -113,9 +122,13 @@ class Mailbox:
             replies[reply.node] = reply
 
         numbers = self.send(contents, kind, subject, seconds, keep)
+        noted = self.clock()
         while len(replies) < len(contents) and self.clock() < deadline:
             pause()
             self.poll()
+            if self.clock() - noted >= NOTE_SECONDS:
+                noted = self.clock()
+                on_wait(contents.keys() - replies.keys())
         self.abandon(numbers)
         for node in contents.keys() - replies.keys():
             replies[node] = Reply(node, None, f"no reply within {seconds:g} s")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import io
 import math
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
@@ -26,7 +27,8 @@ HEAD = "camu"  # the record with the JSON
 HEADER_BYTES = 1024  # more than numpy's header of a flat array needs
 LARGEST_HEAD = 50_000_000  # characters
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Nonce = Annotated[str, Field(max_length=64)]
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Task:
     ids: Mapping[int, str]  # names of the devices by number
     jobs: tuple[Job, ...]
     starts: tuple[int, ...]  # for each job, the number of the state that it starts from
+    # Repeated in the result, so that an old one cannot be sent again.
+    nonce: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def first(self) -> int:
@@ -67,6 +71,7 @@ class _TaskHead:
     devices: Count
     ids: dict[Count, str]
     jobs: tuple[_JobHead, ...]
+    nonce: Nonce
 
 
 @checked(frozen=True, config=STRICT)
@@ -76,6 +81,7 @@ class ResultHead:
     round: Count
     first: Count
     losses: tuple[float | None, ...]  # None: not finite
+    nonce: Nonce
 
 
 _TASK_HEAD = TypeAdapter(_TaskHead)
@@ -113,7 +119,7 @@ def write_task(task: Task, states: Sequence[Weights]) -> RecordDict:
         )
         for job, start in zip(task.jobs, task.starts, strict=True)
     )
-    head = _TaskHead(task.round, task.devices, dict(task.ids), jobs)
+    head = _TaskHead(task.round, task.devices, dict(task.ids), jobs, task.nonce)
     content = _content(_TASK_HEAD.dump_json(head))
     for number, state in enumerate(states):
         content[f"state-{number}"] = _arrays(parameters=state.parameters, buffers=state.buffers)
@@ -143,7 +149,7 @@ def read_task(content: RecordDict, layout: Layout) -> tuple[Task, list[Weights]]
         for job in head.jobs
     )
     starts = tuple(job.start for job in head.jobs)
-    task = Task(head.round, head.devices, head.ids, jobs, starts)
+    task = Task(head.round, head.devices, head.ids, jobs, starts, head.nonce)
     count = 1 + max(starts, default=-1)
     return task, [_weights(content, f"state-{number}", layout) for number in range(count)]
 
@@ -151,7 +157,8 @@ def read_task(content: RecordDict, layout: Layout) -> tuple[Task, list[Weights]]
 def write_result(task: Task, results: Sequence[Trained]) -> RecordDict:
     """A node's result: the trained state and the loss of each job, in the order of the jobs."""
     losses = tuple(r.loss if math.isfinite(r.loss) else None for r in results)
-    content = _content(RESULT_HEAD.dump_json(ResultHead(task.round, task.first, losses)))
+    head = ResultHead(task.round, task.first, losses, task.nonce)
+    content = _content(RESULT_HEAD.dump_json(head))
     for number, result in enumerate(results):
         state = result.weights
         content[f"job-{number}"] = _arrays(parameters=state.parameters, buffers=state.buffers)
@@ -168,6 +175,8 @@ def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Trained
     ):
         if found != expected:
             raise Refusal(f"it is for {what} {found + 1}, not {expected + 1}")
+    if head.nonce != task.nonce:
+        raise Refusal("it answers another task, as a message does that is sent again")
     if len(head.losses) != len(task.jobs):
         raise Refusal(f"it has {len(head.losses)} losses for {len(task.jobs)} jobs")
     results: list[Trained | Refusal] = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,39 @@ from flwr.clientapp import ClientApp
 from camu.config import Config
 from camu.data import Federation, dataset_spec, federate
 from camu.deploy.deployment import Deployment
+from camu.deploy.measuring import Measured, find_meter, measure
 from camu.deploy.messages import Task, read_task, write_report, write_result
-from camu.deploy.own_data import read_own
+from camu.deploy.own_data import device_names, numbers_of, read_own
 from camu.deploy.reports import DeviceReport, Report
-from camu.errors import InputError
+from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine, Samples
 from camu.learning.job import Job, Trained
 from camu.learning.models import model_layout
 from camu.learning.weights import Weights
 from camu.world import World, build_world, with_data
 
+log = logging.getLogger(__name__)
+
 app = ClientApp()
+
+MEASURE_SECONDS = 20.0  # about as long as a node measures all its devices
 
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
     """Label histograms and measured compute time of the node's devices."""
-    return Message(write_report(_node(context).report()), reply_to=message)
+    return Message(write_report(answer_query(context)), reply_to=message)
+
+
+def answer_query(context: Context) -> Report:
+    """The node's report; data that do not fit the run are a sentence in it, and in the log."""
+    try:
+        return _node(context).report()
+    except CamuError as error:
+        log.error("%s", error)
+        # The server is not told where the data are.
+        hidden = str(error).replace(str(context.node_config.get("data", "\0")), "its data")
+        return Report((), problem=hidden[:500])
 
 
 @app.train()
@@ -49,7 +66,10 @@ def train_content(content: RecordDict, context: Context) -> RecordDict:
 
 def _node(context: Context) -> Node:
     deployment = Deployment.from_run_config(context.run_config)
-    return Node.of(deployment.config, context.node_config)
+    config = deployment.config
+    if deployment.shape and "data" in context.node_config:  # the run's own data set is not here
+        config = config.replace({"data.dataset": deployment.shape, "data.directory": None})
+    return Node.of(config, context.node_config, deployment.measured)
 
 
 @dataclass(frozen=True)
@@ -62,18 +82,24 @@ class Node:
     devices: tuple[str, ...] = ()
     data: str = ""
     snr_db: Mapping[str, float] = field(default_factory=dict)
+    joules: str = ""  # the owner's meter, module:function
+    measured: bool = False  # whether the run asks for times and joules
 
     @classmethod
-    def of(cls, config: Config, node: Mapping[str, Any]) -> Node:
+    def of(cls, config: Config, node: Mapping[str, Any], measured: bool = False) -> Node:
         """The node that a node configuration describes."""
+        meter = str(node.get("joules", ""))
         if "data" in node:
-            names = tuple(n.strip() for n in str(node.get("devices", "")).split(",") if n.strip())
-            if not names or len(set(names)) < len(names):
-                raise InputError(
-                    'node config: name the node\'s devices, each once: devices="a,b" data="DIR"'
-                )
-            snr = _numbers(str(node["snr-db"]), names) if "snr-db" in node else {}
-            return cls(config, devices=names, data=str(node["data"]), snr_db=snr)
+            names = device_names(str(node.get("devices", "")))
+            snr = numbers_of(str(node["snr-db"]), names) if "snr-db" in node else {}
+            return cls(
+                config,
+                devices=names,
+                data=str(node["data"]),
+                snr_db=snr,
+                joules=meter,
+                measured=measured,
+            )
         if "partition-id" not in node or "num-partitions" not in node:
             raise InputError(
                 "node config: give devices and data, or for a trial partition-id and num-partitions"
@@ -81,7 +107,7 @@ class Node:
         number, count = int(node["partition-id"]), int(node["num-partitions"])
         if not 0 <= number < count:
             raise InputError(f"node config: partition-id = {number} is not within {count} parts")
-        return cls(config, number, count)
+        return cls(config, number, count, joules=meter, measured=measured)
 
     def report(self) -> Report:
         """Label histograms and measured compute time of the node's own devices."""
@@ -95,14 +121,16 @@ class Node:
             train, indices = _training(federation)
         labels = np.asarray(train[1], dtype=np.int64)
         classes = dataset_spec(self.config.data).classes
-        seconds = self._measure(train, indices, numbers)
+        found = self._measure(train, indices, numbers)
         return Report(
             tuple(
                 DeviceReport(
                     name,
                     tuple(np.bincount(labels[indices[k]], minlength=classes).tolist()),
-                    seconds[k],
+                    found[k].seconds,
                     self.snr_db.get(name),
+                    found[k].joules,
+                    found[k].source,
                 )
                 for name, k in zip(names, numbers, strict=True)
             ),
@@ -125,16 +153,19 @@ class Node:
 
     def _measure(
         self, train: Samples, indices: Sequence[npt.NDArray[np.int64]], numbers: Sequence[int]
-    ) -> dict[int, float]:
-        """Seconds that one local update of each device takes on this machine."""
-        seconds = {}
+    ) -> dict[int, Measured]:
+        """Time and joules of one local update of each device on this machine, if asked for."""
+        if not (self.measured and numbers):
+            return dict.fromkeys(numbers, Measured(None))
+        budget = MEASURE_SECONDS / len(numbers)
+        meter = find_meter(self.joules)
         with self._engine(train, indices) as engine:
-            # The first update is done twice: it also sets things up for the later ones.
-            for number in [*numbers[:1], *numbers]:
-                began = time.perf_counter()
+
+            def update(number: int) -> None:
                 engine.train(engine.initial, [Job((number,), (1.0,))], 0)
-                seconds[number] = max(time.perf_counter() - began, 1e-9)
-        return seconds
+
+            measure(partial(update, numbers[0]), budget)  # warms the process up
+            return {k: measure(partial(update, k), budget, meter) for k in numbers}
 
     def _federation(self) -> Federation:
         config = self.config
@@ -176,17 +207,3 @@ class Node:
 def _training(federation: Federation) -> tuple[Samples, list[npt.NDArray[np.int64]]]:
     data = federation.dataset
     return (data.train_images, data.train_labels), [np.asarray(own) for own in federation.indices]
-
-
-def _numbers(text: str, names: Sequence[str]) -> dict[str, float]:
-    """One number for all devices, or one for each."""
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) not in (1, len(names)):
-        raise InputError(
-            f"node config: snr-db = {text}: give one number, or one for each of the "
-            f"{len(names)} devices"
-        )
-    return dict(zip(names, values * (len(names) // len(values)), strict=True))

@@ -8,9 +8,10 @@ numbers from 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
@@ -20,7 +21,7 @@ from camu.data import DatasetSpec
 from camu.data.array_files import read_npy_file
 from camu.data.samples import Samples, check_samples
 from camu.errors import InputError
-from camu.plugins import import_object, is_plugin
+from camu.plugins import import_object, is_plugin, user_code
 
 Reader = Callable[[str], tuple[Any, Any]]
 
@@ -32,18 +33,75 @@ def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[UInt8, Labels]:
     return _checked(Samples(images, labels, f"{where}: images", f"{where}: labels"), spec)
 
 
+def check_own(source: str, names: Sequence[str]) -> None:
+    """Refuse data that no run could use, before a node connects.
+
+    The shape and the classes of a run are not known here; all devices must have the same shape.
+    """
+    shapes: dict[tuple[int, ...], str] = {}
+    reader = _reader(source)
+    for name in names:
+        where = f"data of {name} from {source}"
+        images, labels = reader(name)
+        pictures, _ = check_samples(Samples(images, labels, f"{where}: images", f"{where}: labels"))
+        shapes.setdefault(_full(pictures.shape[1:]), name)
+    if len(shapes) > 1:
+        (one, first), (two, second) = list(shapes.items())[:2]
+        raise InputError(
+            f"data from {source}: the images of {first} are {one} each and those of {second} {two};"
+            " give all images the same size and channels"
+        )
+
+
+def device_names(text: str) -> tuple[str, ...]:
+    """The devices of a node, `a,b`, each once."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names or len(set(names)) < len(names):
+        raise InputError(
+            'node config: name the node\'s devices, each once: devices="a,b" data="DIR"'
+        )
+    if wrong := [name for name in names if not name.isprintable()]:
+        raise InputError(f"node config: device {wrong[0]!a}: use letters that can be printed")
+    return names
+
+
+def numbers_of(text: str, names: Sequence[str]) -> dict[str, float]:
+    """One number for all devices, or one for each."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, len(names)) or not all(-300 <= value <= 300 for value in values):
+        raise InputError(
+            f"node config: snr-db = {text}: give one number of dB, or one for each of the "
+            f"{len(names)} devices"
+        )
+    return dict(zip(names, values * (len(names) // len(values)), strict=True))
+
+
 def _reader(source: str) -> Reader:
     if is_plugin(source) and not Path(source).exists():
         reader = import_object(source, "data")
         if not callable(reader):
             raise InputError(f"data = {source}: this is not a function")
-        return cast(Reader, reader)
+        return partial(_from_function, reader, source)
     folder = Path(source)
     if not folder.is_dir():
         raise InputError(
             f"data = {source}: no such directory; give a directory or a function module:function"
         )
     return lambda name: _from_directory(folder, name)
+
+
+def _from_function(reader: Callable[[str], Any], source: str, name: str) -> tuple[Any, Any]:
+    with user_code(f"data = {source}", reader, "the id of a device"):
+        answer = reader(name)
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        raise InputError(
+            f"data = {source}: for {name} it returned a value of type {type(answer).__name__}; it "
+            "must return images and labels"
+        )
+    return answer[0], answer[1]
 
 
 def _from_directory(folder: Path, name: str) -> tuple[Any, Any]:

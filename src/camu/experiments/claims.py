@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from camu.experiments.design import (
-    CHAMPION,
     HETEROGENEITY,
-    NOISY,
     SENSITIVITY,
     THRESHOLDS,
     Cell,
+    Match,
     noisy_cell,
-    rivals,
 )
 from camu.experiments.verdicts import Verdict, judge
 from camu.simulation.history import History, accuracy_at, measure
 
 Accuracy = Callable[[Cell, int], float]  # of a cell's run with this seed
+BUDGETS = {"joules": "energy", "seconds": "virtual time"}
 BUDGET_SHARES = (0.85, 0.9, 0.95, 1.0)  # where accuracy at a budget is read
 Histories = dict[tuple[Cell, int], History]
 
@@ -123,7 +122,7 @@ def budgets(dataset: str, seeds: range, histories: Histories) -> Iterator[Verdic
         }
     )
     exact = noisy_cell(dataset, "camu-joint", "exact")
-    for key, what in (("joules", "energy"), ("seconds", "virtual time")):
+    for key, what in BUDGETS.items():
         rows = {}
         for name in others:
             rival = noisy_cell(dataset, name)
@@ -183,26 +182,30 @@ def sensitivity(dataset: str, accuracy: Accuracy, seeds: range) -> Iterator[Verd
             yield judge(f"{claim}, {words}", dataset, text, values, sign, None)
 
 
-def contest(dataset: str, seeds: range, histories: Histories) -> Iterator[Verdict]:
+def contest(match: Match, seeds: range, histories: Histories) -> Iterator[Verdict]:
     """`camu-balanced` against each rival at equal energy and at equal time."""
-    for h in (30, 12):
-        mine = Cell(dataset, h, CHAMPION, variation=NOISY)
-        for key, what in (("joules", "energy"), ("seconds", "virtual time")):
-            for rival in rivals(dataset, h):
-                values = [
-                    100 * accuracy_ahead(histories[mine, seed], histories[rival, seed], key)
-                    for seed in seeds
-                ]
-                text = f"{CHAMPION} over {rival.scheme} ({rival.variation}) at equal {what}"
-                yield judge(f"C-{key}@{rival.name}", dataset, text, values, 1, None)
+    for key, what in BUDGETS.items():
+        for rival in match.rivals:
+            values = [
+                100 * accuracy_ahead(histories[match.mine, seed], histories[rival, seed], key)
+                for seed in seeds
+            ]
+            text = f"{match.mine.scheme} over {rival.scheme} ({rival.variation}) at equal {what}"
+            yield judge(duel(key, rival), rival.dataset, text, values, 1, None)
+
+
+def duel(key: str, rival: Cell) -> str:
+    """The name of a comparison with a rival at equal joules or seconds."""
+    return f"C-{key}@{rival.name}"
 
 
 def accuracy_ahead(mine: History, other: History, key: str) -> float:
-    """Accuracy difference at the joules or seconds that the cheaper of the two runs spent.
-
-    Each accuracy is the mean at 85, 90, 95 and 100 % of that budget.
-    """
+    """Accuracy difference at the joules or seconds that the cheaper of the two runs spent."""
     budget = min(measure(mine.final, key), measure(other.final, key))
+    return accuracy_around(mine, key, budget) - accuracy_around(other, key, budget)
+
+
+def accuracy_around(history: History, key: str, budget: float) -> float:
+    """The mean accuracy at 85, 90, 95 and 100 % of a budget of joules or seconds."""
     places = budget * np.array(BUDGET_SHARES)
-    first, second = (accuracy_at(run.evaluated, key, places).mean() for run in (mine, other))
-    return float(first - second)
+    return float(accuracy_at(history.evaluated, key, places).mean())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 DATASETS = ("mnist", "fashion-mnist")
@@ -127,6 +127,12 @@ VARIATIONS: dict[str, Variation] = {
     **{name: _switched_off(parameters) for name, parameters in ABLATIONS.items()},
 }
 
+UNSEEN = "dirichlet"
+# Other divisions of the data, over the noisy channel or not.
+DIVISIONS: dict[str, dict[str, Any]] = {
+    UNSEEN: {"data.partition": "dirichlet", "data.alpha": 0.3, "data.noniid_devices": None},
+}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -138,13 +144,14 @@ class Cell:
     threshold: float | None = None  # as printed; None: the median contribution
     solver: str | None = None
     variation: str | None = None  # one of VARIATIONS; None: the study's settings
+    division: str | None = None  # one of DIVISIONS, instead of h
 
     @property
     def name(self) -> str:
         """A short name, fit for a file: mnist-h30-camu-threshold10000."""
         parts = [
             self.dataset,
-            f"h{self.h}",
+            self.division or f"h{self.h}",
             self.scheme,
             None if self.threshold is None else f"threshold{self.threshold:g}",
             self.solver,
@@ -174,6 +181,8 @@ class Cell:
             keys["allocation.solver"] = self.solver
         if self.variation is not None:
             keys |= VARIATIONS[self.variation](scale, rate)
+        if self.division is not None:
+            keys |= DIVISIONS[self.division]
         return keys
 
 
@@ -253,13 +262,41 @@ def rivals(dataset: str, h: int) -> list[Cell]:
     return others + [Cell(dataset, h, CHAMPION, variation=name) for name in ABLATIONS]
 
 
-def contest_cells(dataset: str) -> list[Cell]:
-    """`camu-balanced` and its rivals over the noisy channel."""
+@dataclass(frozen=True)
+class Match:
+    """`camu-balanced` and what it is compared with in one kind of world."""
+
+    title: str
+    mine: Cell
+    rivals: list[Cell]
+
+
+def contest_matches(dataset: str) -> list[Match]:
+    """All devices Non-IID, and 12 of 30, over the noisy channel."""
     return [
-        cell
+        Match(f"{dataset}, h = {h}", Cell(dataset, h, CHAMPION, variation=NOISY), found)
         for h in (30, 12)
-        for cell in (Cell(dataset, h, CHAMPION, variation=NOISY), *rivals(dataset, h))
+        for found in [rivals(dataset, h)]
     ]
+
+
+def unseen_matches(dataset: str) -> list[Match]:
+    """A setting that no choice was made on: Dirichlet 0.3 on Fashion-MNIST."""
+    if dataset != "fashion-mnist":
+        return []
+    (first, *_) = contest_matches(dataset)
+    cells = [replace(cell, division=UNSEEN) for cell in (first.mine, *first.rivals)]
+    return [Match(f"{dataset}, Dirichlet 0.3", cells[0], cells[1:])]
+
+
+def _cells(matches: list[Match]) -> list[Cell]:
+    return [cell for match in matches for cell in (match.mine, *match.rivals)]
+
+
+MATCHES: dict[str, Callable[[str], list[Match]]] = {
+    "contest": contest_matches,
+    "unseen": unseen_matches,
+}
 
 
 # `theory` has no cells: it trains nothing.
@@ -270,5 +307,6 @@ EXPERIMENTS: dict[str, Callable[[str], list[Cell]]] = {
     "theory": lambda dataset: [],
     "sensitivity": sensitivity_cells,
     "harm": harm_cells,
-    "contest": contest_cells,
+    "contest": lambda dataset: _cells(contest_matches(dataset)),
+    "unseen": lambda dataset: _cells(unseen_matches(dataset)),
 }

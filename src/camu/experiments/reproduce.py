@@ -13,14 +13,17 @@ from camu.arrays import Float64
 from camu.config import Config
 from camu.errors import InputError
 from camu.experiments import claims, harm
+from camu.experiments.contest_table import contest_tables
 from camu.experiments.design import (
     DATASETS,
     EXPERIMENTS,
     FULL,
     LAST_EVALUATIONS,
     LEARNING_RATES,
+    MATCHES,
     QUICK,
     Cell,
+    Match,
     Scale,
     noisy_cell,
     sweep_cell,
@@ -62,6 +65,15 @@ class Study:
         return list(
             dict.fromkeys(c for name in self.experiments for c in EXPERIMENTS[name](dataset))
         )
+
+    def matches(self, dataset: str, only: str | None = None) -> list[Match]:
+        """Whom `camu-balanced` meets in the experiments that compare it, or in one of them."""
+        return [
+            match
+            for name, matches in MATCHES.items()
+            if name in self.experiments and only in (None, name)
+            for match in matches(dataset)
+        ]
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,9 @@ def run_study(
     path = out / "verdicts.json"
     write_json(path, [verdict.to_dict() for verdict in verdicts])
     write_text(out / "verdicts.md", as_markdown(verdicts))
+    for name in MATCHES:
+        if found := [match for dataset in study.datasets for match in study.matches(dataset, name)]:
+            write_text(out / f"{name}.md", contest_tables(found, verdicts))
     if histories:
         write_text(out / "runs.csv", runs_table(histories))
     federations = len(study.datasets) * study.theory_seeds * ("theory" in study.experiments)
@@ -208,8 +223,8 @@ def _verdicts(
             yield claims.exact_against_ppo(dataset, allocations, seeds)
         if "harm" in study.experiments:
             yield from _harm(study, dataset, results, progress)
-        if "contest" in study.experiments:
-            yield from claims.contest(dataset, seeds, histories)
+        for match in study.matches(dataset):
+            yield from claims.contest(match, seeds, histories)
         if "theory" in study.experiments:
             rows = []
             for seed in range(study.theory_seeds):

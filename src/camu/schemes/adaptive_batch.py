@@ -35,7 +35,9 @@ class AdaptiveBatch(Scheme):
     def plan(self, world: World) -> Plan:
         """H l_k B_k / f_k + t_k is the same for all devices, as far as whole samples allow."""
         groups, devices = single_devices(world), world.devices
-        step = self.local_updates * devices.cycles_per_sample / devices.cpu_hz  # of one sample
+        modelled = self.local_updates * devices.cycles_per_sample / devices.cpu_hz  # of one sample
+        measured = devices.sample_seconds
+        step = np.where(np.isnan(measured), modelled, self.local_updates * measured)
         air = groups.once.uplink_seconds
         limit = np.minimum(self.most, devices.samples)
         finish = float((step * limit + air).min())  # of the fastest device with its largest batch

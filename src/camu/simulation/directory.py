@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from typing import Any
 from camu import __version__
 from camu.config import Config, keys_that_decide
 from camu.data import is_own, load
+from camu.data.own import shape_spec
 from camu.errors import InputError
 from camu.files import locked, read_bytes, write_text
 from camu.learning.engine import kernel_name
+from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.plugins import is_plugin, source_digest
 from camu.schemes import Scheme, make_scheme
@@ -49,6 +51,7 @@ from camu.simulation.rounds import run_rounds
 from camu.simulation.run import Callback, Run, Trainer
 from camu.simulation.run_files import MANIFEST
 from camu.simulation.run_files import RunDirectory as RunDirectory
+from camu.simulation.starting import START, Start
 from camu.world import World, build_world, with_data
 
 log = logging.getLogger(__name__)
@@ -60,14 +63,16 @@ def run_in_directory(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     world: World | None = None,
+    start: Start | None = None,
 ) -> History:
     """Run what the configuration says and keep everything in the directory.
 
-    A new run that fails before its first checkpoint leaves nothing, so that it can be started again
-    in the same directory. A second process is refused while one runs here.
+    With `start`, the run begins with another model's weights. A new run that fails before its first
+    checkpoint leaves nothing, so that it can be started again in the same directory. A second
+    process is refused while one runs here.
     """
     with locked(directory.path):
-        return _run_locked(config, directory, resume, callbacks, world)
+        return _run_locked(config, directory, resume, callbacks, world, start)
 
 
 def _run_locked(
@@ -76,8 +81,9 @@ def _run_locked(
     resume: bool,
     callbacks: Sequence[Callback],
     world: World | None,
+    start: Start | None,
 ) -> History:
-    check_directory(config, directory, resume)
+    check_directory(config, directory, resume, start)
     begun = directory.exists()
     world = with_data(world or build_world(config))
     scheme = make_scheme(config)
@@ -85,7 +91,7 @@ def _run_locked(
     with StopOnInterrupt() as interrupt, build_trainer(world) as trainer:
         try:
             return keep_in_directory(
-                world, plan, scheme, trainer, directory, [*callbacks, interrupt]
+                world, plan, scheme, trainer, directory, [*callbacks, interrupt], start=start
             )
         except Exception:
             if not begun and not directory.checkpoints():
@@ -98,7 +104,9 @@ def plan_in_directory(world: World, scheme: Scheme, directory: RunDirectory) -> 
     return directory.read_plan() if directory.plan.exists() else plan_for(scheme, world)
 
 
-def check_directory(config: Config, directory: RunDirectory, resume: bool) -> None:
+def check_directory(
+    config: Config, directory: RunDirectory, resume: bool, start: Start | None = None
+) -> None:
     """Refuse a directory with a run in it, unless it is the same run and to be resumed."""
     if directory.exists() and not resume:
         raise InputError(
@@ -107,7 +115,7 @@ def check_directory(config: Config, directory: RunDirectory, resume: bool) -> No
         )
     if directory.exists():
         check_same(directory.read_config().to_toml(), config, directory.path)
-        Manifest.of(config).check_resume(directory.path)
+        Manifest.of(config, _start_digest(directory, start)).check_resume(directory.path)
 
 
 def keep_in_directory(
@@ -118,18 +126,25 @@ def keep_in_directory(
     directory: RunDirectory,
     callbacks: Sequence[Callback] = (),
     checkpoint_every: int | None = None,
+    facts: Callable[[], Mapping[str, Any]] = dict,
+    start: Start | None = None,
 ) -> History:
-    """Run a plan, from the checkpoint if there is one, and keep everything in the directory."""
+    """Run a plan, from the checkpoint if there is one, and keep everything in the directory.
+
+    `start` replaces the weights that a new run begins with. `facts` gives more entries of the
+    summary, at the end of the run.
+    """
     limits = world.config.run
     check_trainer(scheme, trainer)
     Faults.of(world)  # a wrong trace is refused before anything is written
-    run, wall_before = _restore(world, plan, trainer, directory)
+    initial = trainer.initial if start is None else start.weights
+    run, wall_before = _restore(world, plan, initial, directory)
     if not run.records:
         write_sealed_json(directory.plan, plan.to_dict(world))
     directory.summary.unlink(missing_ok=True)  # it belongs to the files as they were
     # A resumed run may have another end, so these are written every time.
     write_text(directory.config, world.config.to_toml())
-    Manifest.of(world.config).write(directory.path)
+    Manifest.of(world.config, _start_digest(directory, start)).write(directory.path)
     history_file = HistoryFile(directory.rounds)
     every = checkpoint_every or limits.checkpoint_every
     checkpoint = Checkpoint(directory.checkpoint, every, history_file, wall_before)
@@ -149,7 +164,7 @@ def keep_in_directory(
         save_model(result, directory.model)
         assert history.devices is not None
         write_text(directory.devices, history.devices.to_csv())
-        summary = summarise(world, plan, history, checkpoint.wall_seconds)
+        summary = {**summarise(world, plan, history, checkpoint.wall_seconds), **facts()}
         names = ("config.toml", "plan.json", MANIFEST, "rounds.jsonl", "model.safetensors")
         files = {name: file_digest(directory.path / name) for name in (*names, "devices.csv")}
         write_sealed_json(directory.summary, {**summary, "files": files})
@@ -185,8 +200,16 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
     }
 
 
+def _start_digest(directory: RunDirectory, start: Start | None) -> str:
+    """The digest of the model that a run begins or began with; empty: the seed decides."""
+    if start is not None:
+        return start.sha256
+    before = Manifest.read(directory.path)
+    return "" if before is None else before.sources.get(START, "")
+
+
 def _restore(
-    world: World, plan: Plan, trainer: Trainer, directory: RunDirectory
+    world: World, plan: Plan, initial: Weights, directory: RunDirectory
 ) -> tuple[Run, float]:
     """The run as its last whole checkpoint left it, or a new one; and its seconds so far.
 
@@ -194,7 +217,7 @@ def _restore(
     """
     places = directory.checkpoints()
     if not places:
-        return Run.new(world, plan, trainer.initial), 0.0
+        return Run.new(world, plan, initial), 0.0
     if directory.summary.exists():
         directory.read_summary()  # a damaged result is refused before it is continued
     path, reason = places[0], ""
@@ -210,7 +233,7 @@ def _restore(
     if not reason and path != directory.checkpoint:
         reason = "the newest checkpoint is missing"
     records = directory.records_of(last, digest)
-    run, wall = load_checkpoint(path, world, plan, trainer.initial, records)
+    run, wall = load_checkpoint(path, world, plan, initial, records)
     if reason:
         run.notes.append(f"went on from the checkpoint of round {last}, because {reason}")
         log.warning("%s: %s", directory.path, run.notes[-1])
@@ -237,8 +260,8 @@ class Manifest:
     kernel: str  # which code computes gradients
 
     @classmethod
-    def of(cls, config: Config) -> Manifest:
-        """The manifest of a run that starts now."""
+    def of(cls, config: Config, start: str = "") -> Manifest:
+        """The manifest of a run that starts now; `start` is the digest of its first model."""
         wanted = keys_that_decide("bits", "end")
         decide = {
             f"{section}.{key}": "inf" if value == math.inf else value  # JSON has no infinity
@@ -246,7 +269,8 @@ class Manifest:
             for key, value in values.items()
             if f"{section}.{key}" in wanted
         }
-        return cls(decide, dict(_sources(decide)), __version__, kernel_name(config))
+        sources = {**dict(_sources(decide)), **({START: start} if start else {})}
+        return cls(decide, sources, __version__, kernel_name(config))
 
     @classmethod
     def read(cls, directory: Path) -> Manifest | None:
@@ -277,9 +301,10 @@ class Manifest:
         if before is None:
             return
         changed = [
-            f"{key} = {self.config[key]}"
+            f"{key} = {self.config[key]}" if key in self.config else "the model of --start"
             for key in sorted(self.sources)
-            if before.sources.get(key, self.sources[key]) != self.sources[key]
+            if before.sources.get(key, None if key == START else self.sources[key])
+            != self.sources[key]
         ]
         if before.kernel != self.kernel:
             raise InputError(
@@ -302,7 +327,9 @@ class Manifest:
         ]
         for key in sorted(self.sources.keys() & before.sources.keys()):
             if self.sources[key] != before.sources[key]:
-                found.append(f"the source of {key} = {self.config[key]}")
+                found.append(f"the source of {key} = {self.config.get(key, 'a model')}")
+        if (START in self.sources) != (START in before.sources):
+            found.append("the model that it starts from")
         for name in ("version", "kernel"):
             old, new = getattr(before, name), getattr(self, name)
             if old != new:
@@ -322,7 +349,8 @@ def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if not isinstance(value, str):
             continue
         if key == "data.dataset":
-            if is_own(value):  # the data themselves: a function may read files that change
+            # The data themselves: a function may read files that change.
+            if is_own(value) and shape_spec(value) is None:
                 yield key, load(value).sha256
         elif key in INPUT_FILES:
             data = read_bytes(value, f"a file that can be read in {key}")

@@ -38,6 +38,9 @@ class Record:
         launch_seconds: when its units were sent to nodes, where real arrivals are waited for.
         arrivals: these arrivals in their order: unit, seconds, staleness, weight and outcome.
         empty: number of devices whose battery is empty.
+        wall_seconds: time on the wall clock, on nodes.
+        nodes: what happened on nodes: the devices that are `online`, and the names of those that
+            were `silent`, `refused`, or that `joined` the plan.
     """
 
     round: int
@@ -53,6 +56,8 @@ class Record:
     launch_seconds: float | None = None
     arrivals: tuple[dict[str, Any], ...] = ()
     empty: int = 0
+    wall_seconds: float | None = None
+    nodes: dict[str, Any] | None = None
 
     @property
     def total_joules(self) -> float:
@@ -64,8 +69,10 @@ class Record:
         """The record as plain data."""
         # Not `asdict`, which copies number by number.
         data = {each.name: getattr(self, each.name) for each in fields(self)}
-        if self.launch_seconds is None:  # a simulation
+        if self.launch_seconds is None:  # no real arrivals
             del data["launch_seconds"], data["arrivals"]
+        if self.nodes is None:  # a simulation
+            del data["wall_seconds"], data["nodes"]
         return data
 
     @classmethod

@@ -86,10 +86,13 @@ class Hooks:
         if answer is None:
             return None
         shape = view.weights.parameters.shape
-        vector = np.asarray(answer)
+        wanted = f"one number per parameter, shape {shape}, or None"
+        try:
+            vector = np.asarray(answer)
+        except ValueError:  # rows that differ in length
+            raise self._wrong("correction", wanted, _kind(answer)) from None
         if vector.dtype.kind not in "iuf" or vector.shape != shape:
             found = f"{vector.dtype} of shape {vector.shape}"
-            wanted = f"one number per parameter, shape {shape}, or None"
             raise self._wrong("correction", wanted, found)
         return np.ascontiguousarray(vector, dtype=np.float32)
 
@@ -106,11 +109,14 @@ class Hooks:
             raise self._wrong("deadline", "virtual seconds or None", _kind(answer)) from None
         if math.isnan(seconds):
             raise self._wrong("deadline", "virtual seconds or None", "nan")
+        if seconds < view.seconds:
+            wanted = f"a time from now on (view.seconds, {view.seconds:.6g}), or None"
+            raise self._wrong("deadline", wanted, f"{seconds:.6g}")
         return None if seconds == math.inf else seconds
 
     def ready(self, view: View) -> bool:
         """Whether the server aggregates now."""
-        return bool(_call(self.scheme, self.scheme.ready, view, self.state))
+        return self._yes_or_no("ready", _call(self.scheme, self.scheme.ready, view, self.state))
 
     def aggregate(self, view: View) -> Weights:
         """The new global model."""
@@ -131,7 +137,8 @@ class Hooks:
 
     def finished(self, view: View, run: Run) -> None:
         """Let the scheme end the run."""
-        if bool(_call(self.scheme, self.scheme.finished, view, self.state)):
+        answer = _call(self.scheme, self.scheme.finished, view, self.state)
+        if self._yes_or_no("finished", answer):
             run.stop("scheme")
 
     def pilot(self, pilot: Pilot, run: Run) -> None:
@@ -161,6 +168,11 @@ class Hooks:
         plan = replace(plan, slow_down=run.plan.slow_down).repriced(run.world)
         run.revised = run.revised or plan != run.plan
         run.plan = plan
+
+    def _yes_or_no(self, hook: str, answer: object) -> bool:
+        if not isinstance(answer, bool | np.bool_):
+            raise self._wrong(hook, "True or False", _kind(answer))
+        return bool(answer)
 
     def _wrong(self, hook: str, wanted: str, found: str) -> InputError:
         return InputError(

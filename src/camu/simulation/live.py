@@ -25,16 +25,12 @@ from camu.simulation.delivery import Received
 from camu.simulation.faults import Attendance
 from camu.simulation.history import Record
 from camu.simulation.loop import Loop
-from camu.simulation.run import Flight, Run, Trainer
+from camu.simulation.run import Flight, OnNodes, Run, Trainer
 
 
 @runtime_checkable
-class Live(Protocol):
+class Live(OnNodes, Protocol):
     """A trainer that can send units away and hand over their results as they come."""
-
-    def wall_seconds(self) -> float:
-        """The time on a clock that only goes forward."""
-        ...
 
     def send(
         self,

@@ -29,7 +29,7 @@ from camu.simulation.delivery import Delivery, Received, delivery_of
 from camu.simulation.faults import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
-from camu.simulation.run import Flight, Run, Trainer
+from camu.simulation.run import Flight, OnNodes, Run, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,9 @@ class Loop:
         self.faults = Faults.of(run.world)
         self.config = run.world.config
         self.before = run.weights
+        self.nodes = trainer if isinstance(trainer, OnNodes) else None
+        known = run.records[-1].wall_seconds if run.records else None
+        self.wall_zero = 0.0 if self.nodes is None else self.nodes.wall_seconds() - (known or 0.0)
         # Whether updates are added up as they come, so that none is kept.
         plain = self.config.scheme.aggregation == "mean"
         self.waits_for_all = waits_for_all(scheme)
@@ -342,10 +345,10 @@ class Loop:
 
     def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
-        run, limits = self.run, self.config.run
+        run, limits, nodes = self.run, self.config.run, self.nodes
         last = limits.rounds - limits.eval_last < run.round <= limits.rounds
         late = last or run.stopped is not None or run.has_all_rounds
-        due = late or run.round % limits.eval_every == 0
+        due = late or run.passes_share or run.round % limits.eval_every == 0
         found = self.trainer.evaluate(run.weights) if due else None
         mean = self.trainer.evaluate(run.average) if late and run.average else None
         record = Record(
@@ -361,6 +364,8 @@ class Loop:
             faults=counts,
             waiting_seconds=waiting,
             empty=int(run.batteries.empty.sum()),
+            wall_seconds=None if nodes is None else nodes.wall_seconds() - self.wall_zero,
+            nodes=None if nodes is None else nodes.take_nodes(),
         )
         run.records.append(record)
         return record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from camu.simulation.ledger import DeviceEnergy, Ledger
 from camu.world import World
 
 Outcome = TypeVar("Outcome")
+EVALUATED_SHARES = (0.8, 0.85, 0.9, 0.95, 1.0)  # of the least joules and seconds of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +123,22 @@ class Run:
             and self.clock.now_seconds >= (limits.min_virtual_seconds or 0.0)
         )
 
+    @property
+    def passes_share(self) -> bool:
+        """Whether this round passes 80, 85, ..., 100 % of the least joules or seconds."""
+        if not self.records:
+            return False
+        limits, before = self.world.config.run, self.records[-1]
+        spent = (
+            (limits.min_joules, before.total_joules, self.ledger.joules),
+            (limits.min_virtual_seconds, before.virtual_seconds, self.clock.now_seconds),
+        )
+        return any(
+            least is not None and earlier < share * least <= now
+            for least, earlier, now in spent
+            for share in EVALUATED_SHARES
+        )
+
     def check_budgets(self, record: Record) -> None:
         """Stop where the configuration says so."""
         limits = self.world.config.run
@@ -210,4 +227,17 @@ class Trainer(Protocol):
 
     def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy and loss on the test samples, and the accuracy of each label."""
+        ...
+
+
+@runtime_checkable
+class OnNodes(Protocol):
+    """A trainer whose units run on real nodes, so that time passes and nodes come and go."""
+
+    def wall_seconds(self) -> float:
+        """The time on a clock that only goes forward."""
+        ...
+
+    def take_nodes(self) -> dict[str, Any]:
+        """What happened on nodes since the last call, for the record of the round."""
         ...

@@ -13,6 +13,8 @@ from camu.arrays import Float64, Int64, read_only_floats, read_only_ints
 from camu.config import FleetConfig, TrainingConfig
 from camu.data.batches import batch_samples
 
+_MISSING = {"harvest_watts": 0.0, "sample_seconds": np.nan, "sample_joules": np.nan}
+
 
 @dataclass(frozen=True, eq=False)
 class Devices:
@@ -29,12 +31,15 @@ class Devices:
     max_power_watts: Float64
     battery_joules: Float64  # when full; nan where unknown: mains power
     harvest_watts: Float64 = with_default(default_factory=lambda: np.zeros(0))  # empty: none
+    # Measured on the devices; nan where the models of time and energy hold. Empty: nowhere.
+    sample_seconds: Float64 = with_default(default_factory=lambda: np.zeros(0))
+    sample_joules: Float64 = with_default(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "harvest_watts" and not len(value):
-                value = np.zeros(len(self.ids))
+            if field.name in _MISSING and not len(value):
+                value = np.full(len(self.ids), _MISSING[field.name])
             if field.name == "label_counts":
                 value = read_only_ints(value)
             elif field.name in ("ids", "regions"):
@@ -76,24 +81,34 @@ def update_samples(devices: Devices, training: TrainingConfig) -> Int64:
 
 
 def update_seconds(devices: Devices, training: TrainingConfig) -> Float64:
-    """Time of one local update of each device: cycles * samples / f (K,)."""
-    work = devices.cycles_per_sample * update_samples(devices, training)
-    return np.asarray(work / devices.cpu_hz, dtype=np.float64)
+    """Time of one local update of each device: as measured, or cycles * samples / f (K,)."""
+    samples = update_samples(devices, training)
+    modelled = devices.cycles_per_sample * samples / devices.cpu_hz
+    return _measured(devices.sample_seconds, samples, modelled)
 
 
 def update_joules(
     devices: Devices, fleet: FleetConfig, training: TrainingConfig, parameters: int
 ) -> Float64:
-    """Energy of one local update of each device (K,).
+    """Energy of one local update of each device (K,): as measured, or by the configured model.
 
     `cycles`: kappa * cycles * samples * f^2. `literal`: l_k q / f_k * p_cmp as printed in P1, with
     q the number of model parameters; the printed formula does not know how many samples are used.
     """
+    samples = update_samples(devices, training)
     if fleet.compute_model == "literal":
         seconds = devices.cycles_per_sample * parameters / devices.cpu_hz
-        return np.asarray(seconds * fleet.compute_watts, dtype=np.float64)
-    work = devices.cycles_per_sample * update_samples(devices, training)
-    return np.asarray(devices.capacitance * work * devices.cpu_hz**2, dtype=np.float64)
+        modelled = seconds * fleet.compute_watts
+    else:
+        work = devices.cycles_per_sample * samples
+        modelled = devices.capacitance * work * devices.cpu_hz**2
+    return _measured(devices.sample_joules, samples, modelled)
+
+
+def _measured(per_sample: Float64, samples: Int64, modelled: Float64) -> Float64:
+    """What was measured for so many samples; the model's value where nothing was."""
+    found = np.where(np.isnan(per_sample), modelled, per_sample * samples)
+    return np.asarray(found, dtype=np.float64)
 
 
 def cluster_seconds(seconds: Float64, members: npt.ArrayLike) -> float:

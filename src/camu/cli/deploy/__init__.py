@@ -7,7 +7,7 @@ import os
 
 import typer
 
-from camu.cli.deploy import run, services
+from camu.cli.deploy import monitoring, run, services
 from camu.errors import InputError
 
 app = typer.Typer(
@@ -22,6 +22,11 @@ app.command()(services.register)
 app.command()(services.node)
 app.command()(run.run)
 app.command("app")(run.write_flower_app)
+app.command()(monitoring.status)
+app.command("list")(monitoring.list_all)
+app.command()(monitoring.stop)
+app.command()(monitoring.watch)
+app.command()(monitoring.renew)
 
 
 @app.callback()

@@ -28,6 +28,23 @@ Deadline = Annotated[
 Wait = Annotated[
     float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for nodes to connect.")
 ]
+Quorum = Annotated[
+    str,
+    typer.Option(
+        "--quorum",
+        metavar="SHARE%|N",
+        help="Devices that are enough to start when --wait is over; the others can join later.",
+    ),
+]
+AlarmCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--alarm",
+        metavar="COMMAND",
+        help="Run without a shell at every event (node lost, node back, run failed, ...); "
+        "CAMU_EVENT, CAMU_TEXT, CAMU_RUN and CAMU_NODE say what happened.",
+    ),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain text, and no keys. Only for trials.")
 ]

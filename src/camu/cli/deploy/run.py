@@ -11,17 +11,19 @@ import typer
 from rich.console import Console
 
 from camu.cli.deploy.options import (
+    AlarmCommand,
     Authority,
     Deadline,
     Granularity,
     Insecure,
     Out,
     ProgressDisplay,
+    Quorum,
     Resume,
     Superlink,
     Wait,
 )
-from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings
+from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, StartModel
 from camu.cli.run import default_directory, run_config, show_summary
 from camu.errors import InputError
 
@@ -53,11 +55,17 @@ def run(
     resume: Resume = False,
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
+    quorum: Quorum = "50%",
     configured_speed: Annotated[
         bool,
-        typer.Option("--configured-speed", help="Plan with fleet.cpu_hz, not measured times."),
+        typer.Option(
+            "--configured-speed",
+            help="Plan with the configured models of time and energy, not measured values.",
+        ),
     ] = False,
     test_data: TestData = "",
+    start: StartModel = None,
+    alarm: AlarmCommand = None,
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
@@ -68,6 +76,7 @@ def run(
     """
     from camu.deploy.deployment import Deployment
     from camu.deploy.host.control import run_remote
+    from camu.deploy.watching import Alarm
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
     if authority is None and not insecure:
@@ -82,10 +91,15 @@ def run(
         measured=not configured_speed,
         test_data=test_data,
         resume=resume,
+        start=str(start.absolute()) if start else "",
+        quorum=quorum,
     )
+    alarms = None if alarm is None else Alarm(alarm)
     with contextlib.suppress(KeyboardInterrupt):
         with ProgressDisplay(config) as display:
-            directory = run_remote(wanted, address, None if insecure else authority, display)
+            directory = run_remote(
+                wanted, address, None if insecure else authority, display, alarms
+            )
         show_summary(directory, as_json)
         return
     Console(stderr=True, emoji=False).print(
@@ -142,7 +156,7 @@ def local(
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
     measured: Annotated[
-        bool, typer.Option("--measured", help="Plan with the nodes' measured compute times.")
+        bool, typer.Option("--measured", help="Plan with measured compute times and joules.")
     ] = False,
     insecure: Insecure = False,
     as_json: Json = False,

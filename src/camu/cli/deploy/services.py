@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -22,14 +23,18 @@ def keys(
     ] = None,
 ) -> None:
     """Make a certificate authority, a server certificate and a key for every node."""
+    from camu.deploy.host.certificates import ends_in
     from camu.deploy.host.keys import make_keys
 
     made = make_keys(folder, nodes, hosts or [])
     print(f"{made.authority}: every machine gets a copy")
     print(f"{made.authority_key}: secret; signs server certificates; keep it off the network")
     print(f"{made.server}, {made.server_key}: for the SuperLink; the key is secret")
+    print(f"{made.token}: secret; for the owner of the SuperLink, who controls it with this")
     print(f"{made.node_key(0)}, ...: secret; one for each node, and for it alone")
     print(f"{made.node_public_key(0)}, ...: to be registered at the SuperLink")
+    for end in ends_in(folder):
+        print(end)
 
 
 def superlink(
@@ -49,9 +54,11 @@ def superlink(
 ) -> None:
     """Start a SuperLink: the server that nodes connect to.
 
-    Other machines reach the nodes' interface only; nodes are registered and runs are started from
-    the machine itself.
+    Other machines reach the nodes' interface only. Nodes are registered and runs are started on the
+    machine itself, by those who can read control.token in the directory of the keys; it is made if
+    there is none.
     """
+    from camu.deploy.host.certificates import ends_in
     from camu.deploy.host.keys import KeyDirectory, ServerKeys
     from camu.deploy.host.superlink import superlink_command
 
@@ -61,6 +68,9 @@ def superlink(
             raise InputError("--keys: give the directory with the server's keys, or --insecure")
         files = KeyDirectory(folder)
         own = ServerKeys(files.authority, files.server, files.server_key)
+        for end in ends_in(folder):
+            if end.soon:
+                Console(stderr=True, emoji=False).print(f"{end}; renew it", style="yellow")
     _become(superlink_command(host, port, own, database), insecure)
 
 
@@ -101,26 +111,37 @@ def node(
         str | None,
         typer.Option("--snr-db", metavar="DB,…", help="Their SNR at the base station, if known."),
     ] = None,
+    joules: Annotated[
+        str | None,
+        typer.Option(
+            "--joules",
+            metavar="MODULE:FUNCTION",
+            help="Returns the joules that a meter has counted [default: RAPL, if readable].",
+        ),
+    ] = None,
     partition: Annotated[
         str | None,
         typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
     ] = None,
-    port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="Loopback port for its executor.")
-    ] = (9094),
     insecure: Insecure = False,
 ) -> None:
-    """Start a node: it trains on its own data, and sends only weights and label counts."""
+    """Start a node: it trains on its own data, and sends only weights and label counts.
+
+    Names and data of its devices are checked before it connects.
+    """
     from camu.deploy.host.keys import NodeKeys
     from camu.deploy.host.supernode import supernode_command
 
     table = _node_table(devices, data, snr_db, partition)
+    if joules is not None:
+        table["joules"] = joules
+    _check_node(table)
     own = None
     if not insecure:
         if authority is None or key is None:
             raise InputError("--ca and --key: give both, or --insecure")
         own = NodeKeys(authority, key)
-    _become(supernode_command(address, port, own, table), insecure)
+    _become(supernode_command(address, own, table), insecure)
 
 
 def _node_table(
@@ -129,7 +150,7 @@ def _node_table(
     """A node's configuration from its options."""
     if partition is not None:
         number, _, count = partition.partition("/")
-        if not (number.isdigit() and count.isdigit() and int(number) < int(count)):
+        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
             raise InputError(f"--partition {partition}: write I/N, for example 0/3")
         return {"partition-id": int(number), "num-partitions": int(count)}
     if devices is None or data is None:
@@ -138,6 +159,22 @@ def _node_table(
         data = str(Path(data).absolute())
     table: dict[str, str | int | float] = {"devices": devices, "data": data}
     return table if snr_db is None else {**table, "snr-db": snr_db}
+
+
+def _check_node(table: Mapping[str, str | int | float]) -> None:
+    """Refuse names, data or a meter that no run could use, before the node connects."""
+    from camu.deploy.measuring import find_meter
+    from camu.deploy.own_data import check_own, device_names, numbers_of
+
+    if "joules" in table:
+        meter = find_meter(str(table["joules"]))
+        assert meter is not None  # an own meter is there or refused
+        meter.read()
+    if "data" in table:
+        names = device_names(str(table["devices"]))
+        if "snr-db" in table:
+            numbers_of(str(table["snr-db"]), names)
+        check_own(str(table["data"]), names)
 
 
 def _become(command: list[str], insecure: bool) -> None:

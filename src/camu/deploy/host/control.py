@@ -15,11 +15,16 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from camu.deploy.deployment import Deployment, make_deployable_scheme, project_file
-from camu.deploy.flower_compat import ControlClient, build_bundle
+from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
+from camu.deploy.flower_compat import ControlClient
+from camu.deploy.host.certificates import end_of
+from camu.deploy.host.keys import read_token, token_path
+from camu.deploy.tail import Tail
+from camu.deploy.watching import Alarm, Watcher, read_status
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory, check_directory
 from camu.simulation.history import Record
+from camu.simulation.starting import read_start
 
 
 @dataclass(frozen=True)
@@ -39,17 +44,40 @@ class Registration:
     new: bool
 
 
+@dataclass(frozen=True)
+class NodeState:
+    """A registered node."""
+
+    node: int
+    name: str
+    status: str
+
+
+@dataclass(frozen=True)
+class RunListing:
+    """A run on a SuperLink."""
+
+    run: int
+    status: str
+    sub_status: str
+    started: str
+
+
 class Control:
     """A connection to one SuperLink; a context manager."""
 
-    def __init__(self, address: str, authority: Path | None) -> None:
-        """Without an authority's certificate the connection is plain text."""
+    def __init__(self, address: str, authority: Path | None, token: Path | None = None) -> None:
+        """Without an authority's certificate the connection is plain text.
+
+        `token` is the file with the owner's token; it is next to the certificate by default.
+        """
         self.address = address
         try:
             certificate = authority.read_bytes() if authority is not None else None
         except OSError as error:
             raise InputError(f"{authority}: cannot be read ({error.strerror})") from None
-        self._client = ControlClient(address, certificate)
+        owners = read_token(token or token_path(authority))
+        self._client = ControlClient(address, certificate, owners)
 
     def __enter__(self) -> Control:
         return self
@@ -77,6 +105,27 @@ class Control:
         """The state of a run."""
         with self._explained("the run's state cannot be read"):
             return RunState(*self._client.run_status(run))
+
+    def nodes(self) -> list[NodeState]:
+        """The registered nodes."""
+        with self._explained("the nodes cannot be listed"):
+            return [NodeState(*node) for node in self._client.nodes()]
+
+    def runs(self) -> list[RunListing]:
+        """All runs, in the order of their start."""
+        with self._explained("the runs cannot be listed"):
+            return [RunListing(*run) for run in self._client.runs()]
+
+    def stop(self, run: int) -> None:
+        """Stop a run; its directory keeps all complete rounds."""
+        known = {each.run: each for each in self.runs()}
+        if run not in known:
+            raise InputError(f"{run}: there is no such run; camu deploy list shows them")
+        if known[run].status == "finished":
+            raise InputError(f"{run}: the run has already ended ({known[run].sub_status})")
+        with self._explained("the run cannot be stopped"):
+            if not self._client.stop_run(run):
+                raise CamuError(f"{self.address}: the run {run} cannot be stopped")
 
     def _explained(self, what: str) -> AbstractContextManager[None]:
         return _explained(f"{self.address}: {what}")
@@ -126,29 +175,6 @@ class Display(Protocol):
         """Show a round that has ended."""
 
 
-class Tail:
-    """The whole lines that are added to a file; a rewritten file is read from its start."""
-
-    def __init__(self, path: Path, skip_present: bool = False) -> None:
-        self.path, self.place = path, 0
-        if skip_present and path.exists():
-            self.place = path.stat().st_size
-
-    def lines(self) -> list[str]:
-        """The lines added since the last call."""
-        try:
-            if self.path.stat().st_size < self.place:
-                self.place = 0
-            with self.path.open("rb") as stream:
-                stream.seek(self.place)
-                content = stream.read()
-        except OSError:
-            return []
-        whole = content[: content.rfind(b"\n") + 1]
-        self.place += len(whole)
-        return whole.decode("utf-8", errors="replace").splitlines()
-
-
 class Follower:
     """Follows a run in its directory, and shows its rounds and the server's warnings."""
 
@@ -157,6 +183,7 @@ class Follower:
         self.rounds = Tail(out / "rounds.jsonl")
         self.server = Tail(out / "server.log", skip_present=True)
         self.error = ""  # the last error of the server
+        self.out, self.waiting = out, ""  # the devices that were last waited for
 
     def update(self) -> None:
         """Show the rounds and warnings since the last call."""
@@ -171,6 +198,19 @@ class Follower:
             except (ValueError, KeyError, TypeError):
                 continue
             self.display.show(record)
+        self._show_waiting()
+
+    def _show_waiting(self) -> None:
+        """Name the devices that the run waits for."""
+        try:
+            names = read_status(self.out).get("waiting_for", [])
+        except CamuError:
+            return
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        waiting = ", ".join(map(str, names[:5])) + more
+        if waiting and waiting != self.waiting:
+            self.display.say(f"waiting for {waiting}")
+        self.waiting = waiting
 
     def has_ended(self, control: Control, run: int) -> bool:
         """Whether a run is over; for a run that failed, raises the server's last error."""
@@ -178,6 +218,8 @@ class Follower:
         if state.status != "finished":
             return False
         self.update()
+        if state.sub_status == "stopped":
+            raise CamuError("the run was stopped; continue it with --resume")
         if state.sub_status != "completed":
             why = self.error or state.details or state.sub_status
             raise CamuError(f"the run has failed: {why}")
@@ -185,22 +227,33 @@ class Follower:
 
 
 def run_remote(
-    deployment: Deployment, address: str, authority: Path | None, display: Display
+    deployment: Deployment,
+    address: str,
+    authority: Path | None,
+    display: Display,
+    alarm: Alarm | None = None,
 ) -> RunDirectory:
     """Start a run and show it until it has ended; without an authority, in plain text."""
     make_deployable_scheme(deployment.config)
     directory = RunDirectory(Path(deployment.out))
-    check_directory(deployment.config, directory, deployment.resume)
-    bundle = build_bundle(project_file(deployment))
+    deployment = deployment.with_shape()
+    first = read_start(Path(deployment.start), deployment.config) if deployment.start else None
+    check_directory(deployment.config, directory, deployment.resume, first)
+    bundle = make_bundle(deployment)
     follower = Follower(directory.path, display)
+    watcher = Watcher(directory.path, alarm, lambda: [end_of(authority)] if authority else [])
     with Control(address, authority) as control:
         if authority is None:
             display.warn(INSECURE)
         run = control.start(bundle)
         display.say("waiting for the nodes' reports")
-        while not follower.has_ended(control, run):
-            deadline = time.monotonic() + STATE_SECONDS
-            while time.monotonic() < deadline:
-                time.sleep(UPDATE_SECONDS)
-                follower.update()
+        try:
+            while not follower.has_ended(control, run):
+                deadline = time.monotonic() + STATE_SECONDS
+                while time.monotonic() < deadline:
+                    time.sleep(UPDATE_SECONDS)
+                    follower.update()
+                    watcher.update()
+        finally:
+            watcher.update()
     return directory

@@ -1,4 +1,4 @@
-"""A certificate authority, a server certificate and node keys, with file modes that keep secrets.
+"""Certificates, node keys and the token of a SuperLink's owner, with file modes that keep secrets.
 
 Private keys are readable by their owner alone and never overwritten. Nodes prove who they are with
 an elliptic-curve key whose public half is registered at the SuperLink.
@@ -10,6 +10,7 @@ import datetime
 import ipaddress
 import os
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ _HOST_NAME = re.compile(
 CURVE = ec.SECP384R1()  # what Flower's node authentication expects
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
+TOKEN_FILE = "control.token"
+TOKEN_BYTES = 32
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -62,6 +65,11 @@ class KeyDirectory:
     def server_key(self) -> Path:
         """Key of the SuperLink."""
         return self.path / "server.key"
+
+    @property
+    def token(self) -> Path:
+        """Token for the control interface of the SuperLink: for its owner alone."""
+        return self.path / TOKEN_FILE
 
     def node_key(self, number: int) -> Path:
         """Private key of a node: it goes to that node alone."""
@@ -116,19 +124,62 @@ def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory
         authority_key = ec.generate_private_key(CURVE)
         authority = _authority(authority_key)
         server_key = ec.generate_private_key(CURVE)
-        server = _server(server_key, names, authority, authority_key)
-        _write_secret(keys.authority_key, _pem(authority_key))
+        server = sign_server(server_key.public_key(), names, authority, authority_key)
+        write_secret(keys.authority_key, _pem(authority_key))
         _write_public(keys.authority, authority.public_bytes(Encoding.PEM))
-        _write_secret(keys.server_key, _pem(server_key))
+        write_secret(keys.server_key, _pem(server_key))
         _write_public(keys.server, server.public_bytes(Encoding.PEM))
+        write_secret(keys.token, _new_token())
         for number in range(nodes):
             node = ec.generate_private_key(CURVE)
-            _write_secret(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
+            write_secret(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
             public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
             _write_public(keys.node_public_key(number), public + b"\n")
     except OSError as error:
         raise CamuError(f"{path}: keys cannot be written ({error.strerror or error})") from None
     return keys
+
+
+def token_path(authority: Path | None) -> Path:
+    """The file with a SuperLink's token: next to the authority's certificate."""
+    folder = Path.home() / ".camu" if authority is None else authority.absolute().parent
+    return folder / TOKEN_FILE
+
+
+def make_token(path: Path) -> None:
+    """Make the file with a token, readable by its owner alone, unless it is there."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_secret(path, _new_token())
+    except FileExistsError:
+        check_secret(path)
+    except OSError as error:
+        raise CamuError(
+            f"{path}: the token for the control interface cannot be written "
+            f"({error.strerror}); let the user of the SuperLink own the directory"
+        ) from None
+
+
+def read_token(path: Path) -> str:
+    """The token in a file; refused if others can read the file, or its owner is someone else."""
+    try:
+        text = path.read_text("ascii").strip()
+        owner = path.stat().st_uid
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: the SuperLink's token cannot be read ({error}); run this command as the user "
+            "of the SuperLink, which makes the file at its start"
+        ) from None
+    check_secret(path)
+    if owner not in (os.getuid(), 0):
+        raise InputError(f"{path}: belongs to another user; run this command as that user")
+    if len(text) != 2 * TOKEN_BYTES:
+        raise InputError(f"{path}: holds no token; delete it and start the SuperLink again")
+    return text
+
+
+def _new_token() -> bytes:
+    return secrets.token_hex(TOKEN_BYTES).encode() + b"\n"
 
 
 def check_secret(path: Path) -> None:
@@ -196,18 +247,19 @@ def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     )
 
 
-def _server(
-    key: ec.EllipticCurvePrivateKey,
+def sign_server(
+    key: ec.EllipticCurvePublicKey,
     names: Sequence[x509.GeneralName],
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
 ) -> x509.Certificate:
+    """A certificate for a server's public key, under these names and addresses."""
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key)
     return (
         _builder("camu deployment server", SERVER_DAYS)
         .issuer_name(authority.subject)
-        .public_key(key.public_key())
+        .public_key(key)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(key_cert_sign=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -236,7 +288,8 @@ def _pem(key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PK
     return key.private_bytes(Encoding.PEM, form, NoEncryption())
 
 
-def _write_secret(path: Path, content: bytes) -> None:
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a new file that its owner alone can read."""
     # Created with its final mode, so that there is no moment in which others could read it.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as stream:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -18,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 
 from camu.config import Config
-from camu.deploy.deployment import NODE_APP, Deployment, make_deployable_scheme, project_file
-from camu.deploy.flower_compat import build_bundle
+from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
 from camu.deploy.host.control import INSECURE, Control, Display, Follower
 from camu.deploy.host.keys import KeyDirectory, NodeKeys, ServerKeys, make_keys
 from camu.deploy.host.processes import Processes, free_ports, wait_for_port
 from camu.deploy.host.superlink import superlink_command
 from camu.deploy.host.supernode import supernode_command
+from camu.deploy.host.temporary import temporary_folder
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import INPUT_FILES, RunDirectory, check_directory
 from camu.world import build_world, with_data
@@ -54,6 +53,11 @@ class LocalDeployment:
         """The address on which the SuperLink listens."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def token(self) -> Path:
+        """The file with the token that the SuperLink's control interface asks for."""
+        return self.keys.token if self.keys else self.folder / "control.token"
+
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it listens."""
         keys = self.keys
@@ -61,7 +65,7 @@ class LocalDeployment:
         log_file = self.logs / f"{SUPERLINK}.log"
         process = self.processes.start(
             SUPERLINK,
-            superlink_command("127.0.0.1", self.port, server),
+            superlink_command("127.0.0.1", self.port, server, token=self.token),
             log_file,
             self._environment(SUPERLINK),
         )
@@ -73,13 +77,13 @@ class LocalDeployment:
         own = NodeKeys(keys.authority, keys.node_key(number)) if keys else None
         node = {"partition-id": number, "num-partitions": self.deployment.nodes}
         name = f"node-{number}"
-        command = supernode_command(self.address, free_ports(1)[0], own, node)
+        command = supernode_command(self.address, own, node)
         log_file = self.logs / f"{name}.log"
         self.processes.start(name, command, log_file, self._environment(name))
 
     def control(self) -> Control:
         """A connection to the SuperLink's control interface."""
-        return Control(self.address, self.keys.authority if self.keys else None)
+        return Control(self.address, self.keys.authority if self.keys else None, self.token)
 
     def _environment(self, name: str) -> dict[str, str]:
         home = self.folder / name
@@ -88,14 +92,12 @@ class LocalDeployment:
         return {"FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 
 
-def run_local(
-    deployment: Deployment, display: Display, insecure: bool = False, node_app: str = NODE_APP
-) -> RunDirectory:
+def run_local(deployment: Deployment, display: Display, insecure: bool = False) -> RunDirectory:
     """Run a deployment on this machine until it has ended."""
     deployment = replace(deployment, config=_with_absolute_paths(deployment.config))
     directory = check_trial(deployment)
     deployment = replace(deployment, out=str(directory.path))
-    bundle = build_bundle(project_file(deployment, node_app))
+    bundle = make_bundle(deployment)
     follower = Follower(directory.path, display)
     with _interruptible():
         if insecure:
@@ -132,8 +134,7 @@ def check_trial(deployment: Deployment) -> RunDirectory:
 @contextlib.contextmanager
 def open_local(deployment: Deployment, insecure: bool = False) -> Iterator[LocalDeployment]:
     """A local deployment before anything runs; its files and processes end with the context."""
-    with tempfile.TemporaryDirectory(prefix="camu-deploy-") as name:
-        folder = Path(name)  # made with mode 0700
+    with temporary_folder() as folder:
         keys = None if insecure else make_keys(folder / "keys", deployment.nodes)
         with Processes(uuid.uuid4().hex) as processes:
             logs = Path(deployment.out).absolute() / "logs"

@@ -1,40 +1,56 @@
-"""A SuperLink that only its own machine controls: `python -m camu.deploy.host.superlink ARGS`.
+"""A SuperLink that only its owner controls: `python -m camu.deploy.host.superlink ARGS`.
 
-Flower serves nodes, control and runtime on one port, and its control interface does not ask callers
-who they are: anyone who reaches it could register a node or start a run. Here only the nodes'
-interface, where every call is signed, is open to other machines. Connections without TLS are
-logged, which Flower does not do. The arguments are those of flower-superlink.
+The arguments are those of flower-superlink. Every call but those of nodes needs the owner's token.
+Servers of runs are camu's own server app, started by camu's executor. Connections without TLS are
+logged, which Flower does not do.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import json
 import logging
 import ssl
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from camu.deploy.flower_compat import run_superlink
-from camu.deploy.host.keys import ServerKeys
+from camu.deploy.flower_tasks import ServerSpec, run_server, run_server_executor
+from camu.deploy.host.guard import Guard
+from camu.deploy.host.keys import ServerKeys, make_token, read_token, token_path
 from camu.deploy.host.processes import end_with_starter
+from camu.work import end_with_parent
 
 log = logging.getLogger(__name__)
 
-OPEN_PATHS = ("/v1/fleet/",)
+MODULE = "camu.deploy.host.superlink"
+TOKEN = "--token"  # followed by the path of the file, which is no secret
+EXECUTOR, SERVER = "--executor", "--server"  # arguments of processes that the SuperLink starts
 
 
 def superlink_command(
-    host: str, port: int, keys: ServerKeys | None, database: Path | None = None
+    host: str,
+    port: int,
+    keys: ServerKeys | None,
+    database: Path | None = None,
+    token: Path | None = None,
 ) -> list[str]:
-    """The command line of a SuperLink; without keys it uses plain text and takes every node."""
-    command = [sys.executable, "-m", "camu.deploy.host.superlink"]
+    """The command line of a SuperLink; without keys it uses plain text and takes every node.
+
+    `token` is the file with the owner's token (default: next to the authority's certificate); it
+    is made if there is none.
+    """
+    if keys is not None:
+        keys.check()
+    token = token or token_path(keys.authority if keys else None)
+    make_token(token)
+    command = [sys.executable, "-m", MODULE, TOKEN, str(token)]
     command += ["--host", host, "--port", str(port), "--disable-runtime-dependency-installation"]
     if database is not None:
         command += ["--database", str(database)]
     if keys is None:
         return [*command, "--insecure"]
-    keys.check()
     return [
         *command,
         *("--ssl-ca-certfile", str(keys.authority)),
@@ -42,36 +58,6 @@ def superlink_command(
         *("--ssl-keyfile", str(keys.key)),
         "--enable-supernode-auth",
     ]
-
-
-class LocalControl:
-    """ASGI middleware: other machines reach the nodes' interface and nothing else."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on, or refuse it."""
-        if scope["type"] in ("http", "websocket") and not allowed(scope):
-            host = (scope.get("client") or ("unknown",))[0]
-            log.warning("%s from %s is refused: only this machine may", scope["path"], host)
-            if scope["type"] == "http":
-                headers = [(b"content-type", b"text/plain")]
-                await send({"type": "http.response.start", "status": 403, "headers": headers})
-                await send({"type": "http.response.body", "body": b"only from this machine\n"})
-            return
-        await self.app(scope, receive, send)
-
-
-def allowed(scope: Any) -> bool:
-    """Whether a request may pass."""
-    if str(scope["path"]).startswith(OPEN_PATHS):
-        return True
-    client = scope.get("client")
-    try:
-        return client is not None and ipaddress.ip_address(client[0]).is_loopback
-    except ValueError:
-        return False
 
 
 class LoggedHandshake(ssl.SSLObject):
@@ -88,10 +74,35 @@ class LoggedHandshake(ssl.SSLObject):
             raise
 
 
+def start_helper(kind: str, spec: ServerSpec) -> subprocess.Popen[bytes]:
+    """Start a process of the SuperLink; its tokens go through a pipe, which nobody else reads."""
+    command = [sys.executable, "-m", MODULE, kind]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    with process.stdin:
+        process.stdin.write(json.dumps(vars(spec)).encode())
+    return process
+
+
 def main() -> None:
-    """Run Flower's SuperLink with the middleware around it."""
+    """Run Flower's SuperLink behind the guard, or one of its helpers."""
+    kind = sys.argv[1]
+    if kind in (EXECUTOR, SERVER):
+        end_with_parent()
+        spec = ServerSpec(**json.loads(sys.stdin.read()))
+        if kind == SERVER:
+            run_server(spec)
+        else:
+            run_server_executor(spec, partial(start_helper, SERVER))
+        return
     end_with_starter()
-    run_superlink(LocalControl, LoggedHandshake)
+    token = read_token(Path(sys.argv[2]))
+    run_superlink(
+        sys.argv[3:],
+        partial(Guard, token=token),
+        LoggedHandshake,
+        lambda address, authority: start_helper(EXECUTOR, ServerSpec(address, authority, token)),
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A SuperNode with camu's executor: `python -m camu.deploy.host.supernode ARGS`.
 
-The arguments are those of flower-supernode. The executor connects to the SuperNode over a loopback
-port and ends with it.
+The arguments are those of flower-supernode. The executor reaches the SuperNode over a socket in a
+directory of mode 700, so that no other user can take its tasks or pretend to be the SuperNode, and
+ends with it.
 """
 
 from __future__ import annotations
@@ -9,22 +10,26 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
-from camu.deploy.flower_compat import run_executor, run_supernode
+from camu.deploy.flower_compat import run_supernode
+from camu.deploy.flower_tasks import run_node_executor
+from camu.deploy.host.keeper import end_with_keeper, keep_running
 from camu.deploy.host.keys import NodeKeys
 from camu.deploy.host.processes import end_with_starter, quiet_environment
+from camu.deploy.host.temporary import socket_folder
 from camu.errors import InputError
-from camu.work import end_with_parent
 
+MODULE = "camu.deploy.host.supernode"
 EXECUTOR = "--executor"  # argument of the process that runs the tasks
 
 
 def supernode_command(
-    superlink: str, port: int, keys: NodeKeys | None, node: Mapping[str, str | int | float]
+    superlink: str, keys: NodeKeys | None, node: Mapping[str, str | int | float]
 ) -> list[str]:
-    """The command line of a SuperNode; `port` is the loopback port for its own executor."""
-    command = [sys.executable, "-m", "camu.deploy.host.supernode", "--superlink", superlink]
-    command += ["--port", str(port), "--node-config", node_config(node)]
+    """The command line of a SuperNode; without keys it uses plain text."""
+    command = [sys.executable, "-m", MODULE, "--superlink", superlink]
+    command += ["--node-config", node_config(node)]
     if keys is None:
         return [*command, "--insecure"]
     keys.check()
@@ -48,39 +53,39 @@ def node_config(node: Mapping[str, str | int | float]) -> str:
     return " ".join(words)
 
 
-def serve_tasks(address: str) -> None:
-    """Run the tasks of the SuperNode at a loopback address, each in a forked process.
+def serve_tasks(socket: Path) -> None:
+    """Run the tasks of the SuperNode behind a socket, each in a forked process.
 
     Flower starts a new interpreter for every message, which loads torch each time. This process
     loads it once and forks. It has a single thread, as a process that forks should, and ends with
     its parent, the SuperNode.
     """
-    end_with_parent()
+    end_with_keeper()
     # Tasks need these; they are loaded before the first fork.
     import sklearn.datasets  # noqa: F401
     import torch  # noqa: F401
 
-    import camu.deploy.node_app  # noqa: F401
-
-    run_executor(address)
+    run_node_executor(socket)
 
 
-def main() -> None:
-    """Start the executor, then become the SuperNode."""
+def main(module: str = MODULE) -> None:
+    """Start the executor, `python -m MODULE --executor SOCKET`, then become the SuperNode."""
     arguments = sys.argv[1:]
     if arguments[:1] == [EXECUTOR]:
-        serve_tasks(arguments[1])
+        serve_tasks(Path(arguments[1]))
         return
     end_with_starter()
-    port = arguments[arguments.index("--port") + 1] if "--port" in arguments else "9094"
     # One thread per library, because a process that forks should have no others; the engine uses
     # one thread per worker anyway, so results do not change.
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    subprocess.Popen(
-        [sys.executable, "-m", "camu.deploy.host.supernode", EXECUTOR, f"127.0.0.1:{port}"],
-        env={**quiet_environment(), **single},
-    )
-    run_supernode(arguments)
+    with socket_folder() as folder:
+        socket = folder / "runtime"
+        command = [sys.executable, "-m", module, EXECUTOR, str(socket)]
+        keep_running(
+            "the executor",
+            lambda: subprocess.Popen(command, env={**quiet_environment(), **single}),
+        )
+        run_supernode(arguments, socket)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -14,26 +15,32 @@ from flwr.serverapp import Grid, ServerApp
 from camu.config import Config
 from camu.data import dataset_spec, load
 from camu.deploy.deployment import Deployment, make_deployable_scheme
+from camu.deploy.few_repeats import FewRepeats
 from camu.deploy.mailbox import Mailbox
 from camu.deploy.own_data import read_own
 from camu.deploy.server.fleet import (
     assign,
     device_ids,
     load_reports,
+    plan_known,
     reported_world,
     save_reports,
 )
+from camu.deploy.server.joining import Joining
+from camu.deploy.server.journal import Journal, RoundStatus
 from camu.deploy.server.registry import NodeRegistry
 from camu.deploy.server.trainer import NodeTrainer
 from camu.errors import CamuError, InputError
+from camu.files import locked
 from camu.learning.engine import Engine, Samples
+from camu.schemes import Scheme
 from camu.simulation.directory import (
     RunDirectory,
     check_directory,
     keep_in_directory,
-    plan_in_directory,
 )
 from camu.simulation.history import History
+from camu.simulation.starting import Start, read_start
 
 log = logging.getLogger("camu.deploy")
 
@@ -46,37 +53,71 @@ def main(grid: Grid, context: Context) -> None:
     deployment = Deployment.from_run_config(context.run_config)
     with _log_file(Path(deployment.out) / "server.log"):
         try:
-            serve(grid, deployment)
+            serve(grid, deployment, context.run_id)
         except CamuError as error:
             log.error("%s", error)
             raise
 
 
-def serve(grid: Grid, deployment: Deployment) -> History:
+def serve(grid: Grid, deployment: Deployment, run: int = 0) -> History:
     """Run a deployment on the nodes of a grid and keep everything in its directory."""
-    config, directory = deployment.config, RunDirectory(Path(deployment.out))
-    check_directory(config, directory, deployment.resume)
-    scheme = make_deployable_scheme(config)
+    directory = RunDirectory(Path(deployment.out))
+    with locked(directory.path):
+        first = read_start(Path(deployment.start), deployment.config) if deployment.start else None
+        check_directory(deployment.config, directory, deployment.resume, first)
+        scheme = make_deployable_scheme(deployment.config)
+        journal = Journal(directory.path, run)
+        try:
+            return _serve_locked(grid, deployment, directory, scheme, journal, first)
+        except BaseException as error:
+            text = str(error) or type(error).__name__
+            journal.event("run-failed", f"the run has failed: {text}")
+            journal.update(state="failed", error=text)
+            raise
+
+
+def _serve_locked(
+    grid: Grid,
+    deployment: Deployment,
+    directory: RunDirectory,
+    scheme: Scheme,
+    journal: Journal,
+    first: Start | None,
+) -> History:
+    config = deployment.config
     restarts = int(directory.exists())
+    ids, classes = device_ids(config), dataset_spec(config.data).classes
     mailbox = Mailbox(grid)
-    classes = dataset_spec(config.data).classes
-    registry = NodeRegistry(mailbox, classes, deployment.deadline_seconds)
+    registry = NodeRegistry(mailbox, classes, deployment.deadline_seconds, ids, journal)
+    quorum = deployment.devices_needed(len(ids))
+    journal.update(state="waiting", scheme=scheme.name, quorum=quorum, devices=len(ids))
     kept = directory.path / "nodes.json"
     registry.reports = load_reports(kept, config) if restarts else {}
     if registry.reports:
         registry.wait_for_known(deployment.deadline_seconds)
     else:
-        registry.wait_for_all(device_ids(config), deployment.wait_seconds, deployment.nodes)
+        registry.wait_for_quorum(quorum, deployment.wait_seconds, deployment.nodes)
         save_reports(kept, registry.reports)
     world = reported_world(config, registry.reports, deployment.measured)
-    plan = plan_in_directory(world, scheme, directory)
-    ids = world.devices.ids
+    if directory.plan.exists():
+        plan = directory.read_plan()
+    else:
+        plan = plan_known(world, scheme, registry.known(), deployment.measured)
     hosts = assign(registry.reports, plan, ids, deployment.granularity)
     with _evaluator(config, deployment.test_data) as engine:
         faults = Counter(restarts=restarts)
-        trainer = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine, faults)
+        trainer = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine, quorum, faults)
+        watchers = [Joining(trainer, scheme, kept), RoundStatus(journal)]
         # A round on nodes is slow and a checkpoint is quick, so every round gets one.
-        return keep_in_directory(world, plan, scheme, trainer, directory, checkpoint_every=1)
+        return keep_in_directory(
+            world, plan, scheme, trainer, directory, watchers, 1, lambda: _facts(registry), first
+        )
+
+
+def _facts(registry: NodeRegistry) -> dict[str, Any]:
+    """What the summary says of the nodes: by what the joules of computing were found."""
+    devices = [device for report in registry.reports.values() for device in report.devices]
+    return {"devices_by_joules_source": Counter(device.joules_source for device in devices)}
 
 
 def _evaluator(config: Config, test_data: str) -> Engine:
@@ -101,6 +142,7 @@ def _log_file(path: Path) -> Iterator[None]:
         raise InputError(
             f"{path}: cannot be written ({error.strerror}); choose another --out"
         ) from None
+    handler.addFilter(FewRepeats())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("camu")
     level = logger.level

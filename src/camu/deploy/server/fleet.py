@@ -16,6 +16,8 @@ from camu.deploy.reports import REPORTS, DeviceReport, Refusal, Report, check_re
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.planning.plan import Plan
+from camu.schemes import Scheme
+from camu.schemes.registry import plan_for
 from camu.world import World, build_world
 from camu.world.devices import update_samples
 from camu.world.fleet_file import parse_fleet
@@ -34,25 +36,51 @@ def device_ids(config: Config) -> tuple[str, ...]:
 def reported_world(config: Config, reports: Mapping[str, Report], measured: bool) -> World:
     """The world to plan for: label counts as reported, and no training data.
 
-    With `measured`, a device's speed is the one it measured, not the configured one. Where a node
+    It has all devices of the fleet; one that no node has reported has no samples.
+
+    With `measured`, a device's time and, where it has a meter, its energy are those that it
+    measured, not those of the configured models. Where a node
     knows its SNR at the base station, that replaces the path loss.
     """
     ids = device_ids(config)
-    check_complete(reports, ids)
     by_id = {device.id: device for report in reports.values() for device in report.devices}
-    devices = [by_id[name] for name in ids]
+    classes = dataset_spec(config.data).classes
+    devices = [by_id.get(name, DeviceReport(name, (0,) * classes, None)) for name in ids]
     counts = np.array([device.label_counts for device in devices], dtype=np.int64)
     world = build_world(config, label_counts=counts)
     if measured:
-        world = _with_measured_speed(world, devices)
+        world = _with_measurements(world, devices)
     return _with_known_snr(world, devices)
 
 
-def _with_measured_speed(world: World, devices: list[DeviceReport]) -> World:
-    seconds = np.array([device.update_seconds for device in devices])
-    samples = update_samples(world.devices, world.config.training)
-    cpu_hz = world.devices.cycles_per_sample * samples / seconds
-    return world.with_devices(cpu_hz=cpu_hz)
+def plan_known(world: World, scheme: Scheme, known: Sequence[int], measured: bool = False) -> Plan:
+    """The scheme's plan for the devices that were reported; the others are in no unit.
+
+    Nodes do not change their frequency, so where time and joules are measured, none slows down.
+    """
+    whole = len(known) == world.devices.count
+    plan = plan_for(scheme, world if whole else replace(world, links=world.links.select(known)))
+    if not whole:
+        units = [
+            replace(unit, members=tuple(known[k] for k in unit.members), leader=known[unit.leader])
+            for unit in plan.units
+        ]
+        plan = replace(plan, units=tuple(units))
+    if measured and plan.slow_down != "none":
+        plan = replace(plan, slow_down="none").repriced(world)
+    return plan
+
+
+def _with_measurements(world: World, devices: list[DeviceReport]) -> World:
+    """Time as measured. Energy as measured where a node has a meter, else by the model.
+
+    A frequency is never derived from measured time: energy would follow its square.
+    """
+    samples = np.maximum(update_samples(world.devices, world.config.training), 1)
+    # What was not measured is None, and nan in an array.
+    seconds = np.array([device.update_seconds for device in devices], dtype=np.float64)
+    joules = np.array([device.update_joules for device in devices], dtype=np.float64)
+    return world.with_devices(sample_seconds=seconds / samples, sample_joules=joules / samples)
 
 
 def _with_known_snr(world: World, devices: list[DeviceReport]) -> World:
@@ -68,7 +96,7 @@ def _with_known_snr(world: World, devices: list[DeviceReport]) -> World:
 def assign(
     reports: Mapping[str, Report], plan: Plan, ids: Sequence[str], granularity: Granularity
 ) -> dict[int, str]:
-    """The name of the node that trains each device, by the device's index.
+    """The name of the node that trains each device that was reported, by the device's index.
 
     The nodes of a trial can hold any data: node i modulo their number trains unit i (`leader`) or
     device i (`device`). Nodes with their own data train the devices that they hold; in granularity
@@ -83,7 +111,7 @@ def assign(
                 hosts.update(dict.fromkeys(unit.members, names[number % len(names)]))
         return hosts
     holder = {device.id: name for name, report in reports.items() for device in report.devices}
-    hosts = {k: holder[name] for k, name in enumerate(ids)}
+    hosts = {k: holder[name] for k, name in enumerate(ids) if name in holder}
     if granularity == "leader":
         for unit in plan.units:
             check_together(unit.members, hosts, ids)
@@ -97,29 +125,6 @@ def check_together(members: Sequence[int], hosts: Mapping[int, str], ids: Sequen
         raise InputError(
             f"one unit has the devices {' and '.join(list(apart.values())[:2])}, which are on "
             "different nodes; let one gateway hold them, or use --granularity device"
-        )
-
-
-def check_complete(reports: Mapping[str, Report], ids: Sequence[str]) -> None:
-    """Refuse reports that leave a device of the fleet out, or that hold one twice."""
-    seen: dict[str, str] = {}
-    for name, report in sorted(reports.items()):
-        for device in report.devices:
-            if device.id in seen:
-                raise CamuError(
-                    f"device {device.id} is reported by the nodes {seen[device.id]} and {name}; "
-                    "give every device to one node"
-                )
-            seen[device.id] = name
-    if strangers := sorted(set(seen) - set(ids)):
-        raise CamuError(
-            f"node {seen[strangers[0]]} holds device {strangers[0]}, which the fleet does not "
-            "have; name the devices as in fleet.file, or 0, 1, ... where there is none"
-        )
-    if missing := missing_devices(reports, ids):
-        raise CamuError(
-            f"no node holds device {missing[0]} ({len(missing)} of {len(ids)} devices are "
-            "missing); start its node, or leave it out of the fleet"
         )
 
 

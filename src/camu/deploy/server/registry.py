@@ -1,37 +1,58 @@
-"""The nodes of a deployment: their reports, and their present Flower ids, which are random."""
+"""The nodes of a deployment: their reports, and their present Flower ids, which are random.
+
+A node whose report cannot be used is refused alone, with a sentence in the log. It is asked again
+later, and never ends the run of the others.
+"""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 
-from camu.deploy.mailbox import POLL_SECONDS, QUERY, Mailbox, Reply
+from camu.deploy.events import Event
+from camu.deploy.mailbox import NOTE_SECONDS, QUERY, Mailbox, Reply, pause
 from camu.deploy.messages import query_content, read_report
 from camu.deploy.reports import Refusal, Report
 from camu.deploy.server.fleet import missing_devices
+from camu.deploy.server.journal import Journal
 from camu.errors import CamuError
 
 log = logging.getLogger(__name__)
 
+RETRY_SECONDS = 60.0  # until a node that was refused is asked again
+
 
 class NodeRegistry:
-    """Names, reports and present Flower ids of the nodes."""
+    """Names, reports and present Flower ids of the nodes of a fleet."""
 
-    def __init__(self, mailbox: Mailbox, classes: int, deadline_seconds: float) -> None:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        classes: int,
+        deadline_seconds: float,
+        ids: Sequence[str],
+        journal: Journal,
+    ) -> None:
         self.mailbox, self.classes, self.deadline_seconds = mailbox, classes, deadline_seconds
+        self.ids, self.journal = tuple(ids), journal
         self.reports: dict[str, Report] = {}
         self._ids: dict[str, int] = {}  # by name
         self._asked: set[int] = set()
+        self._refused: dict[int, float] = {}  # when a refused node is asked again
+        self._lost: set[str] = set()  # nodes that were here and have gone
 
     def refresh(self) -> None:
         """Ask new nodes who they are. Replies are handled by the mailbox's poll()."""
-        online = self.mailbox.online()
+        online, now = self.mailbox.online(), self.mailbox.clock()
         self._asked &= online  # a node that went and came back is asked again
+        self._refused = {node: due for node, due in self._refused.items() if node in online}
         for name, node in list(self._ids.items()):
             if node not in online:
                 del self._ids[name]
-        new = online - self._asked
+                self._lost.add(name)
+                self._note("node-lost", name, "is no longer online")
+        waiting = {node for node, due in self._refused.items() if now < due}
+        new = online - self._asked - waiting
         if new:
             self._asked |= new
             contents = {node: query_content() for node in new}
@@ -41,68 +62,144 @@ class NodeRegistry:
         """The Flower ids of the nodes that are online, by name."""
         return dict(self._ids)
 
-    def wait_for_all(self, ids: Sequence[str], seconds: float, partitions: int = 0) -> None:
-        """Wait until every device of the fleet is reported."""
-        self._wait(
-            lambda: (
-                not missing_devices(self.reports, ids)
-                and sum(r.partition is not None for r in self.reports.values()) >= partitions
-            ),
-            seconds,
-            lambda: (
-                f"after {seconds:g} s {len(missing_devices(self.reports, ids))} of {len(ids)} "
-                f"devices were not reported (nodes that reported: "
-                f"{'; '.join(sorted(self.reports)) or 'none'}); start the missing nodes, or wait "
-                "longer with --wait"
-            ),
+    def known(self) -> list[int]:
+        """The devices that nodes have reported, by their place in the fleet."""
+        seen = {device.id for report in self.reports.values() for device in report.devices}
+        return [place for place, name in enumerate(self.ids) if name in seen]
+
+    def online_devices(self) -> int:
+        """How many of the reported devices are on nodes that are online."""
+        return sum(len(self.reports[name].devices) for name in self._ids)
+
+    def wait_for_quorum(self, quorum: int, seconds: float, partitions: int = 0) -> None:
+        """Wait for all devices; after this time, the quorum of them is enough."""
+
+        def complete() -> bool:
+            trial = sum(report.partition is not None for report in self.reports.values())
+            return not missing_devices(self.reports, self.ids) and trial >= partitions
+
+        self._wait(complete, seconds)
+        if complete():
+            return
+        missing = missing_devices(self.reports, self.ids)
+        here = len(self.ids) - len(missing)
+        if here < quorum:
+            raise CamuError(
+                f"after {seconds:g} s {len(missing)} of {len(self.ids)} devices were not reported "
+                f"({name_some(missing)}), and the quorum is {quorum} devices; start the missing "
+                "nodes, wait longer with --wait, or lower --quorum"
+            )
+        log.warning(
+            "the run starts with %d of %d devices; %s can join later",
+            here,
+            len(self.ids),
+            name_some(missing),
         )
 
     def wait_for_any(self, seconds: float) -> None:
         """Wait until at least one node is online."""
-        self._wait(
-            lambda: bool(self._ids),
-            seconds,
-            lambda: (
+        self._wait(lambda: bool(self._ids), seconds)
+        if not self._ids:
+            raise CamuError(
                 f"no node was online for {seconds:g} s; start the nodes, and continue with --resume"
-            ),
-        )
+            )
 
     def wait_for_known(self, seconds: float) -> None:
         """Wait for the nodes that have reported; after this time, continue without the others."""
-        deadline = time.monotonic() + seconds
-        while self.reports.keys() - self._ids.keys() and time.monotonic() < deadline:
-            self.refresh()
-            self.mailbox.poll()
-            time.sleep(POLL_SECONDS)
+        self._wait(lambda: self.reports.keys() <= self._ids.keys(), seconds)
 
-    def _wait(self, done: Callable[[], bool], seconds: float, complaint: Callable[[], str]) -> None:
-        deadline = time.monotonic() + seconds
+    def _wait(self, done: Callable[[], bool], seconds: float) -> None:
+        """Ask and listen until it is done or the time is over; the status says who is missing."""
+        clock = self.mailbox.clock
+        began = noted = clock()
         self.refresh()
         self.mailbox.poll()
-        while not done():
-            if time.monotonic() > deadline:
-                raise CamuError(complaint())
-            time.sleep(POLL_SECONDS)
+        while not done() and clock() - began < seconds:
+            if clock() - noted >= NOTE_SECONDS:
+                self.show(self._missing())
+                noted = clock()
+            pause()
             self.refresh()
             self.mailbox.poll()
+        self.show([])
+
+    def show(self, waiting_for: Sequence[str]) -> None:
+        """Bring the nodes in the status up to date, and the devices that are waited for."""
+        nodes = [
+            {
+                "name": name,
+                "online": name in self._ids,
+                "devices": [device.id for device in report.devices],
+                "joules": sorted({device.joules_source for device in report.devices}),
+            }
+            for name, report in sorted(self.reports.items())
+        ]
+        self.journal.update(
+            nodes=nodes, devices=len(self.ids), known=len(self.known()), waiting_for=waiting_for
+        )
+
+    def _missing(self) -> list[str]:
+        """The devices that were not reported, and those on nodes that are away."""
+        away = [
+            device.id
+            for name, report in self.reports.items()
+            if name not in self._ids
+            for device in report.devices
+        ]
+        return [*missing_devices(self.reports, self.ids), *away]
 
     def _enter(self, reply: Reply) -> None:
         try:
             if reply.content is None:
                 raise Refusal(reply.reason)
             report = read_report(reply.content, self.classes)
+            self._check(report)
         except Refusal as refusal:
             log.warning("node %s is not used: %s", reply.node, refusal)
+            if reply.node not in self._refused:
+                text = f"node {reply.node} is refused: {refusal}"
+                self.journal.event("node-refused", text, node=str(reply.node))
             self._asked.discard(reply.node)  # it may do better next time
+            self._refused[reply.node] = self.mailbox.clock() + RETRY_SECONDS
             return
-        known = self.reports.get(report.name)
-        if known is not None and not _same_data(known, report):
-            log.warning("node %s is not used: it reports other data than before", reply.node)
-            return
-        if known is None:
+        self._refused.pop(reply.node, None)
+        if report.name not in self.reports:
             self.reports[report.name] = report
+            self._note("node-new", report.name, f"has reported, as node {reply.node}")
+        elif report.name in self._lost:
+            self._lost.discard(report.name)
+            self._note("node-back", report.name, f"is online again, as node {reply.node}")
         self._ids[report.name] = reply.node
         log.info("node %s is %s", reply.node, report.name)
+
+    def _check(self, report: Report) -> None:
+        """Refuse a report that does not fit the fleet or the other reports."""
+        known = self.reports.get(report.name)
+        if known is not None:
+            if not _same_data(known, report):
+                raise Refusal("it reports other data than before")
+            return
+        if strangers := [device.id for device in report.devices if device.id not in self.ids]:
+            raise Refusal(
+                f"it holds device {strangers[0]}, which the fleet does not have; name the devices "
+                "as in fleet.file, or 0, 1, ... where there is none"
+            )
+        holder = {d.id: name for name, each in self.reports.items() for d in each.devices}
+        if twice := [device.id for device in report.devices if device.id in holder]:
+            raise Refusal(
+                f"it holds device {twice[0]}, which node {holder[twice[0]]} has reported; give "
+                "every device to one node"
+            )
+
+    def _note(self, event: Event, name: str, what: str) -> None:
+        self.journal.event(event, f"node {name} {what}", node=name)
+        self.show(self.journal.status.get("waiting_for", []))
+
+
+def name_some(names: Sequence[str]) -> str:
+    """The first few of some names."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def _same_data(one: Report, other: Report) -> bool:

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from camu.deploy.deployment import Deployment
 from camu.deploy.mailbox import TRAIN, Mailbox, Reply, pause
@@ -65,9 +66,14 @@ class NodeTrainer:
     hosts: Mapping[int, str]  # name of the node of each device
     ids: Sequence[str]  # names of the devices
     engine: Engine  # evaluates; it has no training data
+    quorum: int = 1  # devices without which a round is reported
     faults: Counter[str] = field(default_factory=Counter)  # since the last round
     sent: dict[int, _Sent] = field(default_factory=dict)  # by unit, where arrivals are waited for
     replies: deque[tuple[int, Trained | None]] = field(default_factory=deque)
+    too_few: bool = False  # devices in the last round
+    silent: set[int] = field(default_factory=set)  # devices, since the last round
+    refused: set[int] = field(default_factory=set)
+    joined: list[str] = field(default_factory=list)  # devices, since the last round
 
     @property
     def oracle(self) -> None:
@@ -81,6 +87,19 @@ class NodeTrainer:
     def take_faults(self) -> Counter[str]:
         """The faults since the last call, by kind."""
         taken, self.faults = self.faults, Counter()
+        return taken
+
+    def take_nodes(self) -> dict[str, Any]:
+        """The devices that are online, and the names of those that failed or joined."""
+        present = self.registry.present()
+        taken = {
+            "online": sum(name in present for name in self.hosts.values()),
+            "quorum": not self.too_few,
+            "silent": [self.ids[k] for k in sorted(self.silent)],
+            "refused": [self.ids[k] for k in sorted(self.refused)],
+            "joined": self.joined,
+        }
+        self.silent, self.refused, self.joined = set(), set(), []
         return taken
 
     @property
@@ -101,8 +120,7 @@ class NodeTrainer:
     ) -> Iterator[Outcome | None]:
         """The outcome of each job; None if its node sent nothing usable."""
         jobs = list(jobs)
-        self.registry.refresh()
-        self.registry.wait_for_any(self.deployment.wait_seconds)
+        self._gather()
         starts = [start] * len(jobs) if isinstance(start, Weights) else list(start)
         if self.deployment.granularity == "leader":
             results = self._train_units(starts, jobs, round_number)
@@ -110,6 +128,17 @@ class NodeTrainer:
             results = self._train_devices(starts, jobs, round_number)
         for number, trained in enumerate(results):
             yield None if trained is None else deliver(number, trained)
+
+    def _gather(self) -> None:
+        """See who is online, and wait if nobody is; too few devices are reported, once."""
+        self.registry.refresh()
+        self.registry.wait_for_any(self.deployment.wait_seconds)
+        online = self.registry.online_devices()
+        if (online < self.quorum) != self.too_few:
+            self.too_few = not self.too_few
+            text = f"{online} devices are online, and the quorum is {self.quorum}"
+            self.registry.journal.event("quorum-lost" if self.too_few else "quorum-back", text)
+            log.warning("%s", text)
 
     def wall_seconds(self) -> float:
         """The time on the mailbox's clock."""
@@ -123,8 +152,7 @@ class NodeTrainer:
         round_number: int,
     ) -> list[bool]:
         """Send each unit its job in a message of its own; False if its node is not online."""
-        self.registry.refresh()
-        self.registry.wait_for_any(self.deployment.wait_seconds)
+        self._gather()
         present = self.registry.present()
         sent = []
         for unit, start, job in zip(units, starts, jobs, strict=True):
@@ -133,7 +161,7 @@ class NodeTrainer:
             node = present.get(self.hosts[job.members[0]])
             sent.append(node is not None)
             if node is None:
-                self._notice(_Silence("its node is not online"), self._unit(request), round_number)
+                self._notice(_Silence("its node is not online"), request, round_number)
                 continue
             task, states = self._task([request], round_number)
             due = self.mailbox.clock() + self.deployment.deadline_seconds
@@ -163,6 +191,13 @@ class NodeTrainer:
                 pause()
         return self.replies.popleft()
 
+    def give_up(self) -> None:
+        """Expect nothing more from the units that are on their way."""
+        for one in self.sent.values():
+            self.mailbox.abandon(one.numbers)
+        self.sent.clear()
+        self.replies.clear()
+
     def _expire(self) -> None:
         """Give up the units whose time for a reply is over."""
         waited = self.deployment.deadline_seconds
@@ -182,7 +217,7 @@ class NodeTrainer:
                 raise found
             trained = found
         except Refusal as refusal:
-            self._notice(refusal, self._unit(one.request), one.task.round)
+            self._notice(refusal, one.request, one.task.round)
         self.replies.append((unit, trained))
 
     def _check_whole(self, job: Job) -> None:
@@ -199,9 +234,6 @@ class NodeTrainer:
         if all(report.partition is None for report in self.registry.reports.values()):
             check_together(job.members, self.hosts, self.ids)
 
-    def _unit(self, request: _Request) -> str:
-        return f"unit of devices {self._names(request)}"
-
     def _train_units(
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
@@ -213,7 +245,7 @@ class NodeTrainer:
         trained: list[Trained | None] = []
         for request, result in zip(requests, results, strict=True):
             if isinstance(result, Refusal):
-                self._notice(result, self._unit(request), round_number)
+                self._notice(result, request, round_number)
             trained.append(None if isinstance(result, Refusal) else result)
         return trained
 
@@ -241,7 +273,7 @@ class NodeTrainer:
                 ):
                     result = Refusal(why)
                 if isinstance(result, Refusal):
-                    self._notice(result, f"device {self._names(request)}", round_number)
+                    self._notice(result, request, round_number)
                     del shares[request.unit][device]
                 else:
                     usable[request.unit].append((shares[request.unit][device], result))
@@ -275,7 +307,15 @@ class NodeTrainer:
             tasks[name], states = self._task([requests[p] for p in places], round_number)
             contents[present[name]] = write_task(tasks[name], states)
         subject = f"round {round_number + 1}"
-        replies = self.mailbox.ask(contents, TRAIN, subject, self.deployment.deadline_seconds)
+        owners = {present[name]: places for name, places in by_node.items()}
+
+        def waiting(nodes: set[int]) -> None:
+            places = [place for node in nodes for place in owners[node]]
+            late = {k for place in places for k in requests[place].job.members}
+            self.registry.show([self.ids[k] for k in sorted(late)])
+
+        seconds = self.deployment.deadline_seconds
+        replies = self.mailbox.ask(contents, TRAIN, subject, seconds, waiting)
         for name, places in by_node.items():
             reply = replies[present[name]]
             found: Sequence[Trained | Refusal]
@@ -311,13 +351,17 @@ class NodeTrainer:
         names = [self.ids[k] for k in request.job.members]
         return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
-    def _notice(self, refusal: Refusal, what: str, round_number: int) -> None:
+    def _notice(self, refusal: Refusal, request: _Request, round_number: int) -> None:
+        kind = "device" if self.deployment.granularity == "device" else "unit of devices"
+        what, number = f"{kind} {self._names(request)}", round_number + 1
         if isinstance(refusal, _Silence):
             self.faults["silent"] += 1
-            log.warning("round %d: %s takes no part: %s", round_number + 1, what, refusal)
+            self.silent.update(request.job.members)
+            log.warning("round %d: %s takes no part: %s", number, what, refusal)
         else:
             self.faults["refused"] += 1
-            log.warning("round %d: %s is refused: %s", round_number + 1, what, refusal)
+            self.refused.update(request.job.members)
+            log.warning("round %d: %s is refused: %s", number, what, refusal)
 
 
 def _one_update(job: Job, device: int, update: int, start: Weights) -> Job:

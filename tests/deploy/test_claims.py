@@ -1,0 +1,111 @@
+"""A node may claim its own devices only, and run nothing that its owner did not allow."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+from camu.deploy.allowed import check_allowed
+from camu.deploy.claims import Owner, binding, check_claim, owners
+from camu.deploy.reports import REPORT, DeviceReport, Refusal, Report, parse
+from camu.errors import InputError
+from helpers.configs import small
+
+BOUND = {1: Owner("one", frozenset({"pump", "fan"})), 2: Owner("two", frozenset({"saw"}))}
+FREE = {**BOUND, 3: Owner("three")}
+
+
+def report(*names: str, partition: int | None = None) -> Report:
+    return Report(tuple(DeviceReport(name, (1,), 1.0) for name in names), partition)
+
+
+def test_a_binding_is_read_back_from_the_name_of_a_node() -> None:
+    def node(number: int, name: str, key: bytes = b"key") -> SimpleNamespace:
+        return SimpleNamespace(node_id=number, name=name, public_key=key)
+
+    nodes = [node(1, binding([" pump", "fan"])), node(2, "node-0", b"other"), node(3, "")]
+    found = owners(nodes)
+    assert found.keys() == {1, 2}  # nobody registered node 3
+    assert found[1].devices == {"pump", "fan"}
+    assert found[2].devices is None
+    assert found[1].key != found[2].key
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["a", ""], [""]])
+def test_a_binding_names_each_device_once(names: list[str]) -> None:
+    with pytest.raises(InputError, match="--devices"):
+        binding(names)
+
+
+def test_a_node_with_its_own_devices_is_taken_with_its_key() -> None:
+    assert check_claim(report("pump", "fan"), 1, BOUND, None).key == "one"
+    assert check_claim(report("pump"), 1, BOUND, None).key == "one"
+    assert check_claim(report("drill"), 3, FREE, None).key == "three"
+    assert check_claim(report(partition=0), 3, FREE, None).key == "three"
+    assert check_claim(report("pump"), 7, {}, None).key == ""  # a trial without keys
+
+
+def test_a_node_cannot_write_its_key_itself() -> None:
+    lie = Report((DeviceReport("drill", (1,), 1.0),), key="one")
+    assert check_claim(lie, 3, FREE, None).key == "three"
+
+
+@pytest.mark.parametrize(
+    ("claim", "node", "words"),
+    [
+        (report("saw"), 1, "device saw, which is registered for another key"),
+        (report("pump", "drill"), 1, "device drill, which its key is not registered for"),
+        (report(partition=0), 1, "part 0 of the data, which its key is not registered for"),
+        (report("fan"), 3, "device fan, which is registered for another key"),
+        (report("fan"), 9, "device fan, which is registered for another key"),
+    ],
+)
+def test_a_claim_of_others_devices_is_refused(claim: Report, node: int, words: str) -> None:
+    with pytest.raises(Refusal, match=words):
+        check_claim(claim, node, FREE, None)
+
+
+def test_a_copied_report_is_refused() -> None:
+    first = check_claim(report("drill"), 3, FREE, None)
+    assert check_claim(report("drill"), 3, FREE, first) == first
+    with pytest.raises(Refusal, match="its key is not that of the node that reported drill before"):
+        check_claim(report("drill"), 4, {**FREE, 4: Owner("four")}, first)
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "1" + "0" * 5000, "1e999", "-1", "1.5e308"])
+@pytest.mark.parametrize("key", ["label_counts", "update_seconds", "snr_db", "partition"])
+def test_numbers_out_of_bounds_are_refused(key: str, number: str) -> None:
+    values = {"label_counts": "[1]", "update_seconds": "1.0", "snr_db": "2.0"}
+    if key != "partition":
+        values[key] = f"[{number}]" if key == "label_counts" else number
+    inner = ", ".join(f'"{name}": {value}' for name, value in values.items())
+    part = number if key == "partition" else "null"
+    text = f'{{"devices": [{{"id": "a", {inner}}}], "partition": {part}}}'
+    if key == "snr_db" and number == "-1":
+        assert parse(REPORT, text, "it").devices[0].snr_db == -1
+        return
+    with pytest.raises(Refusal):
+        parse(REPORT, text, "it")
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("scheme__name", "mine:Scheme"),
+        ("training__model", "./mine.py:Model"),
+        ("data__dataset", "hf:mnist"),
+        ("radio__uplink", "mine:uplink"),
+    ],
+)
+def test_code_that_the_nodes_owner_did_not_allow_is_refused(key: str, name: str) -> None:
+    config = small(**{key: name})
+    with pytest.raises(InputError, match=rf"{name}: this node's owner has not allowed it"):
+        check_allowed(config, ["other:Scheme"])
+    check_allowed(config, ["other:Scheme", name])
+
+
+def test_a_configuration_without_own_code_needs_no_permission() -> None:
+    check_allowed(small(), [])
