@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
 from torture.__main__ import bad_inputs, finished_run
+from torture.deployments import clean, compared, hostile, left_behind, make_place
 from torture.flips import flips
+from torture.soak import Life
 
 
 @pytest.mark.slow
@@ -24,4 +32,61 @@ def test_bad_inputs_are_refused_with_a_sentence(
 def test_flipped_bits_are_noticed(tmp_path: Path) -> None:
     tried, failures = flips(20, 1, tmp_path, finished_run(tmp_path / "run"))
     assert sum(tried.values()) == 20
+    assert failures == []
+
+
+def life(grows: float, descriptors: float = 0.0) -> Life:
+    """A process of 100 MB that is watched over 100 rounds, and warms up in the first ten."""
+    dice = np.random.default_rng(3)
+    warm = [(r, int(5e6 * r), 10) for r in range(10)]
+    late = [
+        (r, int(1e8 + grows * r + dice.normal(0, 1e6)), int(20 + descriptors * r))
+        for r in range(10, 100)
+    ]
+    return Life("node", [*warm, *late])
+
+
+@pytest.mark.parametrize(
+    ("one", "grows"),
+    [
+        (life(0.0), False),
+        (life(-1e5), False),
+        (life(5e5), True),
+        (life(0.0, 0.2), True),
+        (Life("node", [(1, 10**8, 5), (2, 10**9, 5)]), False),  # too short to judge
+    ],
+)
+def test_a_soak_tells_growth_from_noise(one: Life, grows: bool) -> None:
+    assert one.grows() is grows
+
+
+def test_a_process_that_is_left_is_named(tmp_path: Path) -> None:
+    place = make_place(tmp_path / "p")
+    assert left_behind(place) == ""
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    process = subprocess.Popen(command, env={**os.environ, **place.environment()})
+    try:
+        assert "processes left" in left_behind(place, 0.1)
+    finally:
+        clean(place)
+        process.wait()
+    assert left_behind(place) == ""
+
+
+def test_rounds_that_are_counted_twice_are_noticed() -> None:
+    whole = {"rounds": [0, 1, 2], "weights": "a", "log": "node 1 is not used: nan"}
+    assert compared(whole, whole, 2) == ""
+    assert "rounds" in compared({**whole, "rounds": [0, 1, 1, 2]}, whole, 2)
+    assert "another model" in compared({**whole, "weights": "b"}, whole, 2)
+    assert "did not complete" in compared({}, whole, 2)
+    assert "does not say" in compared({**whole, "log": ""}, whole, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("deployment")
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")
+def test_a_hostile_node_changes_nothing(tmp_path: Path) -> None:
+    tried, failures = hostile(tmp_path, nodes=2, rounds=1, acts=("nan",))
+    assert tried == {"nan": 1}
     assert failures == []

@@ -32,3 +32,18 @@ def test_the_ends_of_the_action_are_the_limits() -> None:
     step = problem.least_seconds + problem.gather_seconds
     assert np.isclose(ready[0], step.max())
     assert ready[1] >= (updates[1] * step).max() * (1 - 1e-12)
+
+
+def test_rounds_that_climb_less_are_better() -> None:
+    """Without this, an instance in which most rounds climb would teach nothing."""
+    problem = random_horizon(
+        3, clusters=3, divergence=np.full(3, 5.0), max_updates=np.full(3, 4), convexity=0.01
+    )
+    game = HorizonGame(problem, SETTINGS)
+    action = np.zeros((4, 8))
+    action[:, 3] = np.linspace(-1, 1, 4)  # updates of one cluster alone
+    action[:, 4:6] = -1.0
+    score, _ = game.play(action)
+    assert np.isfinite(problem.objective(1, np.array([1, 1, 1]), problem.max_power_watts))
+    assert np.isinf(problem.objective(1, np.array([4, 1, 1]), problem.max_power_watts))
+    assert (np.diff(score) > 0).all()

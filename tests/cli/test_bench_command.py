@@ -54,7 +54,7 @@ def test_the_table_fits_a_terminal_and_explains_its_columns() -> None:
     assert "…" not in text
     (row,) = [line for line in text.splitlines() if line.startswith(" W1")]
     assert row.split() == ["W1", "23,457", "2.50", "1.25", "42", "3", "480"]
-    for word in ("times plain:", "times tuned:", "of sgemm:", "outside jobs:", "memory:"):
+    for word in ("times plain:", "times tuned:", "of sgemm:", "outside training:", "memory:"):
         assert word in text
     assert "kernel: native avx2, evaluation: torch" in text
     assert "Other programs" not in text

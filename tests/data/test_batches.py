@@ -38,6 +38,25 @@ def test_passes_rounds_devices_and_seeds_differ():
     np.testing.assert_array_equal(first, Batches(1, [held], 0.2).step(0, 0, 0))
 
 
+@pytest.mark.parametrize("epochs", [False, True])
+def test_a_units_schedule_goes_by_update_member_and_step(epochs: bool) -> None:
+    batches = Batches(3, [np.arange(10), np.arange(20, 27), np.arange(40, 43)], 4)
+    found = batches.schedule(5, (0, 2, 1), range(1, 3), steps=2, epochs=epochs)
+    per_update = {0: 6, 2: 2, 1: 4} if epochs else {0: 2, 2: 2, 1: 2}
+    expected = [
+        batches.step(5, device, step)
+        for update in (1, 2)
+        for device, count in per_update.items()
+        for step in range(update * count, (update + 1) * count)
+    ]
+    assert found.steps == list(per_update.values())
+    assert [own.tolist() for own in found.batches] == [own.tolist() for own in expected]
+    alone = batches.schedule(5, (1,), range(1, 3), steps=2, epochs=epochs)
+    count = per_update[1]
+    wanted = [batches.step(5, 1, step).tolist() for step in range(count, 3 * count)]
+    assert [own.tolist() for own in alone.batches] == wanted
+
+
 @pytest.mark.parametrize(
     ("samples", "batch", "size"),
     [

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
+from flwr.app import RecordDict
+
+from camu.data import dataset_spec
+from camu.deploy import node_app
 from camu.deploy.allowed import check_allowed
 from camu.deploy.claims import Owner, binding, check_claim, owners
+from camu.deploy.deployment import Deployment
+from camu.deploy.label_noise import noisy_counts
+from camu.deploy.mailbox import Mailbox
+from camu.deploy.messages import write_report
 from camu.deploy.reports import REPORT, DeviceReport, Refusal, Report, parse
+from camu.deploy.server.journal import Journal
+from camu.deploy.server.registry import NodeRegistry
 from camu.errors import InputError
 from helpers.configs import small
 
@@ -109,3 +122,73 @@ def test_code_that_the_nodes_owner_did_not_allow_is_refused(key: str, name: str)
 
 def test_a_configuration_without_own_code_needs_no_permission() -> None:
     check_allowed(small(), [])
+    check_allowed(small(data__dataset="shape:8x8x10"), [])
+
+
+def test_code_in_the_place_of_a_shape_is_refused_too(tmp_path: Path) -> None:
+    table = {**Deployment(small(), str(tmp_path)).to_run_config(), "shape": "mine:read"}
+    node = {"devices": "pump", "data": str(tmp_path), "allow": ""}
+    context = SimpleNamespace(run_config=table, node_config=node)
+    assert "mine:read: this node's owner has not allowed" in node_app.answer_query(context).problem
+
+
+def test_a_node_with_own_code_in_its_task_refuses_it(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    (tmp_path / "mine.py").write_text(f"open({str(marker)!r}, 'w')\nclass Model: pass\n")
+    config = small(training__model=f"{tmp_path}/mine.py:Model")
+    table = Deployment(config, str(tmp_path)).to_run_config()
+    context = SimpleNamespace(
+        run_config=table, node_config={"partition-id": 0, "num-partitions": 1, "allow": ""}
+    )
+    assert "this node's owner has not allowed it" in node_app.answer_query(context).problem
+    with pytest.raises(InputError, match="has not allowed it"):
+        node_app.train_content(RecordDict(), context)
+    assert not marker.exists()
+
+
+def own_node(folder: Path, **more: object) -> node_app.Node:
+    config = small()
+    shape = dataset_spec(config.data).image_shape
+    images = np.zeros((30, *shape), dtype=np.uint8)
+    np.save(folder / "pump-images.npy", images)
+    np.save(folder / "pump-labels.npy", np.repeat([3, 4], 15))
+    table = {"devices": "pump", "data": str(folder), **more}
+    return node_app.Node.of(config, table)
+
+
+def test_exact_label_counts_leave_a_node_only_without_epsilon(tmp_path: Path) -> None:
+    (tmp_path / "node.key").write_bytes(b"secret")
+    exact = own_node(tmp_path).report()
+    assert exact.devices[0].label_counts == (0, 0, 0, 15, 15, 0, 0, 0, 0, 0)
+    assert exact.epsilon is None
+    noisy = own_node(tmp_path, epsilon=0.5, secret=str(tmp_path / "node.key")).report()
+    counts = exact.devices[0].label_counts
+    expected = noisy_counts(counts, 0.5, b"secret", "pump")
+    assert noisy.devices[0].label_counts == expected != counts
+    assert noisy.epsilon == 0.5
+
+
+def test_only_the_node_with_the_right_key_is_used(fake_grid: Any, tmp_path: Path) -> None:
+    claims = {1: ("pump", "fan"), 2: ("pump",), 3: ("fan", "saw"), 4: ("saw",)}
+    names = {1: "devices=fan,pump", 2: "node-2", 3: "devices=saw", 4: "devices=saw"}
+
+    def answer(node: int, message: Any) -> RecordDict:
+        devices = tuple(DeviceReport(name, (1,) * 10, 1.0) for name in claims[node])
+        return write_report(Report(devices))
+
+    grid = fake_grid(claims, answer)
+    grid.get_nodes = lambda: [
+        SimpleNamespace(
+            node_id=node, name=names[node], public_key=b"%d" % (3 if node == 4 else node)
+        )
+        for node in claims
+    ]
+    mailbox = Mailbox(grid)
+    registry = NodeRegistry(mailbox, 10, 10.0, ("pump", "fan", "saw"), Journal(tmp_path, 1))
+    registry.refresh()
+    mailbox.poll()
+    assert registry.present() == {"pump, fan": 1, "saw": 4}
+    assert len(registry.reports["saw"].key) == 64
+    events = (tmp_path / "events.jsonl").read_text()
+    assert "node 2 is refused: it claims device pump, which is registered for another key" in events
+    assert "node 3 is refused: it claims device fan, which is registered for another key" in events

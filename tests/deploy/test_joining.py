@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
+from camu.data import load
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import head_text, write_report
 from camu.deploy.node_app import Node
@@ -301,3 +302,37 @@ def test_where_values_are_measured_no_device_is_said_to_slow_down() -> None:
     plan = plan_known(world, scheme, range(20), measured=True)
     assert (plan.slow_down, plan.saved_joules) == ("none", 0.0)
     assert plan.repriced(world) == plan
+
+
+@pytest.mark.parametrize("names", ["pump,fan,mill", "fan,pump"])
+def test_a_node_that_comes_back_with_its_devices_and_more_takes_its_place(
+    fake_grid: Any, tmp_path: Path, names: str
+) -> None:
+    data = load("digits")
+    for place, name in enumerate(("pump", "fan", "mill", "lift")):
+        part = slice(30 * place, 30 * place + 30)
+        np.save(tmp_path / f"{name}-images.npy", data.train_images[part])
+        np.save(tmp_path / f"{name}-labels.npy", data.train_labels[part])
+    rows = [f"{name},{k},{k},30" for k, name in enumerate(("pump", "fan", "mill", "lift"))]
+    (tmp_path / "fleet.csv").write_text("\n".join(["id,x,y,samples", *rows, ""]))
+    config = small(run__rounds=5, scheme__name="fedavg", fleet__file=str(tmp_path / "fleet.csv"))
+    held = {1: "pump,fan", 2: "lift", 3: names}
+    nodes = {
+        node: Node.of(config, {"devices": own, "data": str(tmp_path)}) for node, own in held.items()
+    }
+
+    def answer(node: int, message: Any) -> Any:
+        if message.metadata.group_id == "round 1":
+            grid.nodes = {2, 3}  # node 1 was started again with other devices
+        return honest(nodes[node], message)
+
+    grid = fake_grid([1, 2], answer)
+    out = tmp_path / "run"
+    deployment = Deployment(config, str(out), "device", quorum="3", wait_seconds=10)
+    history = serve(grid, deployment)
+    last = history.final.nodes
+    assert last is not None
+    assert last["silent"] == []
+    assert last["online"] == (4 if "mill" in names else 3)
+    kept = json.loads((out / "status.json").read_text())["nodes"]
+    assert {node["name"] for node in kept} == {"lift", ", ".join(names.split(","))}

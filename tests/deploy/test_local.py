@@ -201,7 +201,7 @@ def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
         os.kill(victim, signal.SIGKILL)
         silent = lambda: any(r["faults"]["silent"] for r in records(out))  # noqa: E731
         wait_until(silent, "a round without the killed node")
-        (server,) = alive(mark, "camu.deploy.host.superlink")
+        (server,) = alive(mark, "camu.deploy.host.superlink", "--token")
         os.kill(server, signal.SIGKILL)
         _, errors = process.communicate(timeout=120)
     finally:
@@ -319,9 +319,13 @@ def test_registering_goes_on_past_keys_that_are_known(
         local.start_superlink()
         old, new = (local.keys.node_public_key(number) for number in range(2))
         options = ["--superlink", local.address, "--ca", local.keys.authority]
-        first = camu("deploy", "register", old, *options)
+        first = camu("deploy", "register", old, *options, "--devices", "pump,fan")
+        same = camu("deploy", "register", old, *options, "--devices", "fan,pump")
+        other = camu("deploy", "register", old, *options, "--devices", "saw")
         again = camu("deploy", "register", old, new, *options)
-    assert first.code == again.code == 0, first.err + again.err
+    assert first.code == again.code == same.code == 0, first.err + again.err + same.err
+    assert other.code == 2
+    assert "is registered for fan,pump, which cannot be changed" in other.err
     node = first.out.split()[-1]
     assert first.out == f"{old} is registered as node {node}\n"
     assert again.out.startswith(f"{old} is already registered as node {node}\n{new} is registered")
@@ -404,6 +408,9 @@ def test_a_killed_executor_comes_back_and_a_run_is_listed_stopped_and_resumed(
     wait_until(lambda: read_status(out)["state"] in ("lost", "failed"), "the end of the server")
     done = len(records(out)) - 1
     assert 0 < done < 60
+    superlink = psutil.Process(local.processes.running["superlink"].pid)
+    (runs,) = [child for child in superlink.children() if "--executor" in child.cmdline()]
+    runs.kill()  # the next run needs a new one
     few = replace(deployment, config=config.replace({"run.rounds": done + 2}), resume=True)
     carry_out(control, few)
     assert [record["round"] for record in records(out)] == list(range(len(records(out))))

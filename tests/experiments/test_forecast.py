@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from camu.experiments.forecast import Curve, fit_curve, forecast
+from camu.config import load_config
+from camu.experiments.forecast import Curve, fit_curve, fit_power_law, forecast
 from camu.simulation.history import History, Record
 
 TRUE = Curve(0.97, 1.4, 0.8)
@@ -47,6 +49,27 @@ def test_a_fit_finds_the_curve_it_was_made_of() -> None:
     assert needed is not None
     assert found.accuracy(needed) == pytest.approx(0.95)
     assert found.rounds_to(0.98) is None
+
+
+def test_a_power_law_is_a_straight_line_of_logarithms() -> None:
+    rounds = np.arange(3.0, 80, 3)
+    found = fit_power_law(rounds, 1 - 2.5 * (rounds + 1) ** -0.7)
+    assert (found.a, found.b, found.c) == pytest.approx((1.0, 2.5, 0.7))
+
+
+def test_a_steep_beginning_does_not_hide_a_target_that_is_reached_later() -> None:
+    """Mean accuracies of `camu` on preset `demo`, which is at 95 % after 54 rounds.
+
+    A limit fitted to the first 50 rounds is wrong: the steep beginning bends the curve too early.
+    """
+    known = [0.507, 0.69, 0.709, 0.807, 0.818, 0.849, 0.876, 0.88, 0.886, 0.88, 0.903, 0.912, 0.917]
+    known += [0.933, 0.932, 0.941, 0.938, 0.94, 0.948, 0.947]  # rounds 12, 14, ..., 50
+    rounds = 12.0 + 2 * np.arange(20)
+    assert fit_curve(rounds[:12], np.array(known[:12])).a < 0.93
+    runs = [run_of(lambda r: 0.1 if r < 12 else known[int(r - 12) // 2], 50)] * 2
+    [row] = forecast({"camu": runs}, 0.95)
+    assert row.how == "extrapolated"
+    assert 54 / 1.25 < row.costs["rounds"].mean < 1.25 * 54
 
 
 def test_measured_costs_have_students_interval_of_the_logarithms() -> None:
@@ -114,6 +137,20 @@ def test_one_seed_has_no_interval() -> None:
     assert row.how == "extrapolated"
     assert row.costs["rounds"].low is None
     assert "[" not in row.costs["rounds"].show()
+
+
+@pytest.mark.slow
+def test_a_fleet_file_is_taken_as_by_other_commands(camu: Any, tmp_path: Any) -> None:
+    fleet = Path(__file__).parents[2] / "docs" / "examples" / "fleet.csv"
+    arguments = ["forecast", "--preset", "demo", "--fleet", fleet, "--target", 0.99]
+    arguments += ["--set", "data.with_replacement=true", "--set", "training.model=logistic"]
+    arguments += ["--schemes", "fedavg", "--seeds", 1, "--rounds", 3, "--out", tmp_path]
+    done = camu(*arguments)
+    assert done.code == 0, done.err
+    (saved,) = tmp_path.glob("fedavg/seed-*")
+    config = load_config(saved / "config.toml")
+    assert config.fleet.file == str(fleet)
+    assert config.run.eval_every == 1
 
 
 def test_the_command_prints_a_table_and_json(camu: Any, tmp_path: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,10 @@ def random_horizon(index: int, clusters: int | None = None, **changes: Any) -> H
 
 
 def brute_force(problem: HorizonProblem) -> float:
-    """The smallest gap over all rounds and updates, each with its powers from SciPy's SLSQP."""
+    """The smallest gap over all rounds and updates, each with its powers from SciPy's SLSQP.
+
+    Nothing of the solver is used, and no formula of `HorizonProblem`: they are written out below.
+    """
     best = math.inf
     for updates in itertools.product(*(range(1, most + 1) for most in problem.max_updates)):
         for rounds in range(1, problem.max_rounds + 1):
@@ -59,19 +63,54 @@ def brute_force(problem: HorizonProblem) -> float:
     return best
 
 
+def gap_after(problem: HorizonProblem, rounds: int, updates: Any, power: Any) -> float:
+    """The bound, round by round: gap <- A gap + B."""
+    p, half = problem, problem.learning_rate * problem.smoothness / 2
+    fewest = min(updates)
+    descent = error = 0.0
+    for c, n in enumerate(updates):
+        snr = power[c] * p.gain[c] / p.noise_watts
+        delta, weight = p.dissimilarity[c], p.weight[c]
+        square = n**2 * delta**2 * (1 + weight / snr)
+        aside = (n - fewest) * p.divergence[c]
+        descent += weight * (n - aside - half * (n * (n - 1) * delta + square))
+        error += half * p.learning_rate * weight**2 * n * p.variance[c] * (1 + 1 / snr)
+    gap = p.initial_gap
+    for _ in range(rounds):
+        gap = (1 - 2 * p.convexity * p.learning_rate * descent) * gap + error
+    return float(gap)
+
+
+def cost_of_round(
+    problem: HorizonProblem, updates: Any, power: Any, ready: float
+) -> tuple[float, float]:
+    """Joules and seconds: devices run so that all clusters are ready then; leaders send in turn."""
+    p, joules, seconds = problem, 0.0, ready
+    for c, n in enumerate(updates):
+        rate = p.bandwidth_hz[c] * math.log2(1 + power[c] * p.gain[c] / p.noise_watts)
+        air = p.payload_bits / rate
+        joules += power[c] * air + n * p.gather_joules[c]
+        seconds += air
+    for k, c in enumerate(p.cluster):
+        hertz = p.cycles[k] / (ready / updates[c] - p.gather_seconds[c])
+        joules += updates[c] * p.capacitance[k] * p.cycles[k] * hertz**2
+    return joules, seconds
+
+
 def _best_powers(problem: HorizonProblem, updates: Any, rounds: int) -> float | None:
     """Powers and ready time in logarithms, with two constraints; None if nothing fits."""
     size, top = problem.size, np.log(problem.max_power_watts)
-    earliest = float((updates * (problem.least_seconds + problem.gather_seconds)).max())
+    slowest = [0.0] * size  # one update at full frequency
+    for k, c in enumerate(problem.cluster):
+        slowest[c] = max(slowest[c], problem.cycles[k] / problem.max_hz[k])
+    earliest = float((updates * (slowest + problem.gather_seconds)).max())
     latest = problem.seconds / rounds
     if earliest >= latest:
         return None
 
     def shares(z: Any) -> Any:
-        power, ready = np.exp(z[:size]), math.exp(z[size])
-        joules = rounds * problem.round_joules(updates, power, ready) / problem.energy_joules
-        seconds = rounds * problem.round_seconds(power, ready) / problem.seconds
-        return np.array([float(joules), float(seconds)])
+        joules, seconds = cost_of_round(problem, updates, np.exp(z[:size]), math.exp(z[size]))
+        return rounds * np.array([joules / problem.energy_joules, seconds / problem.seconds])
 
     bounds = [(cap - 20, cap) for cap in top]
     bounds.append((math.log(earliest * (1 + 1e-12)), math.log(latest)))
@@ -90,10 +129,7 @@ def _best_powers(problem: HorizonProblem, updates: Any, rounds: int) -> float | 
         return None
 
     def gap(z: Any) -> float:
-        descent, error = problem.recursion(updates, np.exp(z[:size]))
-        left = (1 - float(descent)) ** rounds
-        total = sum((1 - float(descent)) ** t for t in range(rounds))
-        return left * problem.initial_gap + total * float(error)
+        return gap_after(problem, rounds, updates, np.exp(z[:size]))
 
     found = [
         minimize(
@@ -107,5 +143,6 @@ def _best_powers(problem: HorizonProblem, updates: Any, rounds: int) -> float | 
         for begin in (room.x[:-1], room.x[:-1] + 1e-3)
     ]
     good = [done.fun for done in found if shares(done.x).max() <= 1 + 1e-9]
-    descent, _ = problem.recursion(updates, problem.max_power_watts)
-    return min(good, default=gap(room.x[:-1])) if descent > 0 else math.inf
+    clean = replace(problem, variance=np.zeros(size))
+    falls = gap_after(clean, 1, updates, problem.max_power_watts) < problem.initial_gap
+    return min(good, default=gap(room.x[:-1])) if falls else math.inf

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,9 @@ from torch import nn
 
 from camu.errors import CamuError, InputError, UserCodeError
 from camu.learning.engine import Engine
-from camu.learning.job import Job
+from camu.learning.job import Job, LocalRule
 from camu.learning.models import build_model
+from camu.learning.pool import BUNDLE_COST, BUNDLE_ITEMS, bundled
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import derive
 from helpers import plain_torch
@@ -166,6 +169,47 @@ def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(small_toy
             assert alone.sha256() == everything[number].sha256()
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_units_that_share_a_task_are_trained_as_if_alone(
+    small_toy: Toy, kernel: str, workers: int
+) -> None:
+    """Units of all kinds, so that one that leaves a trace changes the next."""
+    rules = [LocalRule(), LocalRule(proximal=0.5), LocalRule(steps=2), LocalRule(batch=1.0)]
+    with small_toy.engine(batch=3, workers=workers, kernel=kernel) as engine:
+        (other,) = engine.train(engine.initial, [UNIT], 0)
+        change = np.linspace(-0.1, 0.1, len(other.parameters), dtype=np.float32)
+        jobs = [
+            Job(
+                (k % 5, (k + 1) % 5)[: 1 + k % 2],
+                (1.0, 2.0)[: 1 + k % 2],
+                1 + k % 3,
+                rule=rules[k % 4],
+                correction=change if k % 5 == 0 else None,
+                anchor=other.parameters if k % 7 == 0 else None,
+            )
+            for k in range(60)
+        ]
+        starts = [other if k % 3 == 0 else engine.initial for k in range(60)]
+        together = list(engine.iterate(starts, jobs, 2))
+        for number in (0, 5, 21, 22, 42, 58, 59):
+            (alone,) = engine.iterate(starts[number], [jobs[number]], 2)
+            assert alone.weights.sha256() == together[number].weights.sha256()
+            assert alone.loss == together[number].loss
+
+
+def test_few_items_are_spread_and_many_small_ones_share_a_task() -> None:
+    few = [bundle for bundle, _ in bundled(range(8), lambda item: 1.0, workers=4)]
+    assert few == [[0], [1], [2], [3], [4, 5], [6, 7]]
+    many = list(bundled(range(1000), lambda item: 12.0, workers=2))
+    assert [item for bundle, _ in many for item in bundle] == list(range(1000))
+    assert all(cost == 12.0 * len(bundle) for bundle, cost in many)
+    assert max(len(bundle) for bundle, _ in many) == BUNDLE_ITEMS
+    assert len(many) < 1000 / (0.75 * BUNDLE_ITEMS)
+    costs = [1.0, BUNDLE_COST, 1.0, 1.0, 2 * BUNDLE_COST, 1.0]
+    large = [bundle for bundle, _ in bundled(range(6), costs.__getitem__, workers=1)]
+    assert large == [[0], [1], [2, 3], [4], [5]]
+
+
 def test_units_may_start_from_different_models(small_toy: Toy) -> None:
     with small_toy.engine() as engine:
         (other,) = engine.train(engine.initial, [UNIT], 0)
@@ -218,6 +262,20 @@ def test_closing_ends_running_jobs_and_leaves_no_thread(small_toy: Toy) -> None:
     with pytest.raises(CamuError, match="closed"):
         next(stream)
     assert not [t for t in threading.enumerate() if t.name.startswith("camu-worker")]
+
+
+def test_a_closed_engine_leaves_memory_at_once(small_toy: Toy, kernel: str) -> None:
+    """Without waiting for Python's collector: a study would hold the data of many runs."""
+    gc.collect()
+    gc.disable()
+    try:
+        with small_toy.engine(kernel=kernel, workers=2) as engine:
+            engine.evaluate(engine.train(engine.initial, [Job((0,), (1.0,))], 0)[0])
+            data = weakref.ref(engine.train_data)
+        del engine
+        assert data() is None
+    finally:
+        gc.enable()
 
 
 def test_the_callers_torch_settings_come_back(small_toy: Toy) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from camu.errors import UserCodeError
+from camu.learning import pool
 from camu.learning.engine import Engine
 from camu.learning.job import Job, Trained
-from camu.learning.pool import TASKS_AHEAD
 from camu.learning.weights import Weights
 from camu.planning.codecs import Sparse
 from camu.planning.groups import make_plan, single_devices
@@ -39,6 +39,9 @@ FAULTY = {
     "radio__outage_snr_db": 23.0,
     "radio__fading": "rayleigh",
 }
+
+TASKS = 4  # that the pool holds in these tests, and the results of so many
+RESULTS = TASKS * pool.BUNDLE_ITEMS
 
 
 @dataclass(frozen=True)
@@ -148,13 +151,15 @@ class Counting:
 def test_the_updates_in_memory_do_not_grow_with_the_units(
     scheme: FedAvg, bounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    units, counting, plain = 3 * TASKS_AHEAD, Counting(), Delivery.__call__
+    monkeypatch.setattr(pool, "TASKS_AHEAD", TASKS)
+    units, counting, plain = 3 * RESULTS, Counting(), Delivery.__call__
     monkeypatch.setattr(
         Delivery, "__call__", lambda self, job, trained: counting.watch(plain(self, job, trained))
     )
     regions = [{"name": "All", "devices": units, "x": (-10.0, 20.0), "y": (-5.0, 5.0)}]
     config = small(
         run__rounds=1,
+        run__workers=2,
         training__model="logistic",
         fleet__regions=regions,
         data__samples_per_device=5,
@@ -163,11 +168,12 @@ def test_the_updates_in_memory_do_not_grow_with_the_units(
     simulate(build_world(config), scheme)
     assert counting.made == units
     # Those that the pool holds, and the one that is being added.
-    assert (counting.most <= TASKS_AHEAD + 2) == bounded
+    assert (counting.most <= RESULTS + 2) == bounded
 
 
-def test_jobs_are_made_as_workers_need_them() -> None:
-    world = build_world(small(training__model="logistic"))
+def test_jobs_are_made_as_workers_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "TASKS_AHEAD", TASKS)
+    world = build_world(small(training__model="logistic", run__workers=2))
     made: list[int] = []
 
     def jobs(count: int) -> Iterator[Job]:
@@ -176,10 +182,10 @@ def test_jobs_are_made_as_workers_need_them() -> None:
             yield Job((number % 20,), (1.0,))
 
     with build_engine(world) as engine:
-        stream = engine.iterate(engine.initial, jobs(10 * TASKS_AHEAD), 0)
+        stream = engine.iterate(engine.initial, jobs(3 * RESULTS), 0)
         next(stream)
-        assert len(made) <= TASKS_AHEAD + 1
-        assert 1 + sum(1 for _ in stream) == 10 * TASKS_AHEAD
+        assert len(made) <= RESULTS + 1
+        assert 1 + sum(1 for _ in stream) == 3 * RESULTS
 
 
 def test_deliveries_are_made_where_the_job_was_trained() -> None:

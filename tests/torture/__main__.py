@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torture.calls import Case, call, complaint, tell
+from torture.deployments import deployments, hostile
 from torture.flips import flips
 from torture.inputs import TINY, cases
 from torture.kills import kills
 from torture.limits import limits
+from torture.soak import soak
 
 
 def bad_inputs(count: int, seed: int, folder: Path) -> tuple[dict[str, int], list[str]]:
@@ -83,6 +85,12 @@ def main() -> int:
     parser.add_argument(
         "--limits", type=int, default=1, help="1: full disk, memory, signals; 0: not"
     )
+    parser.add_argument("--deployments", type=int, default=20, help="deployments with faults")
+    parser.add_argument("--hostile", action="store_true", help="every act of a hostile node")
+    parser.add_argument("--soak", action="store_true", help="a long deployment with kills")
+    parser.add_argument("--nodes", type=int, default=20, help="nodes of the soak")
+    parser.add_argument("--rounds", type=int, default=200, help="rounds of the soak")
+    parser.add_argument("--minutes", type=float, default=60.0, help="longest time of the soak")
     parser.add_argument("--seed", type=int, default=0)
     wanted = parser.parse_args()
     rows: list[tuple[str, int, int]] = []
@@ -101,6 +109,14 @@ def main() -> int:
             _count("bad input", *found, rows, failures)
         if wanted.limits:
             _count("limit", *limits(folder / "limits"), rows, failures)
+        if wanted.deployments:
+            found = deployments(wanted.deployments, wanted.seed, folder)
+            _count("deployment", *found, rows, failures)
+        if wanted.hostile:
+            _count("hostile node", *hostile(folder), rows, failures)
+        if wanted.soak:
+            found = soak(folder, wanted.nodes, wanted.rounds, wanted.minutes, wanted.seed)
+            _count("soak", *found, rows, failures)
     print(f"| what (seed {wanted.seed}) | tried | held |\n|---|---|---|")
     for what, count, held in rows:
         print(f"| {what} | {count} | {held} |")

@@ -17,7 +17,8 @@ the frequencies. ``docs/theory.md`` derives the bound, ``docs/allocation.md`` de
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,13 +26,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from camu.allocation.horizon_file import (
-    PER_CLUSTER,
-    TOP,
-    check_horizon,
-    read_horizon,
-)
+from camu.allocation.horizon_file import PER_CLUSTER, TOP, check_range, read_horizon
 from camu.arrays import Float64, Int64
+from camu.errors import InputError
 from camu.files import read_json
 
 
@@ -73,6 +70,7 @@ class HorizonProblem:
         seconds: the time of the whole run.
         max_rounds: the largest T.
         source: named in error messages.
+        origin: where numbers come from, by key; shown, and otherwise without effect.
     """
 
     weight: Float64
@@ -99,6 +97,7 @@ class HorizonProblem:
     seconds: float
     max_rounds: int = 10_000
     source: str = "problem"
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Freeze the arrays and refuse every value that P2 gives no meaning."""
@@ -113,7 +112,41 @@ class HorizonProblem:
             array = np.array(getattr(self, name), kind)
             array.setflags(write=False)
             object.__setattr__(self, name, array)
-        check_horizon(self)
+        for name in (*PER_CLUSTER, *TOP):
+            check_range(self.source, name, getattr(self, name))
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse values that P2 gives no meaning."""
+        source = self.source
+        if self.size == 0 or np.bincount(self.cluster, minlength=self.size).min() == 0:
+            raise InputError(
+                f"{source}: every cluster needs at least one device (clusters[].devices)"
+            )
+        total = float(self.weight.sum())
+        if not math.isclose(total, 1, abs_tol=1e-6):
+            raise InputError(
+                f"{source}: clusters[].weight add up to {total:.6g}; they must add up to 1"
+            )
+        if self.convexity > self.smoothness:
+            raise InputError(f"{source}: convexity must not be larger than smoothness")
+        if self.learning_rate > 2 / self.smoothness:
+            raise InputError(
+                f"{source}: learning_rate = {self.learning_rate:g} is above 2 / smoothness = "
+                f"{2 / self.smoothness:g}, and the bound does not hold there"
+            )
+        if (most := self.most_descent()) > 1:
+            raise InputError(
+                f"{source}: the bound takes {most:.3g} of the gap in one round, more than all of "
+                "it; give a smaller convexity, or dissimilarities of at least 1"
+            )
+
+    def most_descent(self) -> float:
+        """No round descends more: every cluster's best number of updates, without noise."""
+        counts = np.arange(1, int(self.max_updates.max()) + 1)[:, None]
+        clean, _ = self.descent_terms(counts, counts)  # nothing is aside where all do as many
+        clean = np.where(counts <= self.max_updates, clean, -np.inf)
+        return float(clean.max(axis=0).sum())
 
     @classmethod
     def from_json(cls, path: str | Path) -> HorizonProblem:
@@ -141,7 +174,9 @@ class HorizonProblem:
         ):
             device = {"cycles": cycles, "capacitance": kappa, "max_hz": hz}
             clusters[c]["devices"].append(device)
-        return {"kind": "P2", "clusters": clusters, **{name: getattr(self, name) for name in TOP}}
+        top = {name: getattr(self, name) for name in TOP}
+        origin = {"origin": dict(self.origin)} if self.origin else {}
+        return {"kind": "P2", "clusters": clusters, **top, **origin}
 
     @property
     def size(self) -> int:

@@ -20,7 +20,6 @@ import numpy as np
 from camu.allocation.horizon import HorizonProblem
 from camu.allocation.horizon_answer import HorizonAnswer
 from camu.allocation.horizon_dual import Column, Menu
-from camu.allocation.horizon_file import most_descent
 from camu.allocation.horizon_point import Point, solve_point
 from camu.allocation.horizon_prices import Prices, least_gap
 from camu.arrays import Float64, Int64
@@ -29,7 +28,10 @@ from camu.errors import CamuError
 # Relative, of the gap: closer bounds count as equal. Sums over many clusters lose digits.
 TOLERANCE, TOLERANCE_PER_CLUSTER = 1e-8, 1e-10
 COMBINATIONS = 4096  # of updates, that are solved one by one where prices leave a gap
-_TURNS = 40  # of the linear program for one number of rounds
+# Turns of the linear program for one number of rounds: at first where there are few clusters, and
+# where there are many.
+_FEW_TURNS, _TURNS, _TURNS_OF_MANY = 5, 40, 15
+_SMALL, _MANY = 16, 2000  # clusters
 _RECENT = 8  # prices that are tried on single choices
 _SOLVES = 500  # of combinations, at most
 _FORCED, _LARGEST = 128, 2_000_000  # intervals of the ready time, and numbers in one array
@@ -73,7 +75,7 @@ class _Search:
     """Bounds and the best point so far."""
 
     def __init__(self, problem: HorizonProblem) -> None:
-        self.problem, self.most = problem, most_descent(problem)
+        self.problem, self.most = problem, problem.most_descent()
         self.tolerance = max(TOLERANCE, TOLERANCE_PER_CLUSTER * problem.size)
         self.best: Point | None = None
         longest = most_rounds(problem)
@@ -89,10 +91,16 @@ class _Search:
     def run(self) -> tuple[Point, float]:
         """The best point, and the lower bound on all."""
         order = sorted(self.levels, key=self.try_plain)
+        # A few combinations are solved faster than prices that exclude them are found.
+        size = self.problem.size
+        most = _TURNS if size < _MANY else _TURNS_OF_MANY
+        first = _FEW_TURNS if size <= _SMALL else most
         for level in order:
-            self.bound(level)
+            self.bound(level, first)
         for level in order:
-            if level.lower.min() < self.limit:
+            if level.lower.min() < self.limit and not self.enumerate(level) and first < most:
+                level.stuck.clear()
+                self.bound(level, most)
                 self.enumerate(level)
         if self.best is None:
             raise CamuError(
@@ -147,7 +155,7 @@ class _Search:
                 break
         return found
 
-    def bound(self, level: _Level) -> None:
+    def bound(self, level: _Level, turns: int) -> None:
         """Raise the bounds of a level until they meet the best point, or as far as prices go."""
         if self.best is not None:
             self.raise_bound(level, self.best.prices)
@@ -155,9 +163,9 @@ class _Search:
             index = int(level.lower.argmin())
             if not level.lower[index] < self.limit or index in level.stuck:
                 return
-            self.close(level, index)
+            self.close(level, index, turns)
 
-    def close(self, level: _Level, index: int) -> None:
+    def close(self, level: _Level, index: int, turns: int) -> None:
         """Raise the bound of one number of rounds as far as prices can."""
         rounds = index + 1
         point = self.solve(level.plain, rounds)
@@ -166,7 +174,7 @@ class _Search:
             return
         level.columns.append(_column(self.problem, point))
         prices, seen = point.prices, {level.plain.tobytes()}
-        for _ in range(_TURNS):
+        for _ in range(turns):
             before = level.lower[index]
             column = self.raise_bound(level, prices)
             if level.lower[index] >= self.limit:
@@ -221,14 +229,17 @@ class _Search:
         prices = Prices(slope, *(-done.ineqlin.marginals / [joules, seconds]).tolist())
         return bend.gap, prices, _mixture(columns, shares)
 
-    def enumerate(self, level: _Level) -> None:
-        """Solve every combination of updates that the bounds leave open, the best first."""
+    def enumerate(self, level: _Level) -> bool:
+        """Solve every combination of updates that the bounds leave open, the best first.
+
+        False if they are too many.
+        """
         problem = self.problem
         open_ = np.flatnonzero(level.lower < self.limit)
         rounds = self.rounds[open_]
         updates = self.combinations(level, rounds)
         if updates is None:
-            return
+            return False
         lower = np.tile(level.lower[open_], (len(updates), 1))
         for prices in level.prices[-_RECENT:]:
             value = level.menu.worths(prices, updates)[:, None]
@@ -247,6 +258,7 @@ class _Search:
             lower[row, place] = max(lower[row, place], point.gap)
         proven = np.minimum(lower.min(axis=0, initial=np.inf), self.limit)
         level.lower[open_] = np.maximum(level.lower[open_], proven)
+        return True
 
     def combinations(self, level: _Level, rounds: Float64) -> Int64 | None:
         """The updates that no price excludes, (V, C); None if they are too many."""

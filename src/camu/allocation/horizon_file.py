@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from camu.errors import InputError, suggest
-
-if TYPE_CHECKING:
-    from camu.allocation.horizon import HorizonProblem
 
 MOST_UPDATES, MOST_ROUNDS = 100, 100_000
 SMALLEST, LARGEST = 1e-40, 1e30  # products of several such numbers still are floats
@@ -63,10 +60,13 @@ class HorizonDocument(BaseModel):
     energy_joules: Positive
     seconds: Positive
     max_rounds: Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)] = 10_000
+    origin: dict[str, str] = {}
 
 
 PER_CLUSTER = tuple(name for name in HorizonCluster.model_fields if name != "devices")
-TOP = tuple(name for name in HorizonDocument.model_fields if name not in ("kind", "clusters"))
+TOP = tuple(
+    name for name in HorizonDocument.model_fields if name not in ("kind", "clusters", "origin")
+)
 
 
 def read_horizon(document: object, source: str) -> dict[str, Any]:
@@ -85,6 +85,7 @@ def read_horizon(document: object, source: str) -> dict[str, Any]:
         "capacitance": np.array([device.capacitance for _, device in devices]),
         "max_hz": np.array([device.max_hz for _, device in devices]),
         **{name: getattr(found, name) for name in TOP},
+        "origin": found.origin,
     }
 
 
@@ -106,46 +107,12 @@ def _explain(error: ValidationError) -> str:
     return f"{key} is {first['input']!r:.40}; it must be {said}"
 
 
-def check_horizon(problem: HorizonProblem) -> None:
-    """Refuse values that P2 gives no meaning, also for problems that are built in Python."""
-    for name, model in [(n, HorizonCluster) for n in PER_CLUSTER] + [
-        (n, HorizonDocument) for n in TOP
-    ]:
-        _check_range(problem, name, model)
-    source = problem.source
-    if problem.size == 0 or np.bincount(problem.cluster, minlength=problem.size).min() == 0:
-        raise InputError(f"{source}: every cluster needs at least one device (clusters[].devices)")
-    total = float(problem.weight.sum())
-    if not math.isclose(total, 1, abs_tol=1e-6):
-        raise InputError(
-            f"{source}: clusters[].weight add up to {total:.6g}; they must add up to 1"
-        )
-    if problem.convexity > problem.smoothness:
-        raise InputError(f"{source}: convexity must not be larger than smoothness")
-    if problem.learning_rate > 2 / problem.smoothness:
-        raise InputError(
-            f"{source}: learning_rate = {problem.learning_rate:g} is above 2 / smoothness = "
-            f"{2 / problem.smoothness:g}, and the bound does not hold there"
-        )
-    if (most := most_descent(problem)) > 1:
-        raise InputError(
-            f"{source}: the bound takes {most:.3g} of the gap in one round, more than all of it; "
-            "give a smaller convexity, or dissimilarities of at least 1"
-        )
-
-
-def most_descent(problem: HorizonProblem) -> float:
-    """No round descends more: every cluster's best number of updates, without noise."""
-    counts = np.arange(1, int(problem.max_updates.max()) + 1)[:, None]
-    clean, _ = problem.descent_terms(counts, counts)  # nothing is aside where all do as many
-    clean = np.where(counts <= problem.max_updates, clean, -np.inf)
-    return float(clean.max(axis=0).sum())
-
-
-def _check_range(problem: HorizonProblem, name: str, model: type[BaseModel]) -> None:
-    array = np.atleast_1d(np.asarray(getattr(problem, name), dtype=np.float64))
-    zero = model.model_fields[name].annotation is float and any(
-        getattr(rule, "ge", None) == 0 for rule in model.model_fields[name].metadata
+def check_range(source: str, name: str, values: ArrayLike) -> None:
+    """Refuse numbers that the document could not have, also in problems that Python code builds."""
+    field = (HorizonCluster if name in PER_CLUSTER else HorizonDocument).model_fields[name]
+    array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    zero = field.annotation is float and any(
+        getattr(rule, "ge", None) == 0 for rule in field.metadata
     )
     good = np.isfinite(array) & (array <= LARGEST) & ((array >= SMALLEST) | (zero & (array >= 0)))
     if not good.all():
@@ -153,6 +120,5 @@ def _check_range(problem: HorizonProblem, name: str, model: type[BaseModel]) -> 
         place = f"clusters[{index}].{name}" if name in PER_CLUSTER else name
         kind = "number that is not negative" if zero else "positive number"
         raise InputError(
-            f"{problem.source}: {place} is {array[index]:g}; it must be a {kind} of at most "
-            f"{LARGEST:g}"
+            f"{source}: {place} is {array[index]:g}; it must be a {kind} of at most {LARGEST:g}"
         )

@@ -66,7 +66,12 @@ class HorizonGame:
         each = np.maximum(joules, seconds)
         self._consider(np.minimum(rounds, np.floor(1 / each)), updates, power, ready)
         ratio = problem.objective(rounds, updates, power) / problem.initial_gap
-        return np.log(np.clip(ratio, 1e-6, 2.0)), rounds * each
+        descent, _ = problem.recursion(updates, power)
+        # Rounds that climb have no gap; the less they climb, the better, so that learning has a
+        # direction.
+        climb = -descent / (2 * problem.convexity * problem.learning_rate)
+        score = np.log(np.clip(ratio, 1e-6, 2.0)) + np.where(descent > 0, 0, np.clip(climb, 0, 10))
+        return score, rounds * each
 
     def _consider(self, rounds: Float64, updates: Int64, power: Float64, ready: Float64) -> None:
         """Keep the best trial, cut to the rounds that fit."""

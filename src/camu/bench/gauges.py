@@ -7,6 +7,7 @@ import gc
 import resource
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from camu.bench.workloads import IMAGE
 from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Trained
+from camu.learning.kernel import Kernel, Training
 from camu.learning.pool import available_cores
 from camu.learning.weights import Weights
 
 
 class TimedEngine(Engine):
-    """An engine that adds up the seconds its workers spend inside jobs, and those of evaluation."""
+    """An engine that adds up the processor seconds of its training kernels, and its evaluations."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._lock = threading.Lock()
@@ -38,13 +40,13 @@ class TimedEngine(Engine):
         """Start to count from zero."""
         self.job_count, self.job_seconds, self.evaluation_seconds = 0, 0.0, 0.0
 
-    def run_job(self, *arguments: Any, **settings: Any) -> Trained:
-        """Train one unit on a worker, and note how long it takes."""
-        begin = time.perf_counter()
-        trained = super().run_job(*arguments, **settings)
-        seconds = time.perf_counter() - begin
+    def train_on(self, kernel: Kernel, units: Sequence[Training]) -> list[Trained]:
+        """Train some units on a worker, and note how long its processor core works on them."""
+        begin = time.thread_time()
+        trained = super().train_on(kernel, units)
+        seconds = time.thread_time() - begin
         with self._lock:
-            self.job_count += 1
+            self.job_count += len(units)
             self.job_seconds += seconds
         return trained
 
@@ -56,7 +58,7 @@ class TimedEngine(Engine):
         return result
 
     def outside_fraction(self, wall_seconds: float) -> float:
-        """The part of the workers' time that they did not spend inside training jobs."""
+        """The part of the workers' time that they did not compute inside training kernels."""
         return max(0.0, 1 - self.job_seconds / (self.workers * wall_seconds))
 
 

@@ -1,9 +1,9 @@
 """Whole runs, each in a process of its own: where their time goes, and how it grows with the fleet.
 
-Training counts as the seconds that workers spend inside jobs, divided by the number of workers.
-Everything else is outside: the loop, the channel, the ledger, checkpoints, the history, evaluation,
-idle workers, and before and after the rounds the start of the process, the world, the plan and the
-report.
+Training counts as the processor seconds that workers spend inside training kernels, divided by the
+number of workers. Everything else is outside: batches, the loop, the channel, the ledger,
+checkpoints, the history, evaluation, workers that wait, and before and after the rounds the start
+of the process, the world, the plan and the report.
 """
 
 from __future__ import annotations

@@ -66,6 +66,17 @@ def allocate(
             help="Take the instance from a plan: the output of camu plan --json, or a run.",
         ),
     ] = None,
+    measure: Annotated[
+        int | None,
+        typer.Option(
+            "--measure",
+            metavar="MODELS",
+            min=2,
+            max=100,
+            help="With --from-plan: state problem P2 of the plan, with constants that a pilot "
+            "measures at so many models. Its joules and seconds are taken from the budgets.",
+        ),
+    ] = None,
     problem_out: Annotated[
         Path | None,
         typer.Option("--problem", metavar="FILE", help="Save the instance as PROBLEM.json."),
@@ -81,7 +92,7 @@ def allocate(
     """
     from camu.allocation.horizon import HorizonProblem
 
-    problem = _problem(problem_file, from_plan)
+    problem = _problem(problem_file, from_plan, measure)
     if problem_out is not None:
         from camu.files import write_json
 
@@ -110,10 +121,18 @@ def allocate(
         print(f"picture: {figure}")
 
 
-def _problem(problem_file: Path | None, from_plan: Path | None) -> Problem | HorizonProblem:
+def _problem(
+    problem_file: Path | None, from_plan: Path | None, measure: int | None
+) -> Problem | HorizonProblem:
     """The instance of a file, or of a plan."""
     if (problem_file is None) == (from_plan is None):
         raise InputError("give PROBLEM.json or --from-plan PLAN, one of the two")
+    if measure is not None:
+        if from_plan is None:
+            raise InputError("--measure: needs --from-plan PLAN, whose fleet trains the pilot")
+        from camu.experiments.pilot import measured_problem
+
+        return measured_problem(from_plan, measure)
     if from_plan is not None:
         from camu.schemes.plan_problem import problem_of_plan
 

@@ -35,14 +35,33 @@ def allocate_horizon(
 
         save(horizon_figure(problem, answer), figure)
     if as_json:
-        print_json(answer.to_dict())
+        origin = {"origin": dict(problem.origin)} if problem.origin else {}
+        print_json({**answer.to_dict(), **origin})
         return
     console = Console(emoji=False)
+    if problem.origin:
+        _show_origin(problem, console)
     _show_answer(problem, answer, console)
     if problem.size <= _LARGEST_SWEEP:
         _show_trade_off(problem, console)
     if figure is not None:
         print(f"picture: {figure}")
+
+
+def _show_origin(problem: HorizonProblem, console: Console) -> None:
+    """The numbers of the problem and where they come from; of clusters, the range."""
+    table = Table(
+        box=None, header_style="bold", title="The problem and its sources", title_justify="left"
+    )
+    for name in ("key", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for key, text in problem.origin.items():
+        values = np.atleast_1d(np.asarray(getattr(problem, key, np.nan), dtype=np.float64))
+        ends = [f"{value:.4g}" for value in (values.min(), values.max())]
+        shown = ends[0] if ends[0] == ends[1] else " to ".join(ends)
+        table.add_row(key, "" if shown == "nan" else shown, text)
+    console.print(table)
+    console.print()
 
 
 def _show_answer(problem: HorizonProblem, answer: HorizonAnswer, console: Console) -> None:

@@ -24,7 +24,7 @@ SPEED_COLUMNS: dict[str, Column] = {
     "ratio_to_plain": ("times\nplain", "{:.2f}".format),
     "ratio_to_tuned": ("times\ntuned", "{:.2f}".format),
     "roofline_fraction": ("of sgemm,\n%", _percent),
-    "overhead_fraction": ("outside\njobs, %", _percent),
+    "overhead_fraction": ("outside\ntraining, %", _percent),
     "peak_mb": ("memory,\nMB", "{:,.0f}".format),
 }
 GROWTH_COLUMNS: dict[str, Column] = {
@@ -33,7 +33,7 @@ GROWTH_COLUMNS: dict[str, Column] = {
     "world_seconds": ("world,\ns", "{:.2f}".format),
     "plan_seconds": ("plan,\ns", "{:.2f}".format),
     "round_seconds": ("round,\ns", "{:.3f}".format),
-    "outside_training_fraction": ("outside\njobs, %", _percent),
+    "outside_training_fraction": ("outside\ntraining, %", _percent),
     "peak_mb": ("memory,\nMB", "{:,.0f}".format),
 }
 LEGEND = (
@@ -43,7 +43,7 @@ LEGEND = (
     "  channels-last layout and in-place steps on flat tensors.\n"
     "of sgemm: arithmetic per second against a large matrix product on all cores,\n"
     "  measured in turn with the rest.\n"
-    "outside jobs: the part of the workers' time that they do not spend training.\n"
+    "outside training: the part of the workers' time that they do not compute inside kernels.\n"
     "memory: the most that the process held."
 )
 

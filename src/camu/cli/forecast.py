@@ -11,10 +11,22 @@ from rich.table import Table
 
 from camu.cli.compare import run_with_bars
 from camu.cli.guard import print_json
-from camu.cli.options import Address, ConfigFile, Json, Preset, Settings, resolve
+from camu.cli.options import (
+    Address,
+    ConfigFile,
+    Fleet,
+    Json,
+    Preset,
+    Settings,
+    Snr,
+    fleet_files,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from camu.experiments.forecast import Forecast
+
+EVALUATIONS = 30  # at least so many of a run, or every round
 
 
 def forecast(
@@ -24,6 +36,8 @@ def forecast(
     file: ConfigFile = None,
     preset: Preset = None,
     settings: Settings = None,
+    fleet: Fleet = None,
+    snr: Snr = None,
     schemes: Annotated[
         str, typer.Option("--schemes", metavar="A,B,...", help="Schemes, separated by commas.")
     ] = "fedavg,clustered,camu",
@@ -43,7 +57,8 @@ def forecast(
 
     Every scheme is trained with every seed. If all runs reach the target, the cost is measured.
     Otherwise accuracy = a - b (r + 1)^-c is fitted to the mean over seeds after r rounds and
-    continued, if the model fitted to the first 60 % of the evaluations predicts the others.
+    continued, with a limit a or with a = 1, whichever predicts better: fitted to the first 60 % of
+    the evaluations, the model must predict the others. A run is evaluated at least 30 times.
     Intervals are 95 % over seeds; those of the model are widened by the error of that prediction.
     """
     from camu.experiments.compare import compared_runs
@@ -51,9 +66,11 @@ def forecast(
     from camu.simulation.ray_session import engine_session
 
     names = [name.strip() for name in schemes.split(",") if name.strip()]
-    config = resolve(file, preset, settings)
+    config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
+    length = rounds or config.run.rounds
+    often = min(config.run.eval_every, max(1, length // EVALUATIONS))
     config = config.replace(
-        {"run.target_accuracy": None, "run.rounds": rounds or config.run.rounds}
+        {"run.target_accuracy": None, "run.rounds": length, "run.eval_every": often}
     )
     numbers = range(config.run.seed, config.run.seed + seeds)
     folder = out or Path("runs/forecast")

@@ -8,7 +8,7 @@ the same for every scheme.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,24 +38,10 @@ def batch_samples(batch: float, samples: npt.ArrayLike) -> Int64:
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """All mini-batches that a unit trains on, in the order local update, member, step.
+    """All mini-batches that a unit trains on, in the order local update, member, step."""
 
-    Attributes:
-        indices: the training samples of all mini-batches, one after another.
-        sizes: samples of each mini-batch, int32 (updates * sum of steps,).
-        steps: mini-batches of each member per local update, int32 (members,).
-    """
-
-    indices: Int64
-    sizes: npt.NDArray[np.int32]
-    steps: npt.NDArray[np.int32]
-
-    def batches(self) -> Iterator[Int64]:
-        """The mini-batches one by one."""
-        end = 0
-        for size in self.sizes.tolist():
-            begin, end = end, end + size
-            yield self.indices[begin:end]
+    batches: list[Int64]  # indices of training samples
+    steps: list[int]  # mini-batches of each member per local update
 
 
 class Batches:
@@ -66,6 +52,15 @@ class Batches:
         self.device_indices = [np.asarray(held, dtype=np.int64) for held in device_indices]
         held = [len(indices) for indices in self.device_indices]
         self._sizes: list[int] = batch_samples(batch, held).tolist()
+
+    def check(self, samples: int) -> None:
+        """Refuse indices beyond so many training samples."""
+        for device, held in enumerate(self.device_indices):
+            if len(held) and (held.min() < 0 or held.max() >= samples):
+                raise InputError(
+                    f"device_indices: device {device} refers to samples beyond the {samples} there "
+                    "are."
+                )
 
     def samples(self, device: int) -> int:
         """How many samples a device holds."""
@@ -106,21 +101,21 @@ class Batches:
 
         With `epochs` they are that many passes over the member's data instead.
         """
-        per_update, drawn = [], []
+        counts, drawn = [], []
         for device in members:
             count = steps * (self.per_epoch(device, batch) if epochs else 1)
             first, total = updates.start * count, len(updates) * count
-            per_update.append(count)
+            counts.append(count)
             drawn.append(self._steps(round_number, device, first, total, batch))
+        if len(members) == 1:
+            return Schedule(drawn[0], counts)
         ordered = [
             own
             for update in range(len(updates))
-            for count, of_member in zip(per_update, drawn, strict=True)
+            for count, of_member in zip(counts, drawn, strict=True)
             for own in of_member[update * count : (update + 1) * count]
         ]
-        indices = ordered[0] if len(ordered) == 1 else np.concatenate(ordered)
-        sizes = np.array([len(own) for own in ordered], dtype=np.int32)
-        return Schedule(indices, sizes, np.array(per_update, dtype=np.int32))
+        return Schedule(ordered, counts)
 
     def _steps(
         self, round_number: int, device: int, first: int, count: int, batch: float | None

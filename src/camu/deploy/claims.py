@@ -64,6 +64,6 @@ def check_claim(
         if strange or report.partition is not None:
             what = f"device {strange[0]}" if strange else f"part {report.partition} of the data"
             raise Refusal(f"it claims {what}, which its key is not registered for")
-    if earlier is not None and earlier.key != owner.key:
+    if earlier is not None and earlier.key not in ("", owner.key):
         raise Refusal(f"its key is not that of the node that reported {report.name} before")
     return replace(report, key=owner.key)

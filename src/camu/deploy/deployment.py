@@ -19,6 +19,7 @@ from camu.schemes import Scheme, make_scheme
 Granularity = Literal["leader", "device"]
 
 LONGEST_SECONDS = 86_400
+LARGEST_CLIP = 1e6
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Deployment:
     start: str = ""  # model.safetensors to begin with, on the machine of the SuperLink
     shape: str = ""  # own data set: only its shape, for nodes that do not have it
     quorum: str = "100%"  # devices without which no run starts: a share, or a number
+    clip: float = 0.0  # multiple of the median norm to which updates are clipped; 0: not at all
 
     def __post_init__(self) -> None:
         if self.granularity not in get_args(Granularity):
@@ -48,7 +50,11 @@ class Deployment:
                 raise InputError(
                     f"--{option} {seconds:g}: give seconds above 0, up to {LONGEST_SECONDS}"
                 )
-
+        if not 0 <= self.clip <= LARGEST_CLIP or 0 < self.clip < 1:
+            raise InputError(
+                f"--clip {self.clip:g}: give a multiple of the median from 1 to {LARGEST_CLIP:g}, "
+                "or 0 to clip nothing"
+            )
         self.devices_needed(1_000_000)
 
     def with_shape(self) -> Deployment:

@@ -14,7 +14,6 @@ import hashlib
 import logging
 import os
 import ssl
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -141,7 +140,7 @@ def run_superlink(
     arguments: list[str],
     guard: Callable[[Any], Any],
     tls_connection: type[ssl.SSLObject],
-    start_executor: Callable[[str, str | None], subprocess.Popen[bytes]],
+    start_executor: Callable[[str, str | None], object],
 ) -> None:
     """Run Flower's SuperLink with a guard around its ASGI app and camu's own executor."""
     for name in ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API"):
@@ -164,7 +163,7 @@ def run_superlink(
         config = lifespan.config
         host = f"[{config.host}]" if ":" in config.host else config.host
         address = resolve_bind_address(f"{host}:{config.port}")
-        lifespan.superexec_process = start_executor(address, config.ssl_ca_certfile)
+        start_executor(address, config.ssl_ca_certfile)  # it ends with this process
 
     def push_own_messages(request: Any, state: Any) -> Any:
         check_sender(request)

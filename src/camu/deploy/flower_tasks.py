@@ -120,11 +120,13 @@ def run_server(spec: ServerSpec) -> None:
 
 def use_own_server_app(module: Any) -> None:
     """Let Flower's ServerApp process run this installation's app, whatever bundle arrives."""
-    from camu.deploy.server.app import app
-
     run, tables = vars(module)["run_"], []
 
     def own(grid: Any, context: Any, **_: Any) -> Any:
+        # Loaded only here, when the heartbeat has begun: on a slow or busy machine this takes
+        # longer than the SuperLink waits for a sign of life.
+        from camu.deploy.server.app import app
+
         return run(grid, context, "", loaded_server_app=app)
 
     vars(module).update(

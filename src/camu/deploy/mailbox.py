@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from camu.deploy.claims import Owner, owners
+
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.3
@@ -48,6 +50,11 @@ class Mailbox:
     def online(self) -> set[int]:
         """The nodes that have called the SuperLink lately."""
         return set(self.grid.get_node_ids())
+
+    def owners(self) -> dict[int, Owner]:
+        """The registered keys behind the nodes; empty where the grid knows none."""
+        nodes = getattr(self.grid, "get_nodes", None)  # Flower's base class does not have it
+        return {} if nodes is None else owners(nodes())
 
     def send(
         self,

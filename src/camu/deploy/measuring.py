@@ -16,9 +16,9 @@ from camu.plugins import import_object, is_plugin
 
 log = logging.getLogger(__name__)
 
-WINDOW = 5  # updates whose median counts
-STEADY = 0.1  # how much the median may still fall from one window to the next
-MOST_UPDATES = 200
+FEWEST_UPDATES, MOST_UPDATES = 12, 3072
+LEAST_SECONDS = 0.3  # of updates, where they are quick
+STEADY = 0.1  # how much the median may still fall
 METER_SECONDS = 0.5  # shortest time between two readings of a meter, which may be coarse
 POWERCAP = Path("/sys/class/powercap")
 
@@ -49,21 +49,26 @@ def measure(
     meter: Meter | None = None,
     clock: Read = time.perf_counter,
 ) -> Measured:
-    """Time of one update: the median of the last ones, once it falls no more.
+    """Time of one update: the median of the later ones, once it falls no more.
 
-    The first updates of a process are many times slower than the later ones. Updates are repeated
-    until the median of the last five is no longer below that of the five before, or until the
-    budget is spent, with three updates at least.
+    The first updates of a process are many times slower than the later ones, and other programs
+    disturb single ones. Updates are repeated, twice as many each time, until the median of the
+    last half is no longer below that of the quarter before, for a third of a second at least; or
+    until the budget is spent, with three updates at least.
     """
     times: list[float] = []
-    began = clock()
-    while not _steady(times):
+    began, wanted = clock(), FEWEST_UPDATES
+    while len(times) < wanted:
         before = clock()
         update()
-        times.append(clock() - before)
-        if len(times) >= 3 and clock() - began > budget_seconds:
+        now = clock()
+        times.append(now - before)
+        if len(times) >= 3 and now - began > budget_seconds:
             break
-    seconds = max(statistics.median(times[-WINDOW:]), 1e-9)
+        short = now - began < min(LEAST_SECONDS, budget_seconds)
+        if len(times) == wanted and (short or not _steady(times)):
+            wanted = min(2 * wanted, MOST_UPDATES)
+    seconds = max(statistics.median(times[len(times) // 2 :]), 1e-9)
     joules = None if meter is None else _joules(update, meter, clock)
     if meter is None or joules is None:
         return Measured(seconds)
@@ -71,11 +76,9 @@ def measure(
 
 
 def _steady(times: list[float]) -> bool:
-    if len(times) >= MOST_UPDATES:
-        return True
-    if len(times) < 2 * WINDOW:
-        return False
-    last, before = times[-WINDOW:], times[-2 * WINDOW : -WINDOW]
+    """Whether the last half took as long as the quarter before it."""
+    half = len(times) // 2
+    last, before = times[half:], times[half // 2 : half]
     return statistics.median(last) >= (1 - STEADY) * statistics.median(before)
 
 
@@ -83,7 +86,7 @@ def _joules(update: Callable[[], None], meter: Meter, clock: Read) -> float | No
     """Joules of one update between two readings; None if the meter gives nothing usable."""
     try:
         first, began, count = meter.read(), clock(), 0
-        while count < WINDOW or (clock() - began < METER_SECONDS and count < MOST_UPDATES):
+        while count < FEWEST_UPDATES or (clock() - began < METER_SECONDS and count < MOST_UPDATES):
             update()
             count += 1
         joules = (meter.read() - first) / count

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from flwr.clientapp import ClientApp
 
 from camu.config import Config
 from camu.data import Federation, dataset_spec, federate
+from camu.deploy.allowed import check_allowed
 from camu.deploy.deployment import Deployment
+from camu.deploy.label_noise import noisy_counts
 from camu.deploy.measuring import Measured, find_meter, measure
 from camu.deploy.messages import Task, read_task, write_report, write_result
 from camu.deploy.own_data import device_names, numbers_of, read_own
@@ -69,6 +72,9 @@ def _node(context: Context) -> Node:
     config = deployment.config
     if deployment.shape and "data" in context.node_config:  # the run's own data set is not here
         config = config.replace({"data.dataset": deployment.shape, "data.directory": None})
+    # Flower's simulator, where all is on one machine, has no such list.
+    if "allow" in context.node_config:
+        check_allowed(config, str(context.node_config["allow"]).split(","))
     return Node.of(config, context.node_config, deployment.measured)
 
 
@@ -84,6 +90,8 @@ class Node:
     snr_db: Mapping[str, float] = field(default_factory=dict)
     joules: str = ""  # the owner's meter, module:function
     measured: bool = False  # whether the run asks for times and joules
+    epsilon: float | None = None  # of the noise on label counts; None: exact counts leave the node
+    secret: str = ""  # file that the noise is drawn from
 
     @classmethod
     def of(cls, config: Config, node: Mapping[str, Any], measured: bool = False) -> Node:
@@ -99,6 +107,8 @@ class Node:
                 snr_db=snr,
                 joules=meter,
                 measured=measured,
+                epsilon=float(node["epsilon"]) if "epsilon" in node else None,
+                secret=str(node.get("secret", "")),
             )
         if "partition-id" not in node or "num-partitions" not in node:
             raise InputError(
@@ -126,7 +136,7 @@ class Node:
             tuple(
                 DeviceReport(
                     name,
-                    tuple(np.bincount(labels[indices[k]], minlength=classes).tolist()),
+                    self._counts(name, np.bincount(labels[indices[k]], minlength=classes)),
                     found[k].seconds,
                     self.snr_db.get(name),
                     found[k].joules,
@@ -135,7 +145,15 @@ class Node:
                 for name, k in zip(names, numbers, strict=True)
             ),
             self.partition,
+            epsilon=self.epsilon,
         )
+
+    def _counts(self, name: str, counts: npt.NDArray[np.int64]) -> tuple[int, ...]:
+        """The label counts of a device as they leave the node."""
+        exact = tuple(counts.tolist())
+        if self.epsilon is None:
+            return exact
+        return noisy_counts(exact, self.epsilon, Path(self.secret).read_bytes(), name)
 
     def train(self, task: Task, states: Sequence[Weights]) -> list[Trained]:
         """The outcome of every job of a task."""

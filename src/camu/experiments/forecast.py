@@ -1,16 +1,19 @@
 """What a target accuracy costs each scheme: measured in short runs, or extrapolated from them.
 
 The model is accuracy = a - b (r + 1)^-c after r rounds, fitted to the mean over seeds from the
-evaluation on that has half of the best accuracy. It is trusted only as far as it would have been
-right before: fitted to the first part of the runs, it must predict when their last accuracy is
-reached. The factor by which that prediction is wrong widens the interval on both sides.
+evaluation on that has half of the best accuracy. It is fitted twice: with a limit a, which early
+rounds show too low where accuracy rises steeply, and with a = 1, which is wrong where training
+levels off. A model is trusted only as far as it would have been right before: fitted to the first
+part of the runs, it must predict when their last accuracy is reached. The better of the two is
+used, and the factor by which its prediction is wrong widens the interval on both sides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -109,6 +112,13 @@ def fit_curve(rounds: Float64, accuracies: Float64) -> Curve:
     return Curve(a, math.exp(log_b), c)
 
 
+def fit_power_law(rounds: Float64, accuracies: Float64) -> Curve:
+    """The curve towards 1 with the least squared error of the logarithms of 1 - accuracy."""
+    wrong = np.log(np.maximum(1 - accuracies, 1e-4))
+    slope, offset = np.polyfit(np.log(rounds + 1), wrong, 1).tolist()
+    return Curve(1.0, math.exp(offset), max(-slope, 0.02))
+
+
 def forecast(histories: Mapping[str, Sequence[History]], target: float) -> list[Forecast]:
     """What each scheme needs for a target accuracy (0 to 1), from its runs, one per seed."""
     return [_forecast(name, own, target) for name, own in histories.items()]
@@ -147,11 +157,9 @@ def _continued(runs: Sequence[History], target: float) -> dict[str, float] | str
     rounds, accuracies = _mean_curve(runs)
     if len(rounds) < FEWEST_POINTS:
         return "too few evaluations for a model; run more rounds, or evaluate more often"
-    curve = fit_curve(rounds, accuracies)
-    known = math.ceil(KNOWN_PART * len(rounds))
-    predicted = fit_curve(rounds[:known], accuracies[:known]).rounds_to(curve.accuracy(rounds[-1]))
+    fits = (fit_curve, fit_power_law)
+    curve, factor = min((_tried(fit, rounds, accuracies) for fit in fits), key=itemgetter(1))
     last = float(rounds[-1])
-    factor = math.inf if not predicted else max(predicted / last, last / predicted)
     if factor > LARGEST_FACTOR:
         return "no model: the first part of the runs does not predict the rest"
     needed = curve.rounds_to(target)
@@ -161,6 +169,16 @@ def _continued(runs: Sequence[History], target: float) -> dict[str, float] | str
         return f"the model needs more than {FURTHEST:g} times as many; run more rounds to know"
     costs = {key: float(np.mean([_cost_at(run, key, needed) for run in runs])) for key in COSTS}
     return {**costs, "factor": factor}
+
+
+def _tried(
+    fit: Callable[[Float64, Float64], Curve], rounds: Float64, accuracies: Float64
+) -> tuple[Curve, float]:
+    """The fitted curve, and the factor by which the first part is wrong about the last round."""
+    curve, last = fit(rounds, accuracies), float(rounds[-1])
+    known = math.ceil(KNOWN_PART * len(rounds))
+    predicted = fit(rounds[:known], accuracies[:known]).rounds_to(curve.accuracy(last))
+    return curve, math.inf if not predicted else max(predicted / last, last / predicted)
 
 
 def _mean_curve(runs: Sequence[History]) -> tuple[Float64, Float64]:

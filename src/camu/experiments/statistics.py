@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 POWER = 0.8  # chance that so many seeds decide
 MOST_SEEDS = 1000
+
+
+def student_quantile(chance: float, df: int) -> float:
+    """The value that a variable of Student's t distribution is below with this chance."""
+    from scipy import stats  # deferred: it takes 0.7 s, and a single run needs none of it
+
+    return float(stats.t.ppf(chance, df))
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class Estimate:
             return None
         if self.sd == 0:
             return 0.0 if self.mean else 1.0
+        from scipy import stats
+
         t = abs(self.mean) / (self.sd / math.sqrt(self.n))
         return min(1.0, 2 * tests * float(stats.t.sf(t, self.n - 1)))
 
@@ -46,7 +54,7 @@ class Estimate:
         if self.sd is None:
             return False
         error = self.sd / math.sqrt(self.n)
-        reach = error * float(stats.t.ppf(1 - ALPHA / tests, self.n - 1))
+        reach = error * student_quantile(1 - ALPHA / tests, self.n - 1)
         return abs(self.mean) + reach < margin
 
 
@@ -60,9 +68,9 @@ def estimate(values: Sequence[float], tests: int = 1) -> Estimate:
     mean = float(data.mean())
     if len(data) < 2:
         return Estimate(mean, None, None, len(data))
-    error = float(stats.sem(data))
-    half = error * float(stats.t.ppf(1 - ALPHA / (2 * tests), len(data) - 1))
-    return Estimate(mean, mean - half, mean + half, len(data), float(data.std(ddof=1)))
+    sd = float(data.std(ddof=1))
+    half = sd / math.sqrt(len(data)) * student_quantile(1 - ALPHA / (2 * tests), len(data) - 1)
+    return Estimate(mean, mean - half, mean + half, len(data), sd)
 
 
 def paired(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
@@ -84,7 +92,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def chance_to_differ(mean: float, sd: float, n: int) -> float:
     """Power of the two-sided t-test at 5 % with n seeds, if this is the true mean and sd."""
-    edge, shift = float(stats.t.ppf(1 - ALPHA / 2, n - 1)), mean / sd * math.sqrt(n)
+    from scipy import stats
+
+    edge, shift = student_quantile(1 - ALPHA / 2, n - 1), mean / sd * math.sqrt(n)
     return float(stats.nct.sf(edge, n - 1, shift) + stats.nct.cdf(-edge, n - 1, shift))
 
 
@@ -93,7 +103,9 @@ def chance_to_be_equivalent(mean: float, sd: float, margin: float, n: int) -> fl
 
     The tests succeed where |mean| + t s / sqrt(n) < margin; integrated over the distribution of s.
     """
-    edge, df = float(stats.t.ppf(1 - ALPHA, n - 1)), n - 1
+    from scipy import stats
+
+    edge, df = student_quantile(1 - ALPHA, n - 1), n - 1
     # Quantiles of s at the middle of equally likely slices.
     middle = (np.arange(400) + 0.5) / 400
     spread = sd * np.sqrt(stats.chi2.ppf(middle, df) / df)

@@ -6,6 +6,7 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
@@ -25,7 +26,7 @@ from camu.learning.job import Evaluation, Job, Trained, brief
 from camu.learning.kernel import Kernel, Training
 from camu.learning.models import seeded_model
 from camu.learning.native_kernel import NativeKernel, check_samples, find_kernels
-from camu.learning.pool import Pool, Result, Work, available_cores
+from camu.learning.pool import Pool, Result, Work, available_cores, bundled
 from camu.learning.replica import Data, DeviceBatch, Replica, micro_batches
 from camu.learning.torch_kernel import TorchKernel
 from camu.learning.weights import Weights
@@ -74,7 +75,7 @@ class Engine:
         test_images, test_labels, self._labels = _by_label(test_images, test_labels)
         self._test_data = Data.of("test", test_images, test_labels, self.device)
         self.batches = Batches(seed, device_indices, batch)
-        _check_indices(self.batches, len(self._train_data.images) if self._train_data else 0)
+        self.batches.check(len(self._train_data.images) if self._train_data else 0)
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
         self.seed = seed
         # A graphics card is one queue of work already.
@@ -90,19 +91,27 @@ class Engine:
             self._whole_devices = shape.norm == "batch"
             for data in (self._train_data, self._test_data):
                 check_samples(shape, data)
-        self._pool = Pool(self.workers, partial(self._make_kernel, model))
+        self._pool = Pool(self.workers, self._kernel_maker(model))
 
     @property
     def kernel(self) -> str:
         """What computes, and decides the last bits: `torch`, `native avx2` or `native avx512`."""
         return _name(self._native)
 
-    def _make_kernel(self, model: nn.Module) -> Kernel:
-        if self._native is None:
-            replica = Replica(model, self.device, self.fused)
-            return TorchKernel(replica, self._train_data, self._test_data, self.seed)
-        worker, layout = native.Worker(*self._native), self.initial.layout
-        return NativeKernel(worker, layout, self._train_data, self._test_data, self._pool.stop)
+    def _kernel_maker(self, model: nn.Module) -> Callable[[ctypes.c_int32], Kernel]:
+        """Makes the kernel of a worker, which reads a flag that stops it.
+
+        It does not refer to the engine: a cycle would keep the data of closed engines in memory.
+        """
+        found, layout, seed = self._native, self.initial.layout, self.seed
+        data, device, fused = (self._train_data, self._test_data), self.device, self.fused
+
+        def make(stop: ctypes.c_int32) -> Kernel:
+            if found is None:
+                return TorchKernel(Replica(model, device, fused), *data, seed)
+            return NativeKernel(native.Worker(*found), layout, *data, stop)
+
+        return make
 
     @classmethod
     def from_config(
@@ -191,9 +200,10 @@ class Engine:
     ) -> Iterator[object]:
         """Train the jobs and yield their results in order, so that a caller need not hold them all.
 
-        Jobs are taken as they are needed. ``start`` may also be one state per job, for units that
-        hold different models. ``deliver(number, trained)`` is called on the worker that trained a
-        job, and its answer is the result; by default a result is what was trained.
+        Jobs are taken as they are needed, and small ones are handed to a worker several at once.
+        ``start`` may also be one state per job, for units that hold different models.
+        ``deliver(number, trained)`` is called on the worker that trained a job, and its answer is
+        the result; by default a result is what was trained.
         """
         if isinstance(start, Weights):
             pairs: Iterable[tuple[Weights, Job]] = zip(repeat(start), jobs)
@@ -203,19 +213,25 @@ class Engine:
                 raise InputError(f"start: {len(start)} states were given for {len(jobs)} jobs.")
             pairs = zip(start, jobs, strict=True)
 
-        def task(number: int, begin: Weights, job: Job) -> Work[object]:
-            self._check_job(job)
-            self._check_layout(begin)
-            return Work(
-                f"Training devices {brief(job.members)} in round {round_number}",
-                lambda kernel: deliver(number, self.run_job(kernel, begin, job, round_number)),
-                cost=self._cost(job),
-            )
+        def task(bundle: Sequence[tuple[int, Weights, Job]], cost: float) -> Work[list[object]]:
+            def work(kernel: Kernel) -> list[object]:
+                units = [self._training(start, job, round_number) for _, start, job in bundle]
+                results = self.train_on(kernel, units)
+                return [deliver(n, own) for (n, _, _), own in zip(bundle, results, strict=True)]
 
-        return self._pool.stream(task(n, begin, job) for n, (begin, job) in enumerate(pairs))
+            members = [device for _, _, job in bundle for device in job.members]
+            return Work(f"Training devices {brief(members)} in round {round_number}", work, cost)
 
-    def run_job(self, kernel: Kernel, start: Weights, job: Job, round_number: int) -> Trained:
-        """Train one unit on a worker's kernel."""
+        numbered = ((n, *pair) for n, pair in enumerate(pairs))
+        bundles = bundled(numbered, self._checked_cost, self.workers)
+        for outcomes in self._pool.stream(task(*bundle) for bundle in bundles):
+            yield from outcomes
+
+    def train_on(self, kernel: Kernel, units: Sequence[Training]) -> list[Trained]:
+        """Train some units on a worker's kernel."""
+        return kernel.train(units, self._pool.go_on)
+
+    def _training(self, start: Weights, job: Job, round_number: int) -> Training:
         rule, epochs = job.rule, self.local_update == "epoch"
         schedule = self.batches.schedule(
             round_number,
@@ -226,8 +242,7 @@ class Engine:
             batch=rule.batch,
         )
         rate = self.learning_rate * rule.rate
-        training = Training(start, job, schedule, rate, self.l2, epochs, round_number)
-        return kernel.train(training, self._pool.go_on)
+        return Training(start, job, schedule, rate, self.l2, epochs, round_number)
 
     def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy, mean cross-entropy (without the l2 term), and the accuracy of each label."""
@@ -311,7 +326,11 @@ class Engine:
         """Run a function on one worker, with its kernel; for measurements and experiments."""
         return next(self._pool.stream([Work(what, work)]))
 
-    def _cost(self, job: Job) -> float:
+    def _checked_cost(self, numbered: tuple[int, Weights, Job]) -> float:
+        """The samples that a job passes; a job that cannot be trained is refused."""
+        _, start, job = numbered
+        self._check_layout(start)
+        self._check_job(job)
         work = job.updates * job.rule.steps
         if self.local_update == "epoch":
             return float(work * sum(self.batches.samples(device) for device in job.members))
@@ -368,14 +387,6 @@ def _given(data: Data | None, what: str) -> Data:
     if data is None:
         raise CamuError(f"this engine was made without {what} samples")
     return data
-
-
-def _check_indices(batches: Batches, samples: int) -> None:
-    for device, held in enumerate(batches.device_indices):
-        if len(held) and (held.min() < 0 or held.max() >= samples):
-            raise InputError(
-                f"device_indices: device {device} refers to samples beyond the {samples} there are."
-            )
 
 
 def _by_label(

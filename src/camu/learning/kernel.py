@@ -40,8 +40,11 @@ class Training:
 class Kernel(Protocol):
     """One worker's means of computing; a thread uses it alone."""
 
-    def train(self, training: Training, go_on: Callable[[], None]) -> Trained:
-        """Train a unit; `go_on` is called between steps and raises when the work shall end."""
+    def train(self, trainings: Sequence[Training], go_on: Callable[[], None]) -> list[Trained]:
+        """Train some units, each from its own start.
+
+        `go_on` is called between steps and raises when the work shall end.
+        """
         ...
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:

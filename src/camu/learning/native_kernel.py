@@ -87,6 +87,8 @@ def find_kernels(
     instructions = native.instruction_set() if shape is not None else None
     if shape is None:
         reason = f"they train the built-in CNN on images of {', '.join(_SHAPES)} only"
+    elif native.library() is None and native.LIBRARY.exists():
+        reason = "they belong to another version of camu or another machine; install camu again"
     elif native.library() is None:
         reason = "camu was installed without them, because no C++ compiler was found"
     elif instructions is None:
@@ -138,30 +140,17 @@ class NativeKernel:
         self._worker, self._layout, self._stop = worker, layout, stop
         self._train, self._test = _samples(train), _samples(test)
 
-    def train(self, training: Training, go_on: Callable[[], None]) -> Trained:
+    def train(self, trainings: Sequence[Training], go_on: Callable[[], None]) -> list[Trained]:
         assert self._train is not None
         go_on()
-        start, job, schedule = training.start, training.job, training.schedule
-        task = native.Task(
-            parameters=start.parameters,
-            buffers=start.buffers,
-            anchor=start.parameters if job.anchor is None else _float32(job.anchor),
-            correction=None if job.correction is None else _float32(job.correction),
-            indices=schedule.indices,
-            sizes=schedule.sizes,
-            steps=schedule.steps,
-            shares=np.array(training.shares),
-            updates=job.updates,
-            together=training.together,
-            rate=training.rate,
-            l2=training.l2,
-            proximal=job.rule.proximal,
-        )
-        result = self._worker.train(self._train, task, self._stop)
-        if result is None:
+        tasks = [_task(training) for training in trainings]
+        results = self._worker.train(self._train, tasks, self._stop)
+        if results is None:
             raise CancelledError
-        parameters, buffers, losses = result
-        return Trained(Weights.owning(parameters, buffers, self._layout), float(np.mean(losses)))
+        return [
+            Trained(Weights.owning(parameters, buffers, self._layout), loss)
+            for parameters, buffers, loss in results
+        ]
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
         assert self._test is not None
@@ -187,3 +176,21 @@ def _samples(data: Data | None) -> native.Samples | None:
 
 def _float32(array: Float32) -> Float32:
     return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _task(training: Training) -> native.Task:
+    start, job, schedule = training.start, training.job, training.schedule
+    return native.Task(
+        parameters=start.parameters,
+        buffers=start.buffers,
+        anchor=start.parameters if job.anchor is None else _float32(job.anchor),
+        correction=None if job.correction is None else _float32(job.correction),
+        batches=schedule.batches,
+        steps=schedule.steps,
+        shares=training.shares,
+        updates=job.updates,
+        together=training.together,
+        rate=training.rate,
+        l2=training.l2,
+        proximal=job.rule.proximal,
+    )

@@ -22,10 +22,15 @@ import torch
 from camu.errors import CamuError
 from camu.learning.kernel import Kernel
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Tasks handed out ahead of the one whose result is due: bounds how many results are held.
-TASKS_AHEAD = 64
+# Tasks handed out ahead of the one whose result is due, or two per worker if that is more: bounds
+# how many results are held.
+TASKS_AHEAD = 32
+# Small items share a task, up to this cost and this many: a task of its own takes half as long
+# again for a dozen samples, because threads wait for each other's Python code.
+BUNDLE_COST, BUNDLE_ITEMS = 192.0, 16
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Work(Generic[Result]):
 class Pool:
     """Runs tasks on ``workers`` threads; safe to close at any time and to use again after."""
 
-    def __init__(self, workers: int, make_kernel: Callable[[], Kernel]) -> None:
+    def __init__(self, workers: int, make_kernel: Callable[[ctypes.c_int32], Kernel]) -> None:
         self.workers = workers
         self._make_kernel = make_kernel
         self._kernels: queue.SimpleQueue[Kernel] = queue.SimpleQueue()
@@ -53,10 +58,10 @@ class Pool:
 
         At most ``TASKS_AHEAD`` tasks and results are held at a time; tasks are taken as needed.
         """
-        ahead = iter(tasks)
+        ahead, count = iter(tasks), max(TASKS_AHEAD, 2 * self.workers)
         futures: deque[tuple[str, Future[Result]]] = deque()
         try:
-            futures.extend(self._submit_longest_first(list(islice(ahead, TASKS_AHEAD))))
+            futures.extend(self._submit_longest_first(list(islice(ahead, count))))
             while futures:
                 what, future = futures.popleft()
                 result = self._result(future, what)
@@ -105,7 +110,7 @@ class Pool:
         try:
             kernel = self._kernels.get_nowait()
         except queue.Empty:
-            kernel = self._make_kernel()
+            kernel = self._make_kernel(self.stop)
         try:
             return task.work(kernel)
         finally:
@@ -121,6 +126,27 @@ class Pool:
             raise CamuError(f"{what} was stopped because the engine was closed.") from error
         except Exception as error:
             raise CamuError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def bundled(
+    items: Iterable[Item], cost: Callable[[Item], float], workers: int
+) -> Iterator[tuple[list[Item], float]]:
+    """Items in their order, small ones together, and what they cost in sum.
+
+    The first bundles have one item, later ones more, so that few items keep all workers busy.
+    """
+    bundle: list[Item] = []
+    total, made = 0.0, 0
+    for item in items:
+        more = cost(item)
+        most = min(BUNDLE_ITEMS, 1 + made // workers)
+        if bundle and (total + more > BUNDLE_COST or len(bundle) == most):
+            yield bundle, total
+            bundle, total, made = [], 0.0, made + 1
+        bundle.append(item)
+        total += more
+    if bundle:
+        yield bundle, total
 
 
 def available_cores() -> int:

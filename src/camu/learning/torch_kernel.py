@@ -20,20 +20,8 @@ class TorchKernel:
     def __init__(self, replica: Replica, train: Data | None, test: Data | None, seed: int) -> None:
         self.replica, self._train, self._test, self._seed = replica, train, test, seed
 
-    def train(self, training: Training, go_on: Callable[[], None]) -> Trained:
-        job = training.job
-        self.replica.load(training.start)
-        self.replica.prepare_rule(job.rule.proximal, job.anchor, job.correction)
-        updates = range(job.first, job.first + job.updates)
-        batches = training.schedule.batches()
-        if training.together:
-            losses = [self._step_together(training, n, batches, go_on) for n in updates]
-            return Trained(self.replica.save(), float(np.mean(losses)))
-        state, losses = training.start, []
-        for update in updates:
-            state, loss = self._update_apart(training, state, update, batches, go_on)
-            losses.append(loss)
-        return Trained(state, float(np.mean(losses)))
+    def train(self, trainings: Sequence[Training], go_on: Callable[[], None]) -> list[Trained]:
+        return [self._train_unit(training, go_on) for training in trainings]
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
         assert self._test is not None
@@ -48,6 +36,21 @@ class TorchKernel:
         stream = derive(self._seed, "full-pass-dropout", parts[0].device)
         loss = self.replica.full_pass(self._train, parts, stream, backward)
         return self.replica.gradient.cpu().numpy().copy(), loss
+
+    def _train_unit(self, training: Training, go_on: Callable[[], None]) -> Trained:
+        job = training.job
+        self.replica.load(training.start)
+        self.replica.prepare_rule(job.rule.proximal, job.anchor, job.correction)
+        updates = range(job.first, job.first + job.updates)
+        batches = iter(training.schedule.batches)
+        if training.together:
+            losses = [self._step_together(training, n, batches, go_on) for n in updates]
+            return Trained(self.replica.save(), float(np.mean(losses)))
+        state, losses = training.start, []
+        for update in updates:
+            state, loss = self._update_apart(training, state, update, batches, go_on)
+            losses.append(loss)
+        return Trained(state, float(np.mean(losses)))
 
     def _step_together(
         self,
@@ -74,8 +77,8 @@ class TorchKernel:
         """Members take several steps each from the same state, then average."""
         results: list[tuple[float, Weights]] = []
         loss = 0.0
-        counts = training.schedule.steps.tolist()
-        for device, share, steps in zip(training.job.members, training.shares, counts, strict=True):
+        members, counts = training.job.members, training.schedule.steps
+        for device, share, steps in zip(members, training.shares, counts, strict=True):
             self.replica.load(state)
             losses = []
             for step in range(update * steps, (update + 1) * steps):

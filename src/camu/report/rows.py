@@ -8,12 +8,11 @@ from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from camu.arrays import Float64, decibels
 from camu.config import Config
 from camu.errors import CamuError
-from camu.experiments.statistics import CONFIDENCE
+from camu.experiments.statistics import CONFIDENCE, student_quantile
 from camu.planning.groups import contribution, log_contribution, log_threshold
 from camu.planning.plan import Plan
 from camu.report.groups import Group
@@ -308,7 +307,7 @@ def band(values: Float64) -> tuple[Float64, Float64, Float64]:
     mean, count = values.mean(axis=0), len(values)
     if count < 2:
         return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
-    times = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    times = student_quantile((1 + CONFIDENCE) / 2, count - 1)
     half = times * values.std(axis=0, ddof=1) / np.sqrt(count)
     return mean, np.maximum(mean - half, 0.0), np.minimum(mean + half, 1.0)
 

@@ -15,7 +15,7 @@ from camu.planning.groups import Groups, assess
 from camu.planning.plan import Plan
 from camu.schemes.joint import CamuJoint
 from camu.sealed import read_sealed_json
-from camu.world import build_world
+from camu.world import build_world, with_data
 
 _WANTED = "the output of `camu plan --json`, or a run directory"
 
@@ -29,6 +29,14 @@ def problem_of_groups(groups: Groups) -> Problem:
 
 def problem_of_plan(path: Path) -> Problem:
     """P1 of the units of a saved plan, with their members and leaders as they are there."""
+    return problem_of_groups(groups_of_plan(path)[1])
+
+
+def groups_of_plan(path: Path, with_samples: bool = False) -> tuple[Plan, Groups]:
+    """A saved plan, and its units as groups in the world that it was made for.
+
+    The world has training data only `with_samples`.
+    """
     folder = path if path.is_dir() else path.parent
     file = path / "plan.json" if path.is_dir() else path
     document: Any
@@ -46,14 +54,16 @@ def problem_of_plan(path: Path) -> Problem:
         raise InputError(f"{file}, key devices: {error}; give {_WANTED}") from None
     changed = f"{file}: the fleet has changed since this plan was made; plan it again"
     try:
-        world = build_world(config, plan.seed, counts)
+        known = None if with_samples else counts
+        world = build_world(config, plan.seed, known)
+        world = with_data(world) if with_samples else world
     except ValueError:  # another number of devices
         raise InputError(changed) from None
     names = [str(device["id"]) for device in document["devices"]]
     if names != list(world.devices.ids):
         raise InputError(changed)
     members = [unit.members for unit in plan.units]
-    return problem_of_groups(assess(world, members, [unit.leader for unit in plan.units]))
+    return plan, assess(world, members, [unit.leader for unit in plan.units])
 
 
 def _config(document: dict[str, Any], file: Path, folder: Path) -> Config:

@@ -34,7 +34,9 @@ def receive(update: Float32, snr: float, uplink: str, stream: Stream) -> Float32
     if uplink == "update":
         scale *= float(np.sqrt(np.mean(np.square(update, dtype=np.float64))))
     noise = stream.numpy().standard_normal(update.shape, dtype=np.float32)
-    return update + np.float32(scale) * noise
+    noise *= np.float32(scale)
+    noise += update
+    return noise
 
 
 def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float32:

@@ -56,6 +56,12 @@ def run(
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
     quorum: Quorum = "50%",
+    clip: Annotated[
+        float,
+        typer.Option(
+            "--clip", metavar="X", help="Clip updates to X times the round's median norm; 0: never."
+        ),
+    ] = 5.0,
     configured_speed: Annotated[
         bool,
         typer.Option(
@@ -93,6 +99,7 @@ def run(
         resume=resume,
         start=str(start.absolute()) if start else "",
         quorum=quorum,
+        clip=clip,
     )
     alarms = None if alarm is None else Alarm(alarm)
     with contextlib.suppress(KeyboardInterrupt):

@@ -78,18 +78,27 @@ def register(
     public_keys: Annotated[list[Path], typer.Argument(metavar="KEY.pub…", help="Public keys.")],
     address: Superlink = "127.0.0.1:8000",
     authority: Authority = None,
+    devices: Annotated[
+        str | None,
+        typer.Option("--devices", metavar="A,B,…", help="The devices that this key may report."),
+    ] = None,
 ) -> None:
     """Register the public keys of nodes at the SuperLink on this machine, so that they can join.
 
-    Keys that are already registered stay as they are.
+    Keys that are already registered stay as they are. With --devices, a node with this key may
+    report these devices only, and no other node may report them.
     """
+    from camu.deploy.claims import binding
     from camu.deploy.host.control import Control
 
     if authority is None:
         raise InputError("--ca: give the certificate of the authority")
+    if devices is not None and len(public_keys) > 1:
+        raise InputError("--devices: register one key at a time with its devices")
+    bound = None if devices is None else binding(devices.split(","))
     with Control(address, authority) as control:
         for key in public_keys:
-            registered = control.register(key, key.stem)
+            registered = control.register(key, bound or key.stem)
             already = "" if registered.new else "already "
             print(f"{key} is {already}registered as node {registered.node}")
 
@@ -119,6 +128,21 @@ def node(
             help="Returns the joules that a meter has counted [default: RAPL, if readable].",
         ),
     ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow",
+            metavar="MODULE:NAME",
+            help="Own code that a run's configuration may name on this node; repeat.",
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float,
+        typer.Option("--epsilon", min=0.001, max=1e6, help="Of the noise on its label counts."),
+    ] = 1.0,
+    exact_labels: Annotated[
+        bool, typer.Option("--exact-labels", help="Report exact label counts, without noise.")
+    ] = False,
     partition: Annotated[
         str | None,
         typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
@@ -127,20 +151,28 @@ def node(
 ) -> None:
     """Start a node: it trains on its own data, and sends only weights and label counts.
 
-    Names and data of its devices are checked before it connects.
+    Names and data of its devices are checked before it connects. Label counts of own data leave the
+    node with noise, unless --exact-labels is given.
     """
-    from camu.deploy.host.keys import NodeKeys
+    from camu.deploy.host.keys import NodeKeys, make_token
     from camu.deploy.host.supernode import supernode_command
 
     table = _node_table(devices, data, snr_db, partition)
     if joules is not None:
         table["joules"] = joules
+    if allow:
+        table["allow"] = ",".join(allow)
     _check_node(table)
     own = None
     if not insecure:
         if authority is None or key is None:
             raise InputError("--ca and --key: give both, or --insecure")
         own = NodeKeys(authority, key)
+    if partition is None and not exact_labels:
+        secret = key or Path.home() / ".camu" / "noise.secret"
+        if key is None:
+            make_token(secret)
+        table |= {"epsilon": epsilon, "secret": str(secret.absolute())}
     _become(supernode_command(address, own, table), insecure)
 
 

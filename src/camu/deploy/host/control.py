@@ -15,6 +15,7 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
+from camu.deploy.claims import BINDING
 from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
 from camu.deploy.flower_compat import ControlClient
 from camu.deploy.host.certificates import end_of
@@ -88,13 +89,27 @@ class Control:
         self._client.close()
 
     def register(self, public_key: Path, name: str) -> Registration:
-        """Let the owner of a key take part; a key that is already registered stays as it is."""
+        """Let the owner of a key take part; a key that is already registered stays as it is.
+
+        A name that `camu.deploy.claims.binding` made binds the key to devices.
+        """
         key = _read_public_key(public_key)
         with self._explained(f"{public_key}: cannot be registered"):
             known = self._client.registered_node(key)
             if known is not None:
+                self._check_binding(public_key, known, name)
                 return Registration(known, new=False)
             return Registration(self._client.register_node(key, name), new=True)
+
+    def _check_binding(self, public_key: Path, node: int, name: str) -> None:
+        """Refuse to bind a registered key to other devices: nodes keep what they were given."""
+        (before,) = [each.name for each in self.nodes() if each.node == node]
+        if name.startswith(BINDING) and name != before:
+            bound = before.removeprefix(BINDING) if before.startswith(BINDING) else "no devices"
+            raise InputError(
+                f"{public_key}: is registered for {bound}, which cannot be changed; make and "
+                "register another key"
+            )
 
     def start(self, bundle: bytes) -> int:
         """Start a run; returns Flower's id of it."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from camu.config import Config
+from camu.deploy.allowed import named_code
 from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
 from camu.deploy.host.control import INSECURE, Control, Display, Follower
 from camu.deploy.host.keys import KeyDirectory, NodeKeys, ServerKeys, make_keys
@@ -75,7 +76,11 @@ class LocalDeployment:
         """Start (again) one node of the trial."""
         keys = self.keys
         own = NodeKeys(keys.authority, keys.node_key(number)) if keys else None
-        node = {"partition-id": number, "num-partitions": self.deployment.nodes}
+        # Who starts the run is the owner of all nodes, and allows what its configuration names.
+        allow = ",".join(name for _, name in named_code(self.deployment.config))
+        count = self.deployment.nodes
+        node: dict[str, str | int | float] = {"partition-id": number, "num-partitions": count}
+        node["allow"] = allow
         name = f"node-{number}"
         command = supernode_command(self.address, own, node)
         log_file = self.logs / f"{name}.log"

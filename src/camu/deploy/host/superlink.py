@@ -18,6 +18,7 @@ from pathlib import Path
 from camu.deploy.flower_compat import run_superlink
 from camu.deploy.flower_tasks import ServerSpec, run_server, run_server_executor
 from camu.deploy.host.guard import Guard
+from camu.deploy.host.keeper import end_with_keeper, keep_running
 from camu.deploy.host.keys import ServerKeys, make_token, read_token, token_path
 from camu.deploy.host.processes import end_with_starter
 from camu.work import end_with_parent
@@ -88,7 +89,8 @@ def main() -> None:
     """Run Flower's SuperLink behind the guard, or one of its helpers."""
     kind = sys.argv[1]
     if kind in (EXECUTOR, SERVER):
-        end_with_parent()
+        # An executor that dies is started again; a server ends with its executor.
+        end_with_keeper() if kind == EXECUTOR else end_with_parent()
         spec = ServerSpec(**json.loads(sys.stdin.read()))
         if kind == SERVER:
             run_server(spec)
@@ -101,7 +103,10 @@ def main() -> None:
         sys.argv[3:],
         partial(Guard, token=token),
         LoggedHandshake,
-        lambda address, authority: start_helper(EXECUTOR, ServerSpec(address, authority, token)),
+        lambda address, authority: keep_running(
+            "the executor of runs",
+            lambda: start_helper(EXECUTOR, ServerSpec(address, authority, token)),
+        ),
     )
 
 

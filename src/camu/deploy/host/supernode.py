@@ -27,9 +27,12 @@ EXECUTOR = "--executor"  # argument of the process that runs the tasks
 def supernode_command(
     superlink: str, keys: NodeKeys | None, node: Mapping[str, str | int | float]
 ) -> list[str]:
-    """The command line of a SuperNode; without keys it uses plain text."""
+    """The command line of a SuperNode; without keys it uses plain text.
+
+    `allow` of `node` has the names of own code that a run's configuration may name there.
+    """
     command = [sys.executable, "-m", MODULE, "--superlink", superlink]
-    command += ["--node-config", node_config(node)]
+    command += ["--node-config", node_config({"allow": "", **node})]
     if keys is None:
         return [*command, "--insecure"]
     keys.check()

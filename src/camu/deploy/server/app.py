@@ -115,9 +115,13 @@ def _serve_locked(
 
 
 def _facts(registry: NodeRegistry) -> dict[str, Any]:
-    """What the summary says of the nodes: by what the joules of computing were found."""
+    """What the summary says of the nodes: how joules were found, and the noise on label counts."""
     devices = [device for report in registry.reports.values() for device in report.devices]
-    return {"devices_by_joules_source": Counter(device.joules_source for device in devices)}
+    noise = {name: report.epsilon for name, report in sorted(registry.reports.items())}
+    return {
+        "devices_by_joules_source": Counter(device.joules_source for device in devices),
+        "label_count_epsilon": noise,  # by node; None: exact counts
+    }
 
 
 def _evaluator(config: Config, test_data: str) -> Engine:

@@ -15,6 +15,7 @@ from statistics import median
 import numpy as np
 
 from camu.arrays import Float32
+from camu.deploy.reports import Refusal
 from camu.learning.job import Trained
 from camu.learning.weights import Weights
 
@@ -60,12 +61,13 @@ class Clipping:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def together(
-        self, results: Sequence[Trained | None], starts: Sequence[Weights]
-    ) -> list[Trained | None]:
+        self, results: Sequence[Trained | Refusal], starts: Sequence[Weights]
+    ) -> list[Trained | Refusal]:
         """The updates of one round (or of one local update of all devices)."""
         pairs = list(zip(results, starts, strict=True))
-        limit = norm_limit((update_norm(r.weights, s) for r, s in pairs if r), self.multiple)
-        return [None if r is None else clip_update(r, s, limit) for r, s in pairs]
+        norms = [update_norm(r.weights, s) for r, s in pairs if isinstance(r, Trained)]
+        limit = norm_limit(norms, self.multiple)
+        return [clip_update(r, s, limit) if isinstance(r, Trained) else r for r, s in pairs]
 
     def alone(self, result: Trained, start: Weights) -> Trained:
         """One arrival, compared with those before it."""

@@ -35,14 +35,20 @@ class Joining(Callback):
     def on_start(self, run: Run) -> None:
         """Take in what was reported before a restart of the server."""
         self.planned = frozenset(k for unit in run.plan.units for k in unit.members)
-        reports, granularity = self.trainer.registry.reports, self.trainer.deployment.granularity
-        self.trainer.hosts = assign(reports, run.plan, self.trainer.ids, granularity)
+        self._assign(run.plan)
         self._join(run)
 
     def on_round(self, run: Run, record: Record) -> None:
         """Take in what was reported during the round."""
         if run.stopped is None:
             self._join(run)
+            if not set(self.trainer.hosts.values()) <= self.trainer.registry.reports.keys():
+                self._assign(run.plan)  # a node has taken the place of another
+
+    def _assign(self, plan: Plan) -> None:
+        """Let each device be trained by the node that holds it now."""
+        reports, granularity = self.trainer.registry.reports, self.trainer.deployment.granularity
+        self.trainer.hosts = assign(reports, plan, self.trainer.ids, granularity)
 
     def _join(self, run: Run) -> None:
         known = self.trainer.registry.known()

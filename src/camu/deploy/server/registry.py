@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from camu.deploy.claims import check_claim
 from camu.deploy.events import Event
 from camu.deploy.mailbox import NOTE_SECONDS, QUERY, Mailbox, Reply, pause
 from camu.deploy.messages import query_content, read_report
@@ -153,6 +154,8 @@ class NodeRegistry:
             if reply.content is None:
                 raise Refusal(reply.reason)
             report = read_report(reply.content, self.classes)
+            earlier = self.reports.get(report.name)
+            report = check_claim(report, reply.node, self.mailbox.owners(), earlier)
             self._check(report)
         except Refusal as refusal:
             log.warning("node %s is not used: %s", reply.node, refusal)
@@ -164,6 +167,10 @@ class NodeRegistry:
             return
         self._refused.pop(reply.node, None)
         if report.name not in self.reports:
+            for name in self._replaced_by(report):
+                del self.reports[name]
+                self._lost.discard(name)
+                log.info("node %s takes the place of node %s", report.name, name)
             self.reports[report.name] = report
             self._note("node-new", report.name, f"has reported, as node {reply.node}")
         elif report.name in self._lost:
@@ -184,12 +191,32 @@ class NodeRegistry:
                 f"it holds device {strangers[0]}, which the fleet does not have; name the devices "
                 "as in fleet.file, or 0, 1, ... where there is none"
             )
-        holder = {d.id: name for name, each in self.reports.items() for d in each.devices}
+        holder = {
+            device.id: name
+            for name, each in self.reports.items()
+            if name not in self._replaced_by(report)
+            for device in each.devices
+        }
         if twice := [device.id for device in report.devices if device.id in holder]:
             raise Refusal(
                 f"it holds device {twice[0]}, which node {holder[twice[0]]} has reported; give "
                 "every device to one node"
             )
+
+    def _replaced_by(self, report: Report) -> list[str]:
+        """The nodes that are away and whose devices are all in this report, with the same data.
+
+        Their owner has started one of them again with more devices.
+        """
+        offered = {device.id: device.label_counts for device in report.devices}
+        return [
+            name
+            for name, each in self.reports.items()
+            if name not in self._ids
+            and name != report.name
+            and all(offered.get(device.id) == device.label_counts for device in each.devices)
+            and each.partition is None
+        ]
 
     def _note(self, event: Event, name: str, what: str) -> None:
         self.journal.event(event, f"node {name} {what}", node=name)

@@ -17,6 +17,7 @@ from camu.deploy.deployment import Deployment
 from camu.deploy.mailbox import TRAIN, Mailbox, Reply, pause
 from camu.deploy.messages import Task, read_result, write_task
 from camu.deploy.reports import Refusal
+from camu.deploy.server.clipping import Clipping
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.registry import NodeRegistry
 from camu.errors import CamuError, InputError
@@ -28,9 +29,9 @@ from camu.simulation.run import Outcome
 
 log = logging.getLogger(__name__)
 
-# Kinds of faults in addition to the simulation's own. `silent`: units (granularity `leader`) or
-# devices (`device`) that were asked and did not reply; `restarts`: earlier starts of the server.
-FAULTS = ("silent", "refused", "restarts")
+# Further kinds of faults. `silent`: units (granularity `leader`) or devices (`device`) that did not
+# reply; `restarts`: earlier starts of the server; `clipped`: updates far above the median norm.
+FAULTS = ("silent", "refused", "restarts", "clipped")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,10 @@ class NodeTrainer:
     silent: set[int] = field(default_factory=set)  # devices, since the last round
     refused: set[int] = field(default_factory=set)
     joined: list[str] = field(default_factory=list)  # devices, since the last round
+    clipping: Clipping = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clipping = Clipping(self.deployment.clip)
 
     @property
     def oracle(self) -> None:
@@ -215,7 +220,8 @@ class NodeTrainer:
             (found,) = read_result(reply.content, one.task, self.initial.layout)
             if isinstance(found, Refusal):
                 raise found
-            trained = found
+            trained = self.clipping.alone(found, one.request.start)
+            self._notice_clip(trained is not found, one.request, one.task.round)
         except Refusal as refusal:
             self._notice(refusal, one.request, one.task.round)
         self.replies.append((unit, trained))
@@ -241,7 +247,7 @@ class NodeTrainer:
         for job in jobs:  # a scheme may have revised its units
             self._check_together(job)
         requests = [_Request(unit, job, starts[unit]) for unit, job in enumerate(jobs)]
-        results = self._ask(requests, round_number, set())
+        results = self._clipped(requests, self._ask(requests, round_number, set()), round_number)
         trained: list[Trained | None] = []
         for request, result in zip(requests, results, strict=True):
             if isinstance(result, Refusal):
@@ -265,6 +271,7 @@ class NodeTrainer:
                 for device in shares[unit]
             ]
             results = self._ask(requests, round_number, left_out)
+            results = self._clipped(requests, results, round_number)
             usable: dict[int, list[tuple[float, Trained]]] = {r.unit: [] for r in requests}
             for request, result in zip(requests, results, strict=True):
                 device = request.job.members[0]
@@ -288,6 +295,21 @@ class NodeTrainer:
             None if state is None else Trained(state, sum(seen) / len(seen))
             for state, seen in zip(states, losses, strict=True)
         ]
+
+    def _clipped(
+        self, requests: Sequence[_Request], results: Sequence[Trained | Refusal], number: int
+    ) -> list[Trained | Refusal]:
+        """The results, with updates far above the median norm scaled down."""
+        found = self.clipping.together(results, [request.start for request in requests])
+        for request, before, after in zip(requests, results, found, strict=True):
+            self._notice_clip(before is not after, request, number)
+        return found
+
+    def _notice_clip(self, clipped: bool, request: _Request, round_number: int) -> None:
+        self.faults["clipped"] += clipped
+        if clipped:
+            what = (round_number + 1, self._names(request), self.clipping.multiple)
+            log.warning("round %d: the update of %s is clipped to %g times the median norm", *what)
 
     def _ask(
         self, requests: Sequence[_Request], round_number: int, left_out: set[str]

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float32, Float64, Int64
+from camu.arrays import Float32, Int64
 from camu.errors import InputError
 
 LIBRARY = Path(__file__).with_name("libcamu_kernels.so")
@@ -48,14 +49,17 @@ class _Batch(ctypes.Structure):
     ]
 
 
-class _Job(ctypes.Structure):
-    _fields_ = [
-        *((name, _Pointer) for name in ("parameters", "buffers", "anchor", "correction")),
-        *((name, _Pointer) for name in ("indices", "sizes", "steps", "shares")),
-        *((name, ctypes.c_int32) for name in ("updates", "members", "together")),
-        *((name, ctypes.c_float) for name in ("rate", "l2", "proximal")),
-        *((name, _Pointer) for name in ("trained_parameters", "trained_buffers", "losses")),
-    ]
+# CamuJob as a row of a table: the library takes many units at once.
+_JOB = np.dtype(
+    [
+        *((name, np.uintp) for name in ("parameters", "buffers", "anchor", "correction")),
+        *((name, np.uintp) for name in ("indices", "sizes", "steps", "shares")),
+        *((name, np.int32) for name in ("updates", "members", "together")),
+        *((name, np.float32) for name in ("rate", "l2", "proximal")),
+        *((name, np.uintp) for name in ("trained_parameters", "trained_buffers", "losses")),
+    ],
+    align=True,
+)
 
 
 @dataclass(frozen=True)
@@ -90,10 +94,9 @@ class Task:
     buffers: Float32
     anchor: Float32
     correction: Float32 | None
-    indices: Int64
-    sizes: npt.NDArray[np.int32]
-    steps: npt.NDArray[np.int32]
-    shares: Float64
+    batches: Sequence[Int64]  # in the order update, member, step
+    steps: Sequence[int]  # of each member
+    shares: Sequence[float]  # of each member
     updates: int
     together: bool
     rate: float
@@ -103,10 +106,12 @@ class Task:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled library, or None where there is none for this machine."""
+    """The compiled library, or None where there is none for this machine and version of camu."""
     try:
         loaded = ctypes.CDLL(str(LIBRARY))
     except OSError:
+        return None
+    if not hasattr(loaded, "camu_train_units"):
         return None
     loaded.camu_supports.argtypes = [ctypes.c_char_p]
     loaded.camu_compiler.restype = ctypes.c_char_p
@@ -119,7 +124,7 @@ def library() -> ctypes.CDLL | None:
     loaded.camu_worker.restype = _Pointer
     loaded.camu_free.argtypes = [_Pointer]
     loaded.camu_free.restype = None
-    loaded.camu_train.argtypes = [_Pointer] * 4
+    loaded.camu_train_units.argtypes = [_Pointer] * 3 + [ctypes.c_int32, _Pointer]
     loaded.camu_gradient.argtypes = [_Pointer] * 6
     loaded.camu_evaluate.argtypes = [_Pointer] * 2 + [ctypes.c_int64] * 2 + [_Pointer] * 4
     return loaded
@@ -163,40 +168,31 @@ class Worker:
             self._handle = None
 
     def train(
-        self, samples: Samples, task: Task, stop: ctypes.c_int32
-    ) -> tuple[Float32, Float32, Float64] | None:
-        """Trained parameters, buffers and the loss of each update; None if it was stopped."""
-        parameters = np.empty_like(task.parameters)
-        buffers = task.buffers.copy()
-        losses = np.empty(task.updates)
-        job = _Job(
-            task.parameters.ctypes.data,
-            task.buffers.ctypes.data,
-            task.anchor.ctypes.data,
-            None if task.correction is None else task.correction.ctypes.data,
-            task.indices.ctypes.data,
-            task.sizes.ctypes.data,
-            task.steps.ctypes.data,
-            task.shares.ctypes.data,
-            task.updates,
-            len(task.shares),
-            task.together,
-            task.rate,
-            task.l2,
-            task.proximal,
-            parameters.ctypes.data,
-            buffers.ctypes.data,
-            losses.ctypes.data,
-        )
-        result = self._library.camu_train(
+        self, samples: Samples, tasks: Sequence[Task], stop: ctypes.c_int32
+    ) -> list[tuple[Float32, Float32, float]] | None:
+        """Trained parameters and buffers and the mean loss of each unit; None if it was stopped.
+
+        It is one call for all units, during which Python's lock is free.
+        """
+        arrays = _arrays(tasks)
+        jobs, data = _table(tasks, arrays), samples.reference()
+        result = self._library.camu_train_units(
             self._handle,
-            ctypes.addressof(data := samples.reference()),
-            ctypes.addressof(job),
+            ctypes.addressof(data),
+            jobs.ctypes.data,
+            len(tasks),
             ctypes.addressof(stop),
         )
-        del data
         _check(result)
-        return None if result == STOPPED else (parameters, buffers, losses)
+        if result == STOPPED:
+            return None
+        ends = accumulate(task.updates for task in tasks)
+        losses = [
+            float(arrays["losses"][end - task.updates : end].sum()) / task.updates
+            for task, end in zip(tasks, ends, strict=True)
+        ]
+        trained = arrays["trained_parameters"], arrays["trained_buffers"]
+        return list(zip(*trained, losses, strict=True))
 
     def gradient(
         self,
@@ -245,3 +241,49 @@ class Worker:
 def _check(result: int) -> None:
     if result == NO_MEMORY:
         raise MemoryError("there is not enough memory for a step on so many samples")
+
+
+def _arrays(tasks: Sequence[Task]) -> dict[str, npt.NDArray[Any]]:
+    """The numbers of all units, one unit after another, and room for their results."""
+    batches = [batch for task in tasks for batch in task.batches]
+    return {
+        "indices": np.concatenate(batches),
+        "sizes": np.array([len(batch) for batch in batches], dtype=np.int32),
+        "steps": np.array([count for task in tasks for count in task.steps], dtype=np.int32),
+        "shares": np.array([share for task in tasks for share in task.shares]),
+        "trained_parameters": np.empty((len(tasks), tasks[0].parameters.size), dtype=np.float32),
+        "trained_buffers": np.array([task.buffers for task in tasks]),
+        "losses": np.empty(sum(task.updates for task in tasks)),
+    }
+
+
+def _table(tasks: Sequence[Task], arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.void]:
+    """The units as the library takes them; the arrays must live as long as the table."""
+    jobs = np.zeros(len(tasks), dtype=_JOB)
+    for name in ("parameters", "buffers", "anchor", "correction"):
+        jobs[name] = _addresses([getattr(task, name) for task in tasks])
+    members = [len(task.shares) for task in tasks]
+    counts = {
+        "indices": [sum(map(len, task.batches)) for task in tasks],
+        "sizes": [len(task.batches) for task in tasks],
+        "steps": members,
+        "shares": members,
+        "trained_parameters": [task.parameters.size for task in tasks],
+        "trained_buffers": [task.buffers.size for task in tasks],
+        "losses": [task.updates for task in tasks],
+    }
+    for name, array in arrays.items():
+        first, size = array.ctypes.data, array.itemsize
+        before = accumulate(counts[name][:-1], initial=0)
+        jobs[name] = [first + size * count for count in before]
+    for name in ("updates", "together", "rate", "l2", "proximal"):
+        jobs[name] = [getattr(task, name) for task in tasks]
+    jobs["members"] = members
+    return jobs
+
+
+def _addresses(arrays: Sequence[Float32 | None]) -> list[int]:
+    """Where arrays are in memory, 0 for none; most units have the same ones."""
+    different = {id(array): array for array in arrays}
+    at = {key: 0 if own is None else own.ctypes.data for key, own in different.items()}
+    return [at[id(array)] for array in arrays]

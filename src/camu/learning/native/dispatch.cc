@@ -32,9 +32,13 @@ EXPORT void camu_free(void* worker) {
   if (worker) ((CamuWorker*)worker)->end();
 }
 
-EXPORT int32_t camu_train(void* worker, const CamuData* data, const CamuJob* job,
-                          const volatile int32_t* stop) {
-  return ((CamuWorker*)worker)->train(*data, *job, stop);
+// Train some units, one after another; the last ones are not trained if it is stopped.
+EXPORT int32_t camu_train_units(void* worker, const CamuData* data, const CamuJob* jobs,
+                                int32_t count, const volatile int32_t* stop) {
+  int32_t result = CAMU_DONE;
+  for (int32_t i = 0; i < count && result == CAMU_DONE; i++)
+    result = ((CamuWorker*)worker)->train(*data, jobs[i], stop);
+  return result;
 }
 
 // The gradient of the weighted mean loss of some devices; only the loss if `gradient` is null.

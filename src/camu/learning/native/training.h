@@ -120,13 +120,19 @@ class alignas(64) Worker : public CamuWorker {
     if (!pass_all(data, batch, loss)) return false;
     net_.write(gradient_);
     move_statistics();
-    for (int i = 0; i < count_; i++) {
-      float g = gradient_[i] + job.l2 * state_[i];
-      if (job.proximal != 0) g += job.proximal * (state_[i] - job.anchor[i]);
-      if (job.correction) g += job.correction[i];
-      state_[i] -= job.rate * g;
-    }
+    move(job, gradient_, state_);
     return true;
+  }
+
+  // A loop for each term, so that all of them are vectors.
+  void move(const CamuJob& job, float* __restrict gradient, float* __restrict state) const {
+    const float rate = job.rate, l2 = job.l2, proximal = job.proximal;
+    for (int i = 0; i < count_; i++) gradient[i] += l2 * state[i];
+    if (proximal != 0)
+      for (int i = 0; i < count_; i++) gradient[i] += proximal * (state[i] - job.anchor[i]);
+    if (job.correction)
+      for (int i = 0; i < count_; i++) gradient[i] += job.correction[i];
+    for (int i = 0; i < count_; i++) state[i] -= rate * gradient[i];
   }
 
   // Running statistics move as if each device had moved its own and the results were averaged.

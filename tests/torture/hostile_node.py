@@ -1,0 +1,110 @@
+"""A registered node that is hostile: `python -m torture.hostile_node ARGS`.
+
+The arguments are those of a node. What it does is in the file that the environment variable
+CAMU_TORTURE_ACT names, so that one fleet can be used for every act.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from camu.deploy import node_app
+from camu.deploy.host import supernode
+from camu.deploy.messages import head_text
+
+ACT_FILE = "CAMU_TORTURE_ACT"
+# Acts in reports; each must leave the run as if the node had not reported (`mute`).
+REPORTS = ("other's device", "unknown device", "400 digits", "copied report", "nan counts", "deep")
+# Acts in results; each must leave the run as if the node had never answered (`idle`).
+RESULTS = ("nan", "inf", "huge", "shape", "type", "replay", "oversize", "no head")
+
+app = ClientApp()
+
+
+def act() -> str:
+    """What the node does now."""
+    path = os.environ.get(ACT_FILE)
+    return Path(path).read_text() if path and Path(path).exists() else ""
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    doing = act()
+    if doing == "mute":
+        raise RuntimeError("it does not report")
+    answer = node_app.query(message, context)
+    if doing in REPORTS:
+        text = false_report(json.loads(head_text(answer.content)), doing)
+        answer.content["camu"] = ConfigRecord({"json": text})
+    return answer
+
+
+def false_report(report: dict[str, Any], doing: str) -> str:
+    """The JSON of a report that lies."""
+    first = report["devices"][0]
+    if doing == "other's device":
+        first["id"] = str(len(report["devices"]))
+    elif doing == "copied report":
+        for number, device in enumerate(report["devices"], len(report["devices"])):
+            device["id"] = str(number)
+    elif doing == "unknown device":
+        first["id"] = "nobody"
+    elif doing == "400 digits":
+        first["label_counts"][0] = 10**400
+    elif doing == "nan counts":
+        first["label_counts"][0] = float("nan")
+    text = json.dumps(report)
+    return "[" * 100_000 + text if doing == "deep" else text
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    doing = act()
+    if doing == "idle":
+        raise RuntimeError("it does not answer")
+    content = node_app.train_content(message.content, context)
+    if doing in RESULTS:
+        falsify(content, doing)
+    return Message(content, reply_to=message)
+
+
+def falsify(content: RecordDict, doing: str) -> None:
+    """Put something wrong into a result."""
+    head = json.loads(head_text(content))
+    if doing == "replay":
+        content["camu"] = ConfigRecord({"json": json.dumps({**head, "round": head["round"] - 1})})
+    elif doing == "no head":
+        del content["camu"]
+    for name, record in list(content.items()):
+        if not isinstance(record, ArrayRecord) or doing in ("replay", "no head"):
+            continue
+        bad = ArrayRecord()
+        bad["parameters"] = Array(false_array(record["parameters"].numpy(), doing))
+        bad["buffers"] = record["buffers"]
+        content[name] = bad
+
+
+def false_array(array: Any, doing: str) -> Any:
+    """Parameters that no honest node sends."""
+    if doing == "oversize":
+        return np.zeros(8_000_000, np.float32)
+    with np.errstate(all="ignore"):
+        return {
+            "nan": array * np.float32(np.nan),
+            "inf": array + np.float32(np.inf),
+            "huge": array + np.float32(1e30),
+            "shape": array[1:],
+            "type": array.astype(np.float64),
+        }[doing]
+
+
+if __name__ == "__main__":
+    node_app.app = app
+    supernode.main("torture.hostile_node")
