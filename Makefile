@@ -7,7 +7,7 @@ KERNELS := $(wildcard src/camu/learning/native/*.h src/camu/learning/native/*.cc
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt
 CHECK_HASHES := $(PYTHON) -I scripts/check-hashes
 
-.PHONY: demo quick test test-live check audit docs bench torture soak dist clean
+.PHONY: demo quick test check audit docs bench torture soak dist clean
 
 demo: .venv/.base
 	$(BIN)/camu demo
@@ -17,14 +17,8 @@ quick: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(PYTEST) -x -m "not slow"
 
-# The tests of the live page in a browser need the machine for themselves, so they are apart.
-LIVE := tests/live/test_page_browser.py tests/live/test_modules_browser.py tests/live/test_guard.py
-
 test: check .venv/.browser
-	$(PYTEST) $(LIVE:%=--ignore=%)
-
-test-live: check .venv/.browser
-	$(BIN)/python -m pytest -q $(LIVE)
+	$(PYTEST)
 
 check: .venv/.dev
 	$(BIN)/ruff check .

@@ -1,9 +1,9 @@
-"""What all tests share: hypothesis without a clock, and a command line that runs in-process."""
+"""What all tests share: hypothesis without a clock, a command line in-process, and a browser."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from camu.cli import main
 from camu.world import World, build_world
+from helpers.browser import open_browser
 from helpers.configs import small
 
 # Machines differ in speed and CI runs several things at once: a deadline would test the machine.
@@ -42,6 +43,13 @@ def camu(
         return Outcome(int(stop.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A browser for one module: two at once cannot share a process, nor with an event loop."""
+    with open_browser() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,12 +14,7 @@ from typing import Any
 
 import pytest
 
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-PATIENCE = 120_000  # milliseconds; a busy machine draws slowly
+from helpers.browser import PATIENCE
 
 
 @dataclass
@@ -106,26 +100,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         server.end()
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    if not os.access(CHROMIUM, os.X_OK):
-        pytest.skip(f"{CHROMIUM} is absent; scripts/install-browser installs it")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=ARGUMENTS, timeout=PATIENCE
-        )
-        yield browser
-        browser.close()
-
-
 class Visit:
     """An open page, with everything that it said."""
 
-    def __init__(self, browser: Any, address: str, width: int = 1280, theme: str = "light") -> None:
+    def __init__(
+        self,
+        browser: Any,
+        address: str,
+        width: int = 1280,
+        theme: str = "light",
+        touch: bool = False,
+    ) -> None:
         size = {"width": width, "height": 900}
-        self.context = browser.new_context(viewport=size, color_scheme=theme)
+        self.context = browser.new_context(viewport=size, color_scheme=theme, has_touch=touch)
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.said: list[str] = []

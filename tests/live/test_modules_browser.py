@@ -75,6 +75,52 @@ def test_api_asks_the_latest_question_only(call: Call) -> None:
     """) == [[1, 3], [["a", 1, False], ["b", 3, True]]]  # fmt: skip
 
 
+def test_api_gives_up_a_question_that_takes_long_when_there_is_another(call: Call) -> None:
+    assert call("api.js", """
+        const asked = [];
+        const answers = await new Promise((done) => {
+          const found = [];
+          const work = (q, signal) => { asked.push(q); return q === 2 ? 'b' : new Promise((_, no) =>
+            signal.addEventListener('abort', () => no(signal.reason))); };
+          const latest = new m.Latest(work, (answer, question, last) => {
+            found.push([answer, question, last]);
+            if (last) done(found);
+          });
+          latest.ask(1);
+          latest.giveUp();  // as its timer does
+          latest.ask(2);
+        });
+        return [asked, answers];
+    """) == [[1, 2], [["b", 2, True]]]  # fmt: skip
+
+
+def test_stream_begins_again_where_the_page_comes_back_into_view(call: Call) -> None:
+    assert call("stream.js", """
+        const made = [], seen = [];
+        const kept = window.EventSource;
+        window.EventSource = class { constructor(path) { this.path = path; made.push(this); }
+          close() { this.closed = true; } };
+        const hide = (hidden) => {
+          Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+          document.dispatchEvent(new Event('visibilitychange'));
+        };
+        try {
+          const stream = new m.Stream('there', () => seen.push('begin'), (news) => seen.push(news));
+          made[0].onopen();
+          made[0].onmessage({ data: '[1]' });
+          hide(true);
+          hide(false);
+          made[1].onopen();
+          stream.close();
+          hide(false);
+          return [made.map((one) => [one.path, one.closed]), seen];
+        } finally {
+          window.EventSource = kept;
+          delete document.hidden;
+        }
+    """) == [[["there", True], ["there", True]], ["begin", [1], "begin"]]  # fmt: skip
+
+
 def test_api_turns_a_silent_server_into_a_sentence(call: Call) -> None:
     assert "does not answer" in call("api.js", """
         return new Promise((done) => new m.Latest(() => { throw new Error('gone'); },
@@ -220,6 +266,28 @@ def test_follow_says_how_long_it_takes(call: Call) -> None:
     assert call("follow.js", "return [null, 4.4, 120, 7200].map(m.duration)") == [
         "–", "4 s", "2.0 min", "2.0 h",
     ]  # fmt: skip
+
+
+def test_follow_puts_first_what_goes_on_and_shortens_names(call: Call) -> None:
+    assert call("follow.js", """
+        const digest = '0123456789abcdef';
+        const runs = new Map([['a', { state: 'finished' }], ['b', { state: 'running' }]]);
+        const names = [`x/camu-seed1-${digest}`, `x/camu-seed10-${digest}`];
+        return [m.ordered(runs).map(([name]) => name), m.brief(names),
+                m.brief([names[0], names[0]]), m.distinct(m.brief(names)), m.distinct(['alone'])];
+    """) == [
+        ["b", "a"],
+        ["x/camu-seed1", "x/camu-seed10"],
+        ["x/camu-seed1-0123456789abcdef"] * 2,
+        ["seed1", "seed10"],
+        ["alone"],
+    ]  # fmt: skip
+
+
+def test_follow_tells_faults_and_empty_batteries(call: Call) -> None:
+    assert call("training.js", """
+        return [m.troubles({ absent: 2 }, 1), m.troubles({}, 0), m.troubles({}, undefined)];
+    """) == ["2 absent, 1 empty", "none", "none"]  # fmt: skip
 
 
 def test_take_offers_every_file_and_chart(page: Any, call: Call) -> None:

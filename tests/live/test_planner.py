@@ -128,6 +128,18 @@ class TestFleetFile:
             content(planner, state, "plan.json")
         )
 
+    def test_a_drag_leaves_one_file_and_a_training_keeps_its_own(self, tmp_path: Path) -> None:
+        planner = self.planner(tmp_path)
+        states = [page(fleet={"moved": {"gate-1": [float(x), 0.0]}}) for x in range(5)]
+        for state in states:
+            assert planner.plan(state)["errors"] == []
+        assert len(list((tmp_path / "fleets").iterdir())) == 1
+        kept = Path(planner.config(states[1], keep=True).fleet.file or "")
+        assert "gate-1" in kept.read_text()
+        planner.plan(states[2])
+        assert planner.config(states[1], keep=True).fleet.file == str(kept)
+        assert len(list((tmp_path / "fleets").iterdir())) == 2
+
     def test_an_unknown_device_is_refused(self, tmp_path: Path) -> None:
         answer = self.planner(tmp_path).plan(page(fleet={"removed": ["../x"]}))
         assert "there is no device '../x'" in answer["errors"][0]["text"]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from camu.errors import InputError
-from camu.live.following import Following
+from camu.live import following
+from camu.live.following import Feed, Following
 from camu.live.watching import Watch
+from helpers.configs import small
 
 
 def line(number: int, **more: Any) -> str:
     record: dict[str, Any] = {"round": number, "accuracy": 0.5, "loss": 1.0}
-    record |= {"virtual_seconds": 2.0 * number, "joules": {"compute": 1.0, "transmit": 0.5}}
+    record |= {"virtual_seconds": 2.0 * number}
+    record |= {"joules": {"compute": 1.0, "transmit": 0.5, "receive": 0.25, "base_station": 9.0}}
     return json.dumps({**record, "faults": {"absent": 0, "outages": 2}, **more}) + "\n"
 
 
@@ -27,7 +31,7 @@ def test_only_new_rounds_are_reported(tmp_path: Path) -> None:
     assert watch.look() == {}
     path.write_text(line(0) + line(1))
     (point,) = watch.look()["points"]
-    assert (point["round"], point["joules"], point["seconds"]) == (1, 1.5, 2.0)
+    assert (point["round"], point["joules"], point["seconds"]) == (1, 1.75, 2.0)
     assert point["faults"] == {"outages": 2}
 
 
@@ -48,24 +52,59 @@ def test_lines_that_are_no_rounds_are_left_out(tmp_path: Path) -> None:
 
 
 def test_following_names_runs_by_their_place_and_no_other_path(tmp_path: Path) -> None:
-    from helpers.configs import small
-
     run = tmp_path / "all" / "camu" / "seed-0"
     run.mkdir(parents=True)
     (run / "config.toml").write_text(small().to_toml())
     (tmp_path / "plan.json").write_text("{}")
-    following = Following(tmp_path / "all")
-    assert list(following.find()) == ["camu/seed-0"]
+    found = Following(tmp_path / "all")
+    assert list(found.find()) == ["camu/seed-0"]
     for name in ("..", "../", str(tmp_path), "camu/seed-0/../../.."):
         with pytest.raises(InputError, match="there is no run"):
-            following.plan(name)
+            found.plan(name)
+
+
+def test_a_run_of_another_version_is_followed_too(tmp_path: Path) -> None:
+    text = small().to_toml().replace("[fleet]", "[fleet]\nkey_of_tomorrow = 1")
+    (tmp_path / "config.toml").write_text(text)
+    (run,) = Following(tmp_path).find().values()
+    assert (run.name, run.scheme, run.rounds) == (".", "camu", small().run.rounds)
+
+
+def test_a_feed_tells_what_is_new_and_then_nothing(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").write_text(small().to_toml())
+    (tmp_path / "one" / "nodes.json").write_text("[{}, {}]")
+    rounds = [line(number, accuracy=0.5 if number % 3 == 0 else None) for number in range(5)]
+    (tmp_path / "one" / "rounds.jsonl").write_text("".join(rounds))
+    feed = Feed(Following(tmp_path))
+    news = feed.look()
+    assert news["total"] == 2
+    points = news["runs"]["one"]["points"]
+    # Every third round has an accuracy, and the last is always there; no fault gets lost.
+    assert [point["round"] for point in points] == [0, 3, 4]
+    assert [point["faults"]["outages"] for point in points] == [2, 6, 2]
+    assert (news["runs"]["one"]["nodes"], news["runs"]["two"]["nodes"]) == (2, None)
+    assert feed.look() == {}
+    (tmp_path / "two" / "summary.json").write_text("{}")
+    assert list(feed.look()["runs"]) == ["two"]
+
+
+def test_the_latest_runs_are_read_where_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MOST_RUNS", 2)
+    for number in range(4):
+        (tmp_path / str(number)).mkdir()
+        path = tmp_path / str(number) / "config.toml"
+        path.write_text(small().to_toml())
+        os.utime(path, (number, number))
+    found = Following(tmp_path)
+    assert sorted(found.find()) == ["2", "3"]
+    assert found.total == 4
 
 
 def test_a_run_without_a_summary_that_is_quiet_has_no_news(tmp_path: Path) -> None:
-    import os
-
-    from helpers.configs import small
-
     (tmp_path / "config.toml").write_text(small().to_toml())
     for name, text in (("manifest.json", "{}"), ("rounds.jsonl", line(1))):
         (tmp_path / name).write_text(text)

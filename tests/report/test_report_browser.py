@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-PATIENCE = 120_000  # milliseconds; a busy machine draws slowly
+from helpers.browser import PATIENCE
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("browser"),
     pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        not os.access(CHROMIUM, os.X_OK),
-        reason=f"{CHROMIUM} is absent; scripts/install-browser installs it",
-    ),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=ARGUMENTS, timeout=PATIENCE
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,7 @@ def live(
 
     def announce(address: str, folder: Path) -> None:
         print(f"camu live: {address}", flush=True)
-        print(f"trainings are kept in {folder}; Ctrl-C ends the server", flush=True)
+        kept = f"trainings are kept in {folder}" if follow is None else f"{follow} is only read"
+        print(f"{kept}; Ctrl-C ends the server", flush=True)
 
     serve(config, port, follow, not no_browser, announce)

@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from importlib import resources
@@ -24,7 +24,7 @@ from camu import __version__
 from camu.config import Config
 from camu.errors import CamuError, InputError
 from camu.live.controls import describe_controls, describe_schemes, plain
-from camu.live.following import Following
+from camu.live.following import Feed, Following
 from camu.live.guard import Guard, TooLargeError
 from camu.live.state import faults, read_state
 from camu.live.trainings import Training, Trainings
@@ -45,7 +45,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class Live:
     """A server's pages: what they may ask for, and the work behind it."""
 
-    def __init__(self, base: Config, folder: Path, follow: Path | None = None) -> None:
+    def __init__(self, base: Config, folder: Path, follow: Path | None) -> None:
         self.base, self.folder = base, folder
         self.following = None if follow is None else Following(follow)
         self.workers = Workers(base, folder)
@@ -59,6 +59,18 @@ class Live:
             Route("/", self.page),
             Route("/about.json", self.about),
             Route("/vega.js", self.library),
+            Route("/static/{name}", _static()),
+        ]
+        routes += self._touching() if self.following is None else self._reading()
+        return Starlette(
+            routes=routes,
+            middleware=[Middleware(Guard, token=token, port=port)],
+            lifespan=self._lifespan,
+        )
+
+    def _touching(self) -> list[Route]:
+        """The addresses of a page that plans and trains."""
+        return [
             Route("/plan", _safe(self.plan), methods=["POST"]),
             Route("/take", _safe(self.take), methods=["POST"]),
             Route("/trainings", _safe(self.list_trainings)),
@@ -66,15 +78,14 @@ class Live:
             Route("/trainings/{number:int}/{verb}", _safe(self.control), methods=["POST"]),
             Route("/trainings/{number:int}/events", _safe(self.events)),
             Route("/trainings/{number:int}/runs.zip", _safe(self.archive)),
+        ]
+
+    def _reading(self) -> list[Route]:
+        """The addresses of a page that follows."""
+        return [
             Route("/follow/events", _safe(self.follow_events)),
             Route("/follow/plan", _safe(self.follow_plan), methods=["POST"]),
-            Route("/static/{name}", _static()),
         ]
-        return Starlette(
-            routes=routes,
-            middleware=[Middleware(Guard, token=token, port=port)],
-            lifespan=self._lifespan,
-        )
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -142,7 +153,8 @@ class Live:
     async def plan(self, request: Request) -> Response:
         """The plans of a page's settings."""
         state = await _body(request)
-        return _json_bytes(await self.workers.ask({"do": "plan", "state": state}))
+        asked = self.workers.ask({"do": "plan", "state": state})
+        return _json_bytes(await _unless_gone(request, asked))
 
     async def take(self, request: Request) -> Response:
         """A file of a page's settings."""
@@ -152,7 +164,7 @@ class Live:
             if not isinstance(body.get(name), str):
                 raise InputError(f"{name}: give a text")
             asked[name] = body[name]
-        return _json_bytes(await self.workers.ask(asked))
+        return _json_bytes(await _unless_gone(request, self.workers.ask(asked)))
 
     async def list_trainings(self, request: Request) -> Response:
         """All trainings of the run directory, the latest first."""
@@ -210,30 +222,16 @@ class Live:
 
     async def follow_events(self, request: Request) -> Response:
         """The rounds of all runs that are followed."""
-        following = self._followed()
-        watches: dict[str, Watch] = {}
-        last: dict[str, int] = {}
-
-        def look() -> dict[str, Any]:
-            runs: dict[str, Any] = {}
-            for name, run in following.find().items():
-                new = watches.setdefault(name, Watch(run.folder)).look()
-                for point in new.get("points", ()):
-                    last[name] = point["round"]
-                about = {"scheme": run.scheme, "seed": run.seed, "rounds": run.rounds}
-                runs[name] = {**new, "about": about, **run.status(last.get(name, 0))}
-            return {"runs": runs, "nodes": following.nodes()}
-
-        return self._stream(look, every=1.0)
+        return self._stream(Feed(self._followed).look, every=1.0)
 
     async def follow_plan(self, request: Request) -> Response:
         """The map of a run that is followed."""
         body = await _body(request)
-        return JSONResponse(await asyncio.to_thread(self._followed().plan, str(body.get("name"))))
+        return JSONResponse(await asyncio.to_thread(self._followed.plan, str(body.get("name"))))
 
+    @property
     def _followed(self) -> Following:
-        if self.following is None:
-            raise InputError("nothing is followed; start camu live --follow DIR")
+        assert self.following is not None
         return self.following
 
     def _stream(
@@ -284,6 +282,24 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InputError("the request is no JSON object")
     return document
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, bytes]) -> bytes:
+    """The result of the work, which is given up when the page does not wait for it any more."""
+    asked, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({asked, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not asked.done():
+            raise InputError("the page has gone")
+        return asked.result()
+    finally:
+        for task in (asked, gone):
+            task.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _json_bytes(data: bytes) -> Response:

@@ -24,6 +24,8 @@ MAIN: dict[str, tuple[str, float, float, bool]] = {
     "fleet.battery_joules": ("batteries", 0.1, 1000.0, True),
     "run.seed": ("seed", 0, 99, False),
 }
+# Next to the button that trains.
+TRAINING = {"run.rounds": "train for", "run.eval_every": "measure every"}
 # Set on the map.
 _ON_THE_MAP = ("fleet.regions", "fleet.positions", "fleet.base_station")
 
@@ -50,6 +52,8 @@ def describe_controls(base: Config) -> list[dict[str, Any]]:
             if key in MAIN:
                 name, low, high, log = MAIN[key]
                 control |= {"name": name, "slider": {"low": low, "high": high, "log": log}}
+            if key in TRAINING:
+                control |= {"name": TRAINING[key], "training": True}
             found.append(control)
     order = list(MAIN)
     return sorted(found, key=lambda one: order.index(one["key"]) if one["key"] in MAIN else 99)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shlex
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -44,8 +46,11 @@ class Planner:
         assert self.base.fleet.file is not None
         return read_table(Path(self.base.fleet.file))
 
-    def config(self, state: PageState) -> Config:
-        """The configuration of a page; an edited fleet is a file in the run directory."""
+    def config(self, state: PageState, keep: bool = False) -> Config:
+        """The configuration of a page; an edited fleet is a file in the run directory.
+
+        With `keep` the file stays, for a training; otherwise the next edit overwrites it.
+        """
         config = configured(self.base, state)
         if self.base.fleet.file is None or state.fleet is None:
             return config
@@ -56,9 +61,9 @@ class Planner:
                 "can be added or removed here"
             )
         text = edited_csv(self.table, edits)
-        name = f"fleet-{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv"
-        path = self.folder / "fleets" / name
-        if not path.exists():
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        path = self.folder / "fleets" / f"{digest if keep else f'now-{os.getpid()}'}.csv"
+        if not (keep and path.exists()):
             write_text(path, text)
         return config.model_copy(
             update={"fleet": config.fleet.model_copy(update={"file": str(path)})}
@@ -90,6 +95,7 @@ class Planner:
         return {
             "errors": [],
             "warnings": world.warnings(first.parameters),
+            "commands": commands(state.schemes),
             "values": {
                 key: plain(value)
                 for key, value in config.flat().items()
@@ -101,6 +107,15 @@ class Planner:
                 for name, plan in plans.items()
             },
         }
+
+
+def commands(schemes: list[str]) -> str:
+    """The command lines that do the same with the configuration that a page hands out."""
+    lines = ["camu plan -c config.toml", "camu run -c config.toml --out runs/mine"]
+    if len(schemes) > 1:
+        names = shlex.quote(",".join(schemes))
+        lines.append(f"camu compare -c config.toml --schemes {names} --seeds 5")
+    return "\n".join(lines)
 
 
 @lru_cache(maxsize=8)
@@ -131,7 +146,7 @@ def _world(world: World) -> dict[str, Any]:
                 "at": _place(devices.positions[k].tolist()),
                 "region": devices.regions[k],
                 "samples": int(devices.samples[k]),
-                "main": rows.main_labels(devices.label_counts[k].tolist()),
+                "main": _main_labels(tuple(devices.label_counts[k].tolist())),
                 "cpu_hz": float(devices.cpu_hz[k]),
                 "snr_db": rows.short(float(uplink[k])),
                 "battery_joules": _or_none(float(devices.battery_joules[k])),
@@ -140,6 +155,12 @@ def _world(world: World) -> dict[str, Any]:
         ],
         "snr_db": np.round(matrix, 1).tolist(),
     }
+
+
+@lru_cache(maxsize=4 * LARGEST_FLEET)
+def _main_labels(counts: tuple[int, ...]) -> str:
+    """They are the same while a device is dragged."""
+    return rows.main_labels(list(counts))
 
 
 def _place(position: list[float]) -> list[float] | None:

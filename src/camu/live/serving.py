@@ -7,11 +7,12 @@ import contextlib
 import socket
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import uvicorn
 from filelock import FileLock, Timeout
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from camu.config import Config
 from camu.errors import InputError
@@ -19,6 +20,8 @@ from camu.live.app import Live
 from camu.live.guard import new_token
 
 HOST = "127.0.0.1"
+MOST_CONNECTIONS = 400
+REQUEST_SECONDS = 5.0
 
 
 def serve(
@@ -29,7 +32,9 @@ def serve(
     announce: Callable[[str, Path], None],
 ) -> None:
     """Serve until Ctrl-C; `announce` gets the address and the run directory."""
-    with _listening(port) as listener, _own_directory(Path("runs")) as folder:
+    runs = Path("runs")
+    own = _own_directory(runs) if follow is None else nullcontext(runs)  # a reader needs none
+    with _listening(port) as listener, own as folder:
         token = new_token()
         number = listener.getsockname()[1]
         address = f"http://{HOST}:{number}/{token}/"
@@ -52,12 +57,12 @@ async def _serve(
     live = Live(base, folder, follow)
     config = uvicorn.Config(
         live.app(token, listener.getsockname()[1]),
-        http="h11",
+        http=_Impatient,
         ws="none",
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=100,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=2,
     )
@@ -72,6 +77,25 @@ def _ready(
     announce(address, folder)
     if open_browser:
         asyncio.get_running_loop().run_in_executor(None, webbrowser.open, address)
+
+
+class _Impatient(H11Protocol):
+    """Closes a connection that does not send a whole request in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin, and look later whether a request has come."""
+        super().connection_made(transport)
+        self.loop.call_later(REQUEST_SECONDS, self._look, None)
+
+    def _look(self, last: object) -> None:
+        """`last` is the request at the last look; between requests uvicorn itself has a timer."""
+        if self.transport.is_closing():
+            return
+        answered = self.cycle is None or self.cycle.response_complete
+        if answered and self.timeout_keep_alive_task is None and self.cycle is last:
+            self.transport.close()
+            return
+        self.loop.call_later(REQUEST_SECONDS, self._look, self.cycle)
 
 
 class _Server(uvicorn.Server):
@@ -118,13 +142,18 @@ def _own_directory(root: Path) -> Iterator[Path]:
     number = 1
     while True:
         folder = root / ("live" if number == 1 else f"live-{number}")
-        folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0)
         except Timeout:
             number += 1
             continue
+        except OSError as error:
+            raise InputError(
+                f"{folder}: cannot be written ({error.strerror}); start camu live in a directory "
+                "that you can write to"
+            ) from None
         with lock:
             yield folder
         return

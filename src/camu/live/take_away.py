@@ -1,4 +1,4 @@
-"""What a page can take away: configuration, plan, tables, charts, and the command that does it."""
+"""What a page can take away: configuration, plan, tables and charts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import csv
 import io
 import json
-import shlex
 import zipfile
 from typing import Any
 
@@ -15,7 +14,7 @@ import vl_convert
 from camu.config import Config
 from camu.errors import InputError
 from camu.live.fleet_edits import fleet_csv
-from camu.live.planner import Planner
+from camu.live.planner import Planner, commands
 from camu.live.state import PageState
 from camu.planning.plan import Plan
 from camu.report import rows
@@ -44,8 +43,6 @@ def take(planner: Planner, state: PageState, what: str, scheme: str) -> dict[str
     config = configs_for(planner.config(state), state.schemes)[scheme]
     world = planner.world(config)
     files = _Files(config, world, plan_for(make_scheme(config), world), state.schemes)
-    if what == "command":
-        return {"text": files.commands()}
     content = files.content(what)
     return {
         "name": what if what in KINDS else f"camu-{what}",
@@ -86,17 +83,6 @@ class _Files:
         fleet = self.config.fleet.model_copy(update={"file": "fleet.csv"})
         return self.config.model_copy(update={"fleet": fleet}).to_toml()
 
-    def commands(self) -> str:
-        """The command lines that do the same with the file taken away."""
-        lines = [
-            "camu plan -c config.toml",
-            "camu run -c config.toml --out runs/mine",
-        ]
-        if len(self.schemes) > 1:
-            names = shlex.quote(",".join(self.schemes))
-            lines.append(f"camu compare -c config.toml --schemes {names} --seeds 5")
-        return "\n".join(lines)
-
     def _zip(self) -> bytes:
         data = io.BytesIO()
         names = ["config.toml", "plan.json", "units.csv", "devices.csv"]
@@ -105,7 +91,7 @@ class _Files:
         with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in names:
                 archive.writestr(name, self.content(name))
-            archive.writestr("commands.txt", self.commands() + "\n")
+            archive.writestr("commands.txt", commands(self.schemes) + "\n")
         return data.getvalue()
 
     def _chart(self, panel: Panel) -> str:

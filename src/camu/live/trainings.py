@@ -128,7 +128,7 @@ class Trainings:
                 f"{self.folder}: there are {MOST_TRAININGS} trainings already; move some away"
             )
         configs = configs_for(config, state.schemes)
-        number = max(self.all, default=0) + 1
+        number = 1 + max((*self.all, *_numbers(self.folder)), default=0)
         folder = self.folder / f"training-{number:04d}"
         runs = _runs(folder, list(configs))
         for run, own in zip(runs, configs.values(), strict=True):
@@ -211,6 +211,12 @@ def _runs(folder: Path, schemes: list[str]) -> list[OneRun]:
         OneRun(name, folder / f"{index}-{re.sub(r'[^A-Za-z0-9_-]+', '.', name).strip('.')}")
         for index, name in enumerate(schemes)
     ]
+
+
+def _numbers(folder: Path) -> list[int]:
+    """The numbers that are taken, also by directories that cannot be read."""
+    names = (_NAME.fullmatch(path.name) for path in folder.glob("training-*"))
+    return [int(name[1]) for name in names if name is not None]
 
 
 def _found(folder: Path) -> list[Training]:

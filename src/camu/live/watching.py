@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,11 @@ from typing import Any
 from camu.live.train import LEDGER
 from camu.simulation.directory import RunDirectory
 
+DEVICES = (
+    "compute",
+    "transmit",
+    "receive",
+)  # what the devices spend; the base station does not count
 LARGEST_READ = 4 * 2**20  # bytes of rounds per look
 
 
@@ -21,11 +25,10 @@ class Watch:
     folder: Path
     place: int = 0
     inode: int = 0
-    ledger_time: float = 0.0
-    sent: dict[str, Any] = field(default_factory=dict)
+    stamps: dict[str, int] = field(default_factory=dict)
 
     def look(self) -> dict[str, Any]:
-        """What is new since the last look: points, the devices' ledger, the summary.
+        """What is new since the last look: points, the devices' ledger, the digest of the weights.
 
         `again` says that the file began anew, as it does when a run continues from a checkpoint.
         """
@@ -33,24 +36,25 @@ class Watch:
         news: dict[str, Any] = {"again": again} if again else {}
         if points:
             news["points"] = points
-        ledger = self._ledger()
+        ledger = self._changed(self.folder / LEDGER)
         if ledger is not None:
             news["devices"] = ledger
-        summary = _json(RunDirectory(self.folder).summary)
-        if summary is not None and self.sent.get("summary") != summary:
-            self.sent["summary"] = summary
-            news["summary"] = summary
+        summary = self._changed(RunDirectory(self.folder).summary)
+        if summary is not None:
+            news["weights_sha256"] = summary.get("weights_sha256")
         return news
 
     def _points(self) -> tuple[list[dict[str, Any]], bool]:
         path = RunDirectory(self.folder).rounds
         again = False
         try:
+            info = path.stat()
+            if (info.st_ino, info.st_size) == (self.inode, self.place):
+                return [], False  # all is read
+            if self.inode not in (0, info.st_ino) or info.st_size < self.place:
+                self.place, again = 0, True
+            self.inode = info.st_ino
             with path.open("rb") as stream:
-                info = os.fstat(stream.fileno())
-                if self.inode not in (0, info.st_ino) or info.st_size < self.place:
-                    self.place, again = 0, True
-                self.inode = info.st_ino
                 stream.seek(self.place)
                 data = stream.read(LARGEST_READ)
         except OSError:
@@ -59,15 +63,15 @@ class Watch:
         self.place += len(whole)
         return [point for line in whole.splitlines() if (point := _point(line))], again
 
-    def _ledger(self) -> dict[str, Any] | None:
-        path = self.folder / LEDGER
+    def _changed(self, path: Path) -> dict[str, Any] | None:
+        """The content of a file, if it was written since the last look."""
         try:
-            changed = path.stat().st_mtime
+            stamp = path.stat().st_mtime_ns
         except OSError:
             return None
-        if changed == self.ledger_time:
+        if stamp == self.stamps.get(path.name):
             return None
-        self.ledger_time = changed
+        self.stamps[path.name] = stamp
         return _json(path)
 
 
@@ -79,11 +83,12 @@ def _point(line: bytes) -> dict[str, Any] | None:
             "round": record["round"],
             "accuracy": record["accuracy"],
             "seconds": record["virtual_seconds"],
-            "joules": record["joules"]["compute"] + record["joules"]["transmit"],
+            "joules": sum(joules for kind, joules in record["joules"].items() if kind in DEVICES),
             "units": record.get("units", 0),
             "faults": {name: count for name, count in record.get("faults", {}).items() if count},
+            "empty": record.get("empty", 0),
         }
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

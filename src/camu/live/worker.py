@@ -27,7 +27,7 @@ def answer(planner: Planner, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "plan":
             return planner.plan(state)
         if request["do"] == "configure":
-            return {"toml": planner.config(state).to_toml()}
+            return {"toml": planner.config(state, keep=True).to_toml()}
         return take(planner, state, request["what"], request["scheme"])
     except CamuError as error:
         return {"errors": faults(error)}
@@ -37,13 +37,17 @@ def serve(planner: Planner, requests: IO[str], answers: IO[str]) -> None:
     """Answer until the input ends."""
     for line in requests:
         try:
-            document = answer(planner, json.loads(line))
+            text = _json(answer(planner, json.loads(line)))
         except Exception as error:  # the next request can still be answered
             traceback.print_exc()
             words = f"{type(error).__name__}: {error}. This is a defect of camu"
-            document = {"errors": [{"key": None, "text": words}]}
-        answers.write(json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n")
+            text = _json({"errors": [{"key": None, "text": words}]})
+        answers.write(text + "\n")
         answers.flush()
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, allow_nan=False, separators=(",", ":"))
 
 
 def main() -> None:

@@ -17,10 +17,13 @@ async function ask(path, options) {
 
 export const get = (path) => ask(path, {});
 
-export const post = (path, body) =>
-  ask(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+export const post = (path, body, signal) =>
+  ask(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
 
-// One question at a time; of those that come meanwhile only the last is asked.
+const PATIENCE_MILLISECONDS = 2000;
+
+// One question at a time; of those that come meanwhile only the last is asked. A question that
+// takes long is given up as soon as there is another.
 export class Latest {
   constructor(work, done) {
     this.work = work;
@@ -32,6 +35,7 @@ export class Latest {
   ask(question) {
     this.next = { question };
     if (!this.busy) this.run();
+    else if (this.late) this.given.abort();
   }
 
   async run() {
@@ -39,14 +43,25 @@ export class Latest {
     while (this.next) {
       const { question } = this.next;
       this.next = null;
+      this.late = false;
+      this.given = new AbortController();
+      const timer = setTimeout(() => this.giveUp(), PATIENCE_MILLISECONDS);
       let answer;
       try {
-        answer = await this.work(question);
+        answer = await this.work(question, this.given.signal);
       } catch (error) {
+        if (this.given.signal.aborted && this.next) continue;
         answer = { errors: [{ key: null, text: `the server does not answer (${error.message})` }] };
+      } finally {
+        clearTimeout(timer);
       }
       await this.done(answer, question, this.next === null);
     }
     this.busy = false;
+  }
+
+  giveUp() {
+    this.late = true;
+    if (this.next) this.given.abort();
   }
 }

@@ -1,4 +1,4 @@
-// Vega charts that are made once and then only get new rows.
+// Vega charts that are made once and then only get new rows, as long as they are in view.
 import { isDark, shade } from "./theme.js";
 
 // The chart with its markers replaced: a list that holds a marker alone becomes its values.
@@ -13,18 +13,33 @@ export class Chart {
     this.about = about;
     this.turn = Promise.resolve();
     this.made = null;
+    this.stale = false; // rows wait until the chart comes into view
+    this.seen = true;
+    new IntersectionObserver((entries) => {
+      this.seen = entries.at(-1).isIntersecting;
+      if (this.seen) this.refresh();
+    }, { rootMargin: "150px" }).observe(place);
+    window.addEventListener("beforeprint", () => this.refresh());
   }
 
   // Rows by table name; `marks` are the schemes with their colours and dashes. Drawn in turn.
   draw(key, tables, marks = {}, rows = 0) {
     this.last = [key, tables, marks, rows];
-    this.turn = this.turn.then(() => this.show(key, tables, marks, rows)).catch((error) => console.error(error));
+    this.stale = true;
+    return this.seen || !this.made ? this.refresh() : this.turn;
+  }
+
+  refresh() {
+    if (!this.stale) return this.turn;
+    this.stale = false;
+    const last = this.last;
+    this.turn = this.turn.then(() => this.show(...last)).catch((error) => console.error(error));
     return this.turn;
   }
 
   redraw() {
-    this.made = null;
-    return this.last ? this.draw(...this.last) : this.turn;
+    this.stale = this.last !== undefined;
+    return this.refresh();
   }
 
   async show(key, tables, marks, rows) {
@@ -55,7 +70,7 @@ export class Chart {
   }
 
   async svg() {
-    await this.turn;
+    await this.refresh();
     return this.made ? this.made.result.view.toSVG() : null;
   }
 }

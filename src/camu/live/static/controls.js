@@ -16,8 +16,7 @@ export class Controls {
     for (const control of about.controls) {
       const field = new Field(control, on);
       this.fields.set(control.key, field);
-      const rounds = control.key === "run.rounds" || control.key === "run.eval_every";
-      if (rounds) find("train-fields").append(field.node);
+      if (control.training) find("train-fields").append(field.node);
       else if (control.slider) find("main-controls").append(field.node);
       else rest.set(control.section, [...(rest.get(control.section) ?? []), field]);
     }

@@ -26,9 +26,11 @@ export function drawTotals(schemes, before) {
   fillTable(find("totals"), ["", ...names], rows);
 }
 
+const MOST_ROWS = 60;
+
 export function drawUnits(world, units, before) {
   const known = new Map((before?.units ?? []).map((unit) => [unit.leader, unit]));
-  const rows = units.slice(0, 60).map((unit, index) => {
+  const rows = units.slice(0, MOST_ROWS).map((unit, index) => {
     const was = before && before.count === world.devices.length ? known.get(unit.leader) : null;
     const names = unit.members.map((k) => world.devices[k].id);
     return [
@@ -45,6 +47,7 @@ export function drawUnits(world, units, before) {
     ];
   });
   fillTable(find("units"), ["cluster", "members", "leader", "updates", "weight", "power (W)", "theta", "may repeat", "seconds", "joules"], rows);
+  find("units-note").textContent = units.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${units.length}; units.csv below has all.` : "";
 }
 
 export const headline = (scheme) =>

@@ -13,6 +13,7 @@ import { Take } from "./take.js";
 import { shade, startTheme } from "./theme.js";
 import { Training } from "./training.js";
 
+const SLOW_MILLISECONDS = 500; // from then on the page says that it waits
 const CHARTS = ["timeline", "contribution", "labels"];
 const root = document.documentElement;
 
@@ -33,7 +34,7 @@ class Page {
     this.accuracy = new Chart(find("chart-accuracy"), about);
     this.training = new Training(this.accuracy, about.palette, this.store, () => this.drawMaps());
     this.take = new Take(this.store, () => this.shown, () => this.training.number, this.accuracy);
-    this.plans = new Latest((question) => post("plan", question.state), (answer, question, last) => this.received(answer, question, last));
+    this.plans = new Latest((question, signal) => post("plan", question.state, signal), (answer, question, last) => this.received(answer, question, last));
     this.listen();
     startTheme(() => this.redraw());
   }
@@ -48,7 +49,7 @@ class Page {
     find("reset").addEventListener("click", () => this.store.step(this.first));
     find("add").addEventListener("click", () => this.add());
     find("remove").addEventListener("click", () => this.remove(this.chosen));
-    find("shown").addEventListener("change", () => { this.drawInside(); this.take.commands(); });
+    find("shown").addEventListener("change", () => this.drawInside());
     document.addEventListener("keydown", (event) => {
       const typing = event.target.matches("input[type=text], textarea");
       if (typing || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
@@ -78,6 +79,9 @@ class Page {
     if (what === "update") {
       this.asked = performance.now();
       this.plans.ask({ state: this.store.now, asked: this.asked });
+      root.dataset.state = "busy";
+      clearTimeout(this.slow);
+      this.slow = setTimeout(() => root.classList.add("slow"), SLOW_MILLISECONDS);
     }
     const hash = toHash(this.store.now);
     if (hash !== location.hash && this.store.before === null) history.replaceState(null, "", hash);
@@ -107,15 +111,19 @@ class Page {
         scheme.units = keepColours(this.answer?.schemes[name]?.units, scheme.units, this.about.palette);
       }
       this.answer = answer;
-      await this.draw(last);
+      await this.draw();
       await new Promise((done) => requestAnimationFrame(done));
     }
     root.dataset.drawn = String(Number(root.dataset.drawn ?? 0) + 1);
     root.dataset.state = last ? "ready" : "busy";
+    if (last) {
+      clearTimeout(this.slow);
+      root.classList.remove("slow");
+    }
     document.dispatchEvent(new CustomEvent("camu:drawn", { detail: { milliseconds: performance.now() - question.asked, last } }));
   }
 
-  async draw(last) {
+  async draw() {
     const { schemes } = this.answer;
     const names = Object.keys(schemes);
     const shown = this.shown;
@@ -125,8 +133,8 @@ class Page {
     this.showControls();
     this.drawMaps();
     drawTotals(schemes, this.before?.answer?.schemes);
+    find("command").textContent = this.answer.commands;
     await this.drawInside();
-    if (last) this.take.commands();
   }
 
   drawMaps() {
@@ -171,12 +179,14 @@ class Page {
   }
 
   move(what, x, y) {
+    if (!this.answer) return;
     const { world } = this.answer;
     const { now } = this.store;
     this.store.update(what === "station" ? moveStation(now, world, x, y) : moveDevice(now, world, what, x, y));
   }
 
   add(x, y) {
+    if (!this.answer) return;
     const { world, values } = this.answer;
     const placed = world.devices.filter((device) => device.at).map((device) => device.at);
     if (!placed.length) return;
@@ -186,7 +196,7 @@ class Page {
   }
 
   remove(index) {
-    if (typeof index !== "number") return;
+    if (typeof index !== "number" || !this.answer) return;
     const { world, values } = this.answer;
     this.chosen = null;
     this.store.step(removeDevice(this.store.now, world, values["fleet.regions"], index));

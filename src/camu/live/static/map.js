@@ -3,6 +3,7 @@ import { adjust, element, shape } from "./dom.js";
 
 const HEIGHT = 330;
 const MARGIN = 34;
+const CROWD = 100; // devices from which on they are drawn small, without numbers
 const STEP_METRES = 0.5;
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
@@ -126,6 +127,7 @@ export class FleetMap {
     this.world = world;
     const placed = world.devices.filter((device) => device.at);
     this.svg.classList.toggle("unplaced", !placed.length);
+    this.svg.classList.toggle("crowded", world.devices.length > CROWD);
     const width = this.svg.clientWidth || 300;
     if (this.dragged === null || width !== this.width) {
       this.width = width;

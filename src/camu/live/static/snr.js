@@ -41,7 +41,8 @@ export class Snr {
   }
 
   legend() {
-    this.words.textContent = `${this.low} dB (dark) to ${this.high} dB (bright)`;
+    const part = this.devices.length > this.rows.length ? `; the first ${this.rows.length} of ${this.devices.length} devices` : "";
+    this.words.textContent = `${this.low} dB (dark) to ${this.high} dB (bright)${part}`;
   }
 
   point(event) {

@@ -2,6 +2,9 @@
 
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
+const plain = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const NO_EDITS = { moved: {}, removed: [], added: [] };
+
 export const fresh = (schemes) => ({ changes: {}, schemes, fleet: null });
 
 export function toHash(state) {
@@ -17,8 +20,8 @@ export function fromHash(hash) {
   try {
     const text = atob(hash.slice(3).replaceAll("-", "+").replaceAll("_", "/"));
     const state = JSON.parse(new TextDecoder().decode(Uint8Array.from(text, (c) => c.charCodeAt(0))));
-    const whole = state && typeof state.changes === "object" && Array.isArray(state.schemes) && state.schemes.length;
-    return whole ? { changes: state.changes, schemes: state.schemes.map(String), fleet: state.fleet ?? null } : null;
+    const whole = plain(state) && plain(state.changes) && Array.isArray(state.schemes) && state.schemes.length;
+    return whole ? { changes: state.changes, schemes: state.schemes.map(String), fleet: plain(state.fleet) ? { ...NO_EDITS, ...state.fleet } : null } : null;
   } catch {
     return null;
   }

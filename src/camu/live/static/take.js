@@ -61,9 +61,4 @@ export class Take {
     await navigator.clipboard.writeText(location.href);
     return "The link is copied. What follows its # carries the settings; it works behind the address of any camu live that has the same configuration.";
   }
-
-  async commands() {
-    const answer = await this.ask("command").catch(() => null);
-    if (answer) find("command").textContent = answer.text;
-  }
 }

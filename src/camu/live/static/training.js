@@ -1,10 +1,17 @@
 // Training: starts and steers it, and draws its rounds as they come.
 import { get, post } from "./api.js";
 import { element, fillTable, find, number } from "./dom.js";
+import { Stream } from "./stream.js";
 
 const KEY = "camu-training"; // per tab: a reload goes on, another tab does not mix in
 
 export const percent = (value) => (value === null || value === undefined ? "–" : `${number(100 * value, 4)} %`);
+
+// Faults by kind and batteries that are empty, in words.
+export const troubles = (faults, empty) => [
+  ...Object.entries(faults).map(([kind, count]) => `${count} ${kind}`),
+  ...(empty ? [`${empty} empty`] : []),
+].join(", ") || "none";
 
 const title = (one) => `${one.number}: ${one.schemes.map((name, index) => `${name} ${one.runs[index].state}`).join(", ")}`;
 
@@ -20,13 +27,13 @@ export function extend(run, news) {
     ...run,
     points: news.points ? [...points, ...news.points] : points,
     devices: news.devices ?? run.devices,
-    summary: news.summary ?? run.summary,
+    sha: news.weights_sha256 ?? run.sha,
   };
 }
 
 export class Training {
   constructor(chart, palette, store, drawn) {
-    Object.assign(this, { chart, palette, store, drawn, number: null, runs: [], status: null, source: null });
+    Object.assign(this, { chart, palette, store, drawn, number: null, runs: [], status: null, stream: null });
     find("train").addEventListener("click", () => this.begin());
     for (const verb of ["pause", "continue", "stop"]) {
       find(verb).addEventListener("click", () => this.steer(verb));
@@ -68,7 +75,7 @@ export class Training {
 
   // `restore` takes over the settings of an earlier training.
   async open(which, restore) {
-    this.source?.close();
+    this.stream?.close();
     this.number = which;
     this.runs = [];
     this.status = null;
@@ -80,9 +87,7 @@ export class Training {
     sessionStorage.setItem(KEY, String(which));
     const known = this.all?.find((one) => one.number === which);
     if (restore && known) this.store.step(known.state);
-    this.source = new EventSource(`trainings/${which}/events`);
-    this.source.onopen = () => { this.runs = []; };
-    this.source.onmessage = (event) => this.take(JSON.parse(event.data));
+    this.stream = new Stream(`trainings/${which}/events`, () => { this.runs = []; }, (news) => this.take(news));
   }
 
   take(news) {
@@ -92,7 +97,7 @@ export class Training {
       if (option) option.textContent = title(news.status);
       find("trainings").value = String(this.number);
     }
-    if (this.status && !this.runs.length) this.runs = this.status.schemes.map((scheme) => ({ scheme, points: [], devices: null, summary: null }));
+    if (this.status && !this.runs.length) this.runs = this.status.schemes.map((scheme) => ({ scheme, points: [], devices: null, sha: null }));
     for (const [index, more] of Object.entries(news.runs ?? {})) this.runs[index] = extend(this.runs[index], more);
     this.show();
   }
@@ -112,9 +117,9 @@ export class Training {
       const last = run.points.at(-1);
       const measured = run.points.findLast((point) => point.accuracy !== null);
       const word = this.status.over && this.status.runs[index].state === "paused" ? "stopped" : this.status.runs[index].state;
-      const sha = run.summary?.weights_sha256;
+      const { sha } = run;
       return [run.scheme, word, last ? last.round : 0, percent(measured?.accuracy), number(last?.joules), number(last?.seconds),
-        Object.entries(last?.faults ?? {}).map(([name, count]) => `${count} ${name}`).join(", ") || "none",
+        troubles(last?.faults ?? {}, last?.empty),
         element("code", { title: sha ?? "", "data-sha": sha ?? "" }, sha ? sha.slice(0, 12) : "–")];
     });
     fillTable(find("runs"), rows.length ? ["scheme", "state", "round", "accuracy", "joules", "virtual seconds", "faults", "weights"] : [], rows);
