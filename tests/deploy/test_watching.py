@@ -163,7 +163,8 @@ def test_an_alarm_gets_facts_in_its_environment_and_no_shell(tmp_path: Path) -> 
     folder.mkdir()
     journal = running(folder)
     journal.event("node-lost", "an old event")
-    watcher = Watcher(folder, Alarm(f"{script} 'two words; rm -rf x'"))
+    alarm = Alarm(f"{script} 'two words; rm -rf x'")
+    watcher = Watcher(folder, alarm)
     evil = f"pump$(touch {tmp_path / 'evil'}); `touch {tmp_path / 'evil'}`\0"
     journal.event("node-lost", "node is away", node=evil)
     watcher.update()
@@ -177,6 +178,7 @@ def test_an_alarm_gets_facts_in_its_environment_and_no_shell(tmp_path: Path) -> 
     watcher.update()  # once
     wait(lambda: said.read_text().count("\n") == 2)
     assert "|run-failed||the server of the run is gone" in said.read_text()
+    wait(lambda: alarm.look() or not alarm._running)
 
 
 def test_an_alarm_never_holds_up_the_watcher(
