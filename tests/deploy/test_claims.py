@@ -22,6 +22,7 @@ from camu.deploy.label_noise import noisy_counts
 from camu.deploy.mailbox import Mailbox
 from camu.deploy.messages import write_report
 from camu.deploy.reports import REPORT, DeviceReport, Refusal, Report, parse
+from camu.deploy.server.fleet import load_reports, save_reports
 from camu.deploy.server.journal import Journal
 from camu.deploy.server.registry import NodeRegistry
 from camu.errors import InputError
@@ -192,3 +193,15 @@ def test_only_the_node_with_the_right_key_is_used(fake_grid: Any, tmp_path: Path
     events = (tmp_path / "events.jsonl").read_text()
     assert "node 2 is refused: it claims device pump, which is registered for another key" in events
     assert "node 3 is refused: it claims device fan, which is registered for another key" in events
+
+
+def test_a_trial_that_goes_on_has_new_keys(tmp_path: Path) -> None:
+    counts = (5,) * 10
+    old = [
+        Report((DeviceReport("0", counts, None),), partition=0, key="a" * 64),
+        Report((DeviceReport("pump", counts, None),), key="b" * 64),
+    ]
+    path = tmp_path / "nodes.json"
+    save_reports(path, {report.name: report for report in old})
+    kept = load_reports(path, small())
+    assert [kept[name].key for name in ("partition 0", "pump")] == ["", "b" * 64]

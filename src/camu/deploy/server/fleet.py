@@ -141,13 +141,17 @@ def save_reports(path: Path, reports: Mapping[str, Report]) -> None:
 
 
 def load_reports(path: Path, config: Config) -> dict[str, Report]:
-    """The reports that an earlier start of the server kept; empty if there are none."""
+    """The reports that an earlier start of the server kept; empty if there are none.
+
+    The nodes of a trial get new keys at every start, so their old ones are forgotten.
+    """
     if not path.exists():
         return {}
     classes = dataset_spec(config.data).classes
     try:
         kept = parse(REPORTS, path.read_bytes(), "its reports")
-        return {report.name: check_report(report, classes) for report in kept}
+        known = [r if r.partition is None else replace(r, key="") for r in kept]
+        return {report.name: check_report(report, classes) for report in known}
     except (OSError, Refusal) as error:
         raise CamuError(
             f"{path}: cannot be read ({error}); delete it to ask the nodes again"

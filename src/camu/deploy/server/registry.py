@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from camu.deploy.claims import check_claim
 from camu.deploy.events import Event
@@ -166,6 +167,8 @@ class NodeRegistry:
             self._refused[reply.node] = self.mailbox.clock() + RETRY_SECONDS
             return
         self._refused.pop(reply.node, None)
+        if earlier is not None and not earlier.key:  # from before a restart of a trial
+            self.reports[report.name] = replace(earlier, key=report.key)
         if report.name not in self.reports:
             for name in self._replaced_by(report):
                 del self.reports[name]
