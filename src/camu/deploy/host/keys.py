@@ -35,7 +35,7 @@ _HOST_NAME = re.compile(
 CURVE = ec.SECP384R1()  # what Flower's node authentication expects
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
-TOKEN_FILE = "control.token"
+TOKEN_FILE = "control.token"  # a name, no secret  # nosec B105
 TOKEN_BYTES = 32
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 

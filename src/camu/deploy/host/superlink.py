@@ -26,7 +26,7 @@ from camu.work import end_with_parent
 log = logging.getLogger(__name__)
 
 MODULE = "camu.deploy.host.superlink"
-TOKEN = "--token"  # followed by the path of the file, which is no secret
+TOKEN = "--token"  # followed by the path of the file, which is no secret  # nosec B105
 EXECUTOR, SERVER = "--executor", "--server"  # arguments of processes that the SuperLink starts
 
 
