@@ -67,7 +67,7 @@ def test_a_run_of_another_version_is_followed_too(tmp_path: Path) -> None:
     text = small().to_toml().replace("[fleet]", "[fleet]\nkey_of_tomorrow = 1")
     (tmp_path / "config.toml").write_text(text)
     (run,) = Following(tmp_path).find().values()
-    assert (run.name, run.scheme, run.rounds) == (".", "camu", small().run.rounds)
+    assert (run.name, run.scheme, run.rounds) == (tmp_path.name, "camu", small().run.rounds)
 
 
 def test_a_feed_tells_what_is_new_and_then_nothing(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Following:
         self._next_search = 0.0
 
     def find(self) -> dict[str, Followed]:
-        """The runs by their name: their path below the directory. The latest are found first."""
+        """The runs by name: their path below the directory, or its name. The latest are first."""
         with self._lock:
             began = time.monotonic()
             if began >= self._next_search:
@@ -89,7 +89,11 @@ class Following:
     def _search(self) -> None:
         found = [Path(place) for place, _, files in os.walk(self.folder) if _CONFIG in files]
         self.total = len(found)
-        new = {str(place.relative_to(self.folder)): place for place in found}
+        here = self.folder.resolve().name
+        new = {
+            here if place == self.folder else str(place.relative_to(self.folder)): place
+            for place in found
+        }
         new = {name: place for name, place in new.items() if name not in self.runs}
         for name in sorted(new, key=lambda name: _written(new[name] / _CONFIG), reverse=True):
             if len(self.runs) >= MOST_RUNS:
