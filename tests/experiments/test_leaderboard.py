@@ -184,7 +184,7 @@ def test_over_all_worlds_each_seed_counts_with_its_mean() -> None:
 @pytest.mark.slow
 def test_a_leaderboard_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two schemes and one of the user's own; a second call trains nothing."""
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "own_leader.py").write_text(
         "from dataclasses import dataclass\n"
         "import camu\n\n"
         "@dataclass(frozen=True)\n"
@@ -202,12 +202,12 @@ def test_a_leaderboard_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
         return trained[-1]
 
     monkeypatch.setattr(leaderboard, "execute", counted)
-    asked = Leaderboard(TINY, (DIGITS,), ("mine:Twice@k=2",), ("fedavg", "fedasync"))
+    asked = Leaderboard(TINY, (DIGITS,), ("own_leader:Twice@k=2",), ("fedavg", "fedasync"))
     board = run_leaderboard(asked, tmp_path / "out", quiet)
     assert trained == [3 * 2]
     assert [row.is_own for row in board.overall].count(True) == 1
     saved = (tmp_path / "out" / "leaderboard.md").read_text()
-    assert "**`mine:Twice k=2` (yours)**" in saved
+    assert "**`own_leader:Twice k=2` (yours)**" in saved
     assert saved == page(
         read_board(json.loads((tmp_path / "out" / "leaderboard.json").read_text()))
     )
@@ -219,7 +219,9 @@ def test_a_leaderboard_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     # Own code that does what fedavg does has its accuracies.
     by_scheme = {line["scheme"]: line for line in lines if line["seed"] == "0"}
     same = ("at_joules", "at_seconds", "at_rounds")
-    assert [by_scheme["fedavg"][k] for k in same] == [by_scheme["mine:Twice k=2"][k] for k in same]
+    assert [by_scheme["fedavg"][k] for k in same] == [
+        by_scheme["own_leader:Twice k=2"][k] for k in same
+    ]
     assert run_leaderboard(asked, tmp_path / "out", quiet) == replace(board)
     assert trained == [6, 0]
 
