@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from io import BytesIO
@@ -139,11 +141,14 @@ def test_training_draws_while_it_runs_survives_a_reload_and_equals_camu_run(
     page.click("#continue")
     seen.trained()
     digest = page.locator("#runs code").get_attribute("data-sha")
-    config = Config.from_toml(seen.take("config.toml").decode())
+    exported = tmp_path / "config.toml"
+    exported.write_bytes(seen.take("config.toml"))
+    config = Config.from_toml(exported.read_text())
     assert config.fleet.positions is not None
     assert config.run.rounds == int(ROUNDS)
-    history = run_in_directory(config, RunDirectory(tmp_path / "run"))
-    assert history.weights_sha256 == digest
+    command = [sys.executable, "-m", "camu.cli", "run", "-c", str(exported), "--out", "run"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert RunDirectory(tmp_path / "run").read_summary()["weights_sha256"] == digest
     with zipfile.ZipFile(BytesIO(seen.take("runs"))) as archive:
         (summary,) = [name for name in archive.namelist() if name.endswith("summary.json")]
         assert json.loads(archive.read(summary))["weights_sha256"] == digest
