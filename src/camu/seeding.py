@@ -72,8 +72,13 @@ class Stream:
         """A fresh torch generator at the start of this stream."""
         import torch  # deferred: planning and configuration never pay for torch
 
+        return torch.Generator(device=device).manual_seed(self.torch_seed)
+
+    @property
+    def torch_seed(self) -> int:
+        """The seed of its torch generator."""
         # torch takes 64 bits; the high bit stays clear because manual_seed reads a signed number.
-        return torch.Generator(device=device).manual_seed(self.entropy & (2**63 - 1))
+        return self.entropy & (2**63 - 1)
 
 
 def derive(seed: int, purpose: str, *indices: int) -> Stream:

@@ -15,8 +15,8 @@ import pytest
 
 from camu.allocation.horizon import HorizonProblem
 from camu.experiments.pilot import look_around, measured_problem, pilot_plan
+from camu.learning.data import DeviceBatch
 from camu.learning.kernel import Kernel
-from camu.learning.replica import DeviceBatch
 from camu.schemes import Clustered
 from camu.simulation.result import build_engine
 from camu.world import World

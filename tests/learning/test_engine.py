@@ -83,9 +83,9 @@ def test_a_large_unit_is_split_into_passes_without_a_trace(
     for normalisation in ("batch", "none"):
         options = {"normalisation": normalisation, "batch": 1, "kernel": "torch"}
         with small_toy.engine(**options) as engine:
-            monkeypatch.setattr("camu.learning.replica.MICRO_BATCH_SAMPLES", 10**6)
+            monkeypatch.setattr("camu.learning.data.MICRO_BATCH_SAMPLES", 10**6)
             (whole,) = engine.train(engine.initial, [UNIT], 0)
-            monkeypatch.setattr("camu.learning.replica.MICRO_BATCH_SAMPLES", 40)
+            monkeypatch.setattr("camu.learning.data.MICRO_BATCH_SAMPLES", 40)
             (split,) = engine.train(engine.initial, [UNIT], 0)
         assert_close(split, (torch.tensor(whole.parameters), torch.tensor(whole.buffers)))
 
@@ -422,8 +422,8 @@ def test_each_label_is_evaluated(small_toy: Toy, kernel: str) -> None:
     module = build_model("cnn", small_toy.images.shape[1:], 10, "batch", derive(3, "model"))
     weights.load_into(module)
     with torch.no_grad():
-        said = module.eval()(data.batch(slice(0, None))[0]).argmax(1).numpy()
-    truth = data.labels.numpy()
+        said = module.eval()(torch.from_numpy(data.images) / 255).argmax(1).numpy()
+    truth = data.labels
     expected = [float((said[truth == k] == k).mean()) for k in range(int(truth.max()) + 1)]
     assert found.label_accuracy == pytest.approx(expected)
     assert found.accuracy == pytest.approx(float((said == truth).mean()))

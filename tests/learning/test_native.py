@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from camu.errors import CamuError, InputError
-from camu.learning import native, native_kernel
+from camu.learning import native, native_check, native_kernel
 from camu.learning.job import Job
 from camu.learning.models import PaperCNN
 from camu.seeding import derive
@@ -295,8 +295,9 @@ def test_other_models_train_on_torch_without_a_word(
 
 @needs_kernels
 def test_kernels_that_compute_wrongly_are_not_used(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setenv("CAMU_DATA", str(tmp_path))  # where no comparison is noted
     right = native.Worker.gradient
 
     def wrong(self, *arguments, **options):
@@ -305,13 +306,14 @@ def test_kernels_that_compute_wrongly_are_not_used(
         return gradient, loss
 
     monkeypatch.setattr(native.Worker, "gradient", wrong)
-    native_kernel.trouble.cache_clear()
+    native_check.trouble.cache_clear()
     native_kernel._mention.cache_clear()
     with toy.engine() as engine:
         assert engine.kernel == "torch"
     assert "their gradient differs from torch's by" in caplog.text
+    assert not list(tmp_path.iterdir())
     monkeypatch.undo()
-    native_kernel.trouble.cache_clear()
+    native_check.trouble.cache_clear()
     with toy.engine() as engine:
         assert engine.kernel.startswith("native")
 

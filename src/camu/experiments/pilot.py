@@ -20,10 +20,10 @@ from camu.allocation.pilot import Constants, Look, follow, measured, of_batches
 from camu.arrays import Float32, Float64, Int64
 from camu.data.batches import batch_samples
 from camu.errors import CamuError, InputError
+from camu.learning.data import DeviceBatch
 from camu.learning.engine import Engine
 from camu.learning.job import LocalRule
 from camu.learning.kernel import Kernel
-from camu.learning.replica import DeviceBatch
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes.plan_problem import groups_of_plan

@@ -6,30 +6,30 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
-import ctypes
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Literal, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from camu.arrays import Float32
 from camu.config import Config
 from camu.data.batches import Batches
 from camu.errors import CamuError, InputError
-from camu.learning import native
+from camu.learning.cnn import SeededCNN, seeded_cnn
+from camu.learning.data import Data, DeviceBatch, micro_batches
 from camu.learning.job import Evaluation, Job, Trained, brief
-from camu.learning.kernel import Kernel, Training
-from camu.learning.models import seeded_model
-from camu.learning.native_kernel import NativeKernel, check_samples, find_kernels
+from camu.learning.kernel import Kernel, Kernels, Training
+from camu.learning.native_kernel import find_kernels, native_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
-from camu.learning.replica import Data, DeviceBatch, Replica, micro_batches
-from camu.learning.torch_kernel import TorchKernel
-from camu.learning.weights import Weights
+from camu.learning.weights import Layout, Weights
+
+if TYPE_CHECKING:
+    from torch import nn
 
 LocalUpdate = Literal["step", "epoch"]
 Samples = tuple[npt.NDArray[np.uint8], npt.ArrayLike]  # images and labels
@@ -50,7 +50,7 @@ class Engine:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | SeededCNN,
         train_images: npt.NDArray[np.uint8] | None,
         train_labels: npt.ArrayLike | None,
         device_indices: Sequence[npt.ArrayLike],
@@ -70,48 +70,38 @@ class Engine:
             raise InputError(f'local_update: {local_update!r} is unknown; use "step" or "epoch".')
         if workers < 0:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
-        self.device = _choose_device(device)
-        self._train_data = Data.of("train", train_images, train_labels, self.device)
+        where = _choose_device(device)
+        self._train_data = Data.of("train", train_images, train_labels)
         test_images, test_labels, self._labels = _by_label(test_images, test_labels)
-        self._test_data = Data.of("test", test_images, test_labels, self.device)
+        self._test_data = Data.of("test", test_images, test_labels)
         self.batches = Batches(seed, device_indices, batch)
         self.batches.check(len(self._train_data.images) if self._train_data else 0)
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
         self.seed = seed
         # A graphics card is one queue of work already.
-        self.workers = 1 if self.device.type != "cpu" else workers or available_cores()
-        self.initial = Weights.of(model)
-        self._native = find_kernels(kernel, model, self.device)
-        if self._native is None:
-            probe = Replica(model, self.device)
-            self.fused = probe.can_fuse(self.train_data if self._train_data else self.test_data)
-            self._whole_devices = probe.mixes_samples
-        else:
-            shape, self.fused = self._native[0], True
-            self._whole_devices = shape.norm == "batch"
-            for data in (self._train_data, self._test_data):
-                check_samples(shape, data)
-        self._pool = Pool(self.workers, self._kernel_maker(model))
+        self.workers = 1 if where != "cpu" else workers or available_cores()
+        self.initial = model.weights() if isinstance(model, SeededCNN) else Weights.of(model)
+        self._kernels = self._choose_kernels(kernel, model, where)
+        self._pool = Pool(self.workers, self._kernels.make)
+
+    def _choose_kernels(self, wanted: str, model: nn.Module | SeededCNN, device: str) -> Kernels:
+        data = self._train_data, self._test_data
+        found = find_kernels(wanted, model, device)
+        if found is not None:
+            return native_kernels(found, self.initial.layout, *data)
+        from camu.learning.torch_kernel import torch_kernels  # torch takes long to load
+
+        return torch_kernels(model, device, *data, self.seed)
 
     @property
     def kernel(self) -> str:
         """What computes, and decides the last bits: `torch`, `native avx2` or `native avx512`."""
-        return _name(self._native)
+        return self._kernels.name
 
-    def _kernel_maker(self, model: nn.Module) -> Callable[[ctypes.c_int32], Kernel]:
-        """Makes the kernel of a worker, which reads a flag that stops it.
-
-        It does not refer to the engine: a cycle would keep the data of closed engines in memory.
-        """
-        found, layout, seed = self._native, self.initial.layout, self.seed
-        data, device, fused = (self._train_data, self._test_data), self.device, self.fused
-
-        def make(stop: ctypes.c_int32) -> Kernel:
-            if found is None:
-                return TorchKernel(Replica(model, device, fused), *data, seed)
-            return NativeKernel(native.Worker(*found), layout, *data, stop)
-
-        return make
+    @property
+    def fused(self) -> bool:
+        """Whether devices share a pass."""
+        return self._kernels.fused
 
     @classmethod
     def from_config(
@@ -126,7 +116,7 @@ class Engine:
         images, labels = train or (None, None)
         test_images, test_labels = test or (None, None)
         return cls(
-            seeded_model(config),
+            _seeded(config),
             images,
             labels,
             device_indices,
@@ -318,7 +308,7 @@ class Engine:
                 partial(_full_pass, weights=weights, group=group, backward=backward),
                 cost=float(sum(len(part.indices) for part in group)),
             )
-            for group in micro_batches(parts, self.fused, self._whole_devices)
+            for group in micro_batches(parts, self.fused, self._kernels.whole_devices)
         ]
         return self._pool.stream(tasks)
 
@@ -355,14 +345,26 @@ class Engine:
 
 def kernel_name(config: Config) -> str:
     """What an engine for this configuration computes with, as `Engine.kernel` names it."""
-    if config.training.model != "cnn":
+    model = seeded_cnn(config)
+    if model is None:
         return "torch"
-    device = _choose_device(config.run.device)
-    return _name(find_kernels(config.run.kernel, seeded_model(config), device))
-
-
-def _name(found: tuple[native.Shape, str] | None) -> str:
+    found = find_kernels(config.run.kernel, model, _choose_device(config.run.device))
     return "torch" if found is None else f"native {found[1]}"
+
+
+def model_layout(config: Config) -> Layout:
+    """The names and shapes of the configured model's state."""
+    model = _seeded(config)
+    return model.cnn.layout if isinstance(model, SeededCNN) else Layout.of(model)
+
+
+def _seeded(config: Config) -> nn.Module | SeededCNN:
+    """The configured model with its initial weights, as a module only if it must be one."""
+    if (cnn := seeded_cnn(config)) is not None:
+        return cnn
+    from camu.learning.models import seeded_model  # torch takes long to load
+
+    return seeded_model(config)
 
 
 def _evaluate(kernel: Kernel, weights: Weights, span: slice) -> tuple[int, float]:
@@ -375,12 +377,30 @@ def _full_pass(
     return kernel.full_pass(weights, group, backward)
 
 
-def _choose_device(name: str) -> torch.device:
+def _choose_device(name: str) -> str:
+    """Where to compute, "cpu" or "cuda"."""
     if name not in ("auto", "cpu", "cuda"):
         raise InputError(f'device: {name!r} is unknown; use "auto", "cpu" or "cuda".')
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError('device: "cuda" was asked for, but torch finds no such device; use "cpu".')
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    if name == "cpu" or not _has_graphics_card():
+        if name == "cuda":
+            raise InputError(
+                'device: "cuda" was asked for, but torch finds no such device; use "cpu".'
+            )
+        return "cpu"
+    return "cuda"
+
+
+# Linux shows a card's driver as one of these files: NVIDIA's, AMD's, and that of WSL.
+_CARD_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+def _has_graphics_card() -> bool:
+    """Whether torch can use a card; torch is asked only if there may be one."""
+    if sys.platform == "linux" and not any(Path(file).exists() for file in _CARD_FILES):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _given(data: Data | None, what: str) -> Data:

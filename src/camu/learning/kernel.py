@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from camu.arrays import Float32
 from camu.data.batches import Schedule
+from camu.learning.data import DeviceBatch
 from camu.learning.job import Job, Trained
-from camu.learning.replica import DeviceBatch
 from camu.learning.weights import Weights
 
 
@@ -35,6 +36,16 @@ class Training:
     def together(self) -> bool:
         """Whether a local update is one step on the mean loss of all members."""
         return not self.epochs and self.job.rule.steps == 1
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """How the workers of an engine compute."""
+
+    name: str  # decides the last bits: `torch`, `native avx2` or `native avx512`
+    fused: bool  # devices may share a pass
+    whole_devices: bool  # a device's samples see each other, so they stay in one pass
+    make: Callable[[ctypes.c_int32], Kernel]  # a worker's kernel; the flag stops it
 
 
 class Kernel(Protocol):

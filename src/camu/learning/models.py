@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,53 +15,44 @@ from torch import Tensor, nn
 from camu.config import Config
 from camu.data import dataset_spec
 from camu.errors import InputError
-from camu.learning.weights import Layout
+from camu.learning.cnn import (
+    CHANNELS,
+    CNN,
+    FIRST_CHANNELS,
+    HIDDEN,
+    ImageShape,
+    Normalisation,
+    SeededCNN,
+    full_shape,
+)
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream, derive
 
-Normalisation = Literal["batch", "group", "none"]
-ImageShape = tuple[int, int, int]
-
-# Below this many pixels a side, two 5x5 convolutions with pooling would leave nothing over.
-SMALL_IMAGE_PIXELS = 16
-CHANNELS = 20  # of the second convolution
 RESNET_CHANNELS, RESNET_GROUPS = (16, 32, 64), 8
 
 
 class PaperCNN(nn.Sequential):
-    """Convolution 10, pool, convolution 20, pool, normalisation, 50 hidden units, classes.
-
-    On 28x28 images the kernels are 5x5 without padding: 21 880 parameters with batch norm. Images
-    of less than 16 pixels a side get 3x3 kernels with padding, so that only pooling shrinks them.
-    """
+    """The paper's CNN as torch's layers; `CNN` describes it."""
 
     def __init__(
         self, image_shape: ImageShape, classes: int, normalisation: Normalisation = "batch"
     ) -> None:
-        channels, *sides = image_shape
-        if min(sides) < 4:
-            raise InputError(
-                f"model: the CNN needs images of at least 4x4 pixels, these have "
-                f'{image_shape[1]}x{image_shape[2]}; use model "logistic".'
-            )
-        kernel, padding = (3, 1) if min(sides) < SMALL_IMAGE_PIXELS else (5, 0)
-        for _ in range(2):
-            sides = [(side + 2 * padding - kernel + 1) // 2 for side in sides]
+        cnn = CNN(image_shape, classes, normalisation)
+        kernel, padding = cnn.kernel, cnn.padding
         super().__init__(
             OrderedDict(
-                conv1=nn.Conv2d(channels, 10, kernel, padding=padding),
+                conv1=nn.Conv2d(image_shape[0], FIRST_CHANNELS, kernel, padding=padding),
                 pool1=nn.MaxPool2d(2),
-                conv2=nn.Conv2d(10, CHANNELS, kernel, padding=padding),
+                conv2=nn.Conv2d(FIRST_CHANNELS, CHANNELS, kernel, padding=padding),
                 pool2=nn.MaxPool2d(2),
                 norm=_normalisation(normalisation, CHANNELS),
                 flatten=nn.Flatten(),
-                hidden=nn.Linear(CHANNELS * math.prod(sides), 50),
+                hidden=nn.Linear(cnn.features, HIDDEN),
                 relu=nn.ReLU(),
-                output=nn.Linear(50, classes),
+                output=nn.Linear(HIDDEN, classes),
             )
         )
-        self.image_shape, self.classes, self.normalisation = image_shape, classes, normalisation
-        self.kernel, self.padding = kernel, padding
+        self.cnn = cnn
 
 
 class ResNet8(nn.Module):
@@ -134,15 +125,11 @@ def build_model(
     ``image_shape`` is (height, width) or (channels, height, width). A user's class is constructed
     as ``Class((channels, height, width), classes)``; the current directory is searched too.
     """
-    shape = _full_shape(image_shape)
+    shape = full_shape(image_shape)
     # torch initialises from its global generator: lend it our seed, then give it back untouched.
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(stream.torch().initial_seed())
+        torch.default_generator.manual_seed(stream.torch_seed)
         if name == "cnn":
-            if normalisation not in ("batch", "group", "none"):
-                raise InputError(
-                    f'normalisation: {normalisation!r} is unknown; use "batch", "group" or "none".'
-                )
             return PaperCNN(shape, classes, cast(Normalisation, normalisation))
         if name == "resnet8":
             return ResNet8(shape, classes)
@@ -182,22 +169,15 @@ def seeded_model(config: Config) -> nn.Module:
 
 def input_shape(config: Config) -> ImageShape:
     """(channels, height, width) of the configured data set's images."""
-    return _full_shape(dataset_spec(config.data).image_shape)
+    return full_shape(dataset_spec(config.data).image_shape)
 
 
-def model_layout(config: Config) -> Layout:
-    """The names and shapes of the configured model's state."""
-    return Layout.of(seeded_model(config))
-
-
-def _full_shape(image_shape: tuple[int, ...]) -> ImageShape:
-    if len(image_shape) == 2:
-        return (1, int(image_shape[0]), int(image_shape[1]))
-    if len(image_shape) == 3:
-        return (int(image_shape[0]), int(image_shape[1]), int(image_shape[2]))
-    raise InputError(
-        f"image_shape: {image_shape} is neither (height, width) nor (channels, height, width)."
-    )
+def as_module(model: nn.Module | SeededCNN) -> nn.Module:
+    """The module of a model that may be given by its description."""
+    if isinstance(model, nn.Module):
+        return model
+    cnn = model.cnn
+    return build_model("cnn", cnn.image_shape, cnn.classes, cnn.normalisation, model.stream)
 
 
 def _normalisation(kind: Normalisation, channels: int) -> nn.Module:

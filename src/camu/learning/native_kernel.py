@@ -7,21 +7,22 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import nn
 
 from camu.arrays import Float32, Int64
 from camu.errors import InputError
 from camu.learning import native
+from camu.learning.cnn import SeededCNN
+from camu.learning.data import Data, DeviceBatch
 from camu.learning.job import Trained
-from camu.learning.kernel import Training
-from camu.learning.models import PaperCNN
-from camu.learning.replica import Data, DeviceBatch
+from camu.learning.kernel import Kernels, Training
+from camu.learning.native_check import trouble
 from camu.learning.weights import Layout, Weights
-from camu.seeding import derive
+
+if TYPE_CHECKING:
+    from torch import nn
 
 log = logging.getLogger(__name__)
 
@@ -30,51 +31,26 @@ IMAGES = ((1, 28), (1, 8), (3, 32))
 _SHAPES = ("28x28", "8x8", "3x32x32")
 MOST_CLASSES = 256
 KERNELS = ("auto", "native", "torch")
-# The self-check compares gradients with torch's: larger differences than this are no rounding.
-TOLERANCE = 1e-3
-_CHECKED_SAMPLES = 16
 
 
-def native_shape(model: nn.Module) -> native.Shape | None:
+def native_shape(model: nn.Module | SeededCNN) -> native.Shape | None:
     """What the kernels must be made for, or None for a model that they do not have."""
-    if type(model) is not PaperCNN:
-        return None
-    channels, height, width = model.image_shape
-    if height != width or (channels, height) not in IMAGES or model.classes > MOST_CLASSES:
-        return None
-    return native.Shape(
-        channels, height, model.kernel, model.padding, model.normalisation, model.classes
-    )
+    if isinstance(model, SeededCNN):
+        cnn = model.cnn
+    else:
+        from camu.learning.models import PaperCNN  # with torch, which made the module
 
-
-@cache
-def trouble(shape: native.Shape, instructions: str) -> str | None:
-    """Why the kernels cannot be trusted on this machine: what a comparison with torch found."""
-    generator = derive(0, "kernel-check").numpy()
-    images = generator.integers(
-        0, 256, (_CHECKED_SAMPLES, shape.channels, shape.side, shape.side), dtype=np.uint8
-    )
-    labels = generator.integers(0, shape.classes, _CHECKED_SAMPLES)
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        model = PaperCNN((shape.channels, shape.side, shape.side), shape.classes, shape.norm)
-    start = Weights.of(model)
-    pictures = torch.from_numpy(images).float() / 255
-    F.cross_entropy(model(pictures), torch.from_numpy(labels)).backward()  # type: ignore[no-untyped-call]
-    expected = np.concatenate(
-        [p.grad.numpy().reshape(-1) for p in model.parameters() if p.grad is not None]
-    )
-    worker = native.Worker(shape, instructions)
-    samples, order = native.Samples(images, labels), np.arange(_CHECKED_SAMPLES)
-    found, _ = worker.gradient(samples, start.parameters, [order], [1.0])
-    error = float(np.abs(found - expected).max() / np.abs(expected).max())
-    if error <= TOLERANCE:
+        if type(model) is not PaperCNN:
+            return None
+        cnn = model.cnn
+    channels, height, width = cnn.image_shape
+    if height != width or (channels, height) not in IMAGES or cnn.classes > MOST_CLASSES:
         return None
-    return f"their gradient differs from torch's by {error:.1g}"
+    return native.Shape(channels, height, cnn.kernel, cnn.padding, cnn.normalisation, cnn.classes)
 
 
 def find_kernels(
-    wanted: str, model: nn.Module, device: torch.device
+    wanted: str, model: nn.Module | SeededCNN, device: str
 ) -> tuple[native.Shape, str] | None:
     """Shape and instruction set of the compiled kernels to train with; None: torch's layers.
 
@@ -93,17 +69,34 @@ def find_kernels(
         reason = "camu was installed without them, because no C++ compiler was found"
     elif instructions is None:
         reason = "this processor has no AVX2"
-    elif device.type != "cpu":
-        reason = f"they compute on the CPU, and run.device is {device.type}"
+    elif device != "cpu":
+        reason = f"they compute on the CPU, and run.device is {device}"
     elif found := trouble(shape, instructions):
         reason = found
     else:
         return shape, instructions
     if wanted == "native":
         raise InputError(f'run.kernel = "native": there are no compiled kernels: {reason}')
-    if shape is not None and device.type == "cpu":
+    if shape is not None and device == "cpu":
         _mention(reason)
     return None
+
+
+def native_kernels(
+    found: tuple[native.Shape, str], layout: Layout, train: Data | None, test: Data | None
+) -> Kernels:
+    """The compiled kernels for samples that fit them."""
+    shape, instructions = found
+    for data in (train, test):
+        check_samples(shape, data)
+    return Kernels(
+        name=f"native {instructions}",
+        fused=True,
+        whole_devices=shape.norm == "batch",
+        make=lambda stop: NativeKernel(
+            native.Worker(shape, instructions), layout, train, test, stop
+        ),
+    )
 
 
 def check_samples(shape: native.Shape, data: Data | None) -> None:
@@ -171,7 +164,7 @@ class NativeKernel:
 def _samples(data: Data | None) -> native.Samples | None:
     if data is None:
         return None
-    return native.Samples(data.images.numpy(), data.labels.numpy())
+    return native.Samples(data.images, data.labels)
 
 
 def _float32(array: Float32) -> Float32:

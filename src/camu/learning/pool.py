@@ -10,14 +10,13 @@ from __future__ import annotations
 import ctypes
 import os
 import queue
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Generic, TypeVar
-
-import torch
+from typing import Any, Generic, TypeVar
 
 from camu.errors import CamuError
 from camu.learning.kernel import Kernel
@@ -51,7 +50,7 @@ class Pool:
         self._kernels: queue.SimpleQueue[Kernel] = queue.SimpleQueue()
         self._executor: ThreadPoolExecutor | None = None
         self.stop = ctypes.c_int32(0)  # not 0 while the pool is being closed; kernels read it
-        self._threads_before = torch.get_num_threads()
+        self._threads_before: int | None = None  # of torch
 
     def stream(self, tasks: Iterable[Work[Result]]) -> Iterator[Result]:
         """The results in the order of the tasks.
@@ -86,7 +85,8 @@ class Pool:
         finally:
             self._executor = None
             self.stop.value = 0
-            torch.set_num_threads(self._threads_before)
+            if self._threads_before is not None and (torch := _loaded_torch()):
+                torch.set_num_threads(self._threads_before)
 
     def _submit_longest_first(
         self, tasks: Sequence[Work[Result]]
@@ -98,7 +98,8 @@ class Pool:
 
     def _submit(self, task: Work[Result]) -> Future[Result]:
         if self._executor is None:
-            self._threads_before = torch.get_num_threads()
+            torch = _loaded_torch()
+            self._threads_before = torch.get_num_threads() if torch else None
             self._executor = ThreadPoolExecutor(self.workers, thread_name_prefix="camu-worker")
         return self._executor.submit(self._run, task)
 
@@ -106,7 +107,8 @@ class Pool:
         self.go_on()
         # Set for every task: parts of this setting are shared by all threads of the process, and
         # results must not depend on what another thread made of it.
-        torch.set_num_threads(1)
+        if torch := _loaded_torch():
+            torch.set_num_threads(1)
         try:
             kernel = self._kernels.get_nowait()
         except queue.Empty:
@@ -126,6 +128,11 @@ class Pool:
             raise CamuError(f"{what} was stopped because the engine was closed.") from error
         except Exception as error:
             raise CamuError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def _loaded_torch() -> Any:
+    """torch, if anything has loaded it: compiled kernels work without it."""
+    return sys.modules.get("torch")
 
 
 def bundled(

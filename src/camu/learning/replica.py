@@ -18,61 +18,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from camu.arrays import Float32, Int64
+from camu.arrays import Float32
 from camu.errors import CamuError, InputError
+from camu.learning.data import Data, DeviceBatch, micro_batches
 from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.models import PaperCNN
 from camu.learning.weights import Layout, Weights
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
 
-# A fused pass takes devices until it holds this many samples; one device is never divided, unless
-# the model's samples do not see each other.
-MICRO_BATCH_SAMPLES = 512
 
-
-@dataclass(frozen=True)
-class DeviceBatch:
-    """One device's samples in a step, and the weight of their mean in the step's gradient."""
-
-    device: int
-    indices: Int64
-    weight: float
-
-
-@dataclass(frozen=True)
-class Data:
-    """Images, uint8 ``(n, channels, height, width)``, and labels, on the training device."""
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """Images and labels on the training device."""
 
     images: Tensor
     labels: Tensor
 
     @classmethod
-    def of(
-        cls,
-        what: str,
-        images: npt.NDArray[np.uint8] | None,
-        labels: npt.ArrayLike | None,
-        device: torch.device,
-    ) -> Data | None:
-        """Checked images and labels on a device; None if there are none."""
-        if images is None or labels is None:
-            return None
-        pictures = np.ascontiguousarray(images)
-        if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
-            raise InputError(
-                f"{what}_images: {pictures.dtype} of shape {pictures.shape} was given; they must "
-                "be uint8 (n, height, width) or (n, channels, height, width)."
-            )
-        numbers = np.asarray(labels, dtype=np.int64)
-        if numbers.shape != (len(pictures),) or not len(pictures) or numbers.min() < 0:
-            raise InputError(
-                f"{what}_labels: {numbers.shape} labels were given for {len(pictures)} images; "
-                "give one label from 0 upwards per image, and at least one image."
-            )
-        if pictures.ndim == 3:
-            pictures = pictures[:, None]
-        return cls(_tensor(pictures).to(device), _tensor(numbers).to(device))
+    def of(cls, data: Data, device: torch.device) -> Tensors:
+        """The samples on a device."""
+        return cls(_tensor(data.images).to(device), _tensor(data.labels).to(device))
 
     def batch(self, indices: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Float images in [0, 1] and labels of some samples."""
@@ -175,7 +141,7 @@ class Replica:
         return found
 
     def full_pass(
-        self, data: Data, parts: Sequence[DeviceBatch], stream: Stream, backward: bool
+        self, data: Tensors, parts: Sequence[DeviceBatch], stream: Stream, backward: bool
     ) -> float:
         """The parts' weighted mean loss in training mode, and its gradient in ``gradient``."""
         self.gradient.zero_()
@@ -187,7 +153,7 @@ class Replica:
             norm.begin()
         return float(loss.detach())
 
-    def _loss(self, data: Data, parts: Sequence[DeviceBatch], stream: Stream) -> Tensor:
+    def _loss(self, data: Tensors, parts: Sequence[DeviceBatch], stream: Stream) -> Tensor:
         if not self.module.training:
             self.module.train()
         for norm in self._norms:
@@ -205,7 +171,7 @@ class Replica:
 
     def step(
         self,
-        data: Data,
+        data: Tensors,
         parts: Sequence[DeviceBatch],
         learning_rate: float,
         l2: float,
@@ -242,7 +208,7 @@ class Replica:
         self.parameters.add_(self.gradient, alpha=-learning_rate)
         return value
 
-    def evaluate(self, data: Data, span: slice) -> tuple[int, float]:
+    def evaluate(self, data: Tensors, span: slice) -> tuple[int, float]:
         """How many of some samples are classified rightly, and the sum of their losses."""
         self.module.eval()
         images, labels = self._batch(data, span)
@@ -252,11 +218,11 @@ class Replica:
             right = int((logits.argmax(dim=1) == labels).sum())
             return right, float(F.cross_entropy(logits, labels, reduction="sum"))
 
-    def _batch(self, data: Data, which: Tensor | slice) -> tuple[Tensor, Tensor]:
+    def _batch(self, data: Tensors, which: Tensor | slice) -> tuple[Tensor, Tensor]:
         images, labels = data.batch(which)
         return (_channels_last(images) if self._built_in else images), labels
 
-    def can_fuse(self, data: Data) -> bool:
+    def can_fuse(self, data: Tensors) -> bool:
         """Find out whether devices may share a pass, and refuse what breaks reproducibility.
 
         Two small made-up devices must give the same logits together as alone, and leave buffers
@@ -298,38 +264,6 @@ class Replica:
     def _other_buffers(self) -> list[Tensor]:
         named = self.module.named_buffers()
         return [tensor.clone() for name, tensor in named if name not in self._normalised]
-
-
-def micro_batches(
-    parts: Sequence[DeviceBatch], fused: bool, mixes_samples: bool
-) -> list[list[DeviceBatch]]:
-    """Cut the parts of a step into passes of bounded size, devices whole where that matters."""
-    if not fused:
-        return [[part] for part in parts]
-    if not mixes_samples:
-        parts = [piece for part in parts for piece in _pieces(part)]
-    else:
-        # Batch norm is quickest where devices with equally many samples are neighbours.
-        parts = sorted(parts, key=lambda part: -len(part.indices))
-    groups: list[list[DeviceBatch]] = []
-    room = 0
-    for part in parts:
-        if not groups or len(part.indices) > room:
-            groups.append([])
-            room = MICRO_BATCH_SAMPLES
-        groups[-1].append(part)
-        room -= len(part.indices)
-    return groups
-
-
-def _pieces(part: DeviceBatch) -> list[DeviceBatch]:
-    """Cut one device's samples into pieces whose weighted means add up to its own."""
-    count = len(part.indices)
-    return [
-        DeviceBatch(part.device, piece, part.weight * len(piece) / count)
-        for start in range(0, count, MICRO_BATCH_SAMPLES)
-        for piece in [part.indices[start : start + MICRO_BATCH_SAMPLES]]
-    ]
 
 
 def _channels_last(images: Tensor) -> Tensor:

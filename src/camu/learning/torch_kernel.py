@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import torch
+from torch import nn
 
 from camu.arrays import Float32, Int64
+from camu.errors import CamuError
+from camu.learning.cnn import SeededCNN
+from camu.learning.data import Data, DeviceBatch
 from camu.learning.job import Trained
-from camu.learning.kernel import Training
-from camu.learning.replica import Data, DeviceBatch, Replica
+from camu.learning.kernel import Kernels, Training
+from camu.learning.models import as_module
+from camu.learning.replica import Replica, Tensors
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import Stream, derive
 
@@ -17,7 +23,9 @@ from camu.seeding import Stream, derive
 class TorchKernel:
     """A replica of the model, and the data it computes on."""
 
-    def __init__(self, replica: Replica, train: Data | None, test: Data | None, seed: int) -> None:
+    def __init__(
+        self, replica: Replica, train: Tensors | None, test: Tensors | None, seed: int
+    ) -> None:
         self.replica, self._train, self._test, self._seed = replica, train, test, seed
 
     def train(self, trainings: Sequence[Training], go_on: Callable[[], None]) -> list[Trained]:
@@ -94,3 +102,22 @@ class TorchKernel:
 
         assert self._train is not None
         return self.replica.step(self._train, parts, training.rate, training.l2, stream)
+
+
+def torch_kernels(
+    model: nn.Module | SeededCNN, device: str, train: Data | None, test: Data | None, seed: int
+) -> Kernels:
+    """Kernels of torch's layers; a model that cannot be trained is refused."""
+    module, where = as_module(model), torch.device(device)
+    held = [None if data is None else Tensors.of(data, where) for data in (train, test)]
+    given = next((data for data in held if data is not None), None)
+    if given is None:
+        raise CamuError("an engine needs training or test samples")
+    probe = Replica(module, where)
+    fused = probe.can_fuse(given)
+    return Kernels(
+        name="torch",
+        fused=fused,
+        whole_devices=probe.mixes_samples,
+        make=lambda _: TorchKernel(Replica(module, where, fused), held[0], held[1], seed),
+    )

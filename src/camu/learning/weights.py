@@ -12,14 +12,17 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
 
 from camu.arrays import Float32
 from camu.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class Weights:
 
     def load_into(self, module: nn.Module) -> None:
         """Give a module this state."""
+        import torch  # whoever has a module has loaded it
+
         state = _tensors(module)
         with torch.no_grad():
             for name, array in self.tensors().items():
@@ -179,5 +184,5 @@ def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 def _flat(state: Mapping[str, torch.Tensor], entries: Iterable[Entry]) -> Float32:
     parts = [np.zeros(0, dtype=np.float32)]
     for entry in entries:
-        parts.append(state[entry.name].detach().to("cpu", torch.float32).numpy().reshape(-1))
+        parts.append(state[entry.name].detach().cpu().float().numpy().reshape(-1))
     return np.concatenate(parts)

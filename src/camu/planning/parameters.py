@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import cast
 
 from camu.data import dataset_spec
+from camu.learning.cnn import CNN, Normalisation, full_shape
 from camu.seeding import derive
 from camu.world import World
-
-SMALLEST_IMAGE_PIXELS = 4  # a side of the smallest images that the CNN takes
 
 
 def parameter_count(world: World) -> int:
@@ -23,26 +23,15 @@ def _count(name: str, shape: tuple[int, ...], classes: int, normalisation: str) 
     """Parameters of a model: by formula for the built-in ones, so that a plan loads no torch."""
     if name == "logistic":
         return (math.prod(shape) + 1) * classes
-    if name == "cnn" and min(shape[-2:]) >= SMALLEST_IMAGE_PIXELS:
-        return _cnn_parameters(shape, classes, normalisation)
+    if name == "cnn":
+        norm = cast(Normalisation, normalisation)
+        return CNN(full_shape(shape), classes, norm).layout.parameter_count
     if name == "resnet8":
         return _resnet8_parameters(1 if len(shape) == 2 else shape[0], classes)
     from camu.learning.models import build_model
 
     model = build_model(name, shape, classes, normalisation, derive(0, "count"))
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _cnn_parameters(shape: tuple[int, ...], classes: int, normalisation: str) -> int:
-    """Two convolutions with pooling (10 and 20 channels), normalisation, 50 hidden units."""
-    channels, sides = 1 if len(shape) == 2 else shape[0], shape[-2:]
-    kernel, padding = (3, 1) if min(sides) < 16 else (5, 0)
-    total = 0
-    for outputs in (10, 20):
-        total += (channels * kernel**2 + 1) * outputs
-        channels, sides = outputs, tuple((side + 2 * padding - kernel + 1) // 2 for side in sides)
-    total += 0 if normalisation == "none" else 2 * channels
-    return total + (channels * math.prod(sides) + 1) * 50 + (50 + 1) * classes
 
 
 def _resnet8_parameters(channels: int, classes: int) -> int:

@@ -44,10 +44,9 @@ class WidthScaled(Scheme):
 
     def plan(self, world: World) -> Plan:
         """The widest part, then the most updates, that end with the median device."""
-        from camu.learning.models import seeded_model
-        from camu.learning.weights import Layout
+        from camu.learning.engine import model_layout
 
-        layout, groups = Layout.of(seeded_model(world.config)), single_devices(world)
+        layout, groups = model_layout(world.config), single_devices(world)
         sizes = [int(width_mask(layout, width).sum()) for width in WIDTHS]
         work, air = groups.step_seconds, groups.once.uplink_seconds
         limit = float(np.median(self.local_updates * work + air))

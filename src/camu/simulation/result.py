@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from camu import __version__
 from camu.arrays import Int64
 from camu.config import Config
 from camu.errors import InputError
 from camu.files import write_whole
+from camu.learning.cnn import seeded_cnn
 from camu.learning.engine import Engine, Samples
-from camu.learning.models import seeded_model
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme
@@ -55,6 +57,8 @@ class Result:
         It takes float images in [0, 1] of shape (n, channels, height, width), gives logits, and is
         in evaluation mode.
         """
+        from camu.learning.models import seeded_model  # torch takes long to load
+
         module = seeded_model(self.config)
         self.weights.load_into(module)
         return module.eval()
@@ -127,7 +131,7 @@ def _samples(world: World) -> tuple[Samples, Sequence[Int64], Samples]:
 
 def save_model(result: Result, path: Path) -> None:
     """Write the trained model as safetensors with named tensors."""
-    tensors = {name: tensor.contiguous() for name, tensor in result.state_dict().items()}
+    tensors = _named_arrays(result)
     metadata = {
         "camu": __version__,
         "model": result.config.training.model,
@@ -143,3 +147,13 @@ def save_model(result: Result, path: Path) -> None:
         seal_tensors(temporary)
 
     write_whole(path, write)
+
+
+def _named_arrays(result: Result) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of `Result.state_dict()`."""
+    if seeded_cnn(result.config) is None:
+        return {name: tensor.numpy(force=True) for name, tensor in result.state_dict().items()}
+    arrays: dict[str, npt.NDArray[Any]] = dict(result.weights.tensors())
+    if result.config.training.normalisation == "batch":  # torch's layer counts batches; camu not
+        arrays["norm.num_batches_tracked"] = np.array(0, dtype=np.int64)
+    return arrays
