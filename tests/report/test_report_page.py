@@ -16,6 +16,7 @@ from scipy import stats
 
 from camu.config import load_config
 from camu.report.frontier import unbeaten
+from camu.report.panels import HEIGHT, PLAN_PANELS, WORLD_PANELS, Panel
 from camu.report.runs import read_runs
 from camu.report.writing import write_report
 from camu.world import build_world
@@ -302,3 +303,14 @@ def test_many_schemes_fold_by_family_and_draw_in_their_own_colours(
         assert len({repr(looks[name]) for name in members}) == len(members)
     for cost in ("joules", "seconds"):
         assert document["tables"][scene["frontier"][cost]]["rows"] == 16
+
+
+@pytest.mark.parametrize("panel", [*WORLD_PANELS, *PLAN_PANELS], ids=lambda panel: panel.key)
+def test_charts_are_valid_although_a_page_does_not_check_them(panel: Panel) -> None:
+    """With all of Altair's checks a chart says the same."""
+    chart = panel.chart().properties(width="container")
+    if panel.row_pixels is None:
+        chart = chart.properties(height=HEIGHT)
+    checked = chart.to_dict(validate=True)
+    del checked["config"]
+    assert panel.spec("container") == checked

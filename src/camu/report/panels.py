@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from altair.utils.schemapi import debug_mode
+
 from camu.report import charts, device_charts
 from camu.report.frontier import frontier
 
@@ -26,13 +28,17 @@ class Panel:
     wide: bool = False
 
     def spec(self, width: int | str, title: bool = False) -> dict[str, Any]:
-        """The chart as Vega-Lite."""
-        chart = self.chart().properties(width=width)
-        if self.row_pixels is None:
-            chart = chart.properties(height=HEIGHT)
-        if title:
-            chart = chart.properties(title=self.title)
-        spec: dict[str, Any] = chart.to_dict()
+        """The chart as Vega-Lite.
+
+        Altair's checks of each part take most of the time of a page. A test makes them.
+        """
+        with debug_mode(False):
+            chart = self.chart().properties(width=width)
+            if self.row_pixels is None:
+                chart = chart.properties(height=HEIGHT)
+            if title:
+                chart = chart.properties(title=self.title)
+            spec: dict[str, Any] = chart.to_dict(validate=False)
         spec.pop("config", None)
         return spec
 
