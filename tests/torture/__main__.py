@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torture.calls import Case, call, complaint, tell
-from torture.deployments import deployments, hostile
+from torture.deployments import deployments
 from torture.flips import flips
+from torture.hostile import hostile
 from torture.inputs import TINY, cases
 from torture.kills import kills
 from torture.limits import limits
