@@ -239,6 +239,7 @@ def deployments(
     for number in range(count):
         fault, wrong = episode(number, seed, folder / "d", nodes, rounds)
         tried[fault] = tried.get(fault, 0) + 1
+        print(f"deployment {number}: {fault}: {wrong or 'held'}", file=sys.stderr, flush=True)
         if wrong:
             failures.append(tell(f"{fault}: deployment {number}: {wrong}"))
     return tried, failures
