@@ -15,12 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 import psutil
 
@@ -203,10 +202,9 @@ def left_behind(place: Place, seconds: float = 20.0) -> str:
     if ports := [port for port in place.ports if is_open(port)]:
         return f"ports left: {ports}"
     # Whoever was killed could not remove its directory; the next start does.
-    from camu.deploy.host.temporary import temporary_folder
+    from camu.deploy.host.temporary import remove_stale
 
-    with mock.patch.object(tempfile, "tempdir", str(place.temporary)), temporary_folder():
-        pass
+    remove_stale(place.temporary)
     if names := [path.name for path in place.temporary.iterdir()]:
         return f"temporary files left: {names}"
     files = [path for path in place.folder.rglob("*") if path.is_file()]
@@ -231,15 +229,20 @@ def clean(place: Place) -> None:
 
 
 def deployments(
-    count: int, seed: int, folder: Path, nodes: int = 3, rounds: int = 5
+    count: int, seed: int, folder: Path, at_once: int = 1, nodes: int = 3, rounds: int = 5
 ) -> tuple[dict[str, int], list[str]]:
     """Disturb deployments; the number tried by kind, and a line for each that went wrong."""
     tried: dict[str, int] = {}
     failures = []
-    for number in range(count):
-        fault, wrong = episode(number, seed, folder / "d", nodes, rounds)
-        tried[fault] = tried.get(fault, 0) + 1
+
+    def one(number: int) -> tuple[str, str]:
+        fault, wrong = episode(number, seed, folder / f"d{number}", nodes, rounds)
         print(f"deployment {number}: {fault}: {wrong or 'held'}", file=sys.stderr, flush=True)
-        if wrong:
-            failures.append(tell(f"{fault}: deployment {number}: {wrong}"))
+        return fault, wrong
+
+    with ThreadPoolExecutor(at_once) as pool:
+        for number, (fault, wrong) in enumerate(pool.map(one, range(count))):
+            tried[fault] = tried.get(fault, 0) + 1
+            if wrong:
+                failures.append(tell(f"{fault}: deployment {number}: {wrong}"))
     return tried, failures
