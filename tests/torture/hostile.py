@@ -100,9 +100,7 @@ def hostile_fleet(place: Place, nodes: int, rounds: int) -> Iterator[Fleet]:
                 out = place.folder / "runs" / act.replace(" ", "-")
                 asked = replace(whole, out=str(out), nodes=0, wait_seconds=wait_seconds)
                 run = control.start(make_bundle(asked))
-                deadline = time.monotonic() + LONGEST_SECONDS
-                while control.state(run).status != "finished" and time.monotonic() < deadline:
-                    time.sleep(0.3)
+                wait_for(control, run)
                 return out
 
             yield Fleet(carry_out, local, control)
@@ -159,6 +157,20 @@ def hostile(
     return dict.fromkeys(acts, 1), failures
 
 
+def wait_for(control: Any, run: int) -> str:
+    """How a run has ended; empty: not in time. A busy SuperLink is asked again."""
+    from camu.deploy.host.control import UnreachableError
+
+    deadline = time.monotonic() + LONGEST_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(UnreachableError):
+            state = control.state(run)
+            if state.status == "finished":
+                return str(state.sub_status)
+        time.sleep(0.3)
+    return ""
+
+
 def outside(fleet: Fleet, act: str, folder: Path) -> str:
     """Do what only the owner may, or what nobody may; what is wrong with the answer."""
     from camu.deploy.host.control import Control
@@ -183,11 +195,8 @@ def outside(fleet: Fleet, act: str, folder: Path) -> str:
                     return str(error)
     else:
         run = fleet.control.start(disguised_bundle(marker))
-        deadline = time.monotonic() + LONGEST_SECONDS
-        while fleet.control.state(run).status != "finished" and time.monotonic() < deadline:
-            time.sleep(0.3)
-        if fleet.control.state(run).sub_status == "completed":
-            return "the run completed"
+        if wait_for(fleet.control, run) != "failed":
+            return "the run did not fail"
     if marker.exists():
         return "foreign code has run"
     return "" if b"refused" in log.read_bytes()[before:] else "the log does not say it"
