@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from torture.__main__ import bad_inputs, finished_run
-from torture.deployments import clean, compared, hostile, left_behind, make_place
+from torture.deployments import clean, left_behind, make_place
 from torture.flips import flips
+from torture.hostile import compared, hostile
+from torture.partition import BLOCKED_FILE, open_proxy
 from torture.soak import Life
 
 
@@ -71,6 +74,42 @@ def test_a_process_that_is_left_is_named(tmp_path: Path) -> None:
         clean(place)
         process.wait()
     assert left_behind(place) == ""
+
+
+def test_keys_and_open_ports_that_are_left_are_named(tmp_path: Path) -> None:
+    place = make_place(tmp_path / "p")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place.ports.add(server.getsockname()[1])
+        assert "ports left" in left_behind(place)
+    (place.folder / "out.log").write_text("-----BEGIN PRIVATE KEY-----")
+    assert left_behind(place) == "keys left: ['out.log']"
+    (place.folder / "out.log").unlink()
+    (place.temporary / "something").touch()
+    assert left_behind(place) == "temporary files left: ['something']"
+
+
+def test_a_blocked_port_holds_bytes_back_and_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "blocked"
+    monkeypatch.setenv(BLOCKED_FILE, str(blocked))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        proxy = open_proxy(3, server.getsockname()[1])
+        with socket.create_connection(("127.0.0.1", proxy)) as near:
+            far, _ = server.accept()
+            with far:
+                for name in ("3", "all"):
+                    blocked.write_text(name)
+                    near.sendall(b"there")
+                    far.settimeout(0.3)
+                    with pytest.raises(TimeoutError):
+                        far.recv(5)
+                    blocked.write_text("4")
+                    far.settimeout(30.0)
+                    assert far.recv(5, socket.MSG_WAITALL) == b"there"
+                far.sendall(b"back")
+                near.settimeout(30.0)
+                assert near.recv(4, socket.MSG_WAITALL) == b"back"
 
 
 def test_rounds_that_are_counted_twice_are_noticed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import os
@@ -40,6 +41,9 @@ def end_with_parent(parent: int | None = None, grace_seconds: float = 0.0) -> No
 
     signal.signal(signal.SIGALRM, check)
     signal.setitimer(signal.ITIMER_REAL, CHECK_SECONDS, CHECK_SECONDS)
+    # Python takes its handlers away before it has ended; the next SIGALRM would then be the end,
+    # and the exit code would be lost.
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0.0)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from flwr.app import RecordDict
 from camu.data import dataset_spec
 from camu.deploy import node_app
 from camu.deploy.allowed import check_allowed
-from camu.deploy.claims import Owner, binding, check_claim, owners
+from camu.deploy.claims import Owner, binding, check_claim, owners, too_many_samples
 from camu.deploy.deployment import Deployment
 from camu.deploy.label_noise import noisy_counts
 from camu.deploy.mailbox import Mailbox
@@ -103,6 +103,20 @@ def test_numbers_out_of_bounds_are_refused(key: str, number: str) -> None:
         return
     with pytest.raises(Refusal):
         parse(REPORT, text, "it")
+
+
+def claims_of(*samples: int) -> Report:
+    return Report(tuple(DeviceReport(f"{k}-{n}", (n,), None) for k, n in enumerate(samples)))
+
+
+def test_a_claim_far_above_the_other_nodes_is_too_many() -> None:
+    others = [claims_of(80, 100), claims_of(120)]
+    assert too_many_samples(claims_of(5, 1000), others, 10.0) == ""
+    why = too_many_samples(claims_of(5, 1001), others, 10.0)
+    assert "claims 1001 samples, more than 10 times the median" in why
+    assert "(100)" in why
+    assert too_many_samples(claims_of(10**9), others, 0.0) == ""  # no limit
+    assert too_many_samples(claims_of(10**9), [claims_of(80, 100)], 10.0) == ""  # too few
 
 
 @pytest.mark.parametrize(

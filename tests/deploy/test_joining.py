@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+from flwr.app import Error
 
 from camu.data import load
 from camu.deploy.deployment import Deployment
@@ -217,6 +220,72 @@ def test_a_node_that_cannot_be_used_is_refused_alone(
     refused = [text for name, text in events(tmp_path) if name == "node-refused"]
     assert len(refused) == 1
     assert refused[0].startswith("node 1 is refused: ")
+
+
+LIES = {
+    "too many samples": (
+        lambda d: DeviceReport(d.id, (10**9, *d.label_counts[1:]), None),
+        "claims",
+    ),
+    "too slow": (lambda d: DeviceReport(d.id, d.label_counts, 61.0), "takes 61 s, longer than"),
+}
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("how", LIES)
+def test_a_node_with_an_incredible_claim_is_left_out_of_the_plan(
+    fake_grid: Any, tmp_path: Path, how: str, late: bool
+) -> None:
+    config = small(run__rounds=4, scheme__name="fedavg", **CHEAP)
+    nodes = partition_nodes(config, 4)
+    liar = min(nodes)
+    lie, words = LIES[how]
+
+    def run(name: str, lies: bool) -> Any:
+        def answer(node: int, message: Any) -> Any:
+            if late and message.metadata.group_id == "round 1":
+                grid.nodes.add(liar)
+            if node == liar and message.metadata.message_type == "query":
+                if not lies:
+                    return Error(0, "it does not report")
+                found = nodes[node].report()
+                return write_report(replace(found, devices=tuple(map(lie, found.devices))))
+            return honest(nodes[node], message)
+
+        grid = fake_grid([node for node in nodes if node != liar or not late], answer)
+        wanted = Deployment(config, str(tmp_path / name), "device", 4, quorum="50%")
+        return serve(grid, replace(wanted, wait_seconds=30, most_samples=10.0))
+
+    found, without = run("lies", True), run("mute", False)
+    assert found.weights_sha256 == without.weights_sha256
+    assert found.records[-1].units == without.records[-1].units == 15
+    refused = [text for name, text in events(tmp_path / "lies") if name == "node-refused"]
+    assert len(refused) == 1
+    assert words in refused[0]
+    kept = json.loads((tmp_path / "lies" / "nodes.json").read_text())
+    assert len(kept) == 3
+
+
+def test_a_run_without_enough_credible_nodes_does_not_start(fake_grid: Any, tmp_path: Path) -> None:
+    config = small(**CHEAP)
+    nodes = partition_nodes(config, 4)
+    lie, _ = LIES["too many samples"]
+
+    def answer(node: int, message: Any) -> Any:
+        found = nodes[node].report()
+        if node == min(nodes):
+            found = replace(found, devices=tuple(map(lie, found.devices)))
+        return write_report(found)
+
+    with pytest.raises(CamuError, match=r"5 of 20 devices were not reported .* the quorum is 20"):
+        serve(fake_grid(nodes, answer), Deployment(config, str(tmp_path), nodes=4, most_samples=2))
+
+
+@pytest.mark.parametrize("option", ["clip", "most_samples"])
+@pytest.mark.parametrize("value", [-1.0, 0.5, 2e6, float("nan")])
+def test_a_wrong_multiple_of_the_median_is_refused(option: str, value: float) -> None:
+    with pytest.raises(InputError, match="--" + option.replace("_", "-")):
+        Deployment(small(), "x", **{option: value})  # type: ignore[arg-type]
 
 
 def test_a_refused_node_is_asked_again_after_a_while(

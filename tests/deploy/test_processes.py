@@ -83,6 +83,16 @@ def test_a_process_whose_starter_is_already_gone_ends() -> None:
     assert subprocess.run([sys.executable, "-c", code + "time.sleep(600)"], timeout=60).returncode
 
 
+def test_a_watched_process_keeps_its_exit_code_however_long_its_end_takes() -> None:
+    code = (
+        "import sys, time; from camu.work import end_with_parent\n"
+        "class Slow:\n"
+        "    def __del__(self, sleep=time.sleep): sleep(1.5)\n"  # after the handlers are gone
+        "slow = Slow(); end_with_parent(); sys.exit(7)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 7
+
+
 def test_a_superlink_that_ends_at_once_is_reported_with_its_words(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with Processes(uuid.uuid4().hex) as processes:

@@ -19,6 +19,7 @@ import camu.planning.groups
 import camu.schemes.joint
 from camu.config import Config
 from camu.data import load
+from camu.deploy import measuring
 from camu.deploy.deployment import Deployment
 from camu.deploy.host.control import run_remote
 from camu.deploy.host.local import check_trial
@@ -396,6 +397,7 @@ def own_fleet(config: Config, folder: Path) -> dict[int, Node]:
                 "data": str(folder),
                 "snr-db": 20.0 + node,
                 **({"joules": f"{folder}/meter.py:read"} if node == 4 else {}),
+                **({"epsilon": 0.5, "secret": f"{folder}/meter.py"} if node == 6 else {}),
             },
             measured=True,
         )
@@ -404,8 +406,21 @@ def own_fleet(config: Config, folder: Path) -> dict[int, Node]:
 
 
 def test_nodes_with_their_own_data_are_planned_without_seeing_it(
-    fake_grid: Any, tmp_path: Path
+    fake_grid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A processor whose counter goes up by a joule at every reading.
+    zone = tmp_path / "powercap" / "intel-rapl:0"
+    zone.mkdir(parents=True)
+    (zone / "max_energy_range_uj").write_text("1000000000\n")
+    (zone / "energy_uj").write_text("0\n")
+    monkeypatch.setattr(measuring, "POWERCAP", tmp_path / "powercap")
+    read = measuring._Rapl.__call__
+
+    def count(rapl: Any) -> float:
+        rapl.path.write_text(f"{int(rapl.path.read_text()) + 1_000_000}\n")
+        return read(rapl)
+
+    monkeypatch.setattr(measuring._Rapl, "__call__", count)
     config = small(training__normalisation="none", run__rounds=1)
     nodes = own_fleet(config, tmp_path)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
@@ -413,11 +428,21 @@ def test_nodes_with_their_own_data_are_planned_without_seeing_it(
     history = serve(grid, Deployment(config, str(out), "device", measured=True))
     assert history.final.units == planned_units(out)
     summary = json.loads((out / "summary.json").read_text())
-    assert summary["devices_by_joules_source"] == {"model": 10, "meter": 10}
+    assert summary["devices_by_joules_source"] == {"rapl": 10, "meter": 10}
+    by_rapl = [
+        device["update_joules"]
+        for node in json.loads((out / "nodes.json").read_text())
+        for device in node["devices"]
+        if device["joules_source"] == "rapl"
+    ]
+    assert by_rapl == pytest.approx([1.0 / measuring.FEWEST_UPDATES] * 10)
     assert all(record["wall_seconds"] >= 0 for record in records(out))
     plan = json.loads((out / "plan.json").read_text())
     counts = build_world(config).devices.label_counts
-    assert [device["label_counts"] for device in plan["devices"]] == counts.tolist()
+    found = plan["devices"]
+    assert [device["label_counts"] for device in found[:15]] == counts[:15].tolist()
+    assert [device["label_counts"] for device in found[15:]] != counts[15:].tolist()
+    assert [device.get("label_epsilon") for device in found] == [None] * 15 + [0.5] * 5
     with pytest.raises(InputError, match="on different nodes"):
         serve(grid, Deployment(config, str(tmp_path / "other"), "leader", measured=True))
 

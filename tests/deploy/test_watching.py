@@ -20,16 +20,26 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
+from camu.cli.deploy.options import ProgressDisplay
 from camu.deploy import watching
 from camu.deploy.host import certificates, keys
 from camu.deploy.host.certificates import End, end_of, renew_server
-from camu.deploy.host.control import Control, Follower, NodeState, RunListing
+from camu.deploy.host.control import (
+    Control,
+    Follower,
+    NodeState,
+    RunListing,
+    RunState,
+    UnreachableError,
+)
 from camu.deploy.host.keys import make_keys
 from camu.deploy.host.processes import free_ports
 from camu.deploy.host.reloading import Reloader
 from camu.deploy.server.journal import Journal
 from camu.deploy.watching import Alarm, Watcher, metrics, read_status, serve_metrics
 from camu.errors import CamuError, InputError
+from camu.simulation.history import Record
+from helpers.configs import small
 
 NODES = [
     {"name": 'pump, "fan"', "online": True, "devices": ["pump", "fan"], "joules": ["rapl"]},
@@ -356,6 +366,42 @@ def test_progress_names_the_devices_that_are_waited_for(tmp_path: Path) -> None:
     journal.update(waiting_for=[])
     follower.update()
     assert said == ["waiting for mill", "waiting for gw-0, gw-1, gw-2, gw-3, gw-4 and 3 more"]
+
+
+def test_a_follower_is_patient_with_a_busy_superlink(tmp_path: Path) -> None:
+    world: dict[str, Any] = {"now": 0.0, "answers": True}
+
+    class Busy:
+        def state(self, run: int) -> RunState:
+            if not world["answers"]:
+                raise UnreachableError("timed out")
+            return RunState("running", "", "")
+
+    follower = Follower(tmp_path, ProgressDisplay(small()), lambda: world["now"])
+    control: Any = Busy()
+    for now, answers in ((0.0, True), (50.0, False), (59.0, True), (110.0, False), (119.0, False)):
+        world.update(now=now, answers=answers)
+        assert not follower.has_ended(control, 1)
+    world["now"] = 119.5
+    with pytest.raises(CamuError, match="timed out"):
+        follower.has_ended(control, 1)
+
+
+def test_progress_is_a_line_now_and_then_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = 0.0
+    with ProgressDisplay(small(run__rounds=9, scheme__name="fedavg"), lambda: now) as display:
+        display.say("starting the nodes")
+        for number in range(9):
+            now = 4.0 * number
+            display.show(Record(number, 0.5, 1.0, 2.0, {"compute": 1.0, "transmit": 0.5}))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "fedavg: starting the nodes"
+    assert [line.split(",")[0] for line in lines[1:]] == [
+        "fedavg: round 3 of 9",
+        "fedavg: round 6 of 9",
+    ]
 
 
 def test_watching_ends_with_a_signal_and_prints_where_its_page_is(tmp_path: Path) -> None:

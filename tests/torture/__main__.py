@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torture.calls import Case, call, complaint, tell
-from torture.deployments import deployments, hostile
+from torture.deployments import deployments
 from torture.flips import flips
+from torture.hostile import hostile
 from torture.inputs import TINY, cases
 from torture.kills import kills
 from torture.limits import limits
@@ -86,6 +87,7 @@ def main() -> int:
         "--limits", type=int, default=1, help="1: full disk, memory, signals; 0: not"
     )
     parser.add_argument("--deployments", type=int, default=20, help="deployments with faults")
+    parser.add_argument("--at-once", type=int, default=1, help="deployments at the same time")
     parser.add_argument("--hostile", action="store_true", help="every act of a hostile node")
     parser.add_argument("--soak", action="store_true", help="a long deployment with kills")
     parser.add_argument("--nodes", type=int, default=20, help="nodes of the soak")
@@ -110,7 +112,7 @@ def main() -> int:
         if wanted.limits:
             _count("limit", *limits(folder / "limits"), rows, failures)
         if wanted.deployments:
-            found = deployments(wanted.deployments, wanted.seed, folder)
+            found = deployments(wanted.deployments, wanted.seed, folder, wanted.at_once)
             _count("deployment", *found, rows, failures)
         if wanted.hostile:
             _count("hostile node", *hostile(folder), rows, failures)

@@ -21,9 +21,12 @@ from camu.deploy.messages import head_text
 
 ACT_FILE = "CAMU_TORTURE_ACT"
 # Acts in reports; each must leave the run as if the node had not reported (`mute`).
-REPORTS = ("other's device", "unknown device", "400 digits", "copied report", "nan counts", "deep")
+REPORTS = (
+    "other's device", "unknown device", "400 digits", "copied report", "nan counts", "deep",
+    "many samples", "slow",
+)  # fmt: skip
 # Acts in results; each must leave the run as if the node had never answered (`idle`).
-RESULTS = ("nan", "inf", "huge", "shape", "type", "replay", "oversize", "no head")
+RESULTS = ("nan", "inf", "huge", "large", "shape", "type", "replay", "oversize", "no head")
 
 app = ClientApp()
 
@@ -60,6 +63,10 @@ def false_report(report: dict[str, Any], doing: str) -> str:
         first["label_counts"][0] = 10**400
     elif doing == "nan counts":
         first["label_counts"][0] = float("nan")
+    elif doing == "many samples":
+        first["label_counts"][0] = 10**9
+    elif doing == "slow":
+        first["update_seconds"] = 1e5
     text = json.dumps(report)
     return "[" * 100_000 + text if doing == "deep" else text
 
@@ -100,6 +107,7 @@ def false_array(array: Any, doing: str) -> Any:
             "nan": array * np.float32(np.nan),
             "inf": array + np.float32(np.inf),
             "huge": array + np.float32(1e30),
+            "large": array + np.float32(2000 / np.sqrt(array.size)),
             "shape": array[1:],
             "type": array.astype(np.float64),
         }[doing]

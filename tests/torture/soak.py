@@ -13,8 +13,35 @@ import numpy as np
 import psutil
 
 from torture.calls import tell
-from torture.deployments import VICTIMS, Place, clean, judge, living, make_place, start, strike
+from torture.deployments import (
+    VICTIMS,
+    Place,
+    clean,
+    judge,
+    kind_of,
+    living,
+    make_place,
+    note_ports,
+    start,
+    strike,
+)
 
+# Each node has a unit of its own, so that all of them work in every round.
+WORLD = """extends = "demo"
+[scheme]
+name = "fedavg"
+[training]
+model = "logistic"
+[run]
+rounds = {rounds}
+eval_every = 10
+workers = 1
+[[fleet.regions]]
+name = "I"
+devices = {nodes}
+x = [-10.0, 10.0]
+y = [-10.0, 10.0]
+"""
 FAULTS = ("kill node", "kill node", "kill executor", "kill server", "kill superlink", "stop node")
 SAMPLE_SECONDS = 2.0
 WARM_UP = 0.3  # share of a process's samples that are left out at its start
@@ -54,25 +81,28 @@ def soak(
 ) -> tuple[dict[str, int], list[str]]:
     """Run it; the number of processes judged by kind, and a line for each that grows."""
     dice = random.Random(f"{seed}/soak")
-    place = make_place(folder / "s")
+    place = make_place(folder / "s", WORLD.format(nodes=nodes, rounds=rounds))
+    faults: list[str] = []  # still to come
     lives: dict[tuple[int, float], Life] = {}
     every = max(3, rounds // 12)
     struck, starts = 0, 1
     deadline = time.monotonic() + 60 * minutes
-    process = start(place, nodes, rounds)
+    process = start(place, nodes)
     try:
         while time.monotonic() < deadline:
             time.sleep(SAMPLE_SECONDS)
             done = len(place.rounds())
+            note_ports(place)
             look(place, done, lives)
             if done < rounds - every and done > every * (struck + 1):
                 struck += 1
-                strike(place, dice.choice(FAULTS), dice)
+                faults = faults or dice.sample(FAULTS, len(FAULTS))
+                strike(place, faults.pop(), dice)
             if process.poll() is not None:
                 if process.returncode == 0 or starts > rounds:
                     break
                 starts += 1
-                process = start(place, nodes, rounds)
+                process = start(place, nodes)
         print(f"soak: {len(place.rounds())} lines of history, {struck} faults, {starts} starts")
         return report(lives, ended(place, process, rounds))
     finally:
@@ -88,32 +118,32 @@ def ended(place: Place, process: subprocess.Popen[bytes], rounds: int) -> str:
 
 def look(place: Place, done: int, lives: dict[tuple[int, float], Life]) -> None:
     """Write down memory and descriptors of every process."""
-    for kind in VICTIMS:
-        for process in living(place.mark, kind):
-            with contextlib.suppress(psutil.Error, OSError):
-                key = (process.pid, process.create_time())
-                life = lives.setdefault(key, Life(kind))
-                life.samples.append((done, process.memory_info().rss, process.num_fds()))
+    for process in living(place.mark):
+        with contextlib.suppress(psutil.Error, OSError):
+            key = (process.pid, process.create_time())
+            life = lives.setdefault(key, Life(kind_of(process)))
+            life.samples.append((done, process.memory_info().rss, process.num_fds()))
 
 
 def report(lives: dict[tuple[int, float], Life], wrong: str) -> tuple[dict[str, int], list[str]]:
     """Print a table of all kinds; returns how many were judged, and what grows."""
     tried: dict[str, int] = {}
     failures = [tell(f"soak: {wrong}")] if wrong else []
-    print("| process | seen | judged | MB | largest rise, MB | rounds | descriptors | |")
+    print("| process | seen | judged | most rounds | MB | most MB more | most descriptors more | |")
     print("|---|---|---|---|---|---|---|---|")
     for kind in VICTIMS:
         own = [life for life in lives.values() if life.kind == kind]
-        judged = [(life.rise(), life) for life in own if life.rise() is not None]
-        tried[kind] = len(judged)
-        if not judged:
+        rises = [rise for life in own if (rise := life.rise()) is not None]
+        tried[kind] = len(rises)
+        if not rises:
             print(f"| {kind} | {len(own)} | 0 | | | | | too short |")
             continue
-        (span, mean, memory, descriptors), _ = max(judged, key=lambda pair: pair[0][2])  # type: ignore[index, misc]
-        growing = [life for _, life in judged if life.grows()]
+        spans, means, memory, descriptors = np.array(rises).T
+        growing = [life for life in own if life.grows()]
         failures += [tell(f"{kind}: grows: {life.rise()}") for life in growing]
         print(
-            f"| {kind} | {len(own)} | {len(judged)} | {mean / 1e6:.0f} | {memory / 1e6:.1f} "
-            f"| {span} | {descriptors:+.1f} | {'growing' if growing else 'flat'} |"
+            f"| {kind} | {len(own)} | {len(rises)} | {spans.max():.0f} | {means.max() / 1e6:.0f} "
+            f"| {memory.max() / 1e6:+.1f} | {descriptors.max():+.1f} "
+            f"| {'growing' if growing else 'flat'} |"
         )
     return tried, failures

@@ -8,6 +8,7 @@ Flower gives a node.
 from __future__ import annotations
 
 import hashlib
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from camu.deploy.reports import Refusal, Report
 from camu.errors import InputError
 
+FEWEST = 3  # devices of other nodes; fewer have no median to compare with
 BINDING = "devices="  # begins the name of a node whose key is bound to devices
 
 
@@ -67,3 +69,23 @@ def check_claim(
     if earlier is not None and earlier.key not in ("", owner.key):
         raise Refusal(f"its key is not that of the node that reported {report.name} before")
     return replace(report, key=owner.key)
+
+
+def too_many_samples(report: Report, others: Iterable[Report], multiple: float) -> str:
+    """Why a node claims too many samples, compared with the other nodes; empty if it does not.
+
+    A device counts by its samples, so without a limit one claim could outweigh all other devices.
+    A multiple of 0 sets no limit.
+    """
+    known = [sum(device.label_counts) for other in others for device in other.devices]
+    if multiple <= 0 or len(known) < FEWEST:
+        return ""
+    middle = statistics.median(known)
+    for device in report.devices:
+        if (claimed := sum(device.label_counts)) > multiple * middle:
+            return (
+                f"device {device.id} claims {claimed} samples, more than {multiple:g} times the "
+                f"median of the other nodes' devices ({middle:g}); if it is true, raise "
+                "--most-samples"
+            )
+    return ""

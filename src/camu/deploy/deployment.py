@@ -19,7 +19,7 @@ from camu.schemes import Scheme, make_scheme
 Granularity = Literal["leader", "device"]
 
 LONGEST_SECONDS = 86_400
-LARGEST_CLIP = 1e6
+LARGEST_MULTIPLE = 1e6
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Deployment:
     shape: str = ""  # own data set: only its shape, for nodes that do not have it
     quorum: str = "100%"  # devices without which no run starts: a share, or a number
     clip: float = 0.0  # multiple of the median norm to which updates are clipped; 0: not at all
+    # Samples that a device may claim, as a multiple of the other nodes' median; 0: any number.
+    most_samples: float = 0.0
 
     def __post_init__(self) -> None:
         if self.granularity not in get_args(Granularity):
@@ -50,11 +52,12 @@ class Deployment:
                 raise InputError(
                     f"--{option} {seconds:g}: give seconds above 0, up to {LONGEST_SECONDS}"
                 )
-        if not 0 <= self.clip <= LARGEST_CLIP or 0 < self.clip < 1:
-            raise InputError(
-                f"--clip {self.clip:g}: give a multiple of the median from 1 to {LARGEST_CLIP:g}, "
-                "or 0 to clip nothing"
-            )
+        for option, multiple in (("clip", self.clip), ("most-samples", self.most_samples)):
+            if not (multiple == 0 or 1 <= multiple <= LARGEST_MULTIPLE):
+                raise InputError(
+                    f"--{option} {multiple:g}: give a multiple of the median from 1 to "
+                    f"{LARGEST_MULTIPLE:g}, or 0 for no limit"
+                )
         self.devices_needed(1_000_000)
 
     def with_shape(self) -> Deployment:

@@ -208,11 +208,45 @@ def reload_certificates() -> None:
     vars(uvicorn.config)["create_ssl_context"] = created
 
 
+def answer_for_lost_tasks(states: Any) -> None:
+    """Let a node answer with an error when a task has ended without an answer.
+
+    `states` is Flower's class of a node's state. Flower answers only for a task that stopped giving
+    signs of life after it had read its message. For any other, the node would wait for an answer
+    for ever: online, and silent in every round.
+    """
+    from flwr.supercore.constant import TaskType
+    from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
+
+    finish_task, on_expired = states.finish_task, states._on_task_tokens_expired
+
+    def answer(state: Any, tasks: Any) -> None:
+        runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
+        with state.lock_msg_store:
+            for entry in state.msg_store.values():
+                if not entry.message.metadata.reply_to_message_id:
+                    entry.is_retrieved = True  # a node works on one message at a time
+            state._store_error_replies(runs, CLIENT_APP_CRASHED_ERROR)
+
+    def finish(state: Any, task_id: int, *args: Any, **options: Any) -> bool:
+        finished = bool(finish_task(state, task_id, *args, **options))
+        if finished:
+            answer(state, state.get_tasks(task_ids=[task_id]))
+        return finished
+
+    def expire(state: Any, tasks: Any) -> None:
+        answer(state, tasks)
+        on_expired(state, tasks)
+
+    states.finish_task, states._on_task_tokens_expired = finish, expire
+
+
 def run_supernode(arguments: list[str], socket: Path) -> None:
     """Run Flower's SuperNode; its executor, in another process, reaches it over a unix socket."""
     import uvicorn
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
     config = uvicorn.Config
 
@@ -226,6 +260,7 @@ def run_supernode(arguments: list[str], socket: Path) -> None:
             log.warning("run %s is refused: %s", run.run_id, refusal)
             return {}  # the executor refuses it too, and tells the server why
 
+    answer_for_lost_tasks(InMemoryNodeState)
     vars(uvicorn)["Config"] = on_socket
     vars(start_client_internal)["get_fused_config_from_fab"] = run_config
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]

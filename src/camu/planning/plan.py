@@ -304,4 +304,8 @@ def _device_dicts(world: World, names: list[int] | list[str]) -> list[dict[str, 
         devices.label_counts.tolist(),
         strict=True,
     )
-    return [dict(zip(keys, row, strict=True)) for row in rows]
+    found = [dict(zip(keys, row, strict=True)) for row in rows]
+    for device, epsilon in zip(found, devices.label_epsilon.tolist(), strict=True):
+        if not math.isnan(epsilon):
+            device["label_epsilon"] = epsilon  # of the noise on its label_counts
+    return found

@@ -13,7 +13,12 @@ from camu.arrays import Float64, Int64, read_only_floats, read_only_ints
 from camu.config import FleetConfig, TrainingConfig
 from camu.data.batches import batch_samples
 
-_MISSING = {"harvest_watts": 0.0, "sample_seconds": np.nan, "sample_joules": np.nan}
+_MISSING = {
+    "harvest_watts": 0.0,
+    "sample_seconds": np.nan,
+    "sample_joules": np.nan,
+    "label_epsilon": np.nan,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +39,8 @@ class Devices:
     # Measured on the devices; nan where the models of time and energy hold. Empty: nowhere.
     sample_seconds: Float64 = with_default(default_factory=lambda: np.zeros(0))
     sample_joules: Float64 = with_default(default_factory=lambda: np.zeros(0))
+    # Of the noise on label_counts; nan where they are exact. Empty: everywhere.
+    label_epsilon: Float64 = with_default(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         for field in fields(self):

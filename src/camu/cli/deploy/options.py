@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+LINE_SECONDS = 10.0  # between lines where there is no terminal
 
 if TYPE_CHECKING:
     from camu.config import Config
@@ -64,18 +68,26 @@ Resume = Annotated[
 
 
 class ProgressDisplay:
-    """Shows a run; a context manager. The bar appears with the first step."""
+    """Shows a run; a context manager.
 
-    def __init__(self, config: Config) -> None:
+    On a terminal it is a bar, which appears with the first step. Elsewhere (a file, a pipe, a
+    journal) it is a line for each step before the first round, and then one every `LINE_SECONDS`.
+    """
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+        console = Console(stderr=True, emoji=False)
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
             TimeElapsedColumn(),
-            console=Console(stderr=True, emoji=False),
+            console=console,
+            disable=not console.is_terminal,
         )
         self.task = self.bar.add_task(config.scheme.name, total=config.run.rounds, state="starting")
+        self.title, self.rounds = config.scheme.name, config.run.rounds
+        self.clock, self.said_seconds = clock, clock()
         self.started = False
         self.accuracy = 0.0
 
@@ -92,6 +104,7 @@ class ProgressDisplay:
             self.bar.start()
             self.started = True
         self.bar.update(self.task, state=state)
+        self._line(state)
 
     def warn(self, text: str) -> None:
         """Print a line above the bar."""
@@ -106,3 +119,12 @@ class ProgressDisplay:
             f"{record.virtual_seconds:.3g} s"
         )
         self.bar.update(self.task, completed=record.round, state=state)
+        if self.clock() - self.said_seconds >= LINE_SECONDS:
+            self._line(f"round {record.round} of {self.rounds}, {state}")
+
+    def _line(self, text: str) -> None:
+        """Print how far the run is, where there is no terminal."""
+        self.said_seconds = self.clock()
+        if not self.bar.console.is_terminal:
+            line = f"{self.title}: {text}"
+            self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)

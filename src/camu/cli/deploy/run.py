@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -27,6 +27,9 @@ from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, S
 from camu.cli.run import default_directory, run_config, show_summary
 from camu.errors import InputError
 
+if TYPE_CHECKING:
+    from camu.deploy.deployment import Deployment
+
 TestData = Annotated[
     str,
     typer.Option(
@@ -35,18 +38,42 @@ TestData = Annotated[
         help="Test samples of your own, under the name `test` [default: the data set's].",
     ),
 ]
+RunDirectoryThere = Annotated[
+    Path, typer.Option("--out", metavar="DIR", help="Run directory on the SuperLink's machine.")
+]
+Partitions = Annotated[
+    int, typer.Option("--partitions", metavar="N", min=0, help="Nodes of a trial; 0: own data.")
+]
+Clip = Annotated[
+    float,
+    typer.Option(
+        "--clip", metavar="X", help="Clip updates to X times the round's median norm; 0: never."
+    ),
+]
+MostSamples = Annotated[
+    float,
+    typer.Option(
+        "--most-samples",
+        metavar="X",
+        help="Refuse a node that claims a device with more than X times the samples of the other "
+        "nodes' median device; 0: never.",
+    ),
+]
+ConfiguredSpeed = Annotated[
+    bool,
+    typer.Option(
+        "--configured-speed",
+        help="Plan with the configured models of time and energy, not measured values.",
+    ),
+]
 
 
 def run(
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Run directory on the SuperLink's machine.")
-    ],
+    out: RunDirectoryThere,
     address: Superlink = "127.0.0.1:8000",
     authority: Authority = None,
     granularity: Granularity = "leader",
-    partitions: Annotated[
-        int, typer.Option("--partitions", metavar="N", min=0, help="Nodes of a trial; 0: own data.")
-    ] = 0,
+    partitions: Partitions = 0,
     file: ConfigFile = None,
     preset: Preset = None,
     settings: Settings = None,
@@ -56,19 +83,9 @@ def run(
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
     quorum: Quorum = "50%",
-    clip: Annotated[
-        float,
-        typer.Option(
-            "--clip", metavar="X", help="Clip updates to X times the round's median norm; 0: never."
-        ),
-    ] = 5.0,
-    configured_speed: Annotated[
-        bool,
-        typer.Option(
-            "--configured-speed",
-            help="Plan with the configured models of time and energy, not measured values.",
-        ),
-    ] = False,
+    clip: Clip = 5.0,
+    most_samples: MostSamples = 10.0,
+    configured_speed: ConfiguredSpeed = False,
     test_data: TestData = "",
     start: StartModel = None,
     alarm: AlarmCommand = None,
@@ -81,8 +98,6 @@ def run(
     continues it from its last round.
     """
     from camu.deploy.deployment import Deployment
-    from camu.deploy.host.control import run_remote
-    from camu.deploy.watching import Alarm
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
     if authority is None and not insecure:
@@ -100,17 +115,26 @@ def run(
         start=str(start.absolute()) if start else "",
         quorum=quorum,
         clip=clip,
+        most_samples=most_samples,
     )
+    _follow(wanted, address, None if insecure else authority, alarm, as_json)
+
+
+def _follow(
+    wanted: Deployment, address: str, authority: Path | None, alarm: str | None, as_json: bool
+) -> None:
+    """Start a run and show it to its end."""
+    from camu.deploy.host.control import run_remote
+    from camu.deploy.watching import Alarm
+
     alarms = None if alarm is None else Alarm(alarm)
     with contextlib.suppress(KeyboardInterrupt):
-        with ProgressDisplay(config) as display:
-            directory = run_remote(
-                wanted, address, None if insecure else authority, display, alarms
-            )
+        with ProgressDisplay(wanted.config) as display:
+            directory = run_remote(wanted, address, authority, display, alarms)
         show_summary(directory, as_json)
         return
     Console(stderr=True, emoji=False).print(
-        f"the run continues; its rounds are in {out / 'rounds.jsonl'}"
+        f"the run continues; its rounds are in {Path(wanted.out) / 'rounds.jsonl'}"
     )
     raise typer.Exit(130)
 

@@ -103,50 +103,58 @@ def register(
             print(f"{key} is {already}registered as node {registered.node}")
 
 
+Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The node's private key.")]
+DeviceNames = Annotated[
+    str | None, typer.Option("--devices", metavar="A,B,…", help="Devices that it holds.")
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", metavar="DIR|MODULE:FUNCTION", help="Where their data are."),
+]
+SnrDb = Annotated[
+    str | None,
+    typer.Option("--snr-db", metavar="DB,…", help="Their SNR at the base station, if known."),
+]
+Joules = Annotated[
+    str | None,
+    typer.Option(
+        "--joules",
+        metavar="MODULE:FUNCTION",
+        help="Returns the joules that a meter has counted [default: RAPL, if readable].",
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow",
+        metavar="MODULE:NAME",
+        help="Own code that a run's configuration may name on this node; repeat.",
+    ),
+]
+Epsilon = Annotated[
+    float, typer.Option("--epsilon", min=0.001, max=1e6, help="Of the noise on its label counts.")
+]
+ExactLabels = Annotated[
+    bool, typer.Option("--exact-labels", help="Report exact label counts, without noise.")
+]
+Partition = Annotated[
+    str | None,
+    typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
+]
+
+
 def node(
     address: Superlink,
     authority: Authority = None,
-    key: Annotated[
-        Path | None, typer.Option("--key", metavar="FILE", help="The node's private key.")
-    ] = None,
-    devices: Annotated[
-        str | None, typer.Option("--devices", metavar="A,B,…", help="Devices that it holds.")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="DIR|MODULE:FUNCTION", help="Where their data are."),
-    ] = None,
-    snr_db: Annotated[
-        str | None,
-        typer.Option("--snr-db", metavar="DB,…", help="Their SNR at the base station, if known."),
-    ] = None,
-    joules: Annotated[
-        str | None,
-        typer.Option(
-            "--joules",
-            metavar="MODULE:FUNCTION",
-            help="Returns the joules that a meter has counted [default: RAPL, if readable].",
-        ),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            metavar="MODULE:NAME",
-            help="Own code that a run's configuration may name on this node; repeat.",
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float,
-        typer.Option("--epsilon", min=0.001, max=1e6, help="Of the noise on its label counts."),
-    ] = 1.0,
-    exact_labels: Annotated[
-        bool, typer.Option("--exact-labels", help="Report exact label counts, without noise.")
-    ] = False,
-    partition: Annotated[
-        str | None,
-        typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
-    ] = None,
+    key: Key = None,
+    devices: DeviceNames = None,
+    data: Data = None,
+    snr_db: SnrDb = None,
+    joules: Joules = None,
+    allow: Allow = None,
+    epsilon: Epsilon = 1.0,
+    exact_labels: ExactLabels = False,
+    partition: Partition = None,
     insecure: Insecure = False,
 ) -> None:
     """Start a node: it trains on its own data, and sends only weights and label counts.

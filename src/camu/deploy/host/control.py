@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,10 @@ class RunListing:
     status: str
     sub_status: str
     started: str
+
+
+class UnreachableError(CamuError):
+    """A SuperLink that does not answer."""
 
 
 class Control:
@@ -155,7 +159,7 @@ def _explained(what: str) -> Iterator[None]:
         detail = error.response.text.strip()[:300] or error.response.reason_phrase
         raise CamuError(f"{what} ({error.response.status_code}: {detail})") from None
     except httpx.HTTPError as error:
-        raise CamuError(f"{what} ({str(error) or type(error).__name__})") from None
+        raise UnreachableError(f"{what} ({str(error) or type(error).__name__})") from None
 
 
 def _read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
@@ -174,6 +178,7 @@ def _read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
 
 UPDATE_SECONDS = 0.5
 STATE_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0  # how long a busy SuperLink may leave its follower without an answer
 INSECURE = "--insecure: plain text, and nodes are not asked for keys"
 
 
@@ -193,8 +198,11 @@ class Display(Protocol):
 class Follower:
     """Follows a run in its directory, and shows its rounds and the server's warnings."""
 
-    def __init__(self, out: Path, display: Display) -> None:
-        self.display = display
+    def __init__(
+        self, out: Path, display: Display, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.display, self.clock = display, clock
+        self.answered_seconds = clock()
         self.rounds = Tail(out / "rounds.jsonl")
         self.server = Tail(out / "server.log", skip_present=True)
         self.error = ""  # the last error of the server
@@ -228,8 +236,17 @@ class Follower:
         self.waiting = waiting
 
     def has_ended(self, control: Control, run: int) -> bool:
-        """Whether a run is over; for a run that failed, raises the server's last error."""
-        state = control.state(run)
+        """Whether a run is over; for a run that failed, raises the server's last error.
+
+        A SuperLink that does not answer for a while does not end the run, so nor its following.
+        """
+        try:
+            state = control.state(run)
+        except UnreachableError:
+            if self.clock() - self.answered_seconds > PATIENCE_SECONDS:
+                raise
+            return False
+        self.answered_seconds = self.clock()
         if state.status != "finished":
             return False
         self.update()

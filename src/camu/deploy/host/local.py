@@ -35,6 +35,7 @@ START_SECONDS = 300.0
 UPDATE_SECONDS = 0.3
 RESTART_SECONDS = 5.0
 STATE_SECONDS = 1.0
+POLL_SECONDS_PER_NODE = 0.05  # 20 calls per second, of all nodes together
 SUPERLINK = "superlink"
 
 
@@ -93,8 +94,10 @@ class LocalDeployment:
     def _environment(self, name: str) -> dict[str, str]:
         home = self.folder / name
         home.mkdir(mode=0o700, exist_ok=True)
-        # Quick polling is harmless on loopback.
-        return {"FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+        # How often an executor asks for tasks. Quick polling is harmless on loopback, but the calls
+        # of many nodes would keep a core busy.
+        pause_seconds = max(0.1, POLL_SECONDS_PER_NODE * self.deployment.nodes)
+        return {"FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": f"{pause_seconds:g}"}
 
 
 def run_local(deployment: Deployment, display: Display, insecure: bool = False) -> RunDirectory:

@@ -33,7 +33,7 @@ def socket_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _folder(parent: str) -> Iterator[Path]:
-    _remove_stale(Path(parent))
+    remove_stale(Path(parent))
     with (
         tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True) as name,
         (Path(name) / OWNED).open("w") as lock,
@@ -42,7 +42,7 @@ def _folder(parent: str) -> Iterator[Path]:
         yield Path(name)
 
 
-def _remove_stale(parent: Path) -> None:
+def remove_stale(parent: Path) -> None:
     """Remove this user's directories whose owner was killed, with the keys in them."""
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):

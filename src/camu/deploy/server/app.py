@@ -88,7 +88,9 @@ def _serve_locked(
     restarts = int(directory.exists())
     ids, classes = device_ids(config), dataset_spec(config.data).classes
     mailbox = Mailbox(grid)
-    registry = NodeRegistry(mailbox, classes, deployment.deadline_seconds, ids, journal)
+    registry = NodeRegistry(
+        mailbox, classes, deployment.deadline_seconds, ids, journal, deployment.most_samples
+    )
     quorum = deployment.devices_needed(len(ids))
     journal.update(state="waiting", scheme=scheme.name, quorum=quorum, devices=len(ids))
     kept = directory.path / "nodes.json"

@@ -34,7 +34,7 @@ def device_ids(config: Config) -> tuple[str, ...]:
 
 
 def reported_world(config: Config, reports: Mapping[str, Report], measured: bool) -> World:
-    """The world to plan for: label counts as reported, and no training data.
+    """The world to plan for: label counts and their noise as reported, and no training data.
 
     It has all devices of the fleet; one that no node has reported has no samples.
 
@@ -47,7 +47,9 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     classes = dataset_spec(config.data).classes
     devices = [by_id.get(name, DeviceReport(name, (0,) * classes, None)) for name in ids]
     counts = np.array([device.label_counts for device in devices], dtype=np.int64)
-    world = build_world(config, label_counts=counts)
+    noise = {d.id: r.epsilon for r in reports.values() for d in r.devices if r.epsilon is not None}
+    epsilon = read_only_floats([noise.get(name, np.nan) for name in ids])
+    world = build_world(config, label_counts=counts).with_devices(label_epsilon=epsilon)
     if measured:
         world = _with_measurements(world, devices)
     return _with_known_snr(world, devices)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from camu.deploy.claims import check_claim
+from camu.deploy.claims import check_claim, too_many_samples
 from camu.deploy.events import Event
 from camu.deploy.mailbox import NOTE_SECONDS, QUERY, Mailbox, Reply, pause
 from camu.deploy.messages import query_content, read_report
@@ -34,14 +34,17 @@ class NodeRegistry:
         deadline_seconds: float,
         ids: Sequence[str],
         journal: Journal,
+        most_samples: float = 0.0,
     ) -> None:
+        """`most_samples`: a device's samples in medians of the other nodes' devices; 0: any."""
         self.mailbox, self.classes, self.deadline_seconds = mailbox, classes, deadline_seconds
-        self.ids, self.journal = tuple(ids), journal
+        self.ids, self.journal, self.most_samples = tuple(ids), journal, most_samples
         self.reports: dict[str, Report] = {}
         self._ids: dict[str, int] = {}  # by name
         self._asked: set[int] = set()
         self._refused: dict[int, float] = {}  # when a refused node is asked again
         self._lost: set[str] = set()  # nodes that were here and have gone
+        self._begun = False  # whether the run has begun, so that nodes can be compared
 
     def refresh(self) -> None:
         """Ask new nodes who they are. Replies are handled by the mailbox's poll()."""
@@ -81,6 +84,7 @@ class NodeRegistry:
             return not missing_devices(self.reports, self.ids) and trial >= partitions
 
         self._wait(complete, seconds)
+        self._refuse_too_large()
         if complete():
             return
         missing = missing_devices(self.reports, self.ids)
@@ -108,6 +112,7 @@ class NodeRegistry:
 
     def wait_for_known(self, seconds: float) -> None:
         """Wait for the nodes that have reported; after this time, continue without the others."""
+        self._begun = True
         self._wait(lambda: self.reports.keys() <= self._ids.keys(), seconds)
 
     def _wait(self, done: Callable[[], bool], seconds: float) -> None:
@@ -159,12 +164,7 @@ class NodeRegistry:
             report = check_claim(report, reply.node, self.mailbox.owners(), earlier)
             self._check(report)
         except Refusal as refusal:
-            log.warning("node %s is not used: %s", reply.node, refusal)
-            if reply.node not in self._refused:
-                text = f"node {reply.node} is refused: {refusal}"
-                self.journal.event("node-refused", text, node=str(reply.node))
-            self._asked.discard(reply.node)  # it may do better next time
-            self._refused[reply.node] = self.mailbox.clock() + RETRY_SECONDS
+            self._refuse(reply.node, str(refusal))
             return
         self._refused.pop(reply.node, None)
         if earlier is not None and not earlier.key:  # from before a restart of a trial
@@ -182,8 +182,37 @@ class NodeRegistry:
         self._ids[report.name] = reply.node
         log.info("node %s is %s", reply.node, report.name)
 
+    def _refuse(self, node: int, why: str) -> None:
+        """Do without a node for a while."""
+        log.warning("node %s is not used: %s", node, why)
+        if node not in self._refused:
+            text = f"node {node} is refused: {why}"
+            self.journal.event("node-refused", text, node=str(node))
+        self._asked.discard(node)  # it may do better next time
+        self._refused[node] = self.mailbox.clock() + RETRY_SECONDS
+
+    def _refuse_too_large(self) -> None:
+        """Refuse nodes that claim far more samples than the others; later ones are refused too."""
+        self._begun = True
+        found = {name: self._too_large(report) for name, report in self.reports.items()}
+        for name, why in found.items():
+            if why:
+                del self.reports[name]
+                if name in self._ids:
+                    self._refuse(self._ids.pop(name), why)
+
+    def _too_large(self, report: Report) -> str:
+        others = [each for each in self.reports.values() if each.name != report.name]
+        return too_many_samples(report, others, self.most_samples)
+
     def _check(self, report: Report) -> None:
         """Refuse a report that does not fit the fleet or the other reports."""
+        for device in report.devices:
+            if (device.update_seconds or 0.0) > self.deadline_seconds:
+                raise Refusal(
+                    f"device {device.id}: a local update takes {device.update_seconds:g} s, longer "
+                    f"than --deadline ({self.deadline_seconds:g} s)"
+                )
         known = self.reports.get(report.name)
         if known is not None:
             if not _same_data(known, report):
@@ -205,6 +234,8 @@ class NodeRegistry:
                 f"it holds device {twice[0]}, which node {holder[twice[0]]} has reported; give "
                 "every device to one node"
             )
+        if self._begun and (why := self._too_large(report)):
+            raise Refusal(why)
 
     def _replaced_by(self, report: Report) -> list[str]:
         """The nodes that are away and whose devices are all in this report, with the same data.
