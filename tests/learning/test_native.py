@@ -167,6 +167,47 @@ def test_evaluation_counts_as_torch_does(instructions: str, norm: str) -> None:
 
 
 @needs_kernels
+@settings(max_examples=30, deadline=None)
+@given(
+    side=st.sampled_from(sorted(IMAGES)),
+    norm=st.sampled_from(native.NORMS),
+    classes=st.integers(2, 12),
+    seed=st.integers(0, 2**31),
+    scale=st.sampled_from([0.5, 1.0, 2.0, 4.0]),
+    instructions=st.sampled_from(native.INSTRUCTION_SETS),
+)
+def test_evaluation_gives_the_logits_of_torch_in_double_precision(
+    side: int, norm: str, classes: int, seed: int, scale: float, instructions: str
+) -> None:
+    loaded = native.library()
+    assert loaded is not None
+    assume(loaded.camu_supports(instructions.encode()))
+    model = model_of(side, norm, classes, seed, scale).eval()
+    generator = derive(seed, "own-statistics").numpy()
+    with torch.no_grad():
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.add_(torch.from_numpy(generator.random(buffer.shape)).float())
+    # Each image with each label: a loss is the logarithm of a label's probability.
+    images = np.repeat(samples_of(side, classes, 9, seed).images, classes, axis=0)
+    samples = native.Samples(images, np.tile(np.arange(classes), 9))
+    with torch.no_grad():
+        logits = copy.deepcopy(model).double()(torch.from_numpy(images[::classes]).double() / 255)
+    expected = -logits.log_softmax(1).numpy().reshape(-1)
+    state = native_kernel.Weights.of(model)
+    worker = native.Worker(shape_of(model), instructions)
+
+    def loss(first: int, count: int) -> float:
+        return worker.evaluate(samples, state.parameters, state.buffers, first, count)[1]
+
+    allowed = 1e-5 * max(1.0, logits.abs().max().item())
+    for first in range(len(images)):
+        assert loss(first, 1) == pytest.approx(expected[first], rel=0, abs=allowed)
+    whole = loss(0, len(images))
+    assert whole == pytest.approx(expected.sum(), rel=0, abs=allowed * len(images))
+
+
+@needs_kernels
 def test_samples_that_do_not_fit_the_model_are_refused(toy: Toy, small_toy: Toy) -> None:
     model = PaperCNN((1, 28, 28), 4)
     with pytest.raises(InputError, match="it has 4 classes; the labels need 10 classes"):

@@ -3,8 +3,10 @@
 #pragma once
 #include <stdlib.h>
 
+#include <type_traits>
+
 #include "head.h"
-#include "stage.h"
+#include "winograd.h"
 
 namespace CAMU_SET {
 
@@ -97,6 +99,15 @@ class alignas(64) Network {
     top_.begin(parameters);
   }
 
+  // Take over weights that will be evaluated.
+  void begin_evaluation(const float* parameters) {
+    begin(parameters);
+    if constexpr (KERNEL == 5) {
+      first_maxima_.begin(parameters);
+      second_maxima_.begin(parameters + SECOND);
+    }
+  }
+
   // Whole devices, one after another; with batch norm each is normalised by its own samples.
   double train(const CamuData& data, const int64_t* indices, const int32_t* sizes,
                const double* shares, int devices) {
@@ -124,7 +135,8 @@ class alignas(64) Network {
   int evaluate(const CamuData& data, int64_t first, int samples, const float* buffers,
                double* loss) {
     for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[first + i];
-    convolve(samples, [&](int s) { return data.images + (first + s) * IMAGE; });
+    convolve(samples, [&](int s) { return data.images + (first + s) * IMAGE; },
+             [&](int block) { block_maxima(block); });
     if (batch_norm())
       top_.normalise_running(rows_, samples, buffers);
     else
@@ -154,7 +166,8 @@ class alignas(64) Network {
   double train(const CamuData& data, const int64_t* indices, int samples, const int32_t* sizes,
                const double* shares, int devices) {
     for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[indices[i]];
-    convolve(samples, [&](int s) { return data.images + indices[s] * IMAGE; });
+    convolve(samples, [&](int s) { return data.images + indices[s] * IMAGE; },
+             [&](int block) { block_winners(block); });
     normalise(samples, sizes, shares, devices);
     top_.forward_hidden(rows_, samples);
     double loss = top_.loss_and_gradients(rows_, samples);
@@ -165,17 +178,35 @@ class alignas(64) Network {
     return loss;
   }
 
-  template <class Image>
-  void convolve(int samples, Image image) {
+  // `stages` computes the cells of a block from its images.
+  template <class Image, class Stages>
+  void convolve(int samples, Image image, Stages stages) {
     for (int block = 0; block * LANES < samples; block++) {
       int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
       load_images(block, here, image);
-      forward<First, PADDING>(images_ + block * X, first_weights_, parameters_ + First::weights,
-                              pooled_ + block * Y, first_winners_ + block * W1);
-      forward<Second, 0>(pooled_ + block * Y, second_weights_,
-                         parameters_ + SECOND + Second::weights, cells_,
-                         second_winners_ + block * W2);
+      stages(block);
       for (int q = 0; q < Top::FEATURES; q += LANES) turn_features(block, q);
+    }
+  }
+
+  // With the winners, which the backward pass needs.
+  void block_winners(int block) {
+    forward<First, PADDING>(images_ + block * X, first_weights_, parameters_ + First::weights,
+                            pooled_ + block * Y, first_winners_ + block * W1);
+    forward<Second, 0>(pooled_ + block * Y, second_weights_,
+                       parameters_ + SECOND + Second::weights, cells_,
+                       second_winners_ + block * W2);
+  }
+
+  // Maxima alone. Kernels of 3x3 take the direct way: their images are small.
+  void block_maxima(int block) {
+    if constexpr (KERNEL == 5) {
+      static_assert(PADDING == 0, "the first maxima are written without a border");
+      first_maxima_.forward(images_ + block * X, parameters_ + First::weights,
+                            pooled_ + block * Y);
+      second_maxima_.forward(pooled_ + block * Y, parameters_ + SECOND + Second::weights, cells_);
+    } else {
+      block_winners(block);
     }
   }
 
@@ -250,6 +281,9 @@ class alignas(64) Network {
   DenseGradient<First> first_;
   alignas(64) SparseGradient<Second> second_;
   Top top_;
+  struct Nothing {};
+  std::conditional_t<KERNEL == 5, FirstMaxima<First>, Nothing> first_maxima_;
+  std::conditional_t<KERNEL == 5, SecondMaxima<Second>, Nothing> second_maxima_;
 
   Memory memory_;
   int blocks_ = 0;

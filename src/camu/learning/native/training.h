@@ -56,7 +56,7 @@ class alignas(64) Worker : public CamuWorker {
 
   int evaluate(const CamuData& data, int64_t first, int64_t count, const float* parameters,
                const float* buffers, int64_t* right, double* loss) override {
-    net_.begin(parameters);
+    net_.begin_evaluation(parameters);
     *right = 0;
     *loss = 0;
     for (int64_t done = 0; done < count; done += EVALUATION_SAMPLES) {
