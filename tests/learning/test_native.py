@@ -228,6 +228,36 @@ def test_used_memory_leaves_no_trace(toy: Toy) -> None:
 
 
 @needs_kernels
+@pytest.mark.parametrize("norm", native.NORMS)
+def test_units_of_one_call_are_as_if_trained_alone(instructions: str, norm: str) -> None:
+    samples, generator = samples_of(28, 10, 80, 6), derive(6, "own-units").numpy()
+    starts = [native_kernel.Weights.of(model_of(28, norm, 10, seed, 1.0)) for seed in (0, 1)]
+
+    def task(start: int, together: bool, updates: int) -> native.Task:
+        state, steps = starts[start], [1, 1] if together else [2, 1]
+        batches = [generator.integers(0, 80, 9) for _ in range(updates * sum(steps))]
+        terms = {"rate": 0.1, "l2": 0.01, "proximal": 0.1 * (updates - 1)}
+        return native.Task(
+            *(state.parameters, state.buffers, starts[0].parameters, None),
+            *(batches, steps, [0.3, 0.7], updates, together),
+            **terms,
+        )
+
+    # Units with one step share packed weights; the others must not leave theirs to the next one.
+    kinds = [(0, True, 1), (0, True, 1), (0, True, 3), (0, True, 1), (0, False, 1), (0, True, 1)]
+    tasks = [task(*kind) for kind in (*kinds, (1, True, 1), (1, False, 2), (0, True, 2))]
+    shape, stop = shape_of(model_of(28, norm, 10, 0, 1.0)), ctypes.c_int32(0)
+    together = native.Worker(shape, instructions).train(samples, tasks, stop)
+    assert together is not None
+    for own, (parameters, buffers, loss) in zip(tasks, together, strict=True):
+        alone = native.Worker(shape, instructions).train(samples, [own], stop)
+        assert alone is not None
+        assert np.array_equal(alone[0][0], parameters)
+        assert np.array_equal(alone[0][1], buffers)
+        assert alone[0][2] == loss
+
+
+@needs_kernels
 def test_threads_do_not_disturb_each_other(toy: Toy, instructions: str) -> None:
     model = model_of(28, "batch", 10, 0, 1.0)
     samples, order = samples_of(28, 10, 100, 0), [np.arange(100)]

@@ -32,12 +32,15 @@ EXPORT void camu_free(void* worker) {
   if (worker) ((CamuWorker*)worker)->end();
 }
 
-// Train some units, one after another; the last ones are not trained if it is stopped.
+// Train some units, one after another; the last ones are not trained if it is stopped. The parameters
+// of a call do not change during it, so those at the same place are the same.
 EXPORT int32_t camu_train_units(void* worker, const CamuData* data, const CamuJob* jobs,
                                 int32_t count, const volatile int32_t* stop) {
   int32_t result = CAMU_DONE;
-  for (int32_t i = 0; i < count && result == CAMU_DONE; i++)
-    result = ((CamuWorker*)worker)->train(*data, jobs[i], stop);
+  for (int32_t i = 0; i < count && result == CAMU_DONE; i++) {
+    bool same_start = i > 0 && jobs[i].parameters == jobs[i - 1].parameters;
+    result = ((CamuWorker*)worker)->train(*data, jobs[i], same_start, stop);
+  }
   return result;
 }
 

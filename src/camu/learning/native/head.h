@@ -60,11 +60,12 @@ struct alignas(64) Head {
   // One value per feature, for vectors of features.
   float column_a[WIDTH], column_b[WIDTH], column_c[WIDTH], column_d[WIDTH];
 
+  bool fresh;  // nothing was added to hidden_sums, and they are not zero but old
   int norm, classes;
   HeadOffsets at{0, 0, 0, 0};
   const float* parameters;
 
-  void begin(const float* given) {
+  void pack(const float* given) {
     parameters = given;
     for (int j = 0; j < HIDDEN_WIDTH; j += LANES)
       for (int q = 0; q < FEATURES; q += LANES) turn_hidden(j, q);
@@ -74,7 +75,10 @@ struct alignas(64) Head {
     for (int c = 0; c < classes; c++)
       memcpy(output + c * HIDDEN_WIDTH, parameters + at.output + c * HIDDEN,
              HIDDEN * sizeof(float));
-    memset(hidden_sums, 0, sizeof hidden_sums);
+  }
+
+  void reset() {
+    fresh = true;
     memset(hidden_bias_sums, 0, sizeof hidden_bias_sums);
     memset(output_sums, 0, classes * HIDDEN_WIDTH * sizeof(float));
     memset(output_bias_sums, 0, sizeof output_bias_sums);
@@ -85,14 +89,12 @@ struct alignas(64) Head {
     memset(variances, 0, sizeof variances);
   }
 
+  // The gradient without that of the hidden weights.
   void write(float* gradient) const {
     if (norm != CAMU_NO_NORM) {
       memcpy(gradient + at.gamma, gamma_sums, sizeof gamma_sums);
       memcpy(gradient + at.beta, beta_sums, sizeof beta_sums);
     }
-    for (int j = 0; j < HIDDEN; j++)
-      memcpy(gradient + at.hidden + j * FEATURES, hidden_sums + j * WIDTH,
-             FEATURES * sizeof(float));
     memcpy(gradient + at.hidden_bias, hidden_bias_sums, HIDDEN * sizeof(float));
     for (int c = 0; c < classes; c++)
       memcpy(gradient + at.output + c * HIDDEN, output_sums + c * HIDDEN_WIDTH,
@@ -286,7 +288,8 @@ struct alignas(64) Head {
   // Gradients of the hidden weights, and of the normalised features.
   void hidden_backward(Rows_of_pass& rows, int samples) {
     multiply({rows.hidden_gradients, 1, HIDDEN_WIDTH}, rows.normalised, WIDTH, HIDDEN, samples,
-             WIDTH, {hidden_sums, WIDTH}, true);
+             WIDTH, {hidden_sums, WIDTH}, !fresh);
+    fresh = false;
     multiply({rows.hidden_gradients, HIDDEN_WIDTH, 1}, parameters + at.hidden, FEATURES, samples,
              HIDDEN, WIDTH, {rows.gradients, WIDTH}, false);
   }

@@ -48,7 +48,9 @@ enum CamuResult { CAMU_DONE = 0, CAMU_STOPPED = 1, CAMU_NO_MEMORY = 2 };
 
 struct CamuWorker {
   virtual void end() = 0;  // frees the worker
-  virtual int train(const CamuData&, const CamuJob&, const volatile int32_t* stop) = 0;
+  // With `same_start`, the unit starts from the same parameters as the one before it.
+  virtual int train(const CamuData&, const CamuJob&, bool same_start,
+                    const volatile int32_t* stop) = 0;
   virtual int gradient(const CamuData&, const CamuBatch&, const float* parameters, float* gradient,
                        double* loss) = 0;
   virtual int evaluate(const CamuData&, int64_t first, int64_t count, const float* parameters,

@@ -3,9 +3,8 @@
 #pragma once
 #include <stdlib.h>
 
-#include <type_traits>
-
 #include "head.h"
+#include "inputs.h"
 #include "winograd.h"
 
 namespace CAMU_SET {
@@ -89,19 +88,25 @@ class alignas(64) Network {
     return true;
   }
 
-  // Take over the weights of a step; the sums of gradients and statistics are zero then.
-  void begin(const float* parameters) {
+  // Take over the weights of a step. They must stay where they are during the step.
+  void pack(const float* parameters) {
     parameters_ = parameters;
     pack_forward<First>(parameters, first_weights_);
     pack_forward<Second>(parameters + SECOND, second_weights_);
+    second_inputs_.begin(parameters + SECOND);
+    top_.pack(parameters);
+  }
+
+  // Before a step: the sums of gradients and statistics are zero.
+  void reset() {
     first_.reset();
-    second_.reset(parameters + SECOND);
-    top_.begin(parameters);
+    second_.reset();
+    top_.reset();
   }
 
   // Take over weights that will be evaluated.
-  void begin_evaluation(const float* parameters) {
-    begin(parameters);
+  void pack_evaluation(const float* parameters) {
+    pack(parameters);
     if constexpr (KERNEL == 5) {
       first_maxima_.begin(parameters);
       second_maxima_.begin(parameters + SECOND);
@@ -123,12 +128,20 @@ class alignas(64) Network {
     return train(data, indices, samples, nullptr, nullptr, 0);
   }
 
-  // The gradient of the step.
-  void write(float* gradient) const {
-    first_.write(gradient, gradient + First::weights);
-    second_.write(gradient + SECOND);
-    memcpy(gradient + SECOND + Second::weights, top_.input_sums, sizeof top_.input_sums);
-    top_.write(gradient);
+  // The gradient of the step, part by part: visit(first parameter, gradients, count). The hidden
+  // weights are most of the parameters, and are visited where they are. `room` takes the others.
+  template <class Visit>
+  void gradient(float* room, Visit visit) {
+    first_.write(room, room + First::weights);
+    second_.write(room + SECOND);
+    memcpy(room + SECOND + Second::weights, top_.input_sums, sizeof top_.input_sums);
+    top_.write(room);
+    if (top_.fresh) memset(top_.hidden_sums, 0, sizeof top_.hidden_sums);
+    const int hidden = top_.at.hidden, rest = top_.at.hidden_bias;
+    visit(0, room, hidden);
+    for (int j = 0; j < HIDDEN; j++)
+      visit(hidden + j * Top::FEATURES, top_.hidden_sums + j * Top::WIDTH, (int)Top::FEATURES);
+    visit(rest, room + rest, parameters() - rest);
   }
 
   // How many samples are classified rightly, and the sum of their losses.
@@ -255,9 +268,14 @@ class alignas(64) Network {
   void convolve_backward(int samples) {
     for (int block = 0; block * LANES < samples; block++) {
       int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
-      second_.add(pooled_ + block * Y, second_winners_ + block * W2,
-                  rows_.gradients + (long)block * LANES * Top::WIDTH, Top::WIDTH, here,
-                  pooled_gradients_);
+      const ByteVector* winners = second_winners_ + block * W2;
+      const float* gradients = rows_.gradients + (long)block * LANES * Top::WIDTH;
+      second_inputs_.start_block();
+      second_.add(pooled_ + block * Y, winners, gradients, Top::WIDTH, here,
+                  [&](int s, int o, const float* own, const int32_t* at) {
+                    second_inputs_.add_output(s, o, own, at);
+                  });
+      second_inputs_.end_block(winners, gradients, Top::WIDTH, here, pooled_gradients_);
       first_.add(images_ + block * X, inner_gradients(), first_winners_ + block * W1);
     }
   }
@@ -280,6 +298,7 @@ class alignas(64) Network {
   float first_weights_[First::weights], second_weights_[Second::weights];
   DenseGradient<First> first_;
   alignas(64) SparseGradient<Second> second_;
+  InputGradient<Second> second_inputs_;
   Top top_;
   struct Nothing {};
   std::conditional_t<KERNEL == 5, FirstMaxima<First>, Nothing> first_maxima_;

@@ -6,7 +6,8 @@
 //
 // Backward, three of four candidates have no gradient. The weight gradient of a first stage, whose
 // input has one or three channels, is still computed densely with samples as lanes (DenseGradient). A
-// second stage turns the lanes to input channels, and visits the winners only (SparseGradient).
+// second stage turns the lanes to input channels, and visits the winners only (SparseGradient). The
+// gradient of its inputs is in inputs.h.
 #pragma once
 #include <string.h>
 
@@ -76,8 +77,8 @@ INLINE void forward_cell(const Vector* corner, const float* packed,
 
 // x is [input][row][column]; the output has rows of `out_side` with a border of PADDING.
 template <class S, int PADDING>
-static void forward(const Vector* x, const float* packed, const float* bias, Vector* out,
-                    ByteVector* winners) {
+ALONE static void forward(const Vector* x, const float* packed, const float* bias, Vector* out,
+                          ByteVector* winners) {
   constexpr int n = S::cells_in_row, out_side = n + 2 * PADDING;
   constexpr int group_weights = FORWARD_OUTPUTS * S::inputs * S::taps;
   for (int cy = 0; cy < n; cy++)
@@ -106,7 +107,10 @@ struct DenseGradient {
   Vector weights[S::weights];                       // sums over the samples of a lane
   Vector biases[S::outputs];
 
-  void reset() { memset(this, 0, sizeof *this); }
+  void reset() {
+    memset(weights, 0, sizeof weights);
+    memset(biases, 0, sizeof biases);
+  }
 
   // gradients is [output][cell].
   void add(const Vector* x, const Vector* gradients, const ByteVector* winners) {
@@ -122,8 +126,8 @@ struct DenseGradient {
 
   // Torch's order of weights; `to` is added to nothing.
   void write(float* to_weights, float* to_biases) const {
-    for (int i = 0; i < S::weights; i++) to_weights[i] = sum(weights[i]);
-    for (int o = 0; o < S::outputs; o++) to_biases[o] = sum(biases[o]);
+    sums_of(weights, S::weights, to_weights);
+    sums_of(biases, S::outputs, to_biases);
   }
 
  private:
@@ -144,7 +148,7 @@ struct DenseGradient {
   }
 
   // One row of the kernel, DENSE_OUTPUTS channels.
-  void add_row(const Vector* x, int first, int cy, int input, int ky) {
+  ALONE void add_row(const Vector* x, int first, int cy, int input, int ky) {
     Vector sums[DENSE_OUTPUTS][S::kernel];
     Vector* target = weights + (first * S::inputs + input) * S::taps + ky * S::kernel;
     constexpr int next = S::inputs * S::taps;
@@ -166,57 +170,58 @@ struct DenseGradient {
 };
 
 // ---------------------------------------------------------------------------------------------
-// Both gradients of a second stage, winners only, input channels as lanes.
+// The weight gradient of a second stage, winners only, input channels as lanes.
 
 template <class S>
 struct SparseGradient {
   static constexpr int width = rounded_up(S::inputs, 16);  // of a pixel, in floats
-  static constexpr int vectors = width / LANES;            // of a pixel
   static constexpr int used = (S::inputs + LANES - 1) / LANES;
   // Sums that are held in registers: the whole kernel, or one row of it.
   static constexpr int tile_taps = LANES == 16 ? S::taps : S::kernel;
 
   float inputs[LANES * S::pixels * width];      // [sample][pixel][channel]
-  float gradients[LANES * S::pixels * width];   // of the inputs
   int32_t places[LANES * S::outputs * S::cells];  // first input of each winner, in floats
-  float kernel[S::outputs * S::taps * width];     // weights as [output][tap][channel]
-  float weights[S::outputs * S::taps * width];    // their gradient
+  float weights[S::outputs * S::taps * width];    // gradient as [output][tap][channel]
 
-  void reset(const float* parameters) {
-    memset(kernel, 0, sizeof kernel);
-    memset(weights, 0, sizeof weights);
-    for (int o = 0; o < S::outputs; o++)
-      for (int i = 0; i < S::inputs; i++)
-        for (int t = 0; t < S::taps; t++)
-          kernel[(o * S::taps + t) * width + i] = parameters[(o * S::inputs + i) * S::taps + t];
-  }
+  void reset() { memset(weights, 0, sizeof weights); }
 
   // One block: x is [input][pixel] with samples as lanes; the gradients of the cells of a sample are
-  // `gradient_row` apart. The gradient of the input goes to dx, [input][pixel].
+  // `gradient_row` apart. also(sample, output, gradients, places) is called for the winners of each.
+  template <class Also>
   void add(const Vector* x, const ByteVector* winners, const float* cell_gradients,
-           long gradient_row, int samples, Vector* dx) {
+           long gradient_row, int samples, Also also) {
     turn_inputs(x);
     find_places(winners);
-    memset(gradients, 0, sizeof gradients);
-    for (int s = 0; s < samples; s++) {
-      const float* own = cell_gradients + s * gradient_row;
-      const int32_t* at = places + s * S::outputs * S::cells;
+    for (int s = 0; s < samples; s++)
       for (int o = 0; o < S::outputs; o++) {
-        add_weights(inputs + s * S::pixels * width, own + o * S::cells, at + o * S::cells, o);
-        add_inputs(gradients + s * S::pixels * width, own + o * S::cells, at + o * S::cells, o);
+        const float* own = cell_gradients + s * gradient_row + o * S::cells;
+        const int32_t* at = places + (s * S::outputs + o) * S::cells;
+        add_weights(inputs + s * S::pixels * width, own, at, o);
+        also(s, o, own, at);
       }
-    }
-    turn_gradients(dx);
   }
 
+  // Torch's order of weights. Squares of the matrix [tap][channel] of an output are turned; the last
+  // one begins earlier, so that it ends with the taps.
   void write(float* to) const {
-    for (int o = 0; o < S::outputs; o++)
-      for (int i = 0; i < S::inputs; i++)
-        for (int t = 0; t < S::taps; t++)
-          to[(o * S::inputs + i) * S::taps + t] = weights[(o * S::taps + t) * width + i];
+    constexpr int size = S::taps < LANES ? S::taps : LANES;
+    for (int o = 0; o < S::outputs; o++, to += S::inputs * S::taps)
+      for (int t = 0; t < S::taps; t += size) {
+        const int first = t + size <= S::taps ? t : S::taps - size;
+        for (int v = 0; v < used; v++) write_square(o, first, size, v * LANES, to);
+      }
   }
 
  private:
+  void write_square(int output, int first, int size, int channel, float* to) const {
+    const float* from = weights + (output * S::taps + first) * width + channel;
+    transpose([&](int t) { return t < size ? load(from + t * width) : Vector{}; },
+              [&](int i, Vector taps) {
+                if (channel + i < S::inputs)
+                  memcpy(to + (channel + i) * S::taps + first, &taps, size * sizeof(float));
+              });
+  }
+
   void turn_inputs(const Vector* x) {
     for (int q = 0; q < S::pixels; q++)
       UNROLL for (int v = 0; v < used; v++)
@@ -227,19 +232,6 @@ struct SparseGradient {
             },
             [&](int s, Vector channels) {
               *(Vector*)(inputs + (s * S::pixels + q) * width + v * LANES) = channels;
-            });
-  }
-
-  void turn_gradients(Vector* dx) const {
-    for (int q = 0; q < S::pixels; q++)
-      UNROLL for (int v = 0; v < used; v++)
-        transpose(
-            [&](int s) {
-              return *(const Vector*)(gradients + (s * S::pixels + q) * width + v * LANES);
-            },
-            [&](int i, Vector samples) {
-              int channel = v * LANES + i;
-              if (channel < S::inputs) dx[channel * S::pixels + q] = samples;
             });
   }
 
@@ -278,27 +270,9 @@ struct SparseGradient {
         *(Vector*)(target + (first + t) * width + v * LANES) = sums[t][v];
   }
 
-  void add_weights(const float* pixels, const float* own, const int32_t* at, int output) {
+  ALONE void add_weights(const float* pixels, const float* own, const int32_t* at, int output) {
     for (int first = 0; first < S::taps; first += tile_taps)
       add_tile(pixels, own, at, weights + output * S::taps * width, first);
-  }
-
-  // For each winner: gradient of the inputs under the kernel += gradient of the cell * weights.
-  void add_inputs(float* pixels, const float* own, const int32_t* at, int output) {
-    const float* from = kernel + output * S::taps * width;
-    for (int first = 0; first < S::taps; first += tile_taps) {
-      Vector tile[tile_taps][used];
-      UNROLL for (int t = 0; t < tile_taps; t++)
-        UNROLL for (int v = 0; v < used; v++)
-          tile[t][v] = *(const Vector*)(from + (first + t) * width + v * LANES);
-      for (int c = 0; c < S::cells; c++) {
-        Vector gradient = all(own[c]);
-        float* shifted = pixels + at[c] + tap_offset(first);
-        UNROLL for (int t = 0; t < tile_taps; t++)
-          UNROLL for (int v = 0; v < used; v++)
-            *(Vector*)(shifted + tap_offset(t) + v * LANES) += gradient * tile[t][v];
-      }
-    }
   }
 };
 

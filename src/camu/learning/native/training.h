@@ -15,10 +15,11 @@ class alignas(64) Worker : public CamuWorker {
  public:
   Worker(int norm, int classes) : net_(norm, classes), count_(net_.parameters()) {}
 
-  // Memory for the state, the gradient, the start and the mean; false if there is none.
+  // Memory for the start, the state, the gradient, a unit and the mean; false if there is none.
   bool reserve() {
     size_t floats = Memory::bytes_of<float>(count_), doubles = Memory::bytes_of<double>(count_);
-    if (!memory_.reserve(3 * floats + doubles)) return false;
+    if (!memory_.reserve(4 * floats + doubles)) return false;
+    start_ = memory_.cut<float>(count_);
     state_ = memory_.cut<float>(count_);
     gradient_ = memory_.cut<float>(count_);
     unit_ = memory_.cut<float>(count_);
@@ -31,32 +32,34 @@ class alignas(64) Worker : public CamuWorker {
     free(this);
   }
 
-  int train(const CamuData& data, const CamuJob& job, const volatile int32_t* stop) override {
-    load(job.parameters, job.buffers);
-    const int64_t* indices = job.indices;
-    const int32_t* sizes = job.sizes;
-    for (int update = 0; update < job.updates; update++) {
-      int result = job.together ? update_together(data, job, indices, sizes, stop, update)
-                                : update_apart(data, job, indices, sizes, stop, update);
-      if (result != CAMU_DONE) return result;
-    }
-    memcpy(job.trained_parameters, state_, count_ * sizeof(float));
+  int train(const CamuData& data, const CamuJob& job, bool same_start,
+            const volatile int32_t* stop) override {
+    if (!same_start) take_start(job.parameters);
+    if (net_.batch_norm()) memcpy(buffers_, job.buffers, sizeof buffers_);
+    int result = job.together ? train_together(data, job, stop) : train_apart(data, job, stop);
+    if (result != CAMU_DONE) return result;
     if (net_.batch_norm()) memcpy(job.trained_buffers, buffers_, sizeof buffers_);
     return CAMU_DONE;
   }
 
   int gradient(const CamuData& data, const CamuBatch& batch, const float* parameters,
                float* gradient, double* loss) override {
-    net_.begin(parameters);
+    packed_ = nullptr;
+    net_.pack(parameters);
+    net_.reset();
     *loss = 0;
     if (!pass_all(data, batch, loss)) return CAMU_NO_MEMORY;
-    if (gradient) net_.write(gradient);
+    if (!gradient) return CAMU_DONE;
+    net_.gradient(gradient_, [&](int first, const float* values, int count) {
+      memcpy(gradient + first, values, count * sizeof(float));
+    });
     return CAMU_DONE;
   }
 
   int evaluate(const CamuData& data, int64_t first, int64_t count, const float* parameters,
                const float* buffers, int64_t* right, double* loss) override {
-    net_.begin_evaluation(parameters);
+    packed_ = nullptr;
+    net_.pack_evaluation(parameters);
     *right = 0;
     *loss = 0;
     for (int64_t done = 0; done < count; done += EVALUATION_SAMPLES) {
@@ -68,19 +71,38 @@ class alignas(64) Worker : public CamuWorker {
   }
 
  private:
-  void load(const float* parameters, const float* buffers) {
-    memcpy(state_, parameters, count_ * sizeof(float));
-    if (net_.batch_norm()) memcpy(buffers_, buffers, sizeof buffers_);
+  // A copy, because numpy's memory is not aligned. Its packed weights serve all units from there.
+  void take_start(const float* parameters) {
+    memcpy(start_, parameters, count_ * sizeof(float));
+    packed_ = nullptr;
   }
 
-  // One step on all members' batches.
-  int update_together(const CamuData& data, const CamuJob& job, const int64_t*& indices,
-                      const int32_t*& sizes, const volatile int32_t* stop, int update) {
-    if (*stop) return CAMU_STOPPED;
-    CamuBatch batch{indices, sizes, job.shares, job.members};
-    if (!step(data, job, batch, &job.losses[update])) return CAMU_NO_MEMORY;
-    for (int m = 0; m < job.members; m++) indices += sizes[m];
-    sizes += job.members;
+  // In each update one step on all members' batches. The last one goes to the result at once.
+  int train_together(const CamuData& data, const CamuJob& job, const volatile int32_t* stop) {
+    const int64_t* indices = job.indices;
+    const int32_t* sizes = job.sizes;
+    const float* from = start_;
+    for (int update = 0; update < job.updates; update++) {
+      if (*stop) return CAMU_STOPPED;
+      float* to = update + 1 < job.updates ? state_ : job.trained_parameters;
+      CamuBatch batch{indices, sizes, job.shares, job.members};
+      if (!step(data, job, batch, &job.losses[update], from, to)) return CAMU_NO_MEMORY;
+      for (int m = 0; m < job.members; m++) indices += sizes[m];
+      sizes += job.members;
+      from = to;
+    }
+    return CAMU_DONE;
+  }
+
+  int train_apart(const CamuData& data, const CamuJob& job, const volatile int32_t* stop) {
+    const int64_t* indices = job.indices;
+    const int32_t* sizes = job.sizes;
+    memcpy(state_, start_, count_ * sizeof(float));
+    for (int update = 0; update < job.updates; update++) {
+      int result = update_apart(data, job, indices, sizes, stop, update);
+      if (result != CAMU_DONE) return result;
+    }
+    memcpy(job.trained_parameters, state_, count_ * sizeof(float));
     return CAMU_DONE;
   }
 
@@ -93,13 +115,15 @@ class alignas(64) Worker : public CamuWorker {
     memcpy(unit_buffers, buffers_, sizeof buffers_);
     memset(mean_, 0, count_ * sizeof(double));
     for (int m = 0; m < job.members; m++) {
-      load(unit_, unit_buffers);
+      memcpy(state_, unit_, count_ * sizeof(float));
+      memcpy(buffers_, unit_buffers, sizeof buffers_);
       double member_loss = 0;
       for (int s = 0; s < job.steps[m]; s++) {
         if (*stop) return CAMU_STOPPED;
         const double whole = 1;
         double step_loss;
-        if (!step(data, job, {indices, sizes, &whole, 1}, &step_loss)) return CAMU_NO_MEMORY;
+        if (!step(data, job, {indices, sizes, &whole, 1}, &step_loss, state_, state_))
+          return CAMU_NO_MEMORY;
         member_loss += step_loss / job.steps[m];
         indices += *sizes++;
       }
@@ -114,25 +138,38 @@ class alignas(64) Worker : public CamuWorker {
     return CAMU_DONE;
   }
 
-  bool step(const CamuData& data, const CamuJob& job, CamuBatch batch, double* loss) {
-    net_.begin(state_);
+  // From some parameters to others, or in place.
+  bool step(const CamuData& data, const CamuJob& job, CamuBatch batch, double* loss,
+            const float* from, float* to) {
+    if (packed_ != start_ || from != start_) net_.pack(from);
+    packed_ = from;
+    net_.reset();
     *loss = 0;
     if (!pass_all(data, batch, loss)) return false;
-    net_.write(gradient_);
+    net_.gradient(gradient_, [&](int first, const float* gradient, int count) {
+      if (job.proximal == 0 && !job.correction)
+        move<false>(job, first, gradient, count, from, to);
+      else
+        move<true>(job, first, gradient, count, from, to);
+    });
     move_statistics();
-    move(job, gradient_, state_);
     return true;
   }
 
-  // A loop for each term, so that all of them are vectors.
-  void move(const CamuJob& job, float* __restrict gradient, float* __restrict state) const {
+  // OTHERS: there are a proximal term or corrections.
+  template <bool OTHERS>
+  static void move(const CamuJob& job, int first, const float* gradient, int count,
+                   const float* from, float* to) {
     const float rate = job.rate, l2 = job.l2, proximal = job.proximal;
-    for (int i = 0; i < count_; i++) gradient[i] += l2 * state[i];
-    if (proximal != 0)
-      for (int i = 0; i < count_; i++) gradient[i] += proximal * (state[i] - job.anchor[i]);
-    if (job.correction)
-      for (int i = 0; i < count_; i++) gradient[i] += job.correction[i];
-    for (int i = 0; i < count_; i++) state[i] -= rate * gradient[i];
+    from += first;
+    to += first;
+#pragma GCC ivdep
+    for (int i = 0; i < count; i++) {
+      float g = gradient[i] + l2 * from[i];
+      if (OTHERS && proximal != 0) g += proximal * (from[i] - job.anchor[first + i]);
+      if (OTHERS && job.correction) g += job.correction[first + i];
+      to[i] = from[i] - rate * g;
+    }
   }
 
   // Running statistics move as if each device had moved its own and the results were averaged.
@@ -176,7 +213,8 @@ class alignas(64) Worker : public CamuWorker {
   Net net_;
   int count_;
   Memory memory_;
-  float *state_, *gradient_, *unit_;
+  float *start_, *state_, *gradient_, *unit_;
+  const float* packed_ = nullptr;  // whose weights the network has, if they are the start's
   double* mean_;
   float buffers_[BUFFERS] = {};
 };

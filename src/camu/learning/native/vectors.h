@@ -2,6 +2,7 @@
 #pragma once
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 namespace CAMU_SET {
 
@@ -19,6 +20,8 @@ typedef uint8_t LooseBytes __attribute__((vector_size(LANES), aligned(1), may_al
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
+// For loops that need all registers: inside their callers some of the sums would be in memory.
+#define ALONE __attribute__((noinline))
 
 INLINE Vector all(float value) { return value - Vector{}; }
 INLINE Vector load(const float* from) { return *(const LooseVector*)from; }
@@ -101,5 +104,19 @@ INLINE void transpose(Read read, Write write) {
   }
 }
 #endif
+
+// The sum of each of some vectors, added up as `sum` does.
+INLINE void sums_of(const Vector* values, int count, float* to) {
+  for (int first = 0; first < count; first += LANES) {
+    Vector lanes[LANES], total{};
+    transpose([&](int i) { return first + i < count ? values[first + i] : Vector{}; },
+              [&](int i, Vector lane) { lanes[i] = lane; });
+    UNROLL for (int i = 0; i < LANES; i++) total += lanes[i];
+    if (first + LANES <= count)
+      store(to + first, total);
+    else
+      memcpy(to + first, &total, (count - first) * sizeof(float));
+  }
+}
 
 }  // namespace CAMU_SET

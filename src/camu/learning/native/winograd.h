@@ -1,14 +1,14 @@
 // Convolutions of 5x5 with 2x2 max-pooling by fewer products, forward only: for evaluation.
 //
-// Winograd's way computes two neighbouring outputs from six inputs by 6 products instead of 10. Inputs
-// and weights are polynomials, their values at six points are multiplied, and the outputs follow from
-// the products. A cell has two rows and two columns of outputs. A first stage goes this way along the
-// rows, with 60 products per cell instead of 100. A second stage goes it along rows and columns, with
-// 36: it has enough inputs and outputs to share the additions.
+// Winograd's way computes two neighbouring outputs from six inputs by 6 products instead of 10.
+// Inputs and weights are polynomials, their values at six points are multiplied, and the outputs
+// follow from the products. A cell has two rows and two columns of outputs. A first stage goes this
+// way along the rows, with 60 products per cell instead of 100. A second stage goes it along rows and
+// columns, with 36: it has enough inputs and outputs to share the additions.
 //
-// The sums are other ones than in training, and so are their last bits. Where candidates of a cell are
-// nearly equal, another one may win. This hardly changes the maximum, but it would change the gradient,
-// so training takes the direct way.
+// The sums are other ones than in training, and so are their last bits. Where candidates of a cell
+// are nearly equal, another one may win. This hardly changes the maximum, but it would change the
+// gradient, so training takes the direct way.
 #pragma once
 #include "stage.h"
 
@@ -29,7 +29,7 @@ INLINE void to_points(const Vector d[POINTS], Vector at[POINTS]) {
   at[5] = (d[5] - d[3]) - 4 * outer_odd;
 }
 
-// Five neighbouring weights, read by g(k), at the points, and divided by what the inputs are too large.
+// Five neighbouring weights g(k) at the points, divided by what the inputs there are too large.
 template <class Read, class Write>
 INLINE void weights_to_points(Read g, Write write) {
   double even = g(0) + g(2) + g(4), odd = g(1) + g(3);
