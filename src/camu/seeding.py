@@ -74,6 +74,10 @@ class Stream:
 
         return torch.Generator(device=device).manual_seed(self.torch_seed)
 
+    def mersenne_twister(self) -> np.random.RandomState:
+        """A numpy generator with the random bits of the torch generator on the CPU."""
+        return np.random.RandomState(self.torch_seed % 2**32)
+
     @property
     def torch_seed(self) -> int:
         """The seed of its torch generator."""

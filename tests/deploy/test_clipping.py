@@ -19,8 +19,8 @@ from camu.deploy.reports import Refusal
 from camu.deploy.server.app import serve
 from camu.deploy.server.clipping import Clipping, clip_update, norm_limit, update_norm
 from camu.errors import InputError
+from camu.learning.engine import model_layout
 from camu.learning.job import Trained
-from camu.learning.models import model_layout
 from camu.learning.weights import Weights
 from camu.seeding import derive
 from camu.simulation.history import History

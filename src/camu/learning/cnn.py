@@ -116,7 +116,7 @@ class _TorchNumbers:
     """The numbers of torch's generator on the CPU: a Mersenne twister with a seed of 32 bits."""
 
     def __init__(self, stream: Stream) -> None:
-        self._state = np.random.RandomState(stream.torch_seed % 2**32)
+        self._state = stream.mersenne_twister()
 
     def uniform(self, entry: Entry, bound: float) -> Float32:
         """Numbers from -bound to bound: 24 random bits each, scaled in double precision."""
@@ -144,7 +144,12 @@ def seeded_cnn(config: Config) -> SeededCNN | None:
         return None
     spec = dataset_spec(config.data)
     cnn = CNN(full_shape(spec.image_shape), spec.classes, config.training.normalisation)
-    return SeededCNN(cnn, derive(config.run.seed, "model"))
+    return SeededCNN(cnn, model_stream(config))
+
+
+def model_stream(config: Config) -> Stream:
+    """Where the initial weights of the configured model come from, whichever it is."""
+    return derive(config.run.seed, "model")
 
 
 def full_shape(image_shape: tuple[int, ...]) -> ImageShape:

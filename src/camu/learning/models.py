@@ -24,9 +24,10 @@ from camu.learning.cnn import (
     Normalisation,
     SeededCNN,
     full_shape,
+    model_stream,
 )
 from camu.plugins import import_object, is_plugin, user_code
-from camu.seeding import Stream, derive
+from camu.seeding import Stream
 
 RESNET_CHANNELS, RESNET_GROUPS = (16, 32, 64), 8
 
@@ -161,9 +162,12 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
 def seeded_model(config: Config) -> nn.Module:
     """The configured model with the weights that every scheme starts from under its seed."""
     training, spec = config.training, dataset_spec(config.data)
-    stream = derive(config.run.seed, "model")
     return build_model(
-        training.model, spec.image_shape, spec.classes, training.normalisation, stream
+        training.model,
+        spec.image_shape,
+        spec.classes,
+        training.normalisation,
+        model_stream(config),
     )
 
 
