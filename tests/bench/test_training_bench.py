@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,8 @@ import pytest
 import torch
 
 from camu.bench import training
-from camu.bench.gauges import flops_per_sample
 from camu.bench.loops import PlainLoop, TunedLoop
+from camu.bench.roofline import flops_per_sample
 from camu.bench.suite import MEASUREMENTS, run_bench
 from camu.bench.training import engine_round, make_engine
 from camu.bench.workloads import EVALUATION, OWN_MODEL, WORKLOADS, Workload
@@ -186,3 +188,10 @@ def test_memory_does_not_grow_with_the_number_of_devices() -> None:
 def test_an_unknown_workload_is_refused() -> None:
     with pytest.raises(InputError, match="W9"):
         run_bench(["W9"])
+
+
+def test_a_measured_run_loads_no_torch() -> None:
+    # `camu run` does without it on compiled kernels; so must the process that stands for it
+    code = "import sys, camu.bench.runs; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -15,14 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from camu.bench.gauges import (
-    PeakMemory,
-    TimedEngine,
-    flops_per_sample,
-    kernel_name,
-    sgemm_gflops,
-)
+from camu.bench.gauges import PeakMemory, TimedEngine, kernel_name
 from camu.bench.loops import PlainLoop, TunedLoop
+from camu.bench.roofline import flops_per_sample, sgemm_gflops
 from camu.bench.workloads import LEARNING_RATE, SEED, Workload
 from camu.learning.job import Job
 

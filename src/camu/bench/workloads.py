@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor, nn
 
 from camu.arrays import Int64, UInt8
 from camu.data.batches import Batches
 from camu.learning.job import Job
-from camu.learning.models import build_model
 from camu.seeding import derive
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from camu.learning.engine import LocalUpdate
 
 LEARNING_RATE = 0.05
 SEED = 0
 IMAGE = (28, 28)
 CLASSES = 10
-OWN_MODEL = "camu.bench.workloads:OwnNetwork"
+OWN_MODEL = "camu.bench.network:OwnNetwork"
 MADE_UP_MNIST = "camu.bench.workloads:mnist_sized"  # a value of data.dataset
 
 Samples = tuple[UInt8, Int64]  # images and labels
@@ -95,6 +95,8 @@ class Workload:
 
     def build_model(self) -> nn.Module:
         """The model with its initial weights."""
+        from camu.learning.models import build_model  # imports torch, which a run does without
+
         return build_model(self.model, IMAGE, CLASSES, "batch", derive(SEED, "bench-model"))
 
     def train_samples(self) -> Samples:
@@ -151,25 +153,6 @@ WORKLOADS = {
 EVALUATION = Workload(
     devices=4, samples_per_device=20, batch=10, units=4, test_samples=10_000, plain_devices=4
 )
-
-
-class OwnNetwork(nn.Module):
-    """A small network as a user may write it; the engine knows nothing about it."""
-
-    def __init__(self, image_shape: tuple[int, int, int], classes: int) -> None:
-        super().__init__()
-        channels, height, width = image_shape
-        self.first = nn.Conv2d(channels, 8, 3, stride=2, padding=1)
-        self.norm = nn.BatchNorm2d(8)
-        self.second = nn.Conv2d(8, 16, 3, stride=2, padding=1)
-        self.hidden = nn.Linear(16 * (-(-height // 4)) * (-(-width // 4)), 32)
-        self.output = nn.Linear(32, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits of float images."""
-        features = self.norm(self.first(images)).relu()
-        features = self.second(features).relu()
-        return cast(Tensor, self.output(self.hidden(features.flatten(1)).relu()))
 
 
 def made_up(devices: int, samples_per_device: int) -> Samples:
