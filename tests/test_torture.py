@@ -18,7 +18,7 @@ from torture.deployments import clean, left_behind, make_place
 from torture.flips import flips
 from torture.hostile import compared, hostile
 from torture.partition import BLOCKED_FILE, open_proxy
-from torture.soak import Life
+from torture.soak import Life, longest_silence
 
 
 @pytest.mark.slow
@@ -61,6 +61,12 @@ def life(grows: float, descriptors: float = 0.0) -> Life:
 )
 def test_a_soak_tells_growth_from_noise(one: Life, grows: bool) -> None:
     assert one.grows() is grows
+
+
+def test_a_soak_notices_a_node_that_stays_silent() -> None:
+    assert longest_silence([20, 20, 20], 20) == 0
+    assert longest_silence([20, 19, 18, 20, 19], 20) == 2
+    assert longest_silence([20, *[19] * 40], 20) == 40
 
 
 def test_a_process_that_is_left_is_named(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -83,9 +84,13 @@ class Place:
 
     def rounds(self) -> list[int]:
         """The rounds in the history so far."""
+        return [record["round"] for record in self.records()]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The lines of the history so far."""
         path = self.out / "rounds.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line)["round"] for line in lines]
+        return [json.loads(line) for line in lines]
 
 
 def make_place(folder: Path, config: str = "") -> Place:

@@ -103,10 +103,26 @@ def soak(
                     break
                 starts += 1
                 process = start(place, nodes)
-        print(f"soak: {len(place.rounds())} lines of history, {struck} faults, {starts} starts")
-        return report(lives, ended(place, process, rounds))
+        silent = longest_silence([record["units"] for record in place.records()[1:]], nodes)
+        print(
+            f"soak: {len(place.rounds())} lines of history, {struck} faults, {starts} starts; "
+            f"at most {silent} rounds in a row without an answer of every node"
+        )
+        wrong = ended(place, process, rounds)
+        if not wrong and silent > every:
+            wrong = f"a node did not answer in {silent} rounds, of {every} between two faults"
+        return report(lives, wrong)
     finally:
         clean(place)
+
+
+def longest_silence(answers: list[int], nodes: int) -> int:
+    """The most rounds in a row in which not every node answered."""
+    longest = current = 0
+    for answered in answers:
+        current = 0 if answered == nodes else current + 1
+        longest = max(longest, current)
+    return longest
 
 
 def ended(place: Place, process: subprocess.Popen[bytes], rounds: int) -> str:
