@@ -19,7 +19,7 @@ from camu.deploy.reports import Refusal
 from camu.deploy.server.app import serve
 from camu.deploy.server.clipping import Clipping, clip_update, norm_limit, update_norm
 from camu.errors import InputError
-from camu.learning.engine import model_layout
+from camu.learning.configured import model_layout
 from camu.learning.job import Trained
 from camu.learning.weights import Weights
 from camu.seeding import derive

@@ -24,7 +24,8 @@ from camu.deploy.messages import Task, read_task, write_report, write_result
 from camu.deploy.own_data import device_names, numbers_of, read_own
 from camu.deploy.reports import DeviceReport, Report
 from camu.errors import CamuError, InputError
-from camu.learning.engine import Engine, Samples, model_layout
+from camu.learning.configured import model_layout
+from camu.learning.engine import Engine, Samples
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.world import World, build_world, with_data

@@ -6,11 +6,9 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
@@ -20,13 +18,14 @@ from camu.arrays import Float32
 from camu.config import Config
 from camu.data.batches import Batches
 from camu.errors import CamuError, InputError
-from camu.learning.cnn import SeededCNN, seeded_cnn
+from camu.learning.cnn import SeededCNN
+from camu.learning.configured import choose_device, seeded
 from camu.learning.data import Data, DeviceBatch, micro_batches
 from camu.learning.job import Evaluation, Job, Trained, brief
 from camu.learning.kernel import Kernel, Kernels, Training
 from camu.learning.native_kernel import find_kernels, native_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
-from camu.learning.weights import Layout, Weights
+from camu.learning.weights import Weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,7 +69,7 @@ class Engine:
             raise InputError(f'local_update: {local_update!r} is unknown; use "step" or "epoch".')
         if workers < 0:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
-        where = _choose_device(device)
+        where = choose_device(device)
         self._train_data = Data.of("train", train_images, train_labels)
         test_images, test_labels, self._labels = _by_label(test_images, test_labels)
         self._test_data = Data.of("test", test_images, test_labels)
@@ -116,7 +115,7 @@ class Engine:
         images, labels = train or (None, None)
         test_images, test_labels = test or (None, None)
         return cls(
-            _seeded(config),
+            seeded(config),
             images,
             labels,
             device_indices,
@@ -343,30 +342,6 @@ class Engine:
                 )
 
 
-def kernel_name(config: Config) -> str:
-    """What an engine for this configuration computes with, as `Engine.kernel` names it."""
-    model = seeded_cnn(config)
-    if model is None:
-        return "torch"
-    found = find_kernels(config.run.kernel, model, _choose_device(config.run.device))
-    return "torch" if found is None else f"native {found[1]}"
-
-
-def model_layout(config: Config) -> Layout:
-    """The names and shapes of the configured model's state."""
-    model = _seeded(config)
-    return model.cnn.layout if isinstance(model, SeededCNN) else Layout.of(model)
-
-
-def _seeded(config: Config) -> nn.Module | SeededCNN:
-    """The configured model with its initial weights, as a module only if it must be one."""
-    if (cnn := seeded_cnn(config)) is not None:
-        return cnn
-    from camu.learning.models import seeded_model  # torch takes long to load
-
-    return seeded_model(config)
-
-
 def _evaluate(kernel: Kernel, weights: Weights, span: slice) -> tuple[int, float]:
     return kernel.evaluate(weights, span)
 
@@ -375,32 +350,6 @@ def _full_pass(
     kernel: Kernel, weights: Weights, group: Sequence[DeviceBatch], backward: bool
 ) -> tuple[Float32, float]:
     return kernel.full_pass(weights, group, backward)
-
-
-def _choose_device(name: str) -> str:
-    """Where to compute, "cpu" or "cuda"."""
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f'device: {name!r} is unknown; use "auto", "cpu" or "cuda".')
-    if name == "cpu" or not _has_graphics_card():
-        if name == "cuda":
-            raise InputError(
-                'device: "cuda" was asked for, but torch finds no such device; use "cpu".'
-            )
-        return "cpu"
-    return "cuda"
-
-
-# Linux shows a card's driver as one of these files: NVIDIA's, AMD's, and that of WSL.
-_CARD_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-
-
-def _has_graphics_card() -> bool:
-    """Whether torch can use a card; torch is asked only if there may be one."""
-    if sys.platform == "linux" and not any(Path(file).exists() for file in _CARD_FILES):
-        return False
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _given(data: Data | None, what: str) -> Data:

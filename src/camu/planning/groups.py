@@ -280,16 +280,15 @@ def make_plan(
     multi = np.broadcast_to(updates > 1 if multi_update is None else multi_update, (count,))
     rules = [rule] * count if isinstance(rule, LocalRule) else list(rule)
     codecs = list(codec) if isinstance(codec, Sequence) else [codec] * count
-    width = world.config.radio.bits_per_parameter
-    bits = [payload_bits(each, parameters, width) for each in codecs]
+    radio = world.config.radio
+    bits = [payload_bits(each, parameters, radio.bits_per_parameter) for each in codecs]
     costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
-    shares = member_weights or groups.member_weights
     # Columns in the order of the fields of a unit; plain numbers, because a plan may be large.
     columns = (
         groups.members,
         groups.leaders,
         _one_each(scheme, weights, count).tolist(),
-        [tuple(map(float, own)) for own in shares],
+        [tuple(map(float, own)) for own in member_weights or groups.member_weights],
         updates.tolist(),
         power.tolist(),
         groups.samples.tolist(),
@@ -307,7 +306,7 @@ def make_plan(
         [costs.receive_watts] * count,
     )
     units = tuple(Unit(*values) for values in zip(*columns, strict=True))
-    return Plan(scheme.name, world.seed, parameters, world.config.radio.access, units)
+    return Plan(scheme.name, world.seed, parameters, radio.access, units)
 
 
 def _leader_powers(scheme: Named, groups: Groups, power_watts: npt.ArrayLike | None) -> Float64:

@@ -18,7 +18,7 @@ from camu.data import is_own, load
 from camu.data.own import shape_spec
 from camu.errors import InputError
 from camu.files import locked, read_bytes, write_text
-from camu.learning.engine import kernel_name
+from camu.learning.configured import kernel_name
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.plugins import is_plugin, source_digest

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.learning.engine import model_layout
+from camu.learning.configured import model_layout
 from camu.learning.weights import Weights
 from camu.sealed import check_tensors
 
