@@ -42,6 +42,7 @@ from camu.experiments.reproduce import Results, Study, run_study
 from camu.experiments.tables import as_markdown
 from camu.experiments.verdicts import corrected, judge
 from camu.learning.models import seeded_model
+from camu.schemes.registry import SCHEMES
 from camu.sealed import write_sealed_json
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.history import History, Record
@@ -264,10 +265,52 @@ def test_harm_is_judged_reading_by_reading() -> None:
     assert worst[0].mean == pytest.approx(-40, abs=1)
 
 
+def test_equal_work_is_equally_many_weighted_updates() -> None:
+    """Made-up runs: a point per update. Petrel makes more per round, and is luckier by seed."""
+
+    def run(cell: Cell, seed: int) -> History:
+        updates, luck = (2 + seed, 0.001 * seed) if cell.scheme == "petrel" else (1, 0.0)
+        records = (Record(n, 0.01 * updates * n + luck, None, 1.0, {}) for n in range(21))
+        return History(tuple(records), "sha", "rounds")
+
+    cells = [Cell("mnist", 30, name) for name in ("clustered", "petrel")]
+    histories = {(cell, seed): run(cell, seed) for cell in cells for seed in range(3)}
+    found = harm.equal_work("mnist", range(3), histories, {s: 2.0 + s for s in range(3)})
+    assert found.mean == pytest.approx(0.1)  # the luck alone: 0, 0.1 and 0.2 points
+    assert found.verdict == "no effect above 1 point"
+
+
+def test_joint_optimisation_is_taken_apart() -> None:
+    base = {"petrel": 0.80, "hti": 0.79, "camu": 0.76, "camu-joint": 0.77}
+
+    def accuracy(cell: Cell, seed: int) -> float:
+        return base[cell.scheme] + (0.0 if cell.variation else 0.02) + 1e-4 * seed
+
+    parts = {row.claim: row.mean for row in harm.joint("mnist", accuracy, range(4))}
+    assert parts == pytest.approx({"J1, gate": -4, "J1, power": 1, "J1, noise": 2})
+    whole = {row.claim: row.mean for row in claims.resources("mnist", accuracy, range(4))}
+    assert whole["J1-exact"] == pytest.approx(parts["J1, gate"] + parts["J1, power"])
+
+
 def test_the_gate_s_bias_is_that_of_the_plans() -> None:
     rows = {row.claim: row for row in harm.gate("digits", TINY, 0.1)}
     assert rows["G1, h = 30, 1 label"].n == harm.GATE_WORLDS
     assert 0.5 < rows["G2, h = 30, 1 label"].mean <= 1
+    moved = []
+    for seed in range(harm.GATE_WORLDS):
+        world = build_world(study_config(Cell("digits", 30, "camu").changes(TINY, 0.1, seed)))
+        counts = world.devices.label_counts
+        everyone = counts.sum(axis=0) / counts.sum()
+        distances = []
+        for scheme in ("clustered", "wasserstein"):
+            trained = sum(
+                unit.weight * share * counts[k] / counts[k].sum()
+                for unit in SCHEMES[scheme]().plan(world).units
+                for k, share in zip(unit.members, unit.member_weights, strict=True)
+            )
+            distances.append(np.abs(trained - everyone).sum() / 2)
+        moved.append(distances[0] - distances[1])
+    assert rows["G3, h = 30, 2 labels"].mean == pytest.approx(np.mean(moved))
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
+from camu.cli.console import plain_console
 from camu.cli.guard import print_json
 from camu.cli.options import Json, output_path
 from camu.errors import InputError
@@ -126,7 +127,7 @@ def allocate(
     if as_json:
         print_json(answer.to_dict())
         return
-    show_allocation(problem, answer, Console(emoji=False))
+    show_allocation(problem, answer, plain_console())
     if figure is not None:
         print(f"picture: {figure}")
 
@@ -174,7 +175,7 @@ def _sweep(
         found = [asdict(row) for row in rows]
         print_json({"solver": solver, "smallest_budget_joules": smallest, "rows": found})
         return
-    show_sweep(rows, problem, Console(emoji=False))
+    show_sweep(rows, problem, plain_console())
     if figure is not None:
         print(f"picture: {figure}")
 
@@ -204,7 +205,7 @@ def show_sweep(rows: Sequence[SweepRow], problem: Problem, console: Console) -> 
 @contextmanager
 def _bar() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar, which appears with the first report of progress."""
-    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
+    with Progress(console=plain_console(stderr=True), transient=True) as bar:
         tasks: list[TaskID] = []
 
         def show(what: str, done: int, total: int) -> None:

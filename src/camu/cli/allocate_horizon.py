@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from camu.cli.console import plain_console
 from camu.cli.guard import print_json
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def allocate_horizon(
         origin = {"origin": dict(problem.origin)} if problem.origin else {}
         print_json({**answer.to_dict(), **origin})
         return
-    console = Console(emoji=False)
+    console = plain_console()
     if problem.origin:
         _show_origin(problem, console)
     _show_answer(problem, answer, console)

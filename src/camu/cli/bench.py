@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from camu.cli.console import plain_console
 from camu.cli.guard import print_json
 from camu.cli.options import Json
 
@@ -67,14 +67,14 @@ def bench(
     """
     from camu.bench.suite import MEASUREMENTS, run_bench
 
-    stderr = Console(stderr=True, emoji=False)
+    stderr = plain_console(stderr=True)
     names = MEASUREMENTS if workloads is None else [n.strip() for n in workloads.split(",")]
     with stderr.status("measuring") as status:
         result = run_bench(names, quick=quick, progress=status.update)
     if as_json:
         print_json(result)
         return
-    console = Console(emoji=False)
+    console = plain_console()
     for part in describe(result):
         console.print(part, highlight=False)
 

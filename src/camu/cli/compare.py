@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from camu.cli.console import plain_console
 from camu.cli.guard import print_json
 from camu.cli.options import (
     Address,
@@ -132,7 +134,7 @@ def compare(
     if as_json:
         print_json(table.to_dict())
         return
-    show_comparison(table, Console(emoji=False))
+    show_comparison(table, plain_console())
     print(f"all runs are in {folder}; look at {page}")
 
 
@@ -161,7 +163,7 @@ def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
     from camu.cli.progress_bar import Notes, ProgressBar
     from camu.experiments.compare import run_all
 
-    stderr, notes = Console(stderr=True, emoji=False), Notes()
+    stderr, notes = plain_console(stderr=True), Notes()
     try:
         return run_all(
             runs,
@@ -182,8 +184,7 @@ def show_comparison(table: Comparison, console: Console) -> None:
     if table.target_accuracy is None:
         console.print(
             "No cost of a target: not every run became better than an untrained model; "
-            "set --target, or train for more rounds.",
-            highlight=False,
+            "set --target, or train for more rounds."
         )
         return
     title = f"Cost of reaching {table.target_accuracy:.0%}"
@@ -200,7 +201,7 @@ def _table(
         table.add_column(name, justify="right", no_wrap=True)
     for family, rows in comparison.by_family():
         if family:
-            table.add_row(f"[bold]{family}[/bold]")
+            table.add_row(Text(family, style="bold"))
         for row in rows:
             table.add_row(f"  {row.scheme}" if family else row.scheme, *cells(row))
     return table

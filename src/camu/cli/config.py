@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from camu.cli.console import plain_console, print_table
 from camu.cli.options import ConfigFile, Preset, Settings, resolve
 from camu.errors import InputError
 
@@ -36,8 +36,9 @@ def keys(
         print(as_markdown(Config, rows))
         return
     table = Table(box=None, header_style="bold")
-    for title in ("key", "default", "accepts", "meaning"):
+    table.add_column("key", no_wrap=True)
+    for title in ("default", "accepts", "meaning"):
         table.add_column(title, overflow="fold")
     for key in rows:
         table.add_row(f"{key.section}.{key.name}", key.default, key.accepts, key.meaning)
-    Console(emoji=False).print(table)
+    print_table(table, plain_console())

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from camu.cli.console import plain_console
 from camu.work import Progress
 
 app = typer.Typer(name="data", help="List and fetch data sets.", no_args_is_help=True)
@@ -36,7 +36,7 @@ def list_() -> None:
             f"{spec.download_bytes / 1e6:.0f} MB" if spec.files else "-",
             "embedded" if not spec.files else "cached" if is_cached(spec) else "not cached",
         )
-    Console(emoji=False).print(table)
+    plain_console().print(table)
     print()
     for spec in CATALOG.values():
         ways = [
@@ -70,8 +70,8 @@ def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to fetch.")
 @contextmanager
 def _download_bar() -> Iterator[Progress]:
     """A bar on stderr, and the function that moves it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True, emoji=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    console = plain_console(stderr=True)
     with Bar(*columns, TransferSpeedColumn(), console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from camu.cli.console import plain_console
 from camu.cli.options import Fleet, Snr, fleet_files, output_folder
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def demo(
     from camu.schemes.registry import plan_for
     from camu.world import build_world, with_data
 
-    console = Console(emoji=False)
+    console = plain_console()
     config = load_config(preset="demo")
     if fleet is not None:
         files = fleet_files(fleet, snr)

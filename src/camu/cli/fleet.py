@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from camu.cli.console import plain_console
 from camu.cli.options import ConfigFile, Preset, Settings, resolve
 from camu.errors import InputError
 
@@ -55,7 +56,7 @@ def import_(
     from camu.world.traced_links import fleet_text, read_traced, snr_text, stations_text
 
     config = resolve(file, preset, settings)
-    stderr = Console(stderr=True, emoji=False, soft_wrap=True, highlight=False)
+    stderr = plain_console(stderr=True)
     traced = read_traced(source)
     links = None if between is None else _checked(read_traced(between), between, traced)
     kept = _kept(traced, links, source, stderr)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.compare import run_with_bars
+from camu.cli.console import plain_console
 from camu.cli.guard import print_json
 from camu.cli.options import (
     Address,
@@ -80,7 +81,7 @@ def forecast(
         rows = [row.to_dict() for row in found]
         print_json({"target_accuracy": target, "seeds": list(numbers), "schemes": rows})
         return
-    show_forecast(found, target, Console(emoji=False))
+    show_forecast(found, target, plain_console())
     print(f"all runs are in {folder}")
 
 

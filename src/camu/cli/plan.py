@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from camu.cli.batteries import leaders_that_end, lifetime_of, show_lifetime
+from camu.cli.console import plain_console, print_table, width
 from camu.cli.guard import print_json
 from camu.cli.options import (
     ConfigFile,
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 40
 _BAR_CHARACTERS = 20
+_LONG = 1e5  # numbers from here on have an exponent
+_LEGEND = (
+    "W: distance of the labels to everyone's. theta: contribution. multi: theta reaches the threshold. "
+    "N: local updates in a round."
+)
 
 
 Picture = Annotated[
@@ -97,7 +104,7 @@ def plan(
             document["batteries"] = lifetime.to_dict(made, names)
         print_json({**document, "bias": _bias(made, world)})
         return
-    console = Console(emoji=False)
+    console = plain_console()
     show_plan(made, world, console)
     show_bias(made, world, console)
     if lifetime is not None:
@@ -116,19 +123,19 @@ def _make(config: Config) -> tuple[World, Plan]:
     from camu.schemes.registry import plan_for
     from camu.world import build_world
 
-    stderr = Console(stderr=True, emoji=False)
+    stderr = plain_console(stderr=True)
     with stderr.status("building the world"):
         world = build_world(config)
-    with stderr.status(f"planning with {config.scheme.name}"):
+    with stderr.status(Text(f"planning with {config.scheme.name}")):
         made = plan_for(make_scheme(config), world)
     _warn(world.warnings(made.parameters))
     return world, made
 
 
 def _warn(warnings: list[str]) -> None:
-    stderr = Console(stderr=True, emoji=False)
+    stderr = plain_console(stderr=True)
     for warning in warnings:
-        stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True, highlight=False)
+        stderr.print(f"warning: {warning}", style="yellow", soft_wrap=True)
 
 
 def _save_figure(plan: Plan, world: World, path: Path) -> None:
@@ -160,13 +167,17 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
     Of many units it shows how their numbers are spread.
     """
     if len(plan.units) > _MOST_ROWS:
-        console.print(_spread(plan))
+        print_table(_spread(plan), console)
         console.print("--json and --csv list every unit.")
     else:
         shown = range(len(plan.units))
-        console.print(_who(plan, world, shown))
+        print_table(_who(plan, world, shown), console)
         console.print()
-        console.print(_costs(plan, shown))
+        costs = _costs(plan, shown)
+        if width(costs, console) > console.width:
+            costs = _costs(plan, shown, bars=False)
+        print_table(costs, console)
+        console.print(_LEGEND, style="dim")
     compute = sum(unit.compute_joules for unit in plan.units)
     receive = sum(unit.receive_joules for unit in plan.units)
     received = f", {receive:.3g} receiving" if receive else ""
@@ -177,15 +188,13 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
         f"{_count(world.devices.count, 'device')}. A round takes "
         f"{plan.round_seconds:.4g} s and {plan.round_joules:.4g} J "
         f"({compute:.3g} computing, {plan.round_joules - compute - receive:.3g} sending"
-        f"{received}).{station}",
-        highlight=False,
+        f"{received}).{station}"
     )
     if plan.slow_down != "none":
         full = plan.round_joules + plan.saved_joules
         console.print(
             f"Slow-down saves {plan.saved_joules:.3g} J ({plan.saved_joules / full:.0%}) of the "
-            f"{full:.4g} J that a round costs at full speed; it takes no longer.",
-            highlight=False,
+            f"{full:.4g} J that a round costs at full speed; it takes no longer."
         )
 
 
@@ -208,24 +217,21 @@ def show_bias(plan: Plan, world: World, console: Console) -> None:
     bias = _bias(plan, world)
     shown = [" ".join(f"{100 * share:.1f}" for share in bias[n]) for n in ("everyone", "trained")]
     console.print("\nLabels in %, by unit weight and number of steps", style="bold")
-    console.print(f"  everyone's  {shown[0]}\n  trained on  {shown[1]}", highlight=False)
+    console.print(f"  everyone's  {shown[0]}\n  trained on  {shown[1]}")
     console.print(
         f"Distance to everyone's {bias['distance']:.3f} (total variation); by weights alone "
-        f"{bias['distance_of_weights']:.3f}.",
-        highlight=False,
+        f"{bias['distance_of_weights']:.3f}."
     )
     if "distance_without_gate" in bias:
         without, here = bias["distance_without_gate"], bias["distance"]
         words = "more" if here > without else "less" if here < without else "neither more nor less"
         console.print(
             f"Without the gate it would be {without:.3f}: the gate makes the training {words} "
-            "lopsided.",
-            highlight=False,
+            "lopsided."
         )
     if bias["size_rank"] is not None:
         console.print(
-            f"Rank correlation of contribution and samples: {bias['size_rank']:.2f} (Spearman).",
-            highlight=False,
+            f"Rank correlation of contribution and samples: {bias['size_rank']:.2f} (Spearman)."
         )
 
 
@@ -265,8 +271,9 @@ def _spread(plan: Plan) -> Table:
 def _who(plan: Plan, world: World, shown: range) -> Table:
     ids, regions = world.devices.ids, world.devices.regions
     table = Table(title="Units", title_justify="left", box=None, header_style="bold")
-    for name in ("unit", "where", "members", "leader"):
-        table.add_column(name, overflow="fold")
+    table.add_column("unit", no_wrap=True)
+    for name in ("where", "members", "leader"):
+        table.add_column(name, overflow="fold", min_width=8)
     for name in ("samples", "W", "theta", "multi", "weight"):
         table.add_column(name, justify="right", no_wrap=True)
     for index in shown:
@@ -286,33 +293,37 @@ def _who(plan: Plan, world: World, shown: range) -> Table:
     return table
 
 
-def _costs(plan: Plan, shown: range) -> Table:
+def _costs(plan: Plan, shown: range, bars: bool = True) -> Table:
     table = Table(title="A round", title_justify="left", box=None, header_style="bold")
     for name in ("unit", "N", "power W", "compute s", "send s", "wait s", "J"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("[blue]compute[/] [yellow]send[/] [dim]wait[/]", no_wrap=True)
+    if bars:
+        table.add_column(_parts("compute ", "send ", "wait"), no_wrap=True)
     for index in shown:
         unit = plan.units[index]
         idle, compute = plan.idle_seconds(index), unit.compute_seconds + unit.slow_seconds
+        numbers = (compute, unit.transmit_seconds, idle, unit.joules)
+        bar = _bar(compute, unit.transmit_seconds, plan.round_seconds)
         table.add_row(
             str(index),
             str(unit.local_updates),
             f"{unit.power_watts:.3g}",
-            f"{compute:.3f}",
-            f"{unit.transmit_seconds:.3f}",
-            f"{idle:.3f}",
-            f"{unit.joules:.3f}",
-            _bar(compute, unit.transmit_seconds, plan.round_seconds),
+            *(f"{n:.3f}" if n < _LONG else f"{n:.4g}" for n in numbers),
+            *([bar] if bars else []),
         )
     return table
 
 
-def _bar(compute: float, transmit: float, total: float) -> str:
+def _bar(compute: float, transmit: float, total: float) -> Text:
     first = round(_BAR_CHARACTERS * compute / total)
     second = max(1, round(_BAR_CHARACTERS * transmit / total))
     second = min(second, _BAR_CHARACTERS - first)
     rest = _BAR_CHARACTERS - first - second
-    return f"[blue]{'█' * first}[/][yellow]{'▓' * second}[/][dim]{'░' * rest}[/]"
+    return _parts("█" * first, "▓" * second, "░" * rest)
+
+
+def _parts(compute: str, send: str, wait: str) -> Text:
+    return Text.assemble((compute, "blue"), (send, "yellow"), (wait, "dim"))
 
 
 def _some(names: list[str], most: int = 8) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,6 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from camu.cli.console import plain_console
 from camu.simulation.history import History, Record
 from camu.simulation.run import Callback, Run
 
@@ -30,10 +30,10 @@ class ProgressBar(Callback):
 
     def __init__(self, title: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.title, self.clock = title, clock
-        self.console = Console(stderr=True, emoji=False)
+        self.console = plain_console(stderr=True)
         self.said_seconds = clock()
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),
@@ -78,8 +78,12 @@ class WorkBar:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock, self.said_seconds = clock, clock()
-        self.console = Console(stderr=True, emoji=False)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self.console = plain_console(stderr=True)
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+        )
         self.bar = Progress(
             *columns,
             TimeElapsedColumn(),
@@ -112,7 +116,7 @@ class Notes(Callback):
 
     def on_start(self, run: Run) -> None:
         """Say what was not said before."""
-        stderr = Console(stderr=True, emoji=False)
+        stderr = plain_console(stderr=True)
         for note in run.world.notes:
             if note not in self.said:
                 stderr.print(f"warning: {note}", style="yellow", soft_wrap=True, highlight=False)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
+from camu.cli.console import plain_console
 from camu.cli.options import output_path
 
 
@@ -43,11 +44,11 @@ def report(
     """
     from camu.report.writing import write_report
 
-    with Progress(console=Console(stderr=True, emoji=False), transient=True) as bar:
+    with Progress(console=plain_console(stderr=True), transient=True) as bar:
         task = bar.add_task("writing figures", visible=False)
 
         def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total, visible=True)
+            bar.update(task, description=escape(what), completed=done, total=total, visible=True)
 
         page = write_report(directories, out, figures, progress=show)
     if figures is not None:

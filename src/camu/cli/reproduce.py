@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from camu.cli.console import plain_console
 from camu.cli.options import output_folder
 from camu.errors import InputError
 
@@ -117,7 +118,7 @@ def _leaderboard(
     asked = Leaderboard.make(dataset, seeds, quick, schemes)
     with _continued(), WorkBar() as bar:
         board = run_leaderboard(asked, out, bar, *where)
-    Console(emoji=False).print(board_table(board))
+    plain_console().print(board_table(board))
     print(f"page: {out / 'leaderboard.md'}")
 
 
@@ -134,7 +135,7 @@ def _study(
     from camu.experiments.reproduce import Study, run_study
     from camu.report.writing import PAGE, write_report
 
-    stderr = Console(stderr=True, emoji=False)
+    stderr = plain_console(stderr=True)
     # These are not about printed claims, and most take as long as all others.
     apart = (Experiment.sensitivity, Experiment.harm, Experiment.contest, Experiment.unseen)
     chosen: tuple[str, ...] = (experiment.value,)
@@ -145,7 +146,7 @@ def _study(
     with _continued(), WorkBar() as bar:
         outcome = run_study(study, out, bar, *where)
     stderr.print(_work_done(outcome), soft_wrap=True)
-    Console(emoji=False).print(verdict_table(outcome.verdicts))
+    plain_console().print(verdict_table(outcome.verdicts))
     print(f"verdicts: {outcome.verdicts_path}")
     with stderr.status("writing the page"):
         page = write_report([out], out / PAGE)
@@ -158,7 +159,7 @@ def _continued() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        Console(stderr=True, emoji=False).print("stopped; the same command continues from here")
+        plain_console(stderr=True).print("stopped; the same command continues from here")
         raise typer.Exit(130) from None
 
 
@@ -195,6 +196,6 @@ def board_table(board: Board) -> Table:
     for name in ("at equal joules", "rank", "at equal seconds", "rank"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.overall:
-        name = f"[bold]{row.scheme} (yours)[/bold]" if row.is_own else row.scheme
+        name = Text(f"{row.scheme} (yours)", style="bold") if row.is_own else Text(row.scheme)
         table.add_row(name, row.family, *row.joules.show(), *row.seconds.show())
     return table

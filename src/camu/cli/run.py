@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from camu.cli.console import plain_console
 from camu.cli.guard import explain, print_json
 from camu.cli.options import (
     Address,
@@ -89,7 +89,7 @@ def run(
         )
     history = _train(config, directory, resume, start, address)
     if history.stopped == "interrupted":
-        Console(stderr=True, emoji=False).print(
+        plain_console(stderr=True).print(
             f"stopped after round {history.final.round}; continue with: "
             f"camu run --resume --out {directory.path}",
             soft_wrap=True,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from camu.cli.console import plain_console
 from camu.cli.guard import print_json
 from camu.cli.options import Json
 
@@ -38,7 +38,7 @@ def schemes(
     if markdown:
         print("\n".join(_markdown(families)))
         return
-    console = Console(emoji=False)
+    console = plain_console()
     for title, own in families.items():
         table = Table(box=None, header_style="bold", padding=(0, 2, 1, 0), title_justify="left")
         for column in ("scheme", "what it is", "parameters"):
@@ -46,7 +46,7 @@ def schemes(
         for row in own:
             names = "\n".join([row["name"], *(f"({old})" for old in row["aliases"])])
             table.add_row(names, "\n".join(_facts(row)), "\n".join(_parameters(row)) or "-")
-        console.print(f"[bold]{title}[/bold]")
+        console.print(title, style="bold")
         console.print(table)
     print("Your own: --scheme module:Class (docs/own-scheme.md).")
 

@@ -236,13 +236,19 @@ def sensitivity_cells(dataset: str) -> list[Cell]:
 
 
 def harm_cells(dataset: str) -> list[Cell]:
-    """The schemes behind U1 and U3 at h = 30, as is and under each reading; median threshold."""
+    """The schemes behind U1 and U3 at h = 30, as is and under each reading; median threshold.
+
+    And those behind J1, with the printed threshold, of which one also over the clean channel.
+    """
     schemes = ("clustered", "petrel", "camu")
-    return [
+    readings = [
         Cell(dataset, 30, name, variation=variation)
         for variation in (None, *HARM)
         for name in schemes
     ]
+    joint = [noisy_cell(dataset, name) for name in ("petrel", "camu")]
+    joint.append(noisy_cell(dataset, "camu-joint", "exact"))
+    return [*readings, *joint, Cell(dataset, 30, "camu", THRESHOLDS[1])]
 
 
 CONTESTANTS = (

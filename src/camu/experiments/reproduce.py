@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,11 @@ class Results:
         plan = self.directories[cell, seed].read_plan_document()
         allocation: dict[str, Any] = plan["allocation"]
         return allocation
+
+    def weighted_updates(self, cell: Cell, seed: int) -> float:
+        """The local updates per round of a run, in the mean with the weights of the units."""
+        units = self.directories[cell, seed].read_plan_document()["units"]
+        return float(sum(unit["weight"] * unit["local_updates"] for unit in units))
 
 
 @dataclass(frozen=True)
@@ -222,7 +228,7 @@ def _verdicts(
             }
             yield claims.exact_against_ppo(dataset, allocations, seeds)
         if "harm" in study.experiments:
-            yield from _harm(study, dataset, results, progress)
+            yield from _harm(study, dataset, results, histories, progress)
         for match in study.matches(dataset):
             yield from claims.contest(match, seeds, histories)
         if "theory" in study.experiments:
@@ -253,7 +259,9 @@ def _by_accuracy(study: Study, dataset: str, histories: claims.Histories) -> Ite
         "updates": lambda accuracy: claims.updates(dataset, accuracy, seeds),
         "resources": lambda accuracy: claims.resources(dataset, accuracy, seeds),
         "sensitivity": lambda accuracy: claims.sensitivity(dataset, accuracy, seeds),
-        "harm": lambda accuracy: harm.harm(dataset, accuracy, seeds),
+        "harm": lambda accuracy: chain(
+            harm.harm(dataset, accuracy, seeds), harm.joint(dataset, accuracy, seeds)
+        ),
     }
     for name, judge in judged.items():
         if name in study.experiments:
@@ -266,14 +274,19 @@ def _harm(
     study: Study,
     dataset: str,
     results: Results,
+    histories: claims.Histories,
     progress: Progress,
 ) -> Iterator[Verdict]:
-    """What is measured beside accuracy: statistics computed again, and the gate."""
+    """What needs more than accuracies: equal work, statistics computed again, and the gate."""
     from camu.experiments.recalibrate import recalibrated_accuracy  # torch takes long to load
 
     def accuracy(cell: Cell, seed: int) -> float:
         progress(f"{cell.scheme} recalibrated on {dataset}", seed + 1, study.scale.seeds)
         return recalibrated_accuracy(results.directories[cell, seed])
 
-    yield from harm.recalibrated(dataset, accuracy, range(study.scale.seeds))
+    seeds = range(study.scale.seeds)
+    petrel = Cell(dataset, 30, "petrel")
+    updates = {seed: results.weighted_updates(petrel, seed) for seed in seeds}
+    yield harm.equal_work(dataset, seeds, histories, updates)
+    yield from harm.recalibrated(dataset, accuracy, seeds)
     yield from harm.gate(dataset, study.scale, results.rates[dataset])

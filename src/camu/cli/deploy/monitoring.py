@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from camu.cli.console import plain_console
 from camu.cli.deploy.options import AlarmCommand, Authority, Superlink
 from camu.cli.guard import print_json
 from camu.cli.options import Json
@@ -187,5 +187,5 @@ def watch(
 
 
 def _warn(text: str) -> None:
-    console = Console(stderr=True, emoji=False)
+    console = plain_console(stderr=True)
     console.print(text, style="yellow", markup=False, soft_wrap=True)

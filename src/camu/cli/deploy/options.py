@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from camu.cli.console import plain_console
 
 LINE_SECONDS = 10.0  # between lines where there is no terminal
 
@@ -75,12 +76,12 @@ class ProgressDisplay:
     """
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
-        console = Console(stderr=True, emoji=False)
+        console = plain_console(stderr=True)
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,

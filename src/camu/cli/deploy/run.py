@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from camu.cli.console import plain_console
 from camu.cli.deploy.options import (
     AlarmCommand,
     Authority,
@@ -133,7 +133,7 @@ def _follow(
             directory = run_remote(wanted, address, authority, display, alarms)
         show_summary(directory, as_json)
         return
-    Console(stderr=True, emoji=False).print(
+    plain_console(stderr=True).print(
         f"the run continues; its rounds are in {Path(wanted.out) / 'rounds.jsonl'}"
     )
     raise typer.Exit(130)
@@ -209,7 +209,7 @@ def local(
         with ProgressDisplay(config) as display:
             directory = run_local(wanted, display, insecure)
     except KeyboardInterrupt:
-        Console(stderr=True, emoji=False).print(
+        plain_console(stderr=True).print(
             f"stopped; continue with: camu deploy local --resume --nodes {nodes} "
             f"--granularity {granularity} --out {folder}",
             soft_wrap=True,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from camu.cli.console import plain_console
 from camu.cli.deploy.options import Authority, Insecure, Superlink
 from camu.errors import InputError
 
@@ -70,7 +70,7 @@ def superlink(
         own = ServerKeys(files.authority, files.server, files.server_key)
         for end in ends_in(folder):
             if end.soon:
-                Console(stderr=True, emoji=False).print(f"{end}; renew it", style="yellow")
+                plain_console(stderr=True).print(f"{end}; renew it", style="yellow")
     _become(superlink_command(host, port, own, database), insecure)
 
 
@@ -222,7 +222,7 @@ def _become(command: list[str], insecure: bool) -> None:
     from camu.deploy.host.processes import quiet_environment
 
     if insecure:
-        Console(stderr=True, emoji=False).print(
+        plain_console(stderr=True).print(
             "--insecure: plain text, and nodes are not asked for keys", style="yellow"
         )
     os.execve(command[0], command, quiet_environment())
