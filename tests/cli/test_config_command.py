@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from camu.cli import app
+from camu.config import Config
 
 
 def test_show_prints_the_resolved_toml(camu: Callable[..., Any]) -> None:
@@ -52,6 +53,16 @@ def test_keys_lists_a_section(camu: Callable[..., Any]) -> None:
     assert "radio.noise_dbm" in done.out
     assert "run.seed" not in done.out
     assert camu("config", "keys", "nowhere").code == 2
+
+
+def test_names_of_keys_are_never_broken(
+    camu: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = camu("config", "keys").out
+    for section, values in Config().model_dump().items():
+        for key in values:
+            assert f" {section}.{key} " in shown
 
 
 def test_unknown_command_and_option_exit_2(camu: Callable[..., Any]) -> None:

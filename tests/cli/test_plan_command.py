@@ -39,6 +39,31 @@ def test_one_device_is_one_unit(camu: Camu, tmp_path: Path) -> None:
     assert "camu: 1 unit of 1 device. A round" in " ".join(done.out.split())
 
 
+def test_square_brackets_in_names_are_text(camu: Camu, tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_text("id,region,x,y,samples\n[red]a,[/r],1,2,30\n[/x],[b],1,3,30\n")
+    done = camu("plan", "--fleet", tmp_path / "b.csv")
+    assert done.code == 0, done.err
+    for name in ("[red]a", "[/x]", "[/r]", "[b]"):
+        assert name in done.out
+
+
+@pytest.mark.parametrize("columns", ["80", "40"])
+def test_a_narrow_table_cuts_nothing(
+    camu: Camu, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    weak = ("--set", "radio.noise=literal", "--set", "radio.bandwidth_hz=1000")
+    done = camu("plan", "--preset", "demo", *weak)
+    assert done.code == 0, done.err
+    head = "unit  N  power W  compute s     send s     wait s          J"
+    assert head in done.out
+    assert "e+0" in done.out
+    assert "…" not in done.out
+    lines = done.out.splitlines()
+    assert any(line.startswith("W: distance") and "N: local updates" in line for line in lines)
+    assert any("of 20 devices. A round" in line and line.endswith("sending).") for line in lines)
+
+
 @pytest.mark.slow
 def test_table_and_pictures(camu: Camu, tmp_path: Path) -> None:
     for ending in ("svg", "png", "pdf", "html"):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from camu.cli.console import counted, print_table
+
 if TYPE_CHECKING:
     from camu.planning.lifetime import Lifetime
     from camu.schemes import Plan
@@ -64,9 +66,9 @@ def show_lifetime(found: Lifetime, plan: Plan, world: World, console: Console) -
         hours = found.empty_seconds[device] / 3600
         table.add_row(name, ids[device], f"{found.empty_round[device]}", f"{hours:.4g}")
     console.print()
-    console.print(table)
+    print_table(table, console)
     console.print()
-    console.print(_leaders(found, plan, world))
+    print_table(_leaders(found, plan, world), console)
     console.print(
         f"\nJain's fairness of the joules per device: {found.fairness:.3f} (1: all pay the same). "
         "Forecast without fading and faults.",
@@ -91,6 +93,6 @@ def _leaders(found: Lifetime, plan: Plan, world: World) -> Table:
             world.devices.ids[leader],
             str(index),
             f"{100 * share[leader]:.1f}",
-            f"{end} rounds" if end >= 0 else "",
+            counted(end, "round") if end >= 0 else "",
         )
     return table

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from camu.cli.console import plain_console
+from camu.cli.console import plain_console, print_table
 from camu.cli.guard import print_json
 from camu.cli.options import (
     Address,
@@ -179,7 +179,7 @@ def show_comparison(table: Comparison, console: Console) -> None:
     """Two tables: how good each scheme is, and the cost of reaching the target if there is one."""
     n = len(table.seeds)
     title = f"Accuracy in % (mean ± 95 % interval, {n} seed{'s' if n > 1 else ''})"
-    console.print(_table(table, title, table.accuracy_columns(), table.accuracy_cells))
+    print_table(_table(table, title, table.accuracy_columns(), table.accuracy_cells), console)
     console.print()
     if table.target_accuracy is None:
         console.print(
@@ -188,7 +188,7 @@ def show_comparison(table: Comparison, console: Console) -> None:
         )
         return
     title = f"Cost of reaching {table.target_accuracy:.0%}"
-    console.print(_table(table, title, table.cost_columns(), table.cost_cells))
+    print_table(_table(table, title, table.cost_columns(), table.cost_cells), console)
 
 
 def _table(

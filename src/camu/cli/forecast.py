@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from camu.cli.compare import run_with_bars
-from camu.cli.console import plain_console
+from camu.cli.console import plain_console, print_table
 from camu.cli.guard import print_json
 from camu.cli.options import (
     Address,
@@ -96,7 +96,7 @@ def show_forecast(rows: list[Forecast], target: float, console: Console) -> None
     for row in rows:
         costs = [cost.show() for cost in row.costs.values()] or [""] * 3
         table.add_row(row.scheme, row.how, *costs)
-    console.print(table)
+    print_table(table, console)
     for row in rows:
         if row.note:
             console.print(f"{row.scheme}: {row.note}.", highlight=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from camu.cli.batteries import leaders_that_end, lifetime_of, show_lifetime
-from camu.cli.console import plain_console, print_table, width
+from camu.cli.console import counted, fits, plain_console, print_table
 from camu.cli.guard import print_json
 from camu.cli.options import (
     ConfigFile,
@@ -37,8 +37,8 @@ _MOST_ROWS = 40
 _BAR_CHARACTERS = 20
 _LONG = 1e5  # numbers from here on have an exponent
 _LEGEND = (
-    "W: distance of the labels to everyone's. theta: contribution. multi: theta reaches the threshold. "
-    "N: local updates in a round."
+    "W: distance of its labels to everyone's; theta: contribution; multi: may update more than "
+    "once; N: local updates in a round."
 )
 
 
@@ -174,7 +174,7 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
         print_table(_who(plan, world, shown), console)
         console.print()
         costs = _costs(plan, shown)
-        if width(costs, console) > console.width:
+        if not fits(costs, console):
             costs = _costs(plan, shown, bars=False)
         print_table(costs, console)
         console.print(_LEGEND, style="dim")
@@ -184,8 +184,8 @@ def show_plan(plan: Plan, world: World, console: Console) -> None:
     down = plan.units[0].downlink_seconds * world.config.radio.bs_power_watts
     station = f" The base station spends {down:.3g} J." if down else ""
     console.print(
-        f"\n{plan.scheme}: {_count(len(plan.units), 'unit')} of "
-        f"{_count(world.devices.count, 'device')}. A round takes "
+        f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
+        f"{counted(world.devices.count, 'device')}. A round takes "
         f"{plan.round_seconds:.4g} s and {plan.round_joules:.4g} J "
         f"({compute:.3g} computing, {plan.round_joules - compute - receive:.3g} sending"
         f"{received}).{station}"
@@ -235,10 +235,6 @@ def show_bias(plan: Plan, world: World, console: Console) -> None:
         )
 
 
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}{'' if number == 1 else 's'}"
-
-
 def _spread(plan: Plan) -> Table:
     """The smallest, the largest and three quantiles of each number, over all units."""
     import numpy as np
@@ -273,7 +269,7 @@ def _who(plan: Plan, world: World, shown: range) -> Table:
     table = Table(title="Units", title_justify="left", box=None, header_style="bold")
     table.add_column("unit", no_wrap=True)
     for name in ("where", "members", "leader"):
-        table.add_column(name, overflow="fold", min_width=8)
+        table.add_column(name, overflow="fold")
     for name in ("samples", "W", "theta", "multi", "weight"):
         table.add_column(name, justify="right", no_wrap=True)
     for index in shown:

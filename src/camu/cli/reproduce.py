@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from camu.cli.console import plain_console
+from camu.cli.console import plain_console, print_table
 from camu.cli.options import output_folder
 from camu.errors import InputError
 
@@ -118,7 +118,7 @@ def _leaderboard(
     asked = Leaderboard.make(dataset, seeds, quick, schemes)
     with _continued(), WorkBar() as bar:
         board = run_leaderboard(asked, out, bar, *where)
-    plain_console().print(board_table(board))
+    print_table(board_table(board), plain_console())
     print(f"page: {out / 'leaderboard.md'}")
 
 
@@ -196,6 +196,6 @@ def board_table(board: Board) -> Table:
     for name in ("at equal joules", "rank", "at equal seconds", "rank"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in board.overall:
-        name = Text(f"{row.scheme} (yours)", style="bold") if row.is_own else Text(row.scheme)
-        table.add_row(name, row.family, *row.joules.show(), *row.seconds.show())
+        scheme = Text(f"{row.scheme} (yours)", style="bold") if row.is_own else row.scheme
+        table.add_row(scheme, row.family, *row.joules.show(), *row.seconds.show())
     return table

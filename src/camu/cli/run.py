@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from camu.cli.console import plain_console
+from camu.cli.console import counted, plain_console
 from camu.cli.guard import explain, print_json
 from camu.cli.options import (
     Address,
@@ -161,8 +161,9 @@ def show_summary(directory: RunDirectory, as_json: bool) -> None:
     print(
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: accuracy "
         f"{summary['final_accuracy']:.2%} (best {summary['best_accuracy']:.2%}) after "
-        f"{summary['rounds']} rounds, {summary['virtual_seconds']:.4g} virtual seconds and "
-        f"{summary['joules']:.4g} J; stopped by: {summary['stopped']}; kernel: {summary['kernel']}"
+        f"{counted(summary['rounds'], 'round')}, {summary['virtual_seconds']:.4g} virtual seconds "
+        f"and {summary['joules']:.4g} J; stopped by: {summary['stopped']}; "
+        f"kernel: {summary['kernel']}"
     )
     print(f"everything is in {directory.path}; look at {page}")
 

@@ -151,7 +151,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         head = ["scheme", *self.accuracy_columns(), *self.cost_columns()]
         rows = [[r.scheme, *self.accuracy_cells(r), *self.cost_cells(r)] for r in self.rows]
-        caption = f"Accuracy in % (mean ± 95 % interval, {_seeds(len(self.seeds))})"
+        caption = f"Accuracy in % (mean ± 95 % interval, {_count(len(self.seeds), 'seed')})"
         if self.target_accuracy is not None:
             caption += f", and the cost of reaching {self.target_accuracy:.0%}"
         return html_table(head, rows, caption) + line_chart(self.curves, "rounds", "accuracy")
@@ -171,7 +171,7 @@ class Comparison:
         versus = f"vs {self.rows[0].scheme}"
         columns = []
         for title, name, difference in (
-            (f"at {self.equal_rounds} rounds", "at_equal_rounds", "difference"),
+            (f"at {_count(self.equal_rounds, 'round')}", "at_equal_rounds", "difference"),
             (f"at {self.equal_joules:.3g} J", "at_equal_joules", "joules_difference"),
             (f"at {self.equal_seconds:.3g} s", "at_equal_seconds", "seconds_difference"),
         ):
@@ -185,7 +185,7 @@ class Comparison:
     def accuracy_columns(self) -> list[str]:
         """The titles of the accuracy columns."""
         return [
-            f"at {self.equal_rounds} rounds",
+            f"at {_count(self.equal_rounds, 'round')}",
             f"vs {self.rows[0].scheme}",
             f"at {self.equal_joules:.3g} J",
             f"at {self.equal_seconds:.3g} s",
@@ -361,8 +361,8 @@ def _show(value: Estimate | None, scale: float = 1.0, digits: int = 2) -> str:
     return "-" if value is None else value.show(scale, digits)
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed{'s' if count > 1 else ''}"
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 def _latex(text: str) -> str:

@@ -139,7 +139,7 @@ class World:
             else "radio.noise=thermal is the noise of a real receiver"
         )
         return (
-            f"the SNR at the base station is about {float(decibels(snr[middle])):.0f} dB (noise "
+            f"the SNR at the base station is about {float(decibels(snr[middle])):z.0f} dB (noise "
             f"{self.links.noise_watts:.3g} W): uploading a model of {parameters} parameters takes "
             f"about {_duration(float(seconds))} per device{noise}; {remedy}"
         )

@@ -1,0 +1,51 @@
+"""The consoles of all commands: words of the user are printed as they are, and no number is cut."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+_LEAST_CHARACTERS = 8
+
+
+def plain_console(stderr: bool = False) -> Console:
+    """Where a command prints for people.
+
+    Square brackets in names are text, not markup. Only a terminal breaks sentences into lines; a
+    file or a pipe gets them whole.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    whole = stream is None or not stream.isatty()
+    return Console(stderr=stderr, emoji=False, markup=False, highlight=False, soft_wrap=whole)
+
+
+def counted(number: int, name: str) -> str:
+    """A number of things in words: 1 unit, 2 units."""
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def print_table(table: Table, to: Console) -> None:
+    """Print a table; one that is wider than the terminal reaches over its edge.
+
+    Columns with `no_wrap` are never cut, and the others keep at least `_LEAST_CHARACTERS`.
+    """
+    for column in table.columns:
+        longest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
+        column.min_width = longest if column.no_wrap else min(longest, _LEAST_CHARACTERS)
+    least = _measure(table, to).minimum
+    if least > to.width:
+        table.width = least
+    to.print(table, crop=False)
+
+
+def fits(table: Table, to: Console) -> bool:
+    """Whether there is room for a table with none of its columns narrowed."""
+    return _measure(table, to).maximum <= to.width
+
+
+def _measure(table: Table, to: Console) -> Measurement:
+    return to.measure(table, options=to.options.update(max_width=10_000))
