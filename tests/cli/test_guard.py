@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from camu.cli.console import Warnings
 from camu.cli.progress_bar import LINE_SECONDS, ProgressBar, WorkBar
 from camu.config import load_config
 from camu.errors import UserCodeError
@@ -47,6 +49,15 @@ def test_own_code_may_print_and_stdout_is_still_one_document(tmp_path: Path) -> 
     assert json.loads(done.stdout)["units"]
     for words in ("on import", "while planning", "from a child"):
         assert words in done.stderr
+
+
+def test_a_warning_is_one_line_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    words = "device [/x] is left out; " * 5
+    Warnings().handle(logging.makeLogRecord({"msg": words, "levelname": "WARNING"}))
+    assert capsys.readouterr().err == f"warning: {words}\n"
 
 
 @pytest.mark.parametrize("hang", ["while True: pass", "import time; time.sleep(1000)"])

@@ -160,6 +160,9 @@ def test_users_directory_comes_first_and_is_never_changed(tiny, tmp_path: Path) 
         load("tiny", tmp_path)
     assert (tmp_path / "labels").read_bytes() == b"wrong"
     (tmp_path / "labels").unlink()
+    (tmp_path / "labels.gz").write_bytes(b"\x1f\x8b\x08\x00junk")
+    with pytest.raises(InputError, match=r"labels\.gz: not a whole gzip file"):
+        load("tiny", tmp_path)
     (tmp_path / "labels.gz").unlink()
     with pytest.raises(InputError, match=r"labels is missing.* leave data\.directory out"):
         load("tiny", tmp_path)
@@ -333,6 +336,12 @@ def test_digits_are_those_of_scikit_learn(
     labels = np.concatenate([data.train_labels, data.test_labels])
     assert (labels == bunch.target[order]).all()
     assert labels.dtype == np.uint8
+
+
+def test_digits_are_read_from_no_directory(camu, tmp_path: Path) -> None:
+    done = camu("plan", "--preset", "demo", "--set", f"data.directory={tmp_path}")
+    assert done.code == 2
+    assert f"data.directory = {tmp_path}: digits is embedded and has no files; leave" in done.err
 
 
 def test_unknown_data_set_lists_the_known(camu) -> None:

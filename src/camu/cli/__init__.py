@@ -7,8 +7,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.logging import RichHandler
 
 from camu import __version__
 from camu.cli import (
@@ -29,6 +27,7 @@ from camu.cli import (
     run,
     schemes,
 )
+from camu.cli.console import Warnings
 from camu.cli.guard import run_guarded
 
 app = typer.Typer(
@@ -81,8 +80,6 @@ def _options(
 def main() -> None:
     """Run a command and turn errors into one sentence on stderr and an exit code."""
     arguments = sys.argv[1:]
-    stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
-    handler = RichHandler(console=stderr, show_time=False, show_path=False, markup=False)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[Warnings()])
     words = [word for word in arguments if word != "--debug"]
     run_guarded(lambda: app(words), "--debug" in arguments, "--json" in arguments)

@@ -205,7 +205,8 @@ def show_sweep(rows: Sequence[SweepRow], problem: Problem, console: Console) -> 
 @contextmanager
 def _bar() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar, which appears with the first report of progress."""
-    with Progress(console=plain_console(stderr=True), transient=True) as bar:
+    stderr = plain_console(stderr=True)
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         tasks: list[TaskID] = []
 
         def show(what: str, done: int, total: int) -> None:

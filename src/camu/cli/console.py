@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from rich.cells import cell_len
@@ -21,6 +22,15 @@ def plain_console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     whole = stream is None or not stream.isatty()
     return Console(stderr=stderr, emoji=False, markup=False, highlight=False, soft_wrap=whole)
+
+
+class Warnings(logging.Handler):
+    """Prints each record as one sentence on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record, as commands print their own warnings."""
+        text = f"{record.levelname.lower()}: {self.format(record)}"
+        plain_console(stderr=True).print(text, style="yellow", soft_wrap=True)
 
 
 def counted(number: int, name: str) -> str:

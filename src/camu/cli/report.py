@@ -44,7 +44,8 @@ def report(
     """
     from camu.report.writing import write_report
 
-    with Progress(console=plain_console(stderr=True), transient=True) as bar:
+    stderr = plain_console(stderr=True)
+    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         task = bar.add_task("writing figures", visible=False)
 
         def show(what: str, done: int, total: int) -> None:

@@ -155,7 +155,12 @@ def read_plain_or_gzip(directory: Path, name: str, size: int) -> bytes | None:
         if path.exists():
             with open_regular(path, size + _SLACK_BYTES) as stream:
                 content = stream.read()
-            return content if path == plain else _gunzip(content, size)
+            if path == plain:
+                return content
+            try:
+                return _gunzip(content, size)
+            except SourceError as error:
+                raise SourceError(f"{packed.name}: {error}") from None
     return None
 
 

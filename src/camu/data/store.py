@@ -50,6 +50,11 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
         return load_own(name)
     spec = find_spec(name)
     if not spec.files:
+        if directory is not None:
+            raise InputError(
+                f"data.directory = {directory}: {name} is embedded and has no files; leave "
+                "data.directory out, or name the data set of the files in data.dataset"
+            )
         return _embedded_digits(spec)
     if directory is not None:
         return Dataset(spec, *_from_user(spec, Path(directory)))
