@@ -57,6 +57,25 @@ def test_resume_where_no_run_is(camu: Camu, here: Path) -> None:
     assert not (here / "runs").exists()
 
 
+def test_resume_from_another_directory_says_where_to_go(
+    camu: Camu, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "mine.py").write_text("import camu\nMine = camu.schemes.FedAvg\n")
+    (here / "fleet.csv").write_text("id,samples,x,y\na,30,1,2\nb,30,2,1\n")
+    options = [*SMALL, "--set", "training.model=logistic", "--set", "run.rounds=1"]
+    done = camu("run", *options, "--scheme", "./mine.py:Mine", "--out", "own")
+    assert done.code == 0, done.err
+    assert camu("run", *options, "--fleet", "fleet.csv", "--out", "file").code == 0
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    for name, key in (("own", "scheme.name = ./mine.py:Mine"), ("file", "fleet.file = fleet.csv")):
+        done = camu("run", "--resume", "--out", here / name)
+        assert done.code == 2
+        assert f"{key}: it is not in the current directory; resume the run from" in done.err
+    monkeypatch.chdir(here)
+    assert camu("run", "--resume", "--out", here / "own").code == 0
+
+
 @pytest.mark.slow
 def test_resume_without_out_takes_the_last_default_directory(camu: Camu, here: Path) -> None:
     none = camu("run", *SMALL, "--resume")

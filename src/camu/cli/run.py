@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -145,8 +146,32 @@ def run_config(
 
     if resume and out is not None and file is None and preset is None:
         directory = RunDirectory(out)
-        file = directory.config if directory.exists() else None
+        if directory.exists():
+            config = resolve(directory.config, preset, settings, seed, scheme, overrides)
+            _check_place(config)
+            return config
     return resolve(file, preset, settings, seed, scheme, overrides)
+
+
+def _check_place(config: Config) -> None:
+    """Refuse to resume from a directory in which the files that the run names are not."""
+    from camu.plugins import is_path, is_plugin
+    from camu.simulation.directory import INPUT_FILES
+
+    for section, values in config.model_dump().items():
+        for name, value in values.items():
+            key = f"{section}.{name}"
+            if not isinstance(value, str):
+                continue
+            path = value.rpartition(":")[0] if is_plugin(value) else value
+            named = path.endswith(".py") or key in (*INPUT_FILES, "data.directory")
+            if not named and not (key == "data.dataset" and is_path(value)):
+                continue
+            if not os.path.isabs(os.path.expanduser(path)) and not os.path.exists(path):
+                raise InputError(
+                    f"{key} = {value}: it is not in the current directory; resume the run from the "
+                    "directory in which it was started"
+                )
 
 
 def show_summary(directory: RunDirectory, as_json: bool) -> None:
