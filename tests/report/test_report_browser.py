@@ -52,6 +52,7 @@ def test_the_page_works(browser: Any, address: str, width: int, theme: str) -> N
     try:
         assert page.locator("html").get_attribute("data-theme") == theme
         _switch_axis(visit)
+        _hover_curves(visit)
         _switch_scheme(visit)
         _hover_device(visit)
         _toggle_theme(visit, "dark" if theme == "light" else "light")
@@ -72,6 +73,23 @@ def _switch_axis(visit: Visit) -> None:
         chart = visit.ready("accuracy")
         chart.locator(f"svg.marks text:has-text('{title}')").first.wait_for()
     assert "virtual time" in visit.page.locator("#accuracy-title").inner_text()
+
+
+def _hover_curves(visit: Visit) -> None:
+    """Numbers of the nearest evaluation appear at half height of the chart, wherever that is."""
+    chart = visit.ready("accuracy")
+    chart.scroll_into_view_if_needed()
+    drawn = chart.locator("svg.marks")
+    named = chart.locator("[role=graphics-document]").first
+    assert named.get_attribute("aria-label") == visit.page.locator("#accuracy-title").inner_text()
+    assert chart.locator("summary").get_attribute("aria-label") == "Save this chart"
+    box = drawn.bounding_box()
+    tip = visit.page.locator("#vg-tooltip-element.visible")
+    for share in (0.3, 0.5, 0.7):
+        visit.page.mouse.move(box["x"] + share * box["width"], box["y"] + 0.35 * box["height"])
+        tip.wait_for()
+        assert "accuracy" in tip.inner_text()
+    visit.page.mouse.move(0, 0)
 
 
 def _switch_scheme(visit: Visit) -> None:

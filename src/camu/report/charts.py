@@ -286,8 +286,11 @@ def accuracy(axis: str) -> Any:
         opacity=alt.when(alone).then(alt.value(1)).otherwise(alt.value(0.12)),
     )
     points = base.transform_calculate(interval=f"datum.n > 1 ? {words} : 'one seed has none'")
-    points = points.mark_point(opacity=0, size=90, filled=True).encode(
+    # The pointer finds the nearest evaluation, wherever it is in the chart.
+    near = alt.selection_point(name="near", on="pointerover", nearest=True, empty=False)
+    points = points.mark_point(size=70, filled=True).encode(
         y=y,
+        opacity=alt.when(near).then(alt.value(1)).otherwise(alt.value(0)),
         tooltip=[
             alt.Tooltip("scheme:N"),
             alt.Tooltip("x:Q", title=AXES[axis].partition(",")[0], format=",.4~g"),
@@ -296,7 +299,7 @@ def accuracy(axis: str) -> Any:
             alt.Tooltip("n:Q", title="seeds"),
         ],
     )
-    return alt.layer(band, line.add_params(alone), points)
+    return alt.layer(band, line.add_params(alone), points.add_params(near))
 
 
 def energy() -> Any:

@@ -70,6 +70,7 @@
     });
     spec.datasets = { ...spec.datasets, ...tables };
     spec.autosize = { type: "fit-x", contains: "padding" };
+    spec.description = find(`${place.id.replace("chart-", "")}-title`).textContent;
     if (panel.row_pixels) spec.height = Math.max(60, panel.row_pixels * count);
     const result = await vegaEmbed(place, spec, {
       mode: "vega-lite",
@@ -79,6 +80,8 @@
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: `camu-${key}`,
     });
+    const menu = place.querySelector("summary");
+    if (menu) menu.setAttribute("aria-label", "Save this chart");
     views.set(place, result);
   }
 
