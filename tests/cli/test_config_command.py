@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator
@@ -45,6 +46,20 @@ def test_wrong_key_exits_2_and_suggests(camu: Callable[..., Any]) -> None:
     assert done.out == ""
     assert "noise_dbm" in done.err
     assert "Traceback" not in done.err
+
+
+def test_json_says_what_the_tables_say(camu: Callable[..., Any]) -> None:
+    done = camu("config", "show", "--preset", "paper", "--set", "run.rounds=7", "--json")
+    assert done.code == 0, done.err
+    shown = json.loads(done.out)
+    assert list(shown) == list(Config.model_fields)
+    assert shown["run"]["rounds"] == 7
+    assert json.loads(camu("config", "show", "--preset", "literal", "--json").out)
+    keys = json.loads(camu("config", "keys", "run", "--json").out)
+    assert [key["name"] for key in keys] == list(shown["run"])
+    assert set(keys[0]) == {"section", "name", "default", "accepts", "meaning"}
+    digits = json.loads(camu("data", "list", "--json").out)[-1]
+    assert (digits["name"], digits["state"], digits["classes"]) == ("digits", "embedded", 10)
 
 
 def test_keys_lists_a_section(camu: Callable[..., Any]) -> None:

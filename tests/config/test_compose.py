@@ -234,6 +234,19 @@ def test_wrong_files_are_named(tmp_path: Path, text: str, said: str) -> None:
     assert said in str(caught.value)
 
 
+def test_a_wrong_item_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(
+        '[[fleet.regions]]\nname = "\\u001b[31m"\ndevices = 3\nx = [0, 9]\ny = [0, 9]\n'
+    )
+    with pytest.raises(InputError) as error:
+        load_config(path)
+    assert "fleet.regions.0.name" in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+    with pytest.raises(InputError, match=r"fleet\.regions = .*at least 1 item"):
+        load_config(settings=["fleet.regions=[]"])
+
+
 def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     for name in ("absent", "binary", "."):

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from camu.cli.console import plain_console, print_table
-from camu.cli.options import ConfigFile, Preset, Settings, resolve
+from camu.cli.guard import print_json
+from camu.cli.options import ConfigFile, Json, Preset, Settings, resolve
 from camu.errors import InputError
 
 app = typer.Typer(name="config", help="Show the configuration and its keys.", no_args_is_help=True)
 
 
 @app.command()
-def show(file: ConfigFile = None, preset: Preset = None, settings: Settings = None) -> None:
-    """Print the resolved configuration as TOML; loading it again gives the same configuration."""
-    print(resolve(file, preset, settings).to_toml(), end="")
+def show(
+    file: ConfigFile = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Print the resolved configuration as TOML; loading it again gives the same configuration.
+
+    With --json unset keys are null, and infinity is the text inf.
+    """
+    config = resolve(file, preset, settings)
+    if as_json:
+        sections = config.model_dump(mode="json").items()
+        print_json({s: {k: _finite(v) for k, v in values.items()} for s, values in sections})
+        return
+    print(config.to_toml(), end="")
+
+
+def _finite(value: Any) -> Any:
+    return "inf" if value == math.inf else value
 
 
 @app.command()
 def keys(
     section: Annotated[str | None, typer.Argument(help="Only this section.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print as a Markdown page.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List every key with its default, what it accepts, and what it means."""
     from camu.config import Config
@@ -32,6 +53,9 @@ def keys(
     if section is not None and section not in Config.model_fields:
         raise InputError(f"{section}: no such section; there are {', '.join(Config.model_fields)}")
     rows = [key for key in describe_keys(Config) if section in (None, key.section)]
+    if as_json:
+        print_json([asdict(key) for key in rows])
+        return
     if markdown:
         print(as_markdown(Config, rows))
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
@@ -12,17 +12,25 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from camu.cli.console import plain_console
+from camu.cli.guard import print_json
+from camu.cli.options import Json
 from camu.work import Progress
+
+if TYPE_CHECKING:
+    from camu.data.catalog import DatasetSpec
 
 app = typer.Typer(name="data", help="List and fetch data sets.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_() -> None:
+def list_(as_json: Json = False) -> None:
     """List the data sets: size, classes, where each would come from, cached or not."""
-    from camu.data import CATALOG, is_cached
+    from camu.data import CATALOG
     from camu.data.store import cache_root
 
+    if as_json:
+        print_json([{**_facts(spec), "state": _state(spec)} for spec in CATALOG.values()])
+        return
     table = Table(box=None, header_style="bold")
     for title in ("name", "images", "train", "test", "classes", "size", "state"):
         table.add_column(title)
@@ -34,7 +42,7 @@ def list_() -> None:
             f"{spec.test_samples:,}",
             str(spec.classes),
             f"{spec.download_bytes / 1e6:.0f} MB" if spec.files else "-",
-            "embedded" if not spec.files else "cached" if is_cached(spec) else "not cached",
+            _state(spec),
         )
     plain_console().print(table)
     print()
@@ -46,6 +54,24 @@ def list_() -> None:
         origin = ", then ".join(["data.directory", "cache", *ways]) if ways else "scikit-learn"
         print(f"{spec.name}: {spec.title}; from {origin}")
     print(f"cache: {cache_root()} (CAMU_DATA overrides it)")
+
+
+def _state(spec: DatasetSpec) -> str:
+    from camu.data import is_cached
+
+    return "embedded" if not spec.files else "cached" if is_cached(spec) else "not cached"
+
+
+def _facts(spec: DatasetSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "image_shape": spec.image_shape,
+        "train_samples": spec.train_samples,
+        "test_samples": spec.test_samples,
+        "classes": spec.classes,
+        "download_bytes": spec.download_bytes if spec.files else 0,
+    }
 
 
 @app.command()

@@ -241,7 +241,13 @@ def _check_names(model: type[BaseModel], layer: Mapping[str, Any], source: str) 
 def _explain(model: type[BaseModel], error: ValidationError, origin: Mapping[str, str]) -> str:
     """One sentence per wrong value: the layer that set it, the key, the value, what is accepted."""
     lines = []
-    for item in error.errors(include_url=False):
+    found = error.errors(include_url=False)
+    for item in found:
+        own = item["loc"]
+        if item["type"] == "too_short" and any(
+            own == o["loc"][: len(own)] != o["loc"] for o in found
+        ):
+            continue  # only because an item of the list is wrong, which is said
         where = [str(part) for part in item["loc"]]
         name = ".".join(where)
         if item["type"] == "rule":
