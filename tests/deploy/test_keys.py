@@ -67,6 +67,33 @@ def test_node_keys_belong_together_and_differ(made: KeyDirectory) -> None:
     assert publics[0] != publics[1]
 
 
+def test_keys_of_later_nodes_are_added(camu: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    made = make_keys(folder, nodes=1)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    done = camu("deploy", "keys", folder, "--add", 2)
+    assert done.code == 0, done.err
+    assert "node-2.pub: to be registered" in done.out
+    added = {path.name for path in folder.iterdir()} - {path.name for path in before}
+    assert added == {"node-1.key", "node-1.pub", "node-2.key", "node-2.pub"}
+    assert all(path.read_bytes() == content for path, content in before.items())
+    private = load_ssh_private_key(made.node_key(2).read_bytes(), None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    assert private.public_key() == load_ssh_public_key(made.node_public_key(2).read_bytes())
+    assert mode(made.node_key(2)) == 0o600
+    (tmp_path / "empty").mkdir()
+    for arguments, said in (
+        ([tmp_path / "empty"], "has no ca.crt"),
+        ([folder, "--host", "a.example"], "leave --host out"),
+    ):
+        done = camu("deploy", "keys", *arguments, "--add", 1)
+        assert done.code == 2
+        assert said in done.err
+    done = camu("deploy", "keys", folder)
+    assert done.code == 2
+    assert "--add" in done.err
+
+
 def test_keys_are_never_overwritten(made: KeyDirectory) -> None:
     before = made.authority.read_bytes()
     with pytest.raises(InputError, match="never overwritten"):

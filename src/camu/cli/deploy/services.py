@@ -15,17 +15,32 @@ from camu.errors import InputError
 
 
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New directory for the keys.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Directory for the keys.")],
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, help="Node keys.")] = 1,
     hosts: Annotated[
         list[str] | None,
         typer.Option("--host", metavar="NAME", help="Name or address of the SuperLink; repeat."),
     ] = None,
+    add: Annotated[
+        int | None,
+        typer.Option("--add", metavar="N", min=1, help="Only add N node keys to those in DIR."),
+    ] = None,
 ) -> None:
-    """Make a certificate authority, a server certificate and a key for every node."""
-    from camu.deploy.host.certificates import ends_in
-    from camu.deploy.host.keys import make_keys
+    """Make a certificate authority, a server certificate and a key for every node.
 
+    DIR must be new or empty, except with --add.
+    """
+    from camu.deploy.host.certificates import ends_in
+    from camu.deploy.host.keys import KeyDirectory, add_node_keys, make_keys
+
+    if add is not None:
+        if hosts:
+            raise InputError("--add: it makes node keys only; leave --host out")
+        here = KeyDirectory(folder)
+        for number in add_node_keys(folder, add):
+            print(f"{here.node_key(number)}: secret; for one new node, and for it alone")
+            print(f"{here.node_public_key(number)}: to be registered at the SuperLink")
+        return
     made = make_keys(folder, nodes, hosts or [])
     print(f"{made.authority}: every machine gets a copy")
     print(f"{made.authority_key}: secret; signs server certificates; keep it off the network")

@@ -118,7 +118,8 @@ def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(path.iterdir()):
             raise InputError(
-                f"{path}: is not empty; keys are never overwritten: give a new directory"
+                f"{path}: is not empty; keys are never overwritten: give a new directory, or add "
+                "node keys to those that are there with --add"
             )
         path.chmod(0o700)
         authority_key = ec.generate_private_key(CURVE)
@@ -131,13 +132,33 @@ def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory
         _write_public(keys.server, server.public_bytes(Encoding.PEM))
         write_secret(keys.token, _new_token())
         for number in range(nodes):
-            node = ec.generate_private_key(CURVE)
-            write_secret(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
-            public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-            _write_public(keys.node_public_key(number), public + b"\n")
+            _write_node_key(keys, number)
     except OSError as error:
         raise CamuError(f"{path}: keys cannot be written ({error.strerror or error})") from None
     return keys
+
+
+def add_node_keys(path: Path, count: int) -> list[int]:
+    """Make keys for more nodes in a directory of `make_keys`; returns their numbers."""
+    keys = KeyDirectory(path)
+    if not keys.authority.is_file():
+        raise InputError(f"{path}: has no ca.crt; give the directory that camu deploy keys made")
+    try:
+        names = [file.stem.removeprefix("node-") for file in path.glob("node-*")]
+        first = 1 + max((int(name) for name in names if name.isdecimal()), default=-1)
+        numbers = list(range(first, first + count))
+        for number in numbers:
+            _write_node_key(keys, number)
+    except OSError as error:
+        raise CamuError(f"{path}: keys cannot be written ({error.strerror or error})") from None
+    return numbers
+
+
+def _write_node_key(keys: KeyDirectory, number: int) -> None:
+    node = ec.generate_private_key(CURVE)
+    write_secret(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
+    public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    _write_public(keys.node_public_key(number), public + b"\n")
 
 
 def token_path(authority: Path | None) -> Path:
