@@ -74,3 +74,15 @@ def test_the_demo_refuses_a_directory_of_others(
     assert done.code == 2
     assert "give an empty directory" in done.err
     assert (mine / "config.toml").read_text() == "precious"
+
+
+def test_a_demo_that_is_stopped_does_not_promise_to_continue(
+    camu: Camu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("camu.experiments.compare.run_all", stop)
+    done = camu("demo", "--out", tmp_path / "demo")
+    assert done.code == 130
+    assert "stopped; the same command starts again" in done.err

@@ -158,7 +158,9 @@ def save_comparison(
         write_text(markdown_file, table.to_markdown())
 
 
-def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
+def run_with_bars(
+    runs: Sequence[ComparedRun], after_stop: str = "the same command continues from here"
+) -> dict[str, list[History]]:
     """Run what is missing with a progress bar each; Ctrl-C ends the command with exit code 130."""
     from camu.cli.progress_bar import Notes, ProgressBar
     from camu.experiments.compare import run_all
@@ -171,7 +173,7 @@ def run_with_bars(runs: Sequence[ComparedRun]) -> dict[str, list[History]]:
             lambda text: stderr.print(text, soft_wrap=True, markup=False, highlight=False),
         )
     except KeyboardInterrupt:
-        stderr.print("stopped; the same command continues from here")
+        stderr.print(f"stopped; {after_stop}")
         raise typer.Exit(130) from None
 
 

@@ -67,7 +67,7 @@ def demo(
     console.print("The plan: who clusters with whom, and what a round costs.\n")
     show_plan(plan_for(make_scheme(config), world), world, console)
     console.print("\nTraining with several schemes on the same fleet.\n")
-    table = tabulate_runs(runs, run_with_bars(runs))
+    table = tabulate_runs(runs, run_with_bars(runs, "the same command starts again"))
     show_comparison(table, console)
     paths = [run.directory.path for run in runs]
     page = write_report(paths, out / PAGE, title="camu demo", comparison=table)
