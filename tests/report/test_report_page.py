@@ -16,6 +16,7 @@ from scipy import stats
 
 from camu.config import load_config
 from camu.report.frontier import unbeaten
+from camu.report.page import paper_names
 from camu.report.panels import HEIGHT, PLAN_PANELS, WORLD_PANELS, Panel
 from camu.report.runs import read_runs
 from camu.report.writing import write_report
@@ -113,6 +114,16 @@ def test_verdicts_have_word_and_symbol(page: Path) -> None:
     for words in ("✓ reproduced", "✗ contradicted", "○ open", "+1.23 points", "+0.40 … +2.06"):
         assert words in text, words
     assert "1 reproduced, 1 contradicted, 1 open." in text
+
+
+def test_names_of_the_paper_are_those_of_the_glossary() -> None:
+    glossary = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^\| ((?:Benchmark|Configuration) \d) \| `([\w-]+)`", glossary, re.M))
+    said = paper_names([{"statement": f"{name} beats all"} for name in found])
+    assert len(found) == 8
+    assert said == "; ".join(f"{name} is {scheme}" for name, scheme in found.items()) + "."
+    assert paper_names([{"statement": "Configuration 3 wins"}]) == "Configuration 3 is camu."
+    assert paper_names([{"claim": "X"}]) == ""
 
 
 def test_seeds_are_counted_and_named(page: Path, make_run: Anything, tmp_path: Path) -> None:

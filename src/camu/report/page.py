@@ -52,6 +52,7 @@ def render(
         print_colours=DARK_TO_LIGHT,
         verdicts=verdict_rows(findings.verdicts),
         verdict_counts=verdict_counts(findings.verdicts),
+        paper_names=paper_names(findings.verdicts),
         runs={**runs_table(groups), "note": _note(findings)} if scenes else None,
         comparison=None if comparison is None else _compared(comparison),
         axes=AXES,
@@ -206,6 +207,16 @@ _SYMBOLS = {
     "no effect above 1 point": "≈",
     "undecided": "○",
 }
+_PAPER_NAMES = {
+    "Benchmark 1": "fedavg",
+    "Benchmark 2": "compute-rounds",
+    "Benchmark 3": "hti",
+    "Configuration 1": "clustered",
+    "Configuration 2": "wasserstein",
+    "Configuration 3": "camu",
+    "Configuration 4": "clustered",
+    "Configuration 5": "camu-joint",
+}
 _CLASSES = {"no effect above 1 point": "none"}  # in the style sheet, where the word has spaces
 
 
@@ -235,6 +246,13 @@ def verdict_rows(verdicts: Iterable[dict[str, Any]]) -> list[dict[str, str]]:
             }
         )
     return rows
+
+
+def paper_names(verdicts: Iterable[dict[str, Any]]) -> str:
+    """What the paper's names in the statements are called in the curves and tables of runs."""
+    text = " ".join(str(row.get("statement", "")) for row in verdicts)
+    known = [f"{name} is {scheme}" for name, scheme in _PAPER_NAMES.items() if name in text]
+    return f"{'; '.join(known)}." if known else ""
 
 
 def verdict_counts(verdicts: Iterable[dict[str, Any]]) -> str:
