@@ -22,6 +22,8 @@ def test_json_keeps_its_contract(camu: Camu) -> None:
     assert (plan["scheme"], plan["seed"]) == ("camu", 3)
     assert len(plan["devices"]) == 20
     assert set(plan["devices"][0]) >= {"id", "position", "region", "samples", "label_counts"}
+    assert set(plan["devices"][0]) >= {"cpu_hz", "power_watts", "max_power_watts", "snr_db"}
+    assert plan["devices"][0]["battery_joules"] is None  # mains power
     assert all(set(unit) >= UNIT_KEYS for unit in plan["units"])
     members = sorted(member for unit in plan["units"] for member in unit["members"])
     assert members == [device["id"] for device in plan["devices"]]

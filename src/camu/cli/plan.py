@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,6 +104,8 @@ def plan(
         if lifetime is not None:
             names = [device["id"] for device in document["devices"]]
             document["batteries"] = lifetime.to_dict(made, names)
+        pairs = zip(document["devices"], _hardware(world), strict=True)
+        document["devices"] = [{**device, **facts} for device, facts in pairs]
         print_json({**document, "bias": _bias(made, world)})
         return
     console = plain_console()
@@ -115,6 +119,27 @@ def plan(
         print(f"problem: {problem}")
     if csv_file is not None:
         print(f"table: {csv_file}")
+
+
+def _hardware(world: World) -> Iterator[dict[str, float | None]]:
+    """What devices can do and how well they are heard; None where there is no number."""
+    import numpy as np
+
+    from camu.arrays import decibels
+
+    devices = world.devices
+    with np.errstate(divide="ignore"):
+        snr = np.asarray(decibels(world.links.uplink_snr()))
+    columns = {
+        "cpu_hz": devices.cpu_hz,
+        "power_watts": devices.power_watts,
+        "max_power_watts": devices.max_power_watts,
+        "snr_db": snr,
+        "battery_joules": devices.battery_joules,
+    }
+    for index in range(devices.count):
+        row = {name: float(values[index]) for name, values in columns.items()}
+        yield {name: value if math.isfinite(value) else None for name, value in row.items()}
 
 
 def _make(config: Config) -> tuple[World, Plan]:
