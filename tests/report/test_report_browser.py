@@ -153,6 +153,8 @@ def test_print_shows_whole_tables_on_white(browser: Any, address: str, theme: st
     try:
         for chart in ("accuracy", "map", "timeline"):
             visit.ready(chart)
+        shade = "e => getComputedStyle(e).backgroundImage"
+        assert "gradient" in page.locator(".scroll").first.evaluate(shade)  # it goes on behind
         page.emulate_media(media="print", color_scheme=theme)
         for box in page.locator(".scroll").all():
             cut = box.evaluate(
@@ -160,6 +162,7 @@ def test_print_shows_whole_tables_on_white(browser: Any, address: str, theme: st
             )
             assert max(cut) <= 1, cut
             assert box.evaluate("e => getComputedStyle(e).maxHeight") == "none"
+            assert box.evaluate(shade) == "none"
         paper = page.evaluate(
             "['backgroundColor', 'color'].map((name) => getComputedStyle(document.body)[name])"
         )
