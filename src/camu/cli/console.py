@@ -41,11 +41,13 @@ def counted(number: int, name: str) -> str:
 def print_table(table: Table, to: Console) -> None:
     """Print a table; one that is wider than the terminal reaches over its edge.
 
-    Columns with `no_wrap` are never cut, and the others keep at least `_LEAST_CHARACTERS`.
+    Columns with `no_wrap` are never cut, and the others keep their `min_width`, or
+    `_LEAST_CHARACTERS`.
     """
     for column in table.columns:
         longest = max(cell_len(str(cell)) for cell in (column.header, *column.cells))
-        column.min_width = longest if column.no_wrap else min(longest, _LEAST_CHARACTERS)
+        least = column.min_width or _LEAST_CHARACTERS
+        column.min_width = longest if column.no_wrap else min(longest, least)
     least = _measure(table, to).minimum
     if least > to.width:
         table.width = least

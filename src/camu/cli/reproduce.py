@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from camu.cli.console import plain_console, print_table
+from camu.cli.console import counted, plain_console, print_table
 from camu.cli.options import output_folder
 from camu.errors import InputError
 
@@ -146,7 +148,7 @@ def _study(
     with _continued(), WorkBar() as bar:
         outcome = run_study(study, out, bar, *where)
     stderr.print(_work_done(outcome), soft_wrap=True)
-    plain_console().print(verdict_table(outcome.verdicts))
+    show_verdicts(outcome.verdicts, plain_console())
     print(f"verdicts: {outcome.verdicts_path}")
     with stderr.status("writing the page"):
         page = write_report([out], out / PAGE)
@@ -173,16 +175,36 @@ def _work_done(outcome: Outcome) -> str:
     return "; ".join(parts)
 
 
+_LEGEND = (
+    "measured: mean ± half of the 95 % interval; n: seeds; needed: seeds that would probably "
+    "decide.\nreproduced: the mean has the claimed sign and the interval excludes 0; contradicted: "
+    "it excludes 0 on the other side; no effect above 1 point: two one-sided tests at 5 % exclude "
+    "a larger one; undecided: none of these; after Holm: corrected for the number of claims."
+)
+
+
+def show_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
+    """The verdicts with their number and what the words mean."""
+    print_table(verdict_table(verdicts), console)
+    found = Counter(row.verdict for row in verdicts)
+    counts = ", ".join(f"{number} {word}" for word, number in found.most_common())
+    console.print(f"\n{counted(len(verdicts), 'verdict')}: {counts}.")
+    console.print(_LEGEND, style="dim")
+
+
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     """The verdicts for the terminal."""
     table = Table(box=None, header_style="bold")
+    widths = {"verdict": 12, "after Holm": 12, "paper": 8, "statement": 24}
     names = ("claim", "data set", "verdict", "after Holm", "measured", "sd", "n", "needed", "paper")
     for name in (*names, "statement"):
-        table.add_column(name, overflow="fold")
+        least = widths.get(name)
+        table.add_column(name, overflow="fold", min_width=least, no_wrap=least is None)
     for row in verdicts:
         paper = "" if row.paper is None else str(row.paper)
         needed = "" if row.seeds_needed is None else str(row.seeds_needed)
-        cells = (row.claim, row.dataset, row.verdict, row.holm or "", row.measured, row.spread)
+        measured = f"{row.measured} {row.unit}".strip()
+        cells = (row.claim, row.dataset, row.verdict, row.holm or "", measured, row.spread)
         table.add_row(*cells, str(row.n), needed, paper, row.statement)
     return table
 
