@@ -38,7 +38,7 @@ bench: .venv/.base
 	$(BIN)/camu bench
 
 torture: .venv/.dev
-	cd tests && ../$(BIN)/python -m torture --hostile
+	cd tests && ../$(BIN)/python -m torture --hostile --at-once 3
 
 # Twenty nodes; each is two processes of 140 and 430 MB.
 soak: .venv/.dev
