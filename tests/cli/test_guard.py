@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from camu.cli.console import Warnings
-from camu.cli.progress_bar import LINE_SECONDS, ProgressBar, WorkBar
+from camu.cli import console
+from camu.cli.console import LINE_SECONDS, Warnings, stage
+from camu.cli.progress_bar import ProgressBar, WorkBar
 from camu.config import load_config
 from camu.errors import UserCodeError
 from camu.schemes import make_scheme
@@ -118,6 +119,20 @@ def test_long_work_says_how_far_it_is_where_there_is_no_terminal(
         show("runs", 0, 9)
         show("runs", 4, 9)
     assert capsys.readouterr().err.split("\n") == ["runs: 4 of 9", ""]
+
+
+def test_work_of_unknown_length_says_that_it_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stage("planning with [mine]"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.01)
+    with stage("planning with [mine]"):
+        time.sleep(0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines
+    assert set(lines) == {"planning with [mine]: 0 s"}
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])

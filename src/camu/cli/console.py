@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
+LINE_SECONDS = 10.0  # between lines of progress where there is no terminal
 _LEAST_CHARACTERS = 8
 
 
@@ -22,6 +28,30 @@ def plain_console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     whole = stream is None or not stream.isatty()
     return Console(stderr=stderr, emoji=False, markup=False, highlight=False, soft_wrap=whole)
+
+
+@contextmanager
+def stage(what: str) -> Iterator[None]:
+    """Work of unknown length: a turning sign on a terminal, elsewhere a line now and then."""
+    console = plain_console(stderr=True)
+    if console.is_terminal:
+        with console.status(Text(what)):
+            yield
+        return
+    over, begin = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not over.wait(LINE_SECONDS):
+            seconds = time.monotonic() - begin
+            console.print(f"{what}: {seconds:.0f} s")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
 
 
 class Warnings(logging.Handler):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from camu.cli.batteries import leaders_that_end, lifetime_of, show_lifetime
-from camu.cli.console import counted, fits, plain_console, print_table
+from camu.cli.console import counted, fits, plain_console, print_table, stage
 from camu.cli.guard import print_json
 from camu.cli.options import (
     ConfigFile,
@@ -148,10 +148,9 @@ def _make(config: Config) -> tuple[World, Plan]:
     from camu.schemes.registry import plan_for
     from camu.world import build_world
 
-    stderr = plain_console(stderr=True)
-    with stderr.status("building the world"):
+    with stage("building the world"):
         world = build_world(config)
-    with stderr.status(Text(f"planning with {config.scheme.name}")):
+    with stage(f"planning with {config.scheme.name}"):
         made = plan_for(make_scheme(config), world)
     _warn(world.warnings(made.parameters))
     return world, made

@@ -14,11 +14,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from camu.cli.console import plain_console
+from camu.cli.console import LINE_SECONDS, plain_console
 from camu.simulation.history import History, Record
 from camu.simulation.run import Callback, Run
-
-LINE_SECONDS = 10.0
 
 
 class ProgressBar(Callback):

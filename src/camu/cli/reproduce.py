@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from camu.cli.console import counted, plain_console, print_table
+from camu.cli.console import counted, plain_console, print_table, stage
 from camu.cli.options import output_folder
 from camu.errors import InputError
 
@@ -150,7 +150,7 @@ def _study(
     stderr.print(_work_done(outcome), soft_wrap=True)
     show_verdicts(outcome.verdicts, plain_console())
     print(f"verdicts: {outcome.verdicts_path}")
-    with stderr.status("writing the page"):
+    with stage("writing the page"):
         page = write_report([out], out / PAGE)
     print(f"page: {page}")
 
