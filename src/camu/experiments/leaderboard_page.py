@@ -44,7 +44,8 @@ Finished runs are used again, so that only yours are trained.
 
 def page(board: Board) -> str:
     """The whole page."""
-    command = "camu reproduce leaderboard" + (" --quick" if board.scale == "quick" else "")
+    size = " --quick" if board.scale == "quick" else ""
+    command = f"camu reproduce leaderboard{size} --seeds {board.seeds}"
     parts = [
         _INTRODUCTION.format(command=command, reference=board.reference, seeds=board.seeds),
         _worlds(board),
