@@ -135,6 +135,22 @@ def test_kill_in_the_middle_and_call_again(tmp_path: Path) -> None:
         assert one.read_summary()["weights_sha256"] == other.read_summary()["weights_sha256"]
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_no_defect(tmp_path: Path) -> None:
+    """As the kernel does when memory runs out: a sentence, and the next call goes on."""
+    configs = {"long": tiny(run__rounds=100_000)}
+    process = execute_elsewhere(tmp_path / "given", configs, tmp_path / "out", "local")
+    while not list((tmp_path / "out").glob("*/rounds.jsonl")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    for child in psutil.Process(process.pid).children():
+        if "spawn_main" in " ".join(child.cmdline()):
+            child.kill()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "camu.errors.CamuError: a process that trains was killed" in err.splitlines()[-1]
+
+
 STOPPED = """
 import signal, sys
 from pathlib import Path

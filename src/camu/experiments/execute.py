@@ -12,10 +12,12 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 from camu.config import Config, load_config
+from camu.errors import CamuError
 from camu.files import write_bytes
 from camu.learning.pool import available_cores
 from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
@@ -90,6 +92,11 @@ def _run_locally(
                     raise KeyboardInterrupt
                 count += 1
             advance(count)
+    except BrokenProcessPool:
+        raise CamuError(
+            "a process that trains was killed, perhaps because memory ran out; finished runs are "
+            "kept, and the same command goes on from here"
+        ) from None
     except KeyboardInterrupt:
         for worker in multiprocessing.active_children():  # SIGTERM reached this process alone
             if worker.pid is not None:
