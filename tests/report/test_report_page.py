@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import altair
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,9 +20,10 @@ from scipy import stats
 
 from camu.config import load_config
 from camu.report.frontier import unbeaten
-from camu.report.page import paper_names
+from camu.report.page import chart_specs, paper_names
 from camu.report.panels import HEIGHT, PLAN_PANELS, WORLD_PANELS, Panel
 from camu.report.runs import read_runs
+from camu.report.style import VEGA_LITE_VERSION
 from camu.report.writing import write_report
 from camu.world import build_world
 
@@ -319,9 +324,32 @@ def test_many_schemes_fold_by_family_and_draw_in_their_own_colours(
 @pytest.mark.parametrize("panel", [*WORLD_PANELS, *PLAN_PANELS], ids=lambda panel: panel.key)
 def test_charts_are_valid_although_a_page_does_not_check_them(panel: Panel) -> None:
     """With all of Altair's checks a chart says the same."""
-    chart = panel.chart().properties(width="container")
+    chart = panel.make().properties(width="container")
     if panel.row_pixels is None:
         chart = chart.properties(height=HEIGHT)
     checked = chart.to_dict(validate=True)
     del checked["config"]
     assert panel.spec("container") == checked
+
+
+def test_charts_come_from_the_cache_without_altair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAMU_DATA", str(tmp_path))
+    made = chart_specs()
+    assert made == {p.key: p.spec("container") for p in (*WORLD_PANELS, *PLAN_PANELS)}
+    code = (
+        "import sys, json; from camu.report.page import chart_specs; import camu.report.writing; "
+        "print(json.dumps(chart_specs())); print('altair' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    text, loaded = done.stdout.splitlines()
+    assert (json.loads(text), loaded) == (made, "False")
+    (kept,) = (tmp_path / "report").iterdir()
+    for damaged in (b"{", b"\xff"):
+        kept.write_bytes(damaged)
+        assert chart_specs() == made
+
+
+def test_vega_lite_is_that_of_altair() -> None:
+    assert altair.SCHEMA_VERSION.startswith(f"v{VEGA_LITE_VERSION}.")

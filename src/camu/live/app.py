@@ -30,9 +30,9 @@ from camu.live.state import faults, read_state
 from camu.live.trainings import Training, Trainings
 from camu.live.watching import Watch
 from camu.live.workers import Workers
-from camu.report.charts import AXES
-from camu.report.page import chart_library
+from camu.report.page import chart_library, chart_specs
 from camu.report.panels import PLAN_PANELS, WORLD_PANELS
+from camu.report.placeholders import AXES
 from camu.report.style import DARK_SHADES, PALETTE, theme
 
 LOOK_SECONDS = 0.25
@@ -123,22 +123,16 @@ class Live:
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        accuracy = {panel.key: panel.spec("container") for panel in WORLD_PANELS[:3]}
-        charts = {panel.key: panel for panel in PLAN_PANELS}
-        shown = {key: charts[key] for key in ("timeline", "contribution", "labels")}
+        specs = chart_specs()
+        pixels = {panel.key: panel.row_pixels for panel in (*WORLD_PANELS[:3], *PLAN_PANELS)}
+        shown = (*(panel.key for panel in WORLD_PANELS[:3]), "timeline", "contribution", "labels")
         base = self.base.flat()
         return {
             "follow": None if self.following is None else str(self.following.folder),
             "base": {key: plain(base[key]) for key in base if key != "fleet.positions"},
             "controls": describe_controls(self.base),
             "schemes": describe_schemes(self.base),
-            "charts": {
-                **{key: {"spec": spec, "row_pixels": None} for key, spec in accuracy.items()},
-                **{
-                    key: {"spec": panel.spec("container"), "row_pixels": panel.row_pixels}
-                    for key, panel in shown.items()
-                },
-            },
+            "charts": {key: {"spec": specs[key], "row_pixels": pixels[key]} for key in shown},
             "themes": {"light": theme(), "dark": theme(dark=True)},
             "dark_shades": DARK_SHADES,
             "palette": PALETTE,

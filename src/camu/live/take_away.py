@@ -19,7 +19,7 @@ from camu.live.state import PageState
 from camu.planning.plan import Plan
 from camu.report import rows
 from camu.report.panels import PLAN_PANELS, Panel
-from camu.report.style import theme, vega_lite_version
+from camu.report.style import VEGA_LITE_VERSION, theme
 from camu.schemes import make_scheme
 from camu.schemes.registry import configs_for, plan_for
 from camu.world import World
@@ -105,7 +105,7 @@ class _Files:
         spec = panel.spec(_CHART_WIDTH, title=True)
         spec |= {"height": panel.height(len(tables["units"])), "config": theme(), "padding": 8}
         spec["datasets"] = {**spec.get("datasets", {}), **tables}
-        text: str = vl_convert.vegalite_to_svg(spec, vl_version=vega_lite_version())
+        text: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE_VERSION)
         return text
 
 

@@ -6,7 +6,14 @@ from typing import Any
 
 import altair as alt
 
+from camu.report.placeholders import AXES, COLOURS, DASHES, SCHEME_NAMES
 from camu.report.style import FAINT, INK, PALETTE, PHASES
+
+# Families have a shape too, since there are more of them than colours; no pair occurs twice.
+_SHAPES = (
+    "circle", "square", "diamond", "triangle-up", "triangle-down",
+    "cross", "triangle-right", "triangle-left", "square", "diamond",
+)  # fmt: skip
 
 
 def rows(name: str) -> Any:
@@ -228,22 +235,6 @@ def timeline() -> Any:
     )
 
 
-AXES = {"rounds": "rounds", "joules": "joules, all devices together", "seconds": "virtual seconds"}
-# Markers in a chart; the page and the figures put the values of a world in their place.
-SCHEME_NAMES, COLOURS, DASHES = "$schemes", "$colours", "$dashes"
-
-
-def fill(spec: Any, values: dict[str, list[Any]]) -> Any:
-    """The specification with every list that holds a marker alone replaced by its values."""
-    if isinstance(spec, dict):
-        return {key: fill(value, values) for key, value in spec.items()}
-    if isinstance(spec, list):
-        if len(spec) == 1 and isinstance(spec[0], str) and spec[0] in values:
-            return values[spec[0]]
-        return [fill(value, values) for value in spec]
-    return spec
-
-
 def accuracy(axis: str) -> Any:
     """Mean accuracy of each scheme with its band, over one of AXES."""
     # Bands and points are faint or unseen; the legend shows the line.
@@ -351,3 +342,39 @@ def learning_curve() -> Any:
         color=PALETTE[5], strokeWidth=2, strokeDash=[5, 3]
     )
     return line + zero.encode(y="excess:Q")
+
+
+def frontier(cost: str) -> Any:
+    """Accuracy of each scheme over joules or seconds."""
+    x = alt.X(
+        "x:Q", title=AXES[cost], axis=alt.Axis(format="~s"), scale=alt.Scale(zero=False, padding=20)
+    )
+    y = alt.Y(
+        "accuracy:Q",
+        title="test accuracy",
+        axis=alt.Axis(format=".0%"),
+        scale=alt.Scale(zero=False, padding=16),
+    )
+    base = rows("frontier").encode(x=x, y=y)
+    alone = alt.selection_point(name="family", fields=["family"], bind="legend")
+    legend = alt.Legend(symbolOpacity=1, symbolSize=90)
+    dots = base.mark_point(filled=True, size=90).encode(
+        color=alt.Color(
+            "family:N", title=None, sort=None, scale=alt.Scale(range=PALETTE), legend=legend
+        ),
+        shape=alt.Shape(
+            "family:N", title=None, sort=None, scale=alt.Scale(range=list(_SHAPES)), legend=legend
+        ),
+        opacity=alt.when(alone).then(alt.value(0.9)).otherwise(alt.value(0.12)),
+        tooltip=[
+            alt.Tooltip("scheme:N"),
+            alt.Tooltip("family:N"),
+            alt.Tooltip("x:Q", title=AXES[cost].partition(",")[0], format=",.4~g"),
+            alt.Tooltip("accuracy:Q", format=".2%"),
+            alt.Tooltip("n:Q", title="seeds"),
+        ],
+    )
+    best = base.transform_filter("datum.best")
+    line = best.mark_line(strokeDash=[4, 3], strokeWidth=1.5, interpolate="step-after", style=FAINT)
+    names = best.mark_text(align="left", dx=8, dy=-8, fontSize=11).encode(text="scheme:N")
+    return alt.layer(line, dots.add_params(alone), names)

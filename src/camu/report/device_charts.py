@@ -6,7 +6,8 @@ from typing import Any
 
 import altair as alt
 
-from camu.report.charts import COLOURS, DASHES, SCHEME_NAMES, rows
+from camu.report.charts import rows
+from camu.report.placeholders import COLOURS, DASHES, SCHEME_NAMES
 from camu.report.style import PHASES
 from camu.simulation.ledger import KINDS
 

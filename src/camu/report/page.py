@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib import metadata, resources
+from pathlib import Path
 from typing import Any
 
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from camu import __version__
+from camu import __version__, notebook
 from camu.data.store import cache_root
 from camu.errors import CamuError
 from camu.experiments.comparison import UNGROUPED_ROWS, Comparison
 from camu.files import write_text
-from camu.report.charts import AXES
 from camu.report.groups import Group, looks
-from camu.report.panels import PLAN_PANELS, WORLD_PANELS, Panel
+from camu.report.panels import PLAN_PANELS, WORLD_PANELS
+from camu.report.placeholders import AXES
 from camu.report.rows import Rows
 from camu.report.runs import Findings
 from camu.report.scenes import Scene
-from camu.report.style import DARK_SHADES, DARK_TO_LIGHT, theme, vega_lite_version
+from camu.report.style import DARK_SHADES, DARK_TO_LIGHT, VEGA_LITE_VERSION, theme
 from camu.report.tables import comparison_table, runs_table, seed_words, seeds_table
+from camu.simulation import ledger
 
 
 def render(
@@ -66,20 +69,47 @@ def render(
 
 
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script.
+    """Vega, Vega-Lite and Vega-Embed as one script; putting them together takes seconds."""
+    name = f"vega-lite-{VEGA_LITE_VERSION}-vl-convert-{metadata.version('vl-convert-python')}.js"
+    return _kept(name, _bundle)
 
-    Putting them together takes seconds, so the script is kept in the cache of the data sets.
+
+def _bundle() -> str:
+    # A browser would end the script at a closing tag within it; the function keeps names inside.
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", VEGA_LITE_VERSION)
+    return "(() => {" + bundle.replace("</script", r"<\/script") + "})();"
+
+
+def chart_specs() -> dict[str, Any]:
+    """All charts of the page by key, without their data.
+
+    They are the same for all runs, and Altair takes longer for them than the rest of the page.
     """
-    version = vega_lite_version()
-    name = f"vega-lite-{version}-vl-convert-{metadata.version('vl-convert-python')}.js"
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    sources += [Path(str(module.__file__)) for module in (notebook, ledger)]  # colours, kinds
+    digest = hashlib.sha256(metadata.version("altair").encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    text = _kept(f"charts-{digest.hexdigest()[:16]}.json", _specs)
+    try:
+        specs: dict[str, Any] = json.loads(text)
+    except ValueError:  # a damaged file
+        specs = json.loads(_specs())
+    return specs
+
+
+def _specs() -> str:
+    return json.dumps({p.key: p.spec("container") for p in (*WORLD_PANELS, *PLAN_PANELS)})
+
+
+def _kept(name: str, make: Callable[[], str]) -> str:
+    """A text that takes long to make, from the cache of the data sets if it is there."""
     path = cache_root() / "report" / name
     try:
         return path.read_text(encoding="utf-8")
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         pass
-    # A browser would end the script at a closing tag within it; the function keeps names inside.
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", version)
-    text = "(() => {" + bundle.replace("</script", r"<\/script") + "})();"
+    text = make()
     with suppress(CamuError):  # a cache that cannot be written costs time, nothing else
         write_text(path, text)
     return text
@@ -109,10 +139,19 @@ class _Pool:
 
 def _document(groups: list[Group], scenes: list[Scene]) -> dict[str, Any]:
     """Everything that the script needs."""
-    pool = _Pool()
+    pool, specs = _Pool(), chart_specs()
+    panels = {
+        panel.key: {
+            "title": panel.title,
+            "table": panel.table,
+            "row_pixels": panel.row_pixels,
+            "spec": specs[panel.key],
+        }
+        for panel in (*WORLD_PANELS, *PLAN_PANELS)
+    }
     return {
         "themes": {"light": theme(), "dark": theme(dark=True)},
-        "panels": {panel.key: _panel(panel) for panel in (*WORLD_PANELS, *PLAN_PANELS)},
+        "panels": panels,
         "plan_panels": [panel.key for panel in PLAN_PANELS],
         "most_together": UNGROUPED_ROWS,
         "dark_shades": DARK_SHADES,
@@ -120,15 +159,6 @@ def _document(groups: list[Group], scenes: list[Scene]) -> dict[str, Any]:
         "first": "camu",
         "scenes": [_scene(scene, pool) for scene in scenes],
         "tables": pool.tables,
-    }
-
-
-def _panel(panel: Panel) -> dict[str, Any]:
-    return {
-        "title": panel.title,
-        "table": panel.table,
-        "row_pixels": panel.row_pixels,
-        "spec": panel.spec("container"),
     }
 
 

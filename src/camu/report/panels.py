@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from importlib import import_module
 from typing import Any
-
-from altair.utils.schemapi import debug_mode
-
-from camu.report import charts, device_charts
-from camu.report.frontier import frontier
 
 HEIGHT = 340
 
@@ -23,17 +17,26 @@ class Panel:
     title: str
     note: str
     table: str  # the rows without which there is nothing to see
-    chart: Callable[[], Any]
+    chart: str  # module.function that makes it; a name, because Altair takes long to load
+    argument: str | None = None  # of that function
     row_pixels: int | None = None  # height per cluster or scheme; None: HEIGHT in all
     wide: bool = False
+
+    def make(self) -> Any:
+        """The chart as Altair's object."""
+        module, name = self.chart.split(".")
+        function = getattr(import_module(f"camu.report.{module}"), name)
+        return function() if self.argument is None else function(self.argument)
 
     def spec(self, width: int | str, title: bool = False) -> dict[str, Any]:
         """The chart as Vega-Lite.
 
         Altair's checks of each part take most of the time of a page. A test makes them.
         """
+        from altair.utils.schemapi import debug_mode
+
         with debug_mode(False):
-            chart = self.chart().properties(width=width)
+            chart = self.make().properties(width=width)
             if self.row_pixels is None:
                 chart = chart.properties(height=HEIGHT)
             if title:
@@ -54,7 +57,8 @@ def _accuracy(axis: str, name: str) -> Panel:
         note="Lines are means over seeds, bands their 95 % intervals. Hover for numbers; "
         "click a name in the legend to see it alone.",
         table="curves",
-        chart=partial(charts.accuracy, axis),
+        chart="charts.accuracy",
+        argument=axis,
         wide=True,
     )
 
@@ -66,7 +70,8 @@ def _frontier(cost: str, name: str) -> Panel:
         note="A dot per scheme at the end of its runs, mean over seeds. Hover for names; click a "
         "family in the legend to see it alone.",
         table="frontier",
-        chart=partial(frontier, cost),
+        chart="charts.frontier",
+        argument=cost,
     )
 
 
@@ -80,7 +85,7 @@ WORLD_PANELS = (
         note="Joules of a whole run, mean over seeds. Receiving costs nothing unless "
         "radio.downlink is on.",
         table="energy",
-        chart=charts.energy,
+        chart="charts.energy",
         row_pixels=34,
         wide=True,
     ),
@@ -89,7 +94,7 @@ WORLD_PANELS = (
         title="Batteries: how many devices still take part",
         note="Devices that are not empty, mean over seeds.",
         table="alive",
-        chart=device_charts.alive,
+        chart="device_charts.alive",
         wide=True,
     ),
     _frontier("joules", "energy"),
@@ -102,7 +107,7 @@ PLAN_PANELS = (
         note="Diamonds lead the cluster whose number they carry. Hover over a device for its data, "
         "its link and its battery; empty devices are grey. The axes have different scales.",
         table="links",
-        chart=charts.device_map,
+        chart="charts.device_map",
         wide=True,
     ),
     Panel(
@@ -110,7 +115,7 @@ PLAN_PANELS = (
         title="A round: the slowest cluster decides, the others wait",
         note="As planned, without fading and faults. Leaders send in turn under TDMA.",
         table="timeline",
-        chart=charts.timeline,
+        chart="charts.timeline",
         row_pixels=24,
     ),
     Panel(
@@ -118,14 +123,14 @@ PLAN_PANELS = (
         title="What each device spent, the largest first",
         note="Joules of the whole run. Of many devices, some at equal steps of this order.",
         table="spending",
-        chart=device_charts.spending,
+        chart="device_charts.spending",
     ),
     Panel(
         key="contribution",
         title="Contribution against the threshold: who may update repeatedly",
         note="Theta grows with a cluster's data and with how much its labels look like everyone's.",
         table="units",
-        chart=charts.contributions,
+        chart="charts.contributions",
         row_pixels=24,
     ),
     Panel(
@@ -133,7 +138,7 @@ PLAN_PANELS = (
         title="Labels per cluster: bars at the dashes mean data like everyone's",
         note="Bars are shares of the cluster's samples, orange dashes those of all data.",
         table="labels",
-        chart=charts.label_histograms,
+        chart="charts.label_histograms",
         row_pixels=34,
     ),
     Panel(
@@ -142,13 +147,13 @@ PLAN_PANELS = (
         note="SNR without fading, devices ordered by cluster; on the diagonal the link to the base "
         "station.",
         table="snr",
-        chart=charts.snr_matrix,
+        chart="charts.snr_matrix",
     ),
     Panel(
         key="ppo",
         title="How PPO approaches the certified optimum",
         note="Best objective so far, in % above the exact solver's lower bound.",
         table="ppo",
-        chart=charts.learning_curve,
+        chart="charts.learning_curve",
     ),
 )

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from camu.config import Config
 from camu.report import device_rows, rows
-from camu.report.charts import AXES
 from camu.report.frontier import COSTS, frontier_rows
 from camu.report.groups import Group
+from camu.report.placeholders import AXES
 from camu.report.rows import Rows, curve_rows, energy_rows
 from camu.report.runs import SavedRun
 from camu.simulation.ledger import DeviceEnergy

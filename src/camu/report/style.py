@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import vl_convert
 
 from camu.errors import CamuError, InputError
 from camu.files import write_whole
 from camu.notebook import COLOURS
 
+if TYPE_CHECKING:
+    import altair as alt
+
+VEGA_LITE_VERSION = "6.4"  # which Altair writes charts for, as vl-convert counts
 PALETTE = list(COLOURS)
 PHASES = {
     "receive": "#009E73",
@@ -91,10 +94,9 @@ def theme(dark: bool = False) -> dict[str, Any]:
 
 def save_spec(spec: dict[str, Any], path: Path, endings: Sequence[str]) -> None:
     """Write a Vega-Lite specification as `path` with each of these endings: svg, pdf."""
-    version = vega_lite_version()
     for ending in endings:
         convert = vl_convert.vegalite_to_svg if ending == "svg" else vl_convert.vegalite_to_pdf
-        content = convert(spec, vl_version=version)
+        content = convert(spec, vl_version=VEGA_LITE_VERSION)
         _write(path.with_name(f"{path.name}.{ending}"), content)
 
 
@@ -105,8 +107,3 @@ def _write(path: Path, content: str | bytes) -> None:
 
 def _fill(path: Path, data: bytes) -> None:
     path.write_bytes(data)
-
-
-def vega_lite_version() -> str:
-    """The version that charts are written for, as vl-convert counts: 6.4."""
-    return alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]

@@ -9,10 +9,10 @@ from typing import Any
 
 from camu.experiments.comparison import Comparison
 from camu.files import write_text
-from camu.report.charts import COLOURS, DASHES, SCHEME_NAMES, fill
 from camu.report.groups import group_runs, looks
 from camu.report.page import render
 from camu.report.panels import PLAN_PANELS, WORLD_PANELS, Panel
+from camu.report.placeholders import COLOURS, DASHES, SCHEME_NAMES, fill
 from camu.report.rows import Rows
 from camu.report.runs import read_runs
 from camu.report.scenes import Scene, scenes_of
