@@ -63,6 +63,14 @@ def test_a_soak_tells_growth_from_noise(one: Life, grows: bool) -> None:
     assert one.grows() is grows
 
 
+def test_a_long_start_is_no_growth_and_hides_none() -> None:
+    start = [(4, int(1e8 + 2e6 * n), n) for n in range(100)]  # no round is done in the meantime
+    flat = [(r, int(3e8), 120) for r in range(5, 25) for _ in range(3)]
+    rising = [(r, int(3e8 + 4e6 * r), 120) for r in range(5, 25) for _ in range(3)]
+    assert not Life("server", [*start, *flat]).grows()
+    assert Life("server", [*start, *rising]).grows()
+
+
 def test_a_soak_notices_a_node_that_stays_silent() -> None:
     assert longest_silence([20, 20, 20], 20) == 0
     assert longest_silence([20, 19, 18, 20, 19], 20) == 2

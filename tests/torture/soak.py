@@ -44,7 +44,7 @@ y = [-10.0, 10.0]
 """
 FAULTS = ("kill node", "kill node", "kill executor", "kill server", "kill superlink", "stop node")
 SAMPLE_SECONDS = 2.0
-WARM_UP = 0.3  # share of a process's samples that are left out at its start
+WARM_UP = 0.3  # share of a process's samples since its first round that are left out
 FEWEST_ROUNDS = 10  # a process must have seen so many after its warm-up to be judged
 GROWTH = 0.10  # of its memory, over the time that it was watched
 GROWTH_BYTES = 20e6  # below this a rise is no growth
@@ -59,8 +59,13 @@ class Life:
     samples: list[tuple[int, int, int]] = field(default_factory=list)
 
     def rise(self) -> tuple[int, float, float, float] | None:
-        """Rounds watched, mean bytes, and the rise of bytes and descriptors by a fitted line."""
-        late = np.array(self.samples[int(WARM_UP * len(self.samples)) :], dtype=np.float64)
+        """Rounds watched, mean bytes, and the rise of bytes and descriptors by a fitted line.
+
+        What a process takes before its first round is its start: it loads its modules, and twenty
+        nodes open their connections.
+        """
+        begun = [sample for sample in self.samples if sample[0] > self.samples[0][0]]
+        late = np.array(begun[int(WARM_UP * len(begun)) :], dtype=np.float64)
         if len(late) < 5 or np.ptp(late[:, 0]) < FEWEST_ROUNDS:
             return None
         span = np.ptp(late[:, 0])
