@@ -54,11 +54,6 @@ class TimedEngine(Engine):
         return max(0.0, 1 - self.job_seconds / (self.workers * wall_seconds))
 
 
-def kernel_name(engine: Engine) -> str:
-    """Which code computes the engine's gradients."""
-    return str(getattr(engine, "kernel", "torch"))
-
-
 class PeakMemory:
     """The highest resident memory of the process; on Linux while the block ran."""
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, ClassVar
 
-from camu.bench.gauges import TimedEngine, kernel_name, peak_megabytes
+from camu.bench.gauges import TimedEngine, peak_megabytes
 from camu.bench.workloads import MADE_UP_MNIST
 from camu.config import Config, load_config
 from camu.errors import CamuError
@@ -115,7 +115,7 @@ def _time_run(launched: float, rounds: int, samples_per_device: int, workers: in
         "evaluation_seconds": round(engine.evaluation_seconds, 3),
         "fixed_seconds": {part: round(seconds, 3) for part, seconds in watch.parts.items()},
         "peak_mb": round(peak_megabytes(), 1),
-        "kernel": kernel_name(engine),
+        "kernel": engine.kernel,
     }
 
 
@@ -163,7 +163,7 @@ def _time_growth(launched: float, devices: int, units_per_round: int, workers: i
         "round_seconds": round(statistics.median(clock.round_seconds[1:]), 4),
         "outside_training_fraction": round(statistics.median(clock.outside[1:]), 4),
         "peak_mb": round(peak_megabytes(), 1),
-        "kernel": kernel_name(engine),
+        "kernel": engine.kernel,
     }
 
 

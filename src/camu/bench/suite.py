@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from camu.bench.gauges import kernel_name
 from camu.bench.loops import TunedLoop
 from camu.bench.runs import measure_growth, measure_run
 from camu.bench.training import Say, make_engine, measure_evaluation, measure_training
@@ -82,7 +81,7 @@ def _against_loops(
 def _machine(workers: int, quick: bool) -> dict[str, Any]:
     """What the figures depend on; the load is that of the minute before the measurement."""
     with make_engine(WORKLOADS["W1"].shrunk(), workers) as engine:
-        kernel = kernel_name(engine)
+        kernel = engine.kernel
     return {
         "processor": platform.processor() or platform.machine(),
         "cores": available_cores(),

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from camu.bench.gauges import PeakMemory, TimedEngine, kernel_name
+from camu.bench.gauges import PeakMemory, TimedEngine
 from camu.bench.loops import PlainLoop, TunedLoop
 from camu.bench.roofline import flops_per_sample, sgemm_gflops
 from camu.bench.workloads import LEARNING_RATE, SEED, Workload
@@ -61,7 +61,7 @@ def measure_training(
                 whole = workload.devices
                 turns.append(Turn(fast, slow * whole / some, tuned_seconds * whole / more, gflops))
                 outside.append(engine.outside_fraction(fast))
-        kernel = kernel_name(engine)
+        kernel = engine.kernel
     seconds = statistics.median(turn.engine for turn in turns)
     return {
         **_figures(turns, workload.trained_samples, flops_per_sample(workload.build_model())),
@@ -91,7 +91,7 @@ def measure_evaluation(
             peak_mb = max(peak_mb, memory.megabytes)
             if repetition:
                 turns.append(Turn(engine.evaluation_seconds, slow, tuned_seconds, gflops))
-        kernel = kernel_name(engine)
+        kernel = engine.kernel
     flops = flops_per_sample(workload.build_model(), backward=False)
     return {
         **_figures(turns, workload.test_samples, flops),

@@ -280,8 +280,7 @@ def make_plan(
     multi = np.broadcast_to(updates > 1 if multi_update is None else multi_update, (count,))
     rules = [rule] * count if isinstance(rule, LocalRule) else list(rule)
     codecs = list(codec) if isinstance(codec, Sequence) else [codec] * count
-    radio = world.config.radio
-    bits = [payload_bits(each, parameters, radio.bits_per_parameter) for each in codecs]
+    bits = [payload_bits(own, parameters, world.config.radio.bits_per_parameter) for own in codecs]
     costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
     # Columns in the order of the fields of a unit; plain numbers, because a plan may be large.
     columns = (
@@ -306,7 +305,7 @@ def make_plan(
         [costs.receive_watts] * count,
     )
     units = tuple(Unit(*values) for values in zip(*columns, strict=True))
-    return Plan(scheme.name, world.seed, parameters, radio.access, units)
+    return Plan(scheme.name, world.seed, parameters, world.config.radio.access, units)
 
 
 def _leader_powers(scheme: Named, groups: Groups, power_watts: npt.ArrayLike | None) -> Float64:

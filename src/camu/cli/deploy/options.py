@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from camu.cli.console import plain_console
-
-LINE_SECONDS = 10.0  # between lines where there is no terminal
+from camu.cli.console import LINE_SECONDS, plain_console
 
 if TYPE_CHECKING:
     from camu.config import Config
