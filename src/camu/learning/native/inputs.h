@@ -7,22 +7,13 @@
 // writing did, and a sum gets the same numbers in the same order: outputs, then cells, row by row.
 //
 // Ten channels are eight lanes and two more. Those of neighbouring pixels share a vector.
-//
-// The AVX2 kernels write for each winner (ScatteredInputs): they always added the rows of the kernel
-// one after another, and another order would change their bits.
 #pragma once
-#include <type_traits>
-
-#include "stage.h"
+#include "second.h"
 
 namespace CAMU_SET {
 
-constexpr int MAIN = 8;  // channels that are lanes
-typedef float MainVector __attribute__((vector_size(MAIN * 4), may_alias));
-
 template <class S>
-struct RegisterInputs {
-  static_assert(S::inputs == MAIN + 2, "eight channels and two more");
+struct InputGradient {
   static_assert(S::side == 2 * S::cells_in_row + S::kernel - 1, "cells cover all pixels");
 
   void begin(const float* parameters) {
@@ -36,24 +27,20 @@ struct RegisterInputs {
       }
   }
 
-  void start_block() {}
-  void add_output(int, int, const float*, const int32_t*) {}
-
-  // One block: the gradients of the cells of a sample are `gradient_row` apart. The gradient of the
-  // inputs goes to dx, [input][pixel] with samples as lanes.
-  void end_block(const ByteVector* winners, const float* cell_gradients, long gradient_row,
-                 int samples, Vector* dx) {
+  // One block: the gradients of the cells of a sample are `gradient_row` apart.
+  void add(const ByteVector* winners, const float* cell_gradients, long gradient_row,
+           int samples) {
     find_shifts(winners);
     for (int first = 0; first < S::outputs; first += group)
       for (int s = 0; s < samples; s++)
         for (int y = 0; y < S::side; y++) add_row(cell_gradients + s * gradient_row, s, first, y);
-    // Lanes without a sample have no gradient.
-    memset(main + samples * S::side * main_row, 0,
-           (LANES - samples) * S::side * main_row * sizeof(float));
-    memset(more + samples * S::side * more_row, 0,
-           (LANES - samples) * S::side * more_row * sizeof(float));
-    turn_main(dx);
-    turn_more(dx + MAIN * S::pixels);
+  }
+
+  // After a block: the gradients of one channel without the padding.
+  CellValues of(int sample, int channel, int padding) const {
+    const int y = sample * S::side + padding;
+    if (channel < MAIN) return {main + y * main_row + padding * MAIN + channel, main_row, MAIN};
+    return {more + y * more_row + padding * 2 + channel - MAIN, more_row, 2};
   }
 
  private:
@@ -128,85 +115,10 @@ struct RegisterInputs {
       more_sums[(cx + k - 1) / 2] += g * *(const MainVector*)(weight + more_weights + 2 * k * MAIN);
   }
 
-  void turn_main(Vector* dx) const {
-    for (int q = 0; q < S::pixels * MAIN; q += LANES)
-      transpose([&](int s) { return *(const Vector*)(main + s * S::pixels * MAIN + q); },
-                [&](int i, Vector samples) {
-                  dx[(q + i) % MAIN * S::pixels + (q + i) / MAIN] = samples;
-                });
-  }
-
-  void turn_more(Vector* dx) const {
-    constexpr int count = S::side * more_row;
-    for (int q = 0; q < count; q += LANES)
-      transpose([&](int s) { return load(more + s * count + q); },
-                [&](int i, Vector samples) {
-                  int y = (q + i) / more_row, at = (q + i) % more_row;
-                  if (at < 2 * S::side) dx[at % 2 * S::pixels + y * S::side + at / 2] = samples;
-                });
-  }
-
-  alignas(64) float weights[S::outputs * (S::kernel + 2) * weight_row];
+  alignas(64) float weights[S::outputs * (S::kernel + 2) * weight_row] = {};
   alignas(64) float main[LANES * S::side * main_row];  // [sample][pixel][channel]
   alignas(64) float more[LANES * S::side * more_row];  // [sample][row][pixel][other channel]
   int32_t shifts[LANES * S::outputs * S::cells];       // of each winner, in floats
 };
-
-template <class S>
-struct ScatteredInputs {
-  static constexpr int width = SparseGradient<S>::width, vectors = width / LANES;
-
-  void begin(const float* parameters) {
-    for (int o = 0; o < S::outputs; o++)
-      for (int i = 0; i < S::inputs; i++)
-        for (int t = 0; t < S::taps; t++)
-          kernel[(o * S::taps + t) * width + i] = parameters[(o * S::inputs + i) * S::taps + t];
-  }
-
-  void start_block() { memset(gradients, 0, sizeof gradients); }
-
-  // For each winner: gradient of the inputs under the kernel += gradient of the cell * weights. This
-  // writes and the weight gradient reads, so it is quicker to do both for each output in turn.
-  ALONE void add_output(int s, int output, const float* own, const int32_t* at) {
-    float* pixels = gradients + s * S::pixels * width;
-    const float* from = kernel + output * S::taps * width;
-    // Written with a growing `pixels` instead of `first`, gcc 12 makes it a tenth slower.
-    for (int first = 0; first < S::taps; first += S::kernel) {
-      Vector tile[S::kernel][vectors];
-      UNROLL for (int t = 0; t < S::kernel; t++)
-        UNROLL for (int v = 0; v < vectors; v++)
-          tile[t][v] = *(const Vector*)(from + (first + t) * width + v * LANES);
-      for (int c = 0; c < S::cells; c++) {
-        Vector gradient = all(own[c]);
-        float* shifted = pixels + at[c] + first / S::kernel * S::side * width;
-        UNROLL for (int t = 0; t < S::kernel; t++)
-          UNROLL for (int v = 0; v < vectors; v++)
-            *(Vector*)(shifted + t * width + v * LANES) += gradient * tile[t][v];
-      }
-    }
-  }
-
-  void end_block(const ByteVector*, const float*, long, int, Vector* dx) const { turn(dx); }
-
- private:
-  void turn(Vector* dx) const {
-    for (int q = 0; q < S::pixels; q++)
-      UNROLL for (int v = 0; v < vectors; v++)
-        transpose(
-            [&](int s) {
-              return *(const Vector*)(gradients + (s * S::pixels + q) * width + v * LANES);
-            },
-            [&](int i, Vector samples) {
-              int channel = v * LANES + i;
-              if (channel < S::inputs) dx[channel * S::pixels + q] = samples;
-            });
-  }
-
-  alignas(64) float gradients[LANES * S::pixels * width];  // [sample][pixel][channel]
-  alignas(64) float kernel[S::outputs * S::taps * width];  // [output][tap][channel]
-};
-
-template <class S>
-using InputGradient = std::conditional_t<LANES == 16, RegisterInputs<S>, ScatteredInputs<S>>;
 
 }  // namespace CAMU_SET

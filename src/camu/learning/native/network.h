@@ -3,6 +3,8 @@
 #pragma once
 #include <stdlib.h>
 
+#include <type_traits>
+
 #include "head.h"
 #include "inputs.h"
 #include "winograd.h"
@@ -64,7 +66,7 @@ class alignas(64) Network {
     if (blocks <= blocks_) return true;
     blocks_ = 0;
     size_t n = (size_t)blocks * LANES;
-    size_t bytes = Memory::bytes_of<Vector>(blocks * X) + Memory::bytes_of<Vector>(blocks * Y) +
+    size_t bytes = Memory::bytes_of<Vector>(blocks * Y) +
                    Memory::bytes_of<ByteVector>(blocks * W1) +
                    Memory::bytes_of<ByteVector>(blocks * W2) +
                    3 * Memory::bytes_of<float>(n * Top::WIDTH) +
@@ -72,7 +74,6 @@ class alignas(64) Network {
                    Memory::bytes_of<float>(n * 2 * CHANNELS) + Memory::bytes_of<float>(n) +
                    Memory::bytes_of<int64_t>(n);
     if (!memory_.reserve(bytes)) return false;
-    images_ = memory_.cut<Vector>(blocks * X);
     pooled_ = memory_.cut<Vector>(blocks * Y);
     first_winners_ = memory_.cut<ByteVector>(blocks * W1);
     second_winners_ = memory_.cut<ByteVector>(blocks * W2);
@@ -92,7 +93,10 @@ class alignas(64) Network {
   void pack(const float* parameters) {
     parameters_ = parameters;
     pack_forward<First>(parameters, first_weights_);
-    pack_forward<Second>(parameters + SECOND, second_weights_);
+    if constexpr (KERNEL == 5)
+      second_cells_.begin(parameters + SECOND);
+    else
+      pack_forward<Second>(parameters + SECOND, second_weights_);
     second_inputs_.begin(parameters + SECOND);
     top_.pack(parameters);
   }
@@ -107,10 +111,7 @@ class alignas(64) Network {
   // Take over weights that will be evaluated.
   void pack_evaluation(const float* parameters) {
     pack(parameters);
-    if constexpr (KERNEL == 5) {
-      first_maxima_.begin(parameters);
-      second_maxima_.begin(parameters + SECOND);
-    }
+    if constexpr (KERNEL == 5) first_maxima_.begin(parameters);
   }
 
   // Whole devices, one after another; with batch norm each is normalised by its own samples.
@@ -148,8 +149,7 @@ class alignas(64) Network {
   int evaluate(const CamuData& data, int64_t first, int samples, const float* buffers,
                double* loss) {
     for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[first + i];
-    convolve(samples, [&](int s) { return data.images + (first + s) * IMAGE; },
-             [&](int block) { block_maxima(block); });
+    convolve<false>(samples, [&](int s) { return data.images + (first + s) * IMAGE; });
     if (batch_norm())
       top_.normalise_running(rows_, samples, buffers);
     else
@@ -179,48 +179,50 @@ class alignas(64) Network {
   double train(const CamuData& data, const int64_t* indices, int samples, const int32_t* sizes,
                const double* shares, int devices) {
     for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[indices[i]];
-    convolve(samples, [&](int s) { return data.images + indices[s] * IMAGE; },
-             [&](int block) { block_winners(block); });
+    convolve<true>(samples, [&](int s) { return data.images + indices[s] * IMAGE; });
     normalise(samples, sizes, shares, devices);
     top_.forward_hidden(rows_, samples);
     double loss = top_.loss_and_gradients(rows_, samples);
     top_.hidden_backward(rows_, samples);
     normalise_backward(samples, sizes, devices);
     top_.add_input_sums(rows_, samples);
-    convolve_backward(samples);
+    convolve_backward(samples, [&](int s) { return data.images + indices[s] * IMAGE; });
     return loss;
   }
 
-  // `stages` computes the cells of a block from its images.
-  template <class Image, class Stages>
-  void convolve(int samples, Image image, Stages stages) {
+  template <bool WINNERS, class Image>
+  void convolve(int samples, Image image) {
     for (int block = 0; block * LANES < samples; block++) {
       int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
       load_images(block, here, image);
-      stages(block);
+      first_stage<WINNERS>(block);
+      second_stage(block, WINNERS ? here : 0);
       for (int q = 0; q < Top::FEATURES; q += LANES) turn_features(block, q);
     }
   }
 
-  // With the winners, which the backward pass needs.
-  void block_winners(int block) {
-    forward<First, PADDING>(images_ + block * X, first_weights_, parameters_ + First::weights,
-                            pooled_ + block * Y, first_winners_ + block * W1);
-    forward<Second, 0>(pooled_ + block * Y, second_weights_,
-                       parameters_ + SECOND + Second::weights, cells_,
-                       second_winners_ + block * W2);
+  // With the winners, which the backward pass needs, or in fewer products without.
+  template <bool WINNERS>
+  void first_stage(int block) {
+    const float* bias = parameters_ + First::weights;
+    if constexpr (KERNEL == 5 && !WINNERS) {
+      static_assert(PADDING == 0, "the maxima are written without a border");
+      first_maxima_.forward(images_, bias, pooled_ + block * Y);
+    } else {
+      forward<First, PADDING>(images_, first_weights_, bias, pooled_ + block * Y,
+                              first_winners_ + block * W1);
+    }
   }
 
-  // Maxima alone. Kernels of 3x3 take the direct way: their images are small.
-  void block_maxima(int block) {
-    if constexpr (KERNEL == 5) {
-      static_assert(PADDING == 0, "the first maxima are written without a border");
-      first_maxima_.forward(images_ + block * X, parameters_ + First::weights,
-                            pooled_ + block * Y);
-      second_maxima_.forward(pooled_ + block * Y, parameters_ + SECOND + Second::weights, cells_);
-    } else {
-      block_winners(block);
-    }
+  // Kernels of 3x3 take the direct way: their images are small.
+  void second_stage(int block, int exact) {
+    const float* bias = parameters_ + SECOND + Second::weights;
+    const Vector* x = pooled_ + block * Y;
+    ByteVector* winners = second_winners_ + block * W2;
+    if constexpr (KERNEL == 5)
+      second_cells_.forward(x, bias, exact, cells_, winners);
+    else
+      forward<Second, 0>(x, second_weights_, bias, cells_, winners);
   }
 
   // Bytes of LANES images become vectors of one pixel each, in [0, 1], inside the padding.
@@ -228,15 +230,9 @@ class alignas(64) Network {
   void load_images(int block, int here, Image image) {
     const uint8_t* from[LANES];
     for (int s = 0; s < LANES; s++) from[s] = s < here ? image(block * LANES + s) : nullptr;
-    Vector* to = images_ + block * X;
     for (int i = 0; i < IMAGE; i += LANES)
-      transpose(
-          [&](int s) {
-            if (!from[s]) return Vector{};
-            return divided_by_255(
-                __builtin_convertvector(*(const LooseBytes*)(from[s] + i), Vector));
-          },
-          [&](int p, Vector pixel) { to[padded_place(i + p)] = pixel; });
+      transpose([&](int s) { return from[s] ? load_pixels(from[s] + i) : Vector{}; },
+                [&](int p, Vector pixel) { images_[padded_place(i + p)] = pixel; });
   }
 
   static constexpr int padded_place(int pixel) {
@@ -265,48 +261,37 @@ class alignas(64) Network {
       top_.device_backward(rows_, first, sizes[d], d);
   }
 
-  void convolve_backward(int samples) {
+  template <class Image>
+  void convolve_backward(int samples, Image image) {
     for (int block = 0; block * LANES < samples; block++) {
       int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
       const ByteVector* winners = second_winners_ + block * W2;
       const float* gradients = rows_.gradients + (long)block * LANES * Top::WIDTH;
-      second_inputs_.start_block();
-      second_.add(pooled_ + block * Y, winners, gradients, Top::WIDTH, here,
-                  [&](int s, int o, const float* own, const int32_t* at) {
-                    second_inputs_.add_output(s, o, own, at);
-                  });
-      second_inputs_.end_block(winners, gradients, Top::WIDTH, here, pooled_gradients_);
-      first_.add(images_ + block * X, inner_gradients(), first_winners_ + block * W1);
+      second_.add(pooled_ + block * Y, winners, gradients, Top::WIDTH, here);
+      second_inputs_.add(winners, gradients, Top::WIDTH, here);
+      for (int s = 0; s < here; s++) {
+        first_.take(image(block * LANES + s));
+        const int8_t* won = (const int8_t*)(first_winners_ + block * W1) + s;
+        for (int o = 0; o < First::outputs; o++)
+          first_.add(o, second_inputs_.of(s, o, PADDING), won + o * First::cells * LANES);
+      }
     }
   }
 
-  // The gradients of the first stage's outputs without the padding.
-  const Vector* inner_gradients() {
-    if (PADDING == 0) return pooled_gradients_;
-    constexpr int n = First::cells_in_row;
-    for (int o = 0; o < 10; o++)
-      for (int y = 0; y < n; y++)
-        for (int x = 0; x < n; x++)
-          inner_[(o * n + y) * n + x] =
-              pooled_gradients_[(o * Second::side + y + PADDING) * Second::side + x + PADDING];
-    return inner_;
-  }
-
-  Vector cells_[W2];               // outputs of the second stage, one block
-  Vector pooled_gradients_[Y];
-  Vector inner_[10 * First::cells];
+  Vector images_[X] = {};  // of one block, with padding
+  Vector cells_[W2];       // outputs of the second stage, one block
   float first_weights_[First::weights], second_weights_[Second::weights];
-  DenseGradient<First> first_;
-  alignas(64) SparseGradient<Second> second_;
+  FirstGradient<First, PADDING> first_;
+  SecondGradient<Second> second_;
   InputGradient<Second> second_inputs_;
   Top top_;
   struct Nothing {};
   std::conditional_t<KERNEL == 5, FirstMaxima<First>, Nothing> first_maxima_;
-  std::conditional_t<KERNEL == 5, SecondMaxima<Second>, Nothing> second_maxima_;
+  std::conditional_t<KERNEL == 5, SecondCells<Second>, Nothing> second_cells_;
 
   Memory memory_;
   int blocks_ = 0;
-  Vector *images_, *pooled_;
+  Vector* pooled_;
   ByteVector *first_winners_, *second_winners_;
   Rows_of_pass rows_;
   const float* parameters_;

@@ -16,14 +16,16 @@ typedef float Vector __attribute__((vector_size(LANES * 4), may_alias));
 typedef float LooseVector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t IntVector __attribute__((vector_size(LANES * 4), may_alias));
 typedef int8_t ByteVector __attribute__((vector_size(LANES), may_alias));
-typedef uint8_t LooseBytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
+#define INLINE_MEMBER inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
 // For loops that need all registers: inside their callers some of the sums would be in memory.
 #define ALONE __attribute__((noinline))
 
 INLINE Vector all(float value) { return value - Vector{}; }
+INLINE Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+INLINE Vector smaller(Vector a, Vector b) { return a < b ? a : b; }
 INLINE Vector load(const float* from) { return *(const LooseVector*)from; }
 INLINE void store(float* to, Vector value) { *(LooseVector*)to = value; }
 
@@ -38,10 +40,30 @@ INLINE Vector divided_by_255(Vector v) {
   return rough + (v - rough * 255) * (1.0f / 255);
 }
 
+// LANES pixels, in [0, 1]. Written by hand, because gcc 12 converts bytes to floats one by one.
+INLINE Vector load_pixels(const uint8_t* from) {
+#ifdef __AVX512F__
+  __m512i whole = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from));
+  return divided_by_255((Vector)_mm512_cvtepi32_ps(whole));
+#else
+  __m256i whole = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)from));
+  return divided_by_255((Vector)_mm256_cvtepi32_ps(whole));
+#endif
+}
+
 INLINE float sum(Vector v) {
   float total = 0;
   for (int i = 0; i < LANES; i++) total += v[i];
   return total;
+}
+
+// A bit for each lane in which `a` is not larger than `b`.
+INLINE unsigned lanes_up_to(Vector a, Vector b) {
+#ifdef __AVX512F__
+  return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ);
+#else
+  return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_LE_OQ));
+#endif
 }
 
 // The sum of `count` numbers, in an order that depends on `count` alone.
@@ -104,19 +126,5 @@ INLINE void transpose(Read read, Write write) {
   }
 }
 #endif
-
-// The sum of each of some vectors, added up as `sum` does.
-INLINE void sums_of(const Vector* values, int count, float* to) {
-  for (int first = 0; first < count; first += LANES) {
-    Vector lanes[LANES], total{};
-    transpose([&](int i) { return first + i < count ? values[first + i] : Vector{}; },
-              [&](int i, Vector lane) { lanes[i] = lane; });
-    UNROLL for (int i = 0; i < LANES; i++) total += lanes[i];
-    if (first + LANES <= count)
-      store(to + first, total);
-    else
-      memcpy(to + first, &total, (count - first) * sizeof(float));
-  }
-}
 
 }  // namespace CAMU_SET

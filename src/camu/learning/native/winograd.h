@@ -1,4 +1,4 @@
-// Convolutions of 5x5 with 2x2 max-pooling by fewer products, forward only: for evaluation.
+// Convolutions of 5x5 with 2x2 max-pooling by fewer products, forward.
 //
 // Winograd's way computes two neighbouring outputs from six inputs by 6 products instead of 10.
 // Inputs and weights are polynomials, their values at six points are multiplied, and the outputs
@@ -6,9 +6,11 @@
 // way along the rows, with 60 products per cell instead of 100. A second stage goes it along rows and
 // columns, with 36: it has enough inputs and outputs to share the additions.
 //
-// The sums are other ones than in training, and so are their last bits. Where candidates of a cell
-// are nearly equal, another one may win. This hardly changes the maximum, but it would change the
-// gradient, so training takes the direct way.
+// The sums of neighbouring candidates are rounded in different ways. Where two of them are nearly
+// equal, rounding could choose another winner, which hardly changes the maximum but does change the
+// gradient. In training the winner of such a cell, one of a thousand, is found in double precision.
+// In a first stage, looking for these cells takes the time that is gained, so it goes this way in
+// evaluation only.
 #pragma once
 #include "stage.h"
 
@@ -32,13 +34,13 @@ INLINE void to_points(const Vector d[POINTS], Vector at[POINTS]) {
 // Five neighbouring weights g(k) at the points, divided by what the inputs there are too large.
 template <class Read, class Write>
 INLINE void weights_to_points(Read g, Write write) {
-  double even = g(0) + g(2) + g(4), odd = g(1) + g(3);
-  double outer_even = g(0) + 4 * g(2) + 16 * g(4), outer_odd = 2 * g(1) + 8 * g(3);
-  write(0, g(0) / 4);
-  write(1, (even + odd) / -6);
-  write(2, (even - odd) / -6);
-  write(3, (outer_even + outer_odd) / 24);
-  write(4, (outer_even - outer_odd) / 24);
+  auto even = g(0) + g(2) + g(4), odd = g(1) + g(3);
+  auto outer_even = g(0) + 4.0 * g(2) + 16.0 * g(4), outer_odd = 2.0 * g(1) + 8.0 * g(3);
+  write(0, g(0) * 0.25);
+  write(1, (even + odd) * (-1.0 / 6));
+  write(2, (even - odd) * (-1.0 / 6));
+  write(3, (outer_even + outer_odd) * (1.0 / 24));
+  write(4, (outer_even - outer_odd) * (1.0 / 24));
   write(5, g(4));
 }
 
@@ -48,7 +50,71 @@ INLINE void from_points(const Vector at[POINTS], Vector* first, Vector* second) 
   *second = (at[1] - at[2]) + 2 * (at[3] - at[4]) + at[5];
 }
 
-INLINE Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+// Two candidates are nearly equal if their distance is at most this part of the sum of the sizes of
+// the weights times the largest input. The largest error of a candidate that was seen is 1.4e-7.
+constexpr float NEAR = 4e-6f;
+
+// The sum of the sizes of an output's weights.
+template <class S>
+INLINE float size_of(const float* weights) {
+  constexpr int count = S::inputs * S::taps;
+  Vector sizes{};
+  for (int first = 0; first < count; first += LANES) {
+    Vector some{};
+    memcpy(&some, weights + first, (count - first < LANES ? count - first : LANES) * sizeof(float));
+    sizes += larger(some, -some);
+  }
+  return sum(sizes);
+}
+
+// Whether all pixels under a cell are equal in each channel; `corner` is a lane of the first one.
+template <class S>
+static bool is_flat(const float* corner) {
+  for (int i = 0; i < S::inputs; i++)
+    for (int y = 0; y <= S::kernel; y++)
+      for (int x = 0; x <= S::kernel; x++)
+        if (corner[((i * S::side + y) * S::side + x) * LANES] !=
+            corner[i * S::side * S::side * LANES])
+          return false;
+  return true;
+}
+
+// The winner of a cell in one lane, in double precision. The first of equal candidates wins.
+template <class S>
+ALONE static int8_t exact_winner(const float* corner, const float* weights) {
+  if (is_flat<S>(corner)) return 0;
+  double sums[4] = {};
+  for (int i = 0; i < S::inputs; i++)
+    for (int ky = 0; ky < S::kernel; ky++)
+      for (int kx = 0; kx < S::kernel; kx++) {
+        const float* upper = corner + ((i * S::side + ky) * S::side + kx) * LANES;
+        const float* lower = upper + S::side * LANES;
+        double weight = *weights++;
+        sums[0] += weight * upper[0];
+        sums[1] += weight * upper[LANES];
+        sums[2] += weight * lower[0];
+        sums[3] += weight * lower[LANES];
+      }
+  int8_t best = 0;
+  for (int8_t c = 1; c < 4; c++)
+    if (sums[c] > sums[best]) best = c;
+  return best;
+}
+
+// The maximum of the candidates of a cell, and the winners. Those of the first `exact` lanes are
+// right also where candidates are `near` each other. Sums of nothing but zeros are zero in any way.
+template <class S>
+INLINE Vector settled_winner(const Vector candidate[4], Vector near, int exact,
+                             const Vector* corner, const float* weights, ByteVector* winner) {
+  Vector second, best = winner_of(candidate, winner, &second);
+  Vector limit = best == 0 && second == 0 ? all(-1) : near;
+  unsigned doubtful = lanes_up_to(best - second, limit) & ((1u << exact) - 1);
+  for (; doubtful; doubtful &= doubtful - 1) {
+    int lane = __builtin_ctz(doubtful);
+    ((int8_t*)winner)[lane] = exact_winner<S>((const float*)corner + lane, weights);
+  }
+  return best;
+}
 
 // ---------------------------------------------------------------------------------------------
 // A first stage: the points are along the rows, and the sums of a cell stay in registers.
@@ -133,18 +199,25 @@ struct FirstMaxima {
 // A second stage: the points are a square of 6x6, and the cells of a row are computed together.
 
 template <class S>
-struct SecondMaxima {
+struct SecondCells {
   static_assert(S::kernel == 5, "the points are for kernels of 5x5");
 
-  void begin(const float* parameters) {
+  void begin(const float* given) {
+    parameters = given;
+    for (int o = 0; o < S::outputs; o++)
+      near[o] = NEAR * size_of<S>(parameters + o * S::inputs * S::taps);
     for (int o = 0; o < S::outputs; o++)
       for (int i = 0; i < S::inputs; i++)
-        pack(parameters + (o * S::inputs + i) * S::taps,
-             weights + (o / group * S::inputs + i) * group + o % group);
+        for (int t = 0; t < S::taps; t++)
+          turned[t * kernels + (o / group * S::inputs + i) * group + o % group] = *given++;
+    for (int k = 0; k < kernels; k += LANES / 2) pack(k);
   }
 
-  // x is [input][row][column]; the output is [output][cell].
-  void forward(const Vector* x, const float* bias, Vector* out) {
+  // x is [input][row][column]; the output and the winners are [output][cell]. The winners of the
+  // first `exact` lanes are right, also where candidates are nearly equal.
+  void forward(const Vector* x, const float* bias, int exact, Vector* out, ByteVector* winners) {
+    Vector largest{};
+    for (int i = 0; i < S::inputs * S::pixels; i++) largest = larger(largest, larger(x[i], -x[i]));
     for (int cy = 0; cy < n; cy++) {
       for (int i = 0; i < S::inputs; i++) turn_input(x + (i * S::side + 2 * cy) * S::side, i);
       for (int row = 0; row < POINTS; row++)
@@ -153,8 +226,15 @@ struct SecondMaxima {
           turn_columns(row, first);
         }
       for (int o = 0; o < S::outputs; o++)
-        for (int cx = 0; cx < n; cx++)
-          out[o * S::cells + cy * n + cx] = maximum(o * n + cx) + all(bias[o]);
+        for (int cx = 0; cx < n; cx++) {
+          Vector candidates[4];
+          turn_rows(o * n + cx, candidates);
+          int cell = o * S::cells + cy * n + cx;
+          out[cell] = settled_winner<S>(candidates, all(near[o]) * largest, exact,
+                                        x + 2 * cy * S::side + 2 * cx,
+                                        parameters + o * S::inputs * S::taps,
+                                        winners + cell) + all(bias[o]);
+        }
     }
   }
 
@@ -164,15 +244,26 @@ struct SecondMaxima {
   static constexpr int group = LANES == 16 ? 20 / n : 2;
   static_assert(S::outputs % group == 0, "groups of outputs are whole");
 
-  static void pack(const float* kernel, float* to) {
-    double rows[POINTS][S::kernel];
-    for (int x = 0; x < S::kernel; x++)
-      weights_to_points([&](int y) { return (double)kernel[y * S::kernel + x]; },
-                        [&](int p, double value) { rows[p][x] = value; });
-    for (int y = 0; y < POINTS; y++)
+  static constexpr int kernels = S::outputs * S::inputs;
+  typedef float Half __attribute__((vector_size(LANES * 2), aligned(4), may_alias));
+  typedef double DoubleVector __attribute__((vector_size(LANES * 4), may_alias));
+  static_assert(kernels % (LANES / 2) == 0, "packed without a rest");
+
+  // Some kernels, as lanes, at the points of columns and then of rows.
+  void pack(int first) {
+    DoubleVector rows[POINTS][S::kernel];
+    UNROLL for (int x = 0; x < S::kernel; x++)
+      weights_to_points(
+          [&](int y) {
+            const float* from = turned + (y * S::kernel + x) * kernels + first;
+            return __builtin_convertvector(*(const Half*)from, DoubleVector);
+          },
+          [&](int p, DoubleVector value) { rows[p][x] = value; });
+    UNROLL for (int y = 0; y < POINTS; y++)
       weights_to_points([&](int x) { return rows[y][x]; },
-                        [&](int p, double value) {
-                          to[(y * POINTS + p) * S::outputs * S::inputs] = (float)value;
+                        [&](int p, DoubleVector value) {
+                          float* to = weights + (y * POINTS + p) * kernels + first;
+                          *(Half*)to = __builtin_convertvector(value, Half);
                         });
   }
 
@@ -199,7 +290,7 @@ struct SecondMaxima {
     for (int p = 0; p < POINTS; p++) {
       int point = row * POINTS + p;
       multiply(inputs + point * S::inputs * n,
-               weights + (point * S::outputs + first) * S::inputs, products + p * group * n);
+               weights + point * kernels + first * S::inputs, products + p * group * n);
     }
   }
 
@@ -224,21 +315,21 @@ struct SecondMaxima {
     }
   }
 
-  Vector maximum(int i) const {
-    Vector most[2];
+  INLINE_MEMBER void turn_rows(int i, Vector candidates[4]) const {
     UNROLL for (int x = 0; x < 2; x++) {
-      Vector at[POINTS], upper, lower;
+      Vector at[POINTS];
       UNROLL for (int p = 0; p < POINTS; p++) at[p] = columns[(p * 2 + x) * S::outputs * n + i];
-      from_points(at, &upper, &lower);
-      most[x] = larger(upper, lower);
+      from_points(at, candidates + x, candidates + 2 + x);
     }
-    return larger(most[0], most[1]);
   }
 
   Vector inputs[POINTS * POINTS * S::inputs * n];  // [point][input][cell]
   Vector products[POINTS * group * n];             // [point of a row][output of group][cell]
   Vector columns[POINTS * 2 * S::outputs * n];     // [row of points][column][output][cell]
   float weights[POINTS * POINTS * S::outputs * S::inputs];  // [point][group][input][output of group]
+  float turned[S::taps * kernels];  // [tap][group][input][output of group]
+  float near[S::outputs];
+  const float* parameters;
 };
 
 }  // namespace CAMU_SET
