@@ -6,13 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import camu
-from camu.seeding import OWN_PURPOSE, PURPOSES, derive
+from camu.seeding import OWN_PURPOSE, PURPOSES, Stream, derive
 
 KEYS = st.tuples(
     st.integers(0, 2**40),
@@ -49,6 +50,12 @@ def test_equal_streams_exactly_for_equal_keys(a: tuple, b: tuple) -> None:
     assert (first.numpy().integers(2**62) == second.numpy().integers(2**62)) == (a == b)
     draws = [torch.randint(2**62, (1,), generator=s.torch()).item() for s in (first, second)]
     assert (draws[0] == draws[1]) == (a == b)
+
+
+@given(st.integers(0, 2**256 - 1) | st.integers(0, 2**40) | st.sampled_from([2**32, 2**224 - 1]))
+def test_the_generator_is_the_one_that_numpy_makes_of_the_number(entropy: int) -> None:
+    expected = np.random.PCG64(np.random.SeedSequence(entropy)).state
+    assert Stream(entropy).numpy().bit_generator.state == expected
 
 
 def test_separators_in_the_purpose_do_not_collide() -> None:

@@ -66,7 +66,10 @@ class Stream:
 
     def numpy(self) -> np.random.Generator:
         """A fresh numpy generator at the start of this stream."""
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.entropy)))
+        # The words that numpy takes a large number apart into, but slowly.
+        count = max(1, -(-self.entropy.bit_length() // 32))
+        words = np.frombuffer(self.entropy.to_bytes(4 * count, "little"), dtype="<u4")
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
 
     def torch(self, device: str = "cpu") -> torch.Generator:
         """A fresh torch generator at the start of this stream."""

@@ -67,9 +67,10 @@ def packet_error(snr: float, waterfall_db: float) -> float:
 
 def refuse(update: Float32, buffers: Float32, limit: float) -> str | None:
     """Why an update must not touch the model, or None."""
-    if not (np.isfinite(update).all() and np.isfinite(buffers).all()):
-        return "it has entries that are not finite"
     norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
+    # Squares of single precision are finite in double precision, and so is their sum.
+    if not (math.isfinite(norm) and np.isfinite(buffers).all()):
+        return "it has entries that are not finite"
     if norm > limit:
         return f"its norm {norm:.3g} exceeds training.max_update_norm = {limit:g}"
     return None
