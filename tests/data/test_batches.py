@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camu.data.batches import Batches, batch_samples
+from camu.data.batches import Batches, Wanted, batch_samples
 from camu.errors import InputError
 
 
@@ -41,7 +41,9 @@ def test_passes_rounds_devices_and_seeds_differ():
 @pytest.mark.parametrize("epochs", [False, True])
 def test_a_units_schedule_goes_by_update_member_and_step(epochs: bool) -> None:
     batches = Batches(3, [np.arange(10), np.arange(20, 27), np.arange(40, 43)], 4)
-    found = batches.schedule(5, (0, 2, 1), range(1, 3), steps=2, epochs=epochs)
+    together = Wanted((0, 2, 1), range(1, 3), steps=2, epochs=epochs)
+    alone = Wanted((1,), range(1, 3), steps=2, epochs=epochs)
+    found, other = batches.schedules(5, [together, alone])
     per_update = {0: 6, 2: 2, 1: 4} if epochs else {0: 2, 2: 2, 1: 2}
     expected = [
         batches.step(5, device, step)
@@ -51,10 +53,9 @@ def test_a_units_schedule_goes_by_update_member_and_step(epochs: bool) -> None:
     ]
     assert found.steps == list(per_update.values())
     assert [own.tolist() for own in found.batches] == [own.tolist() for own in expected]
-    alone = batches.schedule(5, (1,), range(1, 3), steps=2, epochs=epochs)
     count = per_update[1]
     wanted = [batches.step(5, 1, step).tolist() for step in range(count, 3 * count)]
-    assert [own.tolist() for own in alone.batches] == wanted
+    assert [own.tolist() for own in other.batches] == wanted
 
 
 @pytest.mark.parametrize(

@@ -436,7 +436,8 @@ EXERCISE = """
 import ctypes, sys
 from pathlib import Path
 import numpy as np
-from camu.learning import native
+from camu.data.batches import Batches
+from camu.learning import native, native_draw
 native.LIBRARY = Path(sys.argv[1])
 generator = np.random.default_rng(0)
 for set_ in native.INSTRUCTION_SETS:
@@ -464,6 +465,9 @@ for set_ in native.INSTRUCTION_SETS:
             worker.gradient(samples, parameters, large, [0.5, 0.5])
             worker.evaluate(samples, parameters, buffers, 3, 37)
             del worker
+held = [np.arange(size) for size in (1, 2, 300)]
+draw = native_draw.compiled_draw(Batches(10**9, held, 0.2))
+draw(10**150, 5, [0, 1, 2, 2], [0, 10**18, 1, 0])
 print("all ran")
 """
 

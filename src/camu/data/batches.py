@@ -8,8 +8,10 @@ the same for every scheme.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,20 @@ def batch_samples(batch: float, samples: npt.ArrayLike) -> Int64:
     return np.minimum(np.maximum(wanted.astype(np.int64), 1), held)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The mini-batches of some local updates of a unit: `steps` of each member per update.
+
+    With `epochs` they are that many passes over the member's data instead.
+    """
+
+    members: Sequence[int]
+    updates: range
+    steps: int = 1
+    epochs: bool = False
+    batch: float | None = None  # replaces the configured one
+
+
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """All mini-batches that a unit trains on, in the order local update, member, step."""
@@ -44,14 +60,24 @@ class Schedule:
     steps: list[int]  # mini-batches of each member per local update
 
 
+# (seed, round, devices, numbers of passes) -> the samples of each device in the order of that pass
+Draw = Callable[[int, int, Sequence[int], Sequence[int]], list[Int64]]
+
+
 class Batches:
-    """The mini-batches of all devices under one seed."""
+    """The mini-batches of all devices under one seed.
+
+    `draw` may be replaced by quicker code that draws the same.
+    """
 
     def __init__(self, seed: int, device_indices: Sequence[npt.ArrayLike], batch: float) -> None:
         self.seed = seed
-        self.device_indices = [np.asarray(held, dtype=np.int64) for held in device_indices]
+        self.device_indices = [
+            np.ascontiguousarray(held, dtype=np.int64) for held in device_indices
+        ]
         held = [len(indices) for indices in self.device_indices]
         self._sizes: list[int] = batch_samples(batch, held).tolist()
+        self.draw: Draw = partial(draw_orders, self.device_indices)
 
     def check(self, samples: int) -> None:
         """Refuse indices beyond so many training samples."""
@@ -80,58 +106,85 @@ class Batches:
 
     def epoch(self, round_number: int, device: int, pass_number: int) -> list[Int64]:
         """All mini-batches of one pass over a device's data, as indices of training samples."""
-        count = self.per_epoch(device)
-        return self._steps(round_number, device, pass_number * count, count, None)
+        wanted = Wanted((device,), range(pass_number, pass_number + 1), epochs=True)
+        return self.schedules(round_number, [wanted])[0].batches
 
     def step(self, round_number: int, device: int, step: int, batch: float | None = None) -> Int64:
         """The mini-batch of one local step of a round, as indices of training samples."""
-        return self._steps(round_number, device, step, 1, batch)[0]
+        wanted = Wanted((device,), range(step, step + 1), batch=batch)
+        return self.schedules(round_number, [wanted])[0].batches[0]
 
-    def schedule(
-        self,
-        round_number: int,
-        members: Sequence[int],
-        updates: range,
-        *,
-        steps: int = 1,
-        epochs: bool = False,
-        batch: float | None = None,
-    ) -> Schedule:
-        """The mini-batches of some local updates of a unit, `steps` of each member per update.
-
-        With `epochs` they are that many passes over the member's data instead.
-        """
-        counts, drawn = [], []
-        for device in members:
-            count = steps * (self.per_epoch(device, batch) if epochs else 1)
-            first, total = updates.start * count, len(updates) * count
-            counts.append(count)
-            drawn.append(self._steps(round_number, device, first, total, batch))
-        if len(members) == 1:
-            return Schedule(drawn[0], counts)
-        ordered = [
-            own
-            for update in range(len(updates))
-            for count, of_member in zip(counts, drawn, strict=True)
-            for own in of_member[update * count : (update + 1) * count]
+    def schedules(self, round_number: int, units: Sequence[Wanted]) -> list[Schedule]:
+        """The mini-batches of some units; the orders of all their samples are drawn at once."""
+        spans = [self._spans(unit) for unit in units]
+        passes = [(own.device, number) for unit in spans for own in unit for number in own.passes]
+        devices, numbers = zip(*passes, strict=True)
+        orders = iter(self.draw(self.seed, round_number, devices, numbers))
+        return [
+            _schedule(len(unit.updates), own, orders)
+            for unit, own in zip(units, spans, strict=True)
         ]
-        return Schedule(ordered, counts)
 
-    def _steps(
-        self, round_number: int, device: int, first: int, count: int, batch: float | None
-    ) -> list[Int64]:
-        """Some consecutive mini-batches of a device; each order of its samples is drawn once."""
-        size = self.size(device, batch)
-        per_pass = -(-self.samples(device) // size)
-        result: list[Int64] = []
-        for step in range(first, first + count):
-            pass_number, chunk = divmod(step, per_pass)
-            if step == first or chunk == 0:
-                order = self._order(round_number, device, pass_number)
-            result.append(order[chunk * size : (chunk + 1) * size])
-        return result
+    def _spans(self, unit: Wanted) -> list[_Span]:
+        found = []
+        for device in unit.members:
+            size = self.size(device, unit.batch)
+            per_pass = -(-self.samples(device) // size)
+            count = unit.steps * (per_pass if unit.epochs else 1)
+            first = unit.updates.start * count
+            found.append(_Span(device, size, per_pass, first, unit.updates.stop * count))
+        return found
 
-    def _order(self, round_number: int, device: int, pass_number: int) -> Int64:
-        further = (pass_number,) if pass_number else ()
-        stream = derive(self.seed, "batch", round_number, device, *further)
-        return stream.numpy().permutation(self.device_indices[device])
+
+class _Span(NamedTuple):
+    """Some consecutive mini-batches of a device."""
+
+    device: int
+    size: int
+    per_pass: int
+    first: int
+    end: int
+
+    @property
+    def passes(self) -> range:
+        """The passes over the device's data that these batches belong to."""
+        return range(self.first // self.per_pass, (self.end - 1) // self.per_pass + 1)
+
+    def cut(self, orders: Iterator[Int64]) -> list[Int64]:
+        """The mini-batches, from the orders of their passes."""
+        own = dict(zip(self.passes, orders))  # noqa: B905 - further orders belong to others
+        found = []
+        for step in range(self.first, self.end):
+            number, chunk = divmod(step, self.per_pass)
+            found.append(own[number][chunk * self.size : (chunk + 1) * self.size])
+        return found
+
+
+def _schedule(updates: int, spans: list[_Span], orders: Iterator[Int64]) -> Schedule:
+    drawn = [own.cut(orders) for own in spans]
+    counts = [(own.end - own.first) // updates for own in spans]
+    if len(spans) == 1:
+        return Schedule(drawn[0], counts)
+    ordered = [
+        chunk
+        for update in range(updates)
+        for count, of_member in zip(counts, drawn, strict=True)
+        for chunk in of_member[update * count : (update + 1) * count]
+    ]
+    return Schedule(ordered, counts)
+
+
+def draw_orders(
+    device_indices: Sequence[Int64],
+    seed: int,
+    round_number: int,
+    devices: Sequence[int],
+    passes: Sequence[int],
+) -> list[Int64]:
+    """The samples of each device in the order of one pass, by numpy."""
+    found = []
+    for device, number in zip(devices, passes, strict=True):
+        further = (number,) if number else ()
+        stream = derive(seed, "batch", round_number, device, *further)
+        found.append(stream.numpy().permutation(device_indices[device]))
+    return found

@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from camu.arrays import Float32
 from camu.config import Config
-from camu.data.batches import Batches
+from camu.data.batches import Batches, Wanted
 from camu.errors import CamuError, InputError
 from camu.learning.cnn import SeededCNN
 from camu.learning.configured import choose_device, seeded
 from camu.learning.data import Data, DeviceBatch, micro_batches
 from camu.learning.job import Evaluation, Job, Trained, brief
 from camu.learning.kernel import Kernel, Kernels, Training
+from camu.learning.native_draw import compiled_draw
 from camu.learning.native_kernel import find_kernels, native_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
 from camu.learning.weights import Weights
@@ -75,6 +76,7 @@ class Engine:
         self._test_data = Data.of("test", test_images, test_labels)
         self.batches = Batches(seed, device_indices, batch)
         self.batches.check(len(self._train_data.images) if self._train_data else 0)
+        self.batches.draw = compiled_draw(self.batches) or self.batches.draw
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
         self.seed = seed
         # A graphics card is one queue of work already.
@@ -204,8 +206,7 @@ class Engine:
 
         def task(bundle: Sequence[tuple[int, Weights, Job]], cost: float) -> Work[list[object]]:
             def work(kernel: Kernel) -> list[object]:
-                units = [self._training(start, job, round_number) for _, start, job in bundle]
-                results = self.train_on(kernel, units)
+                results = self.train_on(kernel, self._trainings(bundle, round_number))
                 return [deliver(n, own) for (n, _, _), own in zip(bundle, results, strict=True)]
 
             members = [device for _, _, job in bundle for device in job.members]
@@ -220,18 +221,28 @@ class Engine:
         """Train some units on a worker's kernel."""
         return kernel.train(units, self._pool.go_on)
 
-    def _training(self, start: Weights, job: Job, round_number: int) -> Training:
-        rule, epochs = job.rule, self.local_update == "epoch"
-        schedule = self.batches.schedule(
-            round_number,
-            job.members,
-            range(job.first, job.first + job.updates),
-            steps=rule.steps,
-            epochs=epochs,
-            batch=rule.batch,
-        )
-        rate = self.learning_rate * rule.rate
-        return Training(start, job, schedule, rate, self.l2, epochs, round_number)
+    def _trainings(
+        self, bundle: Sequence[tuple[int, Weights, Job]], round_number: int
+    ) -> list[Training]:
+        epochs, jobs = self.local_update == "epoch", [job for _, _, job in bundle]
+        wanted = [
+            Wanted(
+                job.members,
+                range(job.first, job.first + job.updates),
+                job.rule.steps,
+                epochs,
+                job.rule.batch,
+            )
+            for job in jobs
+        ]
+        schedules = self.batches.schedules(round_number, wanted)
+        return [
+            Training(
+                *(start, job, schedule, self.learning_rate * job.rule.rate, self.l2, epochs),
+                round_number,
+            )
+            for (_, start, job), schedule in zip(bundle, schedules, strict=True)
+        ]
 
     def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy, mean cross-entropy (without the l2 term), and the accuracy of each label."""

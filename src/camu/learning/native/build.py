@@ -33,6 +33,8 @@ SETS = {
     "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
 }
 
+PLAIN = ("dispatch", "drawing")  # without special instructions
+
 
 class CannotCompile(Exception):
     """There is no usable compiler, or the processor is of another kind."""
@@ -48,8 +50,9 @@ def compile_library(target: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
         parts = Path(directory)
         for name, own in SETS.items():
             _run(compiler, [*own, f"-DCAMU_SET={name}", *flags], "kernels.cc", parts / name)
-        _run(compiler, list(flags), "dispatch.cc", parts / "dispatch")
-        objects = [str(parts / name) for name in (*SETS, "dispatch")]
+        for name in PLAIN:
+            _run(compiler, list(flags), f"{name}.cc", parts / name)
+        objects = [str(parts / name) for name in (*SETS, *PLAIN)]
         whole = parts / "whole.so"
         _call([compiler, "-shared", *flags, *objects, "-Wl,--as-needed", "-lm", "-o", str(whole)])
         beside = target.with_name(f".{target.name}.{os.getpid()}")

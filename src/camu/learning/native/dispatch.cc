@@ -5,8 +5,6 @@
 
 #include "kernels.h"
 
-#define EXPORT extern "C" __attribute__((visibility("default")))
-
 static bool supports(const char* set) {
   __builtin_cpu_init();
   if (!strcmp(set, "avx512")) return __builtin_cpu_supports("x86-64-v4");

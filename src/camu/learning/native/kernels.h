@@ -5,6 +5,8 @@
 #pragma once
 #include <stdint.h>
 
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
 // The order matters: Python passes these numbers.
 enum CamuNorm { CAMU_BATCH_NORM, CAMU_GROUP_NORM, CAMU_NO_NORM };
 

@@ -1,0 +1,61 @@
+"""The orders of devices' samples, drawn by compiled code where it draws what numpy does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from camu.arrays import Int64
+from camu.data.batches import Batches, Draw, draw_orders
+from camu.learning import native
+from camu.seeding import key_text
+
+LONGEST_PREFIX = 200  # characters, of which the compiled code makes a text with two numbers
+
+
+def compiled_draw(batches: Batches) -> Draw | None:
+    """Compiled code that draws the batches; None where there is none, or if it draws others."""
+    return _Drawing(batches.device_indices) if _draws_as_numpy() else None
+
+
+@cache
+def _draws_as_numpy() -> bool:
+    """A version of numpy may draw in another way than the one that the code was written after."""
+    if native.library() is None:
+        return False
+    held = [np.arange(size) for size in (1, 2, 3, 64, 1000)]
+    asked = (7, 3, range(len(held)), (0, 1, 0, 2, 0))
+    found = _Drawing(held)(*asked)
+    return all(map(np.array_equal, found, draw_orders(held, *asked)))
+
+
+class _Drawing:
+    def __init__(self, device_indices: Sequence[Int64]) -> None:
+        self._held = device_indices  # they must live as long as their addresses are used
+        self._places = np.array(
+            [held.__array_interface__["data"][0] for held in device_indices], dtype=np.uintp
+        )
+        self._sizes = np.array([len(held) for held in device_indices], dtype=np.int64)
+
+    def __call__(
+        self, seed: int, round_number: int, devices: Sequence[int], passes: Sequence[int]
+    ) -> list[Int64]:
+        prefix = key_text(seed, "batch", round_number)
+        if len(prefix) > LONGEST_PREFIX:
+            return draw_orders(self._held, seed, round_number, devices, passes)
+        wanted = np.array([devices, passes], dtype=np.int64)
+        places, sizes = self._places[wanted[0]], self._sizes[wanted[0]]
+        ends = np.cumsum(sizes)
+        orders = np.empty(ends[-1], dtype=np.int64)
+        loaded = native.library()
+        assert loaded is not None
+        loaded.camu_draw_orders(
+            prefix.encode(),
+            *(array.ctypes.data for array in (wanted, places, sizes)),
+            len(devices),
+            orders.ctypes.data,
+        )
+        starts = (ends - sizes).tolist()
+        return [orders[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
