@@ -96,17 +96,12 @@ def derive(seed: int, purpose: str, *indices: int) -> Stream:
     """
     if not purpose.startswith(OWN_PURPOSE):
         _check(purpose, len(indices))
-    text = key_text(seed, purpose, *indices)
-    return Stream(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"))
-
-
-def key_text(seed: int, purpose: str, *indices: int) -> str:
-    """What is hashed to derive a stream; one more index is one more separator and number."""
     # Indices may be numpy integers; int() gives them one spelling. The unit separator cannot
     # occur in a number, and the purpose is length-prefixed, so no two keys share a text.
-    return "\x1f".join(
+    text = "\x1f".join(
         [str(int(seed)), f"{len(purpose)}:{purpose}", *(str(int(i)) for i in indices)]
     )
+    return Stream(int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"))
 
 
 def _check(purpose: str, count: int) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from camu.arrays import Int64
 from camu.errors import InputError
-from camu.seeding import derive
+from camu.seeding import Stream, derive
 
 
 def batch_samples(batch: float, samples: npt.ArrayLike) -> Int64:
@@ -128,8 +128,7 @@ class Batches:
     def _spans(self, unit: Wanted) -> list[_Span]:
         found = []
         for device in unit.members:
-            size = self.size(device, unit.batch)
-            per_pass = -(-self.samples(device) // size)
+            size, per_pass = self.size(device, unit.batch), self.per_epoch(device, unit.batch)
             count = unit.steps * (per_pass if unit.epochs else 1)
             first = unit.updates.start * count
             found.append(_Span(device, size, per_pass, first, unit.updates.stop * count))
@@ -182,9 +181,18 @@ def draw_orders(
     passes: Sequence[int],
 ) -> list[Int64]:
     """The samples of each device in the order of one pass, by numpy."""
-    found = []
-    for device, number in zip(devices, passes, strict=True):
-        further = (number,) if number else ()
-        stream = derive(seed, "batch", round_number, device, *further)
-        found.append(stream.numpy().permutation(device_indices[device]))
-    return found
+    streams = order_streams(seed, round_number, devices, passes)
+    return [
+        stream.numpy().permutation(device_indices[device])
+        for device, stream in zip(devices, streams, strict=True)
+    ]
+
+
+def order_streams(
+    seed: int, round_number: int, devices: Sequence[int], passes: Sequence[int]
+) -> list[Stream]:
+    """What decides the order of each device's samples in one pass."""
+    return [
+        derive(seed, "batch", round_number, device, *((number,) if number else ()))
+        for device, number in zip(devices, passes, strict=True)
+    ]

@@ -8,11 +8,8 @@ from functools import cache
 import numpy as np
 
 from camu.arrays import Int64
-from camu.data.batches import Batches, Draw, draw_orders
+from camu.data.batches import Batches, Draw, draw_orders, order_streams
 from camu.learning import native
-from camu.seeding import key_text
-
-LONGEST_PREFIX = 200  # characters, of which the compiled code makes a text with two numbers
 
 
 def compiled_draw(batches: Batches) -> Draw | None:
@@ -42,20 +39,16 @@ class _Drawing:
     def __call__(
         self, seed: int, round_number: int, devices: Sequence[int], passes: Sequence[int]
     ) -> list[Int64]:
-        prefix = key_text(seed, "batch", round_number)
-        if len(prefix) > LONGEST_PREFIX:
-            return draw_orders(self._held, seed, round_number, devices, passes)
-        wanted = np.array([devices, passes], dtype=np.int64)
-        places, sizes = self._places[wanted[0]], self._sizes[wanted[0]]
+        streams = order_streams(seed, round_number, devices, passes)
+        numbers = b"".join(stream.entropy.to_bytes(32, "little") for stream in streams)
+        wanted = np.array(devices)
+        places, sizes = self._places[wanted], self._sizes[wanted]
         ends = np.cumsum(sizes)
         orders = np.empty(ends[-1], dtype=np.int64)
         loaded = native.library()
         assert loaded is not None
         loaded.camu_draw_orders(
-            prefix.encode(),
-            *(array.ctypes.data for array in (wanted, places, sizes)),
-            len(devices),
-            orders.ctypes.data,
+            numbers, places.ctypes.data, sizes.ctypes.data, len(devices), orders.ctypes.data
         )
         starts = (ends - sizes).tolist()
         return [orders[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]

@@ -126,7 +126,7 @@ def library() -> ctypes.CDLL | None:
     loaded.camu_free.restype = None
     loaded.camu_train_units.argtypes = [_Pointer] * 3 + [ctypes.c_int32, _Pointer]
     loaded.camu_gradient.argtypes = [_Pointer] * 6
-    loaded.camu_draw_orders.argtypes = [ctypes.c_char_p, *[_Pointer] * 3, ctypes.c_int32, _Pointer]
+    loaded.camu_draw_orders.argtypes = [ctypes.c_char_p, *[_Pointer] * 2, ctypes.c_int32, _Pointer]
     loaded.camu_draw_orders.restype = None
     loaded.camu_evaluate.argtypes = [_Pointer] * 2 + [ctypes.c_int64] * 2 + [_Pointer] * 4
     return loaded
