@@ -438,6 +438,7 @@ from pathlib import Path
 import numpy as np
 from camu.data.batches import Batches
 from camu.learning import native, native_draw
+from camu.seeding import Stream
 native.LIBRARY = Path(sys.argv[1])
 generator = np.random.default_rng(0)
 for set_ in native.INSTRUCTION_SETS:
@@ -468,6 +469,7 @@ for set_ in native.INSTRUCTION_SETS:
 held = [np.arange(size) for size in (1, 2, 300)]
 draw = native_draw.compiled_draw(Batches(10**9, held, 0.2))
 draw(10**150, 5, [0, 1, 2, 2], [0, 10**18, 1, 0])
+native_draw.standard_normal(Stream(2**256 - 1), 30_000)
 print("all ran")
 """
 

@@ -1,10 +1,12 @@
-"""The compiled drawing of batches: the same orders as numpy's, and numpy's where it cannot."""
+"""Batches and noise drawn by compiled code: as numpy draws them, and by numpy where it cannot."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from camu.data.batches import Batches, draw_orders
@@ -48,21 +50,41 @@ def test_numbers_with_zeros_are_taken_as_numpy_takes_them(
     assert np.array_equal(draw(1, 0, [0], [0])[0], expected.permutation(held[0]))
 
 
-def test_without_the_library_or_with_other_draws_numpy_draws(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batches = Batches(1, [np.arange(5)], 0.2)
-    native_draw._draws_as_numpy.cache_clear()
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(native, "library", lambda: None)
-            assert native_draw.compiled_draw(batches) is None
-        native_draw._draws_as_numpy.cache_clear()
-        if native.library() is not None:
-            with monkeypatch.context() as patch:
-                # As if numpy had another way to shuffle.
-                other = lambda held, *_: [own[::-1] for own in held]  # noqa: E731
-                patch.setattr(native_draw, "draw_orders", other)
-                assert native_draw.compiled_draw(batches) is None
-    finally:
-        native_draw._draws_as_numpy.cache_clear()
+@needs_library
+@settings(deadline=None)
+@given(st.integers(0, 2**256 - 1), st.integers(0, 300))
+@example(7, 1_000_000)  # with 260 from the tails
+def test_normal_numbers_are_those_that_numpy_draws(entropy: int, count: int) -> None:
+    found = native_draw._compiled_normal(Stream(entropy), count)
+    expected = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+    assert found.tobytes() == expected.standard_normal(count, dtype=np.float32).tobytes()
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """What was found about numpy's draws is forgotten before and after the test."""
+    checks = (native_draw._orders_are_numpys, native_draw._normals_are_numpys)
+    for check in checks:
+        check.cache_clear()
+    yield
+    for check in checks:
+        check.cache_clear()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_without_the_library_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(11)
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
+    expected = stream.numpy().standard_normal(9, dtype=np.float32)
+    assert np.array_equal(native_draw.standard_normal(stream, 9), expected)
+
+
+@needs_library
+@pytest.mark.usefixtures("unchecked")
+def test_where_numpy_draws_in_another_way_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_draw, "draw_orders", lambda held, *_: [own[::-1] for own in held])
+    assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
+    other = np.zeros(9, dtype=np.float32)
+    monkeypatch.setattr(native_draw, "_numpy_normal", lambda *_: other)
+    assert native_draw.standard_normal(Stream(11), 9) is other

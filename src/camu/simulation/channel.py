@@ -12,6 +12,7 @@ import numpy as np
 
 from camu.arrays import Float32, from_decibels
 from camu.errors import InputError
+from camu.learning.native_draw import standard_normal
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream
 
@@ -33,7 +34,7 @@ def receive(update: Float32, snr: float, uplink: str, stream: Stream) -> Float32
     scale = 1.0 / np.sqrt(snr)
     if uplink == "update":
         scale *= float(np.sqrt(np.mean(np.square(update, dtype=np.float64))))
-    noise = stream.numpy().standard_normal(update.shape, dtype=np.float32)
+    noise = standard_normal(stream, len(update))
     noise *= np.float32(scale)
     noise += update
     return noise

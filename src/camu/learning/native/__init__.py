@@ -111,7 +111,7 @@ def library() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(LIBRARY))
     except OSError:
         return None
-    if not hasattr(loaded, "camu_draw_orders"):
+    if not hasattr(loaded, "camu_draw_normals"):
         return None
     loaded.camu_supports.argtypes = [ctypes.c_char_p]
     loaded.camu_compiler.restype = ctypes.c_char_p
@@ -128,6 +128,8 @@ def library() -> ctypes.CDLL | None:
     loaded.camu_gradient.argtypes = [_Pointer] * 6
     loaded.camu_draw_orders.argtypes = [ctypes.c_char_p, *[_Pointer] * 2, ctypes.c_int32, _Pointer]
     loaded.camu_draw_orders.restype = None
+    loaded.camu_draw_normals.argtypes = [ctypes.c_char_p, ctypes.c_int64, _Pointer]
+    loaded.camu_draw_normals.restype = None
     loaded.camu_evaluate.argtypes = [_Pointer] * 2 + [ctypes.c_int64] * 2 + [_Pointer] * 4
     return loaded
 

@@ -1,8 +1,11 @@
-// Permutations of devices' samples, bit by bit those that numpy draws: a number that Python derives is
-// spread to a generator's state (numpy's SeedSequence), and the generator (PCG64) shuffles.
+// Permutations of devices' samples and normal numbers, bit by bit those that numpy draws: a number that
+// Python derives is spread to a generator's state (numpy's SeedSequence), and the generator (PCG64)
+// shuffles or draws.
 //
 // numpy makes a generator in Python, and for a device with a dozen samples this takes a fifth as long
-// as its training. Python compares some permutations with numpy's before it uses these.
+// as its training. The noise on the update of such a device takes numpy as long as its training.
+// Python compares some permutations and numbers with numpy's before it uses these.
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -48,7 +51,7 @@ void spread(const uint32_t* words, int count, uint64_t state[4]) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// numpy's PCG64, and its shuffle.
+// numpy's PCG64.
 
 class Generator {
  public:
@@ -62,9 +65,21 @@ class Generator {
   // A whole number from 0 to `most`: as many bits as that has, until they are not larger.
   uint32_t up_to(uint32_t most) {
     const uint32_t mask = 0xffffffff >> __builtin_clz(most);
-    uint32_t value = next_half() & mask;
-    while (value > most) value = next_half() & mask;
+    uint32_t value = bits() & mask;
+    while (value > most) value = bits() & mask;
     return value;
+  }
+
+  // From 0 up to, but not including, 1.
+  float fraction() { return (float)(bits() >> 8) * (1.0f / (1 << 24)); }
+
+  // 32 random bits: the low half of a number, and then its high half.
+  uint32_t bits() {
+    has_half_ = !has_half_;
+    if (!has_half_) return half_;
+    uint64_t value = next();
+    half_ = (uint32_t)(value >> 32);
+    return (uint32_t)value;
   }
 
  private:
@@ -80,32 +95,88 @@ class Generator {
     return value >> bits | value << (-bits & 63);
   }
 
-  // The low half of a number, and then its high half.
-  uint32_t next_half() {
-    has_half_ = !has_half_;
-    if (!has_half_) return half_;
-    uint64_t value = next();
-    half_ = (uint32_t)(value >> 32);
-    return (uint32_t)value;
-  }
-
   Wide state_ = 0, increment_;
   bool has_half_ = false;
   uint32_t half_ = 0;
 };
 
+// `number` has eight words, the low ones first. numpy takes the high words away that are zero.
+Generator generator_of(const uint32_t* number) {
+  int words = 8;
+  while (words > 1 && !number[words - 1]) words--;
+  uint64_t state[4];
+  spread(number, words, state);
+  return Generator(state);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Normal numbers in single precision, by Marsaglia and Tsang's ziggurat: 256 layers of equal area
+// cover the bell curve exp(-x^2 / 2). A point in a layer is mostly under the curve; otherwise a second
+// number decides. The lowest layer has the tail.
+
+constexpr int LAYERS = 256;
+constexpr double EDGE = 3.6541528853610088;  // of the lowest layer, where the tail begins
+constexpr double STEPS = 1 << 23;            // places in a layer
+
+double height(double x) { return exp(-x * x / 2); }
+
+struct Ziggurat {
+  float step[LAYERS];      // width of a layer / STEPS
+  uint32_t under[LAYERS];  // places below this one are under the curve
+  float bottom[LAYERS];    // height of the curve where a layer ends
+
+  Ziggurat() {
+    const double area = EDGE * height(EDGE) + sqrt(M_PI / 2) * erfc(EDGE / sqrt(2));
+    double x = area / height(EDGE), inner = EDGE;  // the lowest layer is as wide as one of its area
+    set(0, x, inner, 1);
+    for (int i = LAYERS - 1; i > 0; i--) {
+      x = inner;
+      inner = i > 1 ? sqrt(-2 * log(area / x + height(x))) : 0;
+      set(i, x, inner, height(x));
+    }
+  }
+
+  void set(int layer, double x, double inner, double low) {
+    step[layer] = (float)(x / STEPS);
+    under[layer] = (uint32_t)(inner / x * STEPS + 0.5);
+    bottom[layer] = (float)low;
+  }
+};
+
+const Ziggurat ziggurat;
+
+// Beyond the lowest layer.
+float tail(Generator& generator) {
+  for (;;) {
+    float beyond = (float)(-1 / EDGE) * log1pf(-generator.fraction());
+    float y = -log1pf(-generator.fraction());
+    if (y + y > beyond * beyond) return (float)EDGE + beyond;
+  }
+}
+
+float normal(Generator& generator) {
+  for (;;) {
+    const uint32_t bits = generator.bits(), layer = bits % LAYERS, place = bits >> 9;
+    const uint32_t sign = bits << 23 & 0x80000000;
+    float x = (float)(int32_t)place * ziggurat.step[layer];
+    uint32_t whole;
+    memcpy(&whole, &x, sizeof whole);
+    whole ^= sign;
+    memcpy(&x, &whole, sizeof x);
+    if (__builtin_expect(place < ziggurat.under[layer], 1)) return x;
+    if (layer == 0) return place >> 8 & 1 ? -tail(generator) : tail(generator);
+    const float low = ziggurat.bottom[layer], high = ziggurat.bottom[layer - 1];
+    if ((high - low) * generator.fraction() + low < exp(-0.5 * x * x)) return x;
+  }
+}
+
 }  // namespace
 
-// For each device, its samples in the order of one pass. `numbers` has eight words for each, the low
-// ones first. numpy takes the high words away that are zero.
+// For each device, its samples in the order of one pass. `numbers` has eight words for each.
 EXPORT void camu_draw_orders(const uint32_t* numbers, const int64_t* const* samples,
                              const int64_t* sizes, int32_t count, int64_t* to) {
   for (int32_t i = 0; i < count; i++, numbers += 8) {
-    int words = 8;
-    while (words > 1 && !numbers[words - 1]) words--;
-    uint64_t state[4];
-    spread(numbers, words, state);
-    Generator generator(state);
+    Generator generator = generator_of(numbers);
     memcpy(to, samples[i], (size_t)sizes[i] * sizeof *to);
     for (int64_t last = sizes[i] - 1; last > 0; last--) {
       int64_t other = generator.up_to((uint32_t)last), kept = to[other];
@@ -114,4 +185,10 @@ EXPORT void camu_draw_orders(const uint32_t* numbers, const int64_t* const* samp
     }
     to += sizes[i];
   }
+}
+
+// So many normal numbers.
+EXPORT void camu_draw_normals(const uint32_t* number, int64_t count, float* to) {
+  Generator generator = generator_of(number);
+  for (int64_t i = 0; i < count; i++) to[i] = normal(generator);
 }
