@@ -91,24 +91,35 @@ def test_a_quick_bench_reports_all_figures() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINING)
 def test_the_engine_and_both_loops_compute_the_same_update(name: str, tuned: TunedLoop) -> None:
+    """In most rounds: in one of ten, rounding chooses another winner of a pooling cell, in torch
+    too, and two updates differ by a thousandth."""
     workload = WORKLOADS[name].shrunk()
     tuned.use(workload)
+    differences = []
     with make_engine(workload, workers=2) as engine:
         start = np.concatenate([engine.initial.parameters, engine.initial.buffers])
         loop = PlainLoop(
             workload, engine.initial, workload.train_samples(), workload.held_out_samples()
         )
-        loop.round(workload.shares(), 3)
-        _, tuned_result = tuned.round(workload.shares(), 3, engine.initial)
-        mean = weighted_mean(
-            (1.0, unit) for unit in engine.train(engine.initial, workload.jobs(), 3)
-        )
-        parameters = len(mean.parameters)
-    update = np.concatenate([mean.parameters, mean.buffers]) - start
-    for found in (loop.result - start, tuned_result - start):
-        for part in (slice(None, parameters), slice(parameters, None)):
-            difference = np.linalg.norm(found[part] - update[part])
-            assert difference < 1e-4 * np.linalg.norm(update[part])
+        for number in (3, 4, 5):
+            loop.round(workload.shares(), number)
+            _, tuned_result = tuned.round(workload.shares(), number, engine.initial)
+            trained = engine.train(engine.initial, workload.jobs(), number)
+            mean = weighted_mean((1.0, unit) for unit in trained)
+            update = np.concatenate([mean.parameters, mean.buffers]) - start
+            split = [len(mean.parameters)]
+            differences.append(
+                [
+                    np.linalg.norm(other - own) / np.linalg.norm(own)
+                    for result in (loop.result, tuned_result)
+                    for other, own in zip(
+                        np.split(result - start, split), np.split(update, split), strict=True
+                    )
+                    if len(own)
+                ]
+            )
+    assert np.median(differences, axis=0).max() < 2e-5
+    assert np.max(differences) < 2e-2
 
 
 @pytest.mark.slow

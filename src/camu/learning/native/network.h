@@ -92,11 +92,13 @@ class alignas(64) Network {
   // Take over the weights of a step. They must stay where they are during the step.
   void pack(const float* parameters) {
     parameters_ = parameters;
-    pack_forward<First>(parameters, first_weights_);
-    if constexpr (KERNEL == 5)
+    if constexpr (KERNEL == 5) {
+      first_cells_.begin(parameters);
       second_cells_.begin(parameters + SECOND);
-    else
+    } else {
+      pack_forward<First>(parameters, first_weights_);
       pack_forward<Second>(parameters + SECOND, second_weights_);
+    }
     second_inputs_.begin(parameters + SECOND);
     top_.pack(parameters);
   }
@@ -106,12 +108,6 @@ class alignas(64) Network {
     first_.reset();
     second_.reset();
     top_.reset();
-  }
-
-  // Take over weights that will be evaluated.
-  void pack_evaluation(const float* parameters) {
-    pack(parameters);
-    if constexpr (KERNEL == 5) first_maxima_.begin(parameters);
   }
 
   // Whole devices, one after another; with batch norm each is normalised by its own samples.
@@ -149,7 +145,7 @@ class alignas(64) Network {
   int evaluate(const CamuData& data, int64_t first, int samples, const float* buffers,
                double* loss) {
     for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[first + i];
-    convolve<false>(samples, [&](int s) { return data.images + (first + s) * IMAGE; });
+    convolve(samples, false, [&](int s) { return data.images + (first + s) * IMAGE; });
     if (batch_norm())
       top_.normalise_running(rows_, samples, buffers);
     else
@@ -179,7 +175,7 @@ class alignas(64) Network {
   double train(const CamuData& data, const int64_t* indices, int samples, const int32_t* sizes,
                const double* shares, int devices) {
     for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[indices[i]];
-    convolve<true>(samples, [&](int s) { return data.images + indices[s] * IMAGE; });
+    convolve(samples, true, [&](int s) { return data.images + indices[s] * IMAGE; });
     normalise(samples, sizes, shares, devices);
     top_.forward_hidden(rows_, samples);
     double loss = top_.loss_and_gradients(rows_, samples);
@@ -190,39 +186,31 @@ class alignas(64) Network {
     return loss;
   }
 
-  template <bool WINNERS, class Image>
-  void convolve(int samples, Image image) {
+  // Only the backward pass needs winners that are right.
+  template <class Image>
+  void convolve(int samples, bool backward, Image image) {
     for (int block = 0; block * LANES < samples; block++) {
       int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
       load_images(block, here, image);
-      first_stage<WINNERS>(block);
-      second_stage(block, WINNERS ? here : 0);
+      convolve_block(block, backward ? here : 0);
       for (int q = 0; q < Top::FEATURES; q += LANES) turn_features(block, q);
     }
   }
 
-  // With the winners, which the backward pass needs, or in fewer products without.
-  template <bool WINNERS>
-  void first_stage(int block) {
-    const float* bias = parameters_ + First::weights;
-    if constexpr (KERNEL == 5 && !WINNERS) {
-      static_assert(PADDING == 0, "the maxima are written without a border");
-      first_maxima_.forward(images_, bias, pooled_ + block * Y);
-    } else {
-      forward<First, PADDING>(images_, first_weights_, bias, pooled_ + block * Y,
-                              first_winners_ + block * W1);
-    }
-  }
-
   // Kernels of 3x3 take the direct way: their images are small.
-  void second_stage(int block, int exact) {
-    const float* bias = parameters_ + SECOND + Second::weights;
-    const Vector* x = pooled_ + block * Y;
-    ByteVector* winners = second_winners_ + block * W2;
-    if constexpr (KERNEL == 5)
-      second_cells_.forward(x, bias, exact, cells_, winners);
-    else
-      forward<Second, 0>(x, second_weights_, bias, cells_, winners);
+  void convolve_block(int block, int exact) {
+    const float* bias = parameters_ + First::weights;
+    const float* second_bias = parameters_ + SECOND + Second::weights;
+    Vector* x = pooled_ + block * Y;
+    ByteVector *won = first_winners_ + block * W1, *second_won = second_winners_ + block * W2;
+    if constexpr (KERNEL == 5) {
+      static_assert(PADDING == 0, "the cells are written without a border");
+      first_cells_.forward(images_, bias, exact, x, won);
+      second_cells_.forward(x, second_bias, exact, cells_, second_won);
+    } else {
+      forward<First, PADDING>(images_, first_weights_, bias, x, won);
+      forward<Second, 0>(x, second_weights_, second_bias, cells_, second_won);
+    }
   }
 
   // Bytes of LANES images become vectors of one pixel each, in [0, 1], inside the padding.
@@ -286,7 +274,7 @@ class alignas(64) Network {
   InputGradient<Second> second_inputs_;
   Top top_;
   struct Nothing {};
-  std::conditional_t<KERNEL == 5, FirstMaxima<First>, Nothing> first_maxima_;
+  std::conditional_t<KERNEL == 5, FirstCells<First>, Nothing> first_cells_;
   std::conditional_t<KERNEL == 5, SecondCells<Second>, Nothing> second_cells_;
 
   Memory memory_;

@@ -40,17 +40,16 @@ INLINE void pack_forward(const float* weights, float* packed) {
 // equal ones wins, as in torch.
 INLINE Vector winner_of(const Vector candidate[4], ByteVector* winner, Vector* second) {
   IntVector left = candidate[0] >= candidate[1], lower_left = candidate[2] >= candidate[3];
-  Vector upper = left ? candidate[0] : candidate[1];
-  Vector lower = lower_left ? candidate[2] : candidate[3];
-  Vector upper_loser = left ? candidate[1] : candidate[0];
-  Vector lower_loser = lower_left ? candidate[3] : candidate[2];
+  Vector upper = larger(candidate[0], candidate[1]), lower = larger(candidate[2], candidate[3]);
+  Vector upper_loser = smaller(candidate[0], candidate[1]);
+  Vector lower_loser = smaller(candidate[2], candidate[3]);
   IntVector zero{};
+  IntVector is_upper = upper >= lower;
   IntVector upper_number = left ? zero : zero + 1;
   IntVector lower_number = lower_left ? zero + 2 : zero + 3;
-  IntVector is_upper = upper >= lower;
   *winner = __builtin_convertvector(is_upper ? upper_number : lower_number, ByteVector);
-  *second = larger(is_upper ? lower : upper, is_upper ? upper_loser : lower_loser);
-  return is_upper ? upper : lower;
+  *second = larger(smaller(upper, lower), is_upper ? upper_loser : lower_loser);
+  return larger(upper, lower);
 }
 
 // One cell, FORWARD_OUTPUTS channels.

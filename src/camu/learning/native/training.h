@@ -59,7 +59,7 @@ class alignas(64) Worker : public CamuWorker {
   int evaluate(const CamuData& data, int64_t first, int64_t count, const float* parameters,
                const float* buffers, int64_t* right, double* loss) override {
     packed_ = nullptr;
-    net_.pack_evaluation(parameters);
+    net_.pack(parameters);
     *right = 0;
     *loss = 0;
     for (int64_t done = 0; done < count; done += EVALUATION_SAMPLES) {

@@ -24,8 +24,13 @@ typedef int8_t ByteVector __attribute__((vector_size(LANES), may_alias));
 #define ALONE __attribute__((noinline))
 
 INLINE Vector all(float value) { return value - Vector{}; }
-INLINE Vector larger(Vector a, Vector b) { return a > b ? a : b; }
-INLINE Vector smaller(Vector a, Vector b) { return a < b ? a : b; }
+#ifdef __AVX512F__  // gcc 12 does not always see a maximum in a > b ? a : b.
+INLINE Vector larger(Vector a, Vector b) { return (Vector)_mm512_max_ps((__m512)a, (__m512)b); }
+INLINE Vector smaller(Vector a, Vector b) { return (Vector)_mm512_min_ps((__m512)a, (__m512)b); }
+#else
+INLINE Vector larger(Vector a, Vector b) { return (Vector)_mm256_max_ps((__m256)a, (__m256)b); }
+INLINE Vector smaller(Vector a, Vector b) { return (Vector)_mm256_min_ps((__m256)a, (__m256)b); }
+#endif
 INLINE Vector load(const float* from) { return *(const LooseVector*)from; }
 INLINE void store(float* to, Vector value) { *(LooseVector*)to = value; }
 

@@ -1,57 +1,69 @@
 // Convolutions of 5x5 with 2x2 max-pooling by fewer products, forward.
 //
-// Winograd's way computes two neighbouring outputs from six inputs by 6 products instead of 10.
-// Inputs and weights are polynomials, their values at six points are multiplied, and the outputs
-// follow from the products. A cell has two rows and two columns of outputs. A first stage goes this
-// way along the rows, with 60 products per cell instead of 100. A second stage goes it along rows and
-// columns, with 36: it has enough inputs and outputs to share the additions.
+// Winograd's way computes four neighbouring outputs from eight inputs by 8 products instead of 20.
+// Inputs and weights are polynomials, their values at eight points are multiplied, and the outputs
+// follow from the products. A first stage goes this way along the rows, with 40 products per pooling
+// cell and input instead of 100. A second stage goes it along rows and columns, with 16: it has enough
+// inputs and outputs to share the additions.
 //
 // The sums of neighbouring candidates are rounded in different ways. Where two of them are nearly
 // equal, rounding could choose another winner, which hardly changes the maximum but does change the
 // gradient. In training the winner of such a cell, one of a thousand, is found in double precision.
-// In a first stage, looking for these cells takes the time that is gained, so it goes this way in
-// evaluation only.
 #pragma once
 #include "stage.h"
 
 namespace CAMU_SET {
 
-// The points are 0, 1, -1, 2, -2 and infinity.
-constexpr int POINTS = 6;
+// The points are 0, 1, -1, 2, -2, 1/2, -1/2 and infinity.
+constexpr int POINTS = 8;
+constexpr int TILE = 4;  // outputs that follow from them
 
-// Six neighbouring inputs at the points.
+// Eight neighbouring inputs at the points.
 INLINE void to_points(const Vector d[POINTS], Vector at[POINTS]) {
-  Vector even = d[4] - 4 * d[2], odd = d[3] - 4 * d[1];
-  Vector outer_even = d[4] - d[2], outer_odd = d[3] - d[1];
-  at[0] = 4 * (d[0] - d[2]) + outer_even;
+  at[0] = (d[0] - d[6]) + 5.25f * (d[4] - d[2]);
+  at[7] = (d[7] - d[1]) + 5.25f * (d[3] - d[5]);
+  Vector even = (d[2] + d[6]) - 4.25f * d[4], odd = (d[1] + d[5]) - 4.25f * d[3];
   at[1] = even + odd;
   at[2] = even - odd;
-  at[3] = outer_even + 2 * outer_odd;
-  at[4] = outer_even - 2 * outer_odd;
-  at[5] = (d[5] - d[3]) - 4 * outer_odd;
+  even = d[6] + 0.25f * d[2] - 1.25f * d[4];
+  odd = d[5] + 0.25f * d[1] - 1.25f * d[3];
+  at[3] = even + 2 * odd;
+  at[4] = even - 2 * odd;
+  even = d[6] + 4 * d[2] - 5 * d[4];
+  odd = d[5] + 4 * d[1] - 5 * d[3];
+  at[5] = even + 0.5f * odd;
+  at[6] = even - 0.5f * odd;
 }
 
 // Five neighbouring weights g(k) at the points, divided by what the inputs there are too large.
 template <class Read, class Write>
 INLINE void weights_to_points(Read g, Write write) {
+  write(0, g(0) * 1.0);
   auto even = g(0) + g(2) + g(4), odd = g(1) + g(3);
-  auto outer_even = g(0) + 4.0 * g(2) + 16.0 * g(4), outer_odd = 2.0 * g(1) + 8.0 * g(3);
-  write(0, g(0) * 0.25);
-  write(1, (even + odd) * (-1.0 / 6));
-  write(2, (even - odd) * (-1.0 / 6));
-  write(3, (outer_even + outer_odd) * (1.0 / 24));
-  write(4, (outer_even - outer_odd) * (1.0 / 24));
-  write(5, g(4));
+  write(1, (even + odd) * (-2.0 / 9));
+  write(2, (even - odd) * (-2.0 / 9));
+  even = g(0) + 4.0 * g(2) + 16.0 * g(4), odd = 2.0 * g(1) + 8.0 * g(3);
+  write(3, (even + odd) * (1.0 / 90));
+  write(4, (even - odd) * (1.0 / 90));
+  even = 16.0 * g(0) + 4.0 * g(2) + g(4), odd = 8.0 * g(1) + 2.0 * g(3);
+  write(5, (even + odd) * (2.0 / 45));
+  write(6, (even - odd) * (2.0 / 45));
+  write(7, g(4) * 1.0);
 }
 
-// Two neighbouring outputs from the products at the points.
-INLINE void from_points(const Vector at[POINTS], Vector* first, Vector* second) {
-  *first = at[0] + (at[1] + at[2]) + (at[3] + at[4]);
-  *second = (at[1] - at[2]) + 2 * (at[3] - at[4]) + at[5];
+// Four neighbouring outputs from the products at the points.
+INLINE void from_points(const Vector at[POINTS], Vector out[TILE]) {
+  Vector even = at[1] + at[2], odd = at[1] - at[2];
+  Vector outer_even = at[3] + at[4], outer_odd = at[3] - at[4];
+  Vector inner_even = at[5] + at[6], inner_odd = at[5] - at[6];
+  out[0] = (at[0] + even) + (outer_even + inner_even);
+  out[1] = odd + 2 * outer_odd + 0.5f * inner_odd;
+  out[2] = even + 4 * outer_even + 0.25f * inner_even;
+  out[3] = (odd + at[7]) + 8 * outer_odd + 0.125f * inner_odd;
 }
 
 // Two candidates are nearly equal if their distance is at most this part of the sum of the sizes of
-// the weights times the largest input. The largest error of a candidate that was seen is 1.4e-7.
+// the weights times the largest input. The largest error of a candidate that was seen is 4e-7.
 constexpr float NEAR = 4e-6f;
 
 // The sum of the sizes of an output's weights.
@@ -67,22 +79,25 @@ INLINE float size_of(const float* weights) {
   return sum(sizes);
 }
 
-// Whether all pixels under a cell are equal in each channel; `corner` is a lane of the first one.
+// The lanes, of those asked for, in which all pixels under a cell are equal in each channel.
 template <class S>
-static bool is_flat(const float* corner) {
-  for (int i = 0; i < S::inputs; i++)
+ALONE static unsigned flat_lanes(const Vector* corner, unsigned asked) {
+  for (int i = 0; i < S::inputs; i++, corner += S::pixels) {
+    Vector least = corner[0], most = corner[0];
     for (int y = 0; y <= S::kernel; y++)
-      for (int x = 0; x <= S::kernel; x++)
-        if (corner[((i * S::side + y) * S::side + x) * LANES] !=
-            corner[i * S::side * S::side * LANES])
-          return false;
-  return true;
+      for (int x = 0; x <= S::kernel; x++) {
+        least = smaller(least, corner[y * S::side + x]);
+        most = larger(most, corner[y * S::side + x]);
+      }
+    asked &= lanes_up_to(most, least);
+    if (!asked) break;
+  }
+  return asked;
 }
 
 // The winner of a cell in one lane, in double precision. The first of equal candidates wins.
 template <class S>
 ALONE static int8_t exact_winner(const float* corner, const float* weights) {
-  if (is_flat<S>(corner)) return 0;
   double sums[4] = {};
   for (int i = 0; i < S::inputs; i++)
     for (int ky = 0; ky < S::kernel; ky++)
@@ -101,102 +116,158 @@ ALONE static int8_t exact_winner(const float* corner, const float* weights) {
   return best;
 }
 
+template <class S>
+ALONE static void settle(unsigned doubtful, const Vector* corner, const float* weights,
+                         int8_t* winner) {
+  const unsigned flat = flat_lanes<S>(corner, doubtful);
+  for (; doubtful; doubtful &= doubtful - 1) {
+    int lane = __builtin_ctz(doubtful);
+    winner[lane] =
+        flat >> lane & 1 ? 0 : exact_winner<S>((const float*)corner + lane, weights);
+  }
+}
+
 // The maximum of the candidates of a cell, and the winners. Those of the first `exact` lanes are
-// right also where candidates are `near` each other. Sums of nothing but zeros are zero in any way.
+// right also where candidates are `near` each other. Two zeros are sums of zeros, and equal.
 template <class S>
 INLINE Vector settled_winner(const Vector candidate[4], Vector near, int exact,
                              const Vector* corner, const float* weights, ByteVector* winner) {
   Vector second, best = winner_of(candidate, winner, &second);
-  Vector limit = best == 0 && second == 0 ? all(-1) : near;
-  unsigned doubtful = lanes_up_to(best - second, limit) & ((1u << exact) - 1);
-  for (; doubtful; doubtful &= doubtful - 1) {
-    int lane = __builtin_ctz(doubtful);
-    ((int8_t*)winner)[lane] = exact_winner<S>((const float*)corner + lane, weights);
+  unsigned doubtful = lanes_up_to(best - second, near) & ((1u << exact) - 1);
+  if (__builtin_expect(doubtful != 0, 0)) {
+    doubtful &= ~lanes_up_to(larger(best, -second), Vector{});
+    if (doubtful) settle<S>(doubtful, corner, weights, (int8_t*)winner);
   }
   return best;
 }
 
 // ---------------------------------------------------------------------------------------------
-// A first stage: the points are along the rows, and the sums of a cell stay in registers.
+// A first stage: the points are along the rows.
 
 template <class S>
-struct FirstMaxima {
+struct FirstCells {
   static_assert(S::kernel == 5, "the points are for kernels of 5x5");
+  static_assert(S::cells_in_row % 2 == 0, "tiles are whole");
 
-  void begin(const float* parameters) {
-    for (int o = 0; o < S::outputs; o++)
+  void begin(const float* given) {
+    parameters = given;
+    for (int o = 0; o < S::outputs; o++) {
+      near[o] = NEAR * size_of<S>(parameters + o * rows * S::kernel);
       for (int r = 0; r < rows; r++) {
         const float* row = parameters + (o * rows + r) * S::kernel;
-        float* to = weights + (o / group * rows + r) * POINTS * group + o % group;
         weights_to_points([&](int k) { return (double)row[k]; },
-                          [&](int p, double value) { to[p * group] = (float)value; });
+                          [&](int p, double value) {
+                            weights[(p * rows + r) * S::outputs + o] = (float)value;
+                          });
       }
+    }
   }
 
-  // x is [input][row][column]; the output is [output][cell].
-  void forward(const Vector* x, const float* bias, Vector* out) {
+  // x is [input][row][column], in [0, 1]; the output and the winners are [output][cell]. The winners
+  // of the first `exact` lanes are right, also where candidates are nearly equal.
+  void forward(const Vector* x, const float* bias, int exact, Vector* out, ByteVector* winners) {
     for (int y = 0; y < S::kernel - 1; y++) turn_line(x, y);
     for (int cy = 0; cy < n; cy++) {
       turn_line(x, 2 * cy + 4);
       turn_line(x, 2 * cy + 5);
-      const Vector* window[WINDOW];
-      for (int y = 0; y < WINDOW; y++) window[y] = line(2 * cy + y);
-      for (int cx = 0; cx < n; cx++)
-        for (int first = 0; first < S::outputs; first += group)
-          add_cell(window, cx, first, bias, out + first * S::cells + cy * n + cx);
+      find_zeros(cy);
+      for (int tile = 0; tile < tiles; tile++) {
+        for (int p = 0; p < POINTS; p++)
+          for (int first = 0; first < S::outputs; first += group) multiply(cy, tile, p, first);
+        for (int o = 0; o < S::outputs; o++) {
+          const int place = o * S::cells + cy * n + 2 * tile;
+          finish(x + 2 * cy * S::side + TILE * tile, tile, o, bias[o], exact, out + place,
+                 winners + place);
+        }
+      }
     }
   }
 
  private:
-  static constexpr int n = S::cells_in_row;
+  static constexpr int n = S::cells_in_row, tiles = n / 2;
   static constexpr int rows = S::inputs * S::kernel;  // of the weights of an output
-  static constexpr int group = LANES == 16 ? 2 : 1;   // outputs in registers, 12 sums each
-  static constexpr int WINDOW = 6;                    // lines that a row of cells needs
+  static constexpr int group = LANES == 16 ? 10 : 5;  // outputs in registers, two sums each
+  static constexpr int WINDOW = S::kernel + 1;        // lines that a row of cells needs
 
-  Vector* line(int y) { return lines + y % WINDOW * S::inputs * n * POINTS; }
+  Vector* line(int y) { return lines + y % WINDOW * S::inputs * tiles * POINTS; }
 
   void turn_line(const Vector* x, int y) {
-    for (int i = 0; i < S::inputs; i++)
-      for (int cx = 0; cx < n; cx++)
-        to_points(x + (i * S::side + y) * S::side + 2 * cx,
-                  line(y) + (i * n + cx) * POINTS);
-  }
-
-  void add_cell(const Vector* const window[], int cx, int first, const float* bias,
-                Vector* out) const {
-    Vector sums[group][2][POINTS];
-    UNROLL for (int o = 0; o < group; o++)
-      UNROLL for (int y = 0; y < 2; y++)
-        UNROLL for (int p = 0; p < POINTS; p++) sums[o][y][p] = Vector{};
-    const float* weight = weights + first * rows * POINTS;
-    for (int i = 0; i < S::inputs; i++)
-      UNROLL for (int ky = 0; ky < S::kernel; ky++) {
-        const Vector* upper = window[ky] + (i * n + cx) * POINTS;
-        const Vector* lower = window[ky + 1] + (i * n + cx) * POINTS;
-        UNROLL for (int p = 0; p < POINTS; p++) {
-          Vector a = upper[p], b = lower[p];
-          UNROLL for (int o = 0; o < group; o++) {
-            Vector own = all(*weight++);
-            sums[o][0][p] += own * a;
-            sums[o][1][p] += own * b;
-          }
-        }
+    for (int tile = 0; tile < tiles; tile++) {
+      IntVector* bits = joined[y % WINDOW] + TILE * tile;
+      for (int i = 0; i < S::inputs; i++) {
+        const Vector* from = x + (i * S::side + y) * S::side + TILE * tile;
+        to_points(from, line(y) + (i * tiles + tile) * POINTS);
+        join((const IntVector*)from, i > 0, bits);
       }
-    UNROLL for (int o = 0; o < group; o++) {
-      Vector candidate[4];
-      from_points(sums[o][0], candidate, candidate + 1);
-      from_points(sums[o][1], candidate + 2, candidate + 3);
-      out[o * S::cells] = larger(larger(candidate[0], candidate[1]),
-                                 larger(candidate[2], candidate[3])) + all(bias[first + o]);
     }
   }
 
-  Vector lines[WINDOW * S::inputs * n * POINTS];  // the last six, [line][input][cell][point]
-  float weights[S::outputs * rows * POINTS];  // [group][input and row][point][output of group]
+  // The bits of the pixels under a row of the kernel, for each output of a tile.
+  INLINE void join(const IntVector d[POINTS], bool add, IntVector bits[TILE]) {
+    IntVector centre = d[3] | d[4], left = centre | d[1] | d[2], right = centre | d[5] | d[6];
+    const IntVector own[] = {left | d[0], left | d[5], right | d[2], right | d[7]};
+    UNROLL for (int c = 0; c < TILE; c++) bits[c] = add ? bits[c] | own[c] : own[c];
+  }
+
+  // Which candidates of a row of cells have a pixel that is not zero. The sums of the others must not
+  // be what rounding makes of the pixels beside them.
+  void find_zeros(int cy) {
+    for (int c = 0; c < 2 * n; c++) {
+      IntVector inner{};
+      UNROLL for (int y = 1; y < S::kernel; y++) inner |= joined[(2 * cy + y) % WINDOW][c];
+      seen[0][c] = (inner | joined[2 * cy % WINDOW][c]) != 0;
+      seen[1][c] = (inner | joined[(2 * cy + S::kernel) % WINDOW][c]) != 0;
+    }
+  }
+
+  // Products at a point, summed over inputs and rows of the kernel.
+  void multiply(int cy, int tile, int p, int first) {
+    Vector sums[group][2];
+    UNROLL for (int o = 0; o < group; o++) sums[o][0] = sums[o][1] = Vector{};
+    const float* weight = weights + p * rows * S::outputs + first;
+    for (int i = 0; i < S::inputs; i++) {
+      Vector x[WINDOW];
+      UNROLL for (int y = 0; y < WINDOW; y++)
+        x[y] = line(2 * cy + y)[(i * tiles + tile) * POINTS + p];
+      UNROLL for (int ky = 0; ky < S::kernel; ky++, weight += S::outputs)
+        UNROLL for (int o = 0; o < group; o++) {
+          sums[o][0] += all(weight[o]) * x[ky];
+          sums[o][1] += all(weight[o]) * x[ky + 1];
+        }
+    }
+    UNROLL for (int o = 0; o < group; o++)
+      UNROLL for (int y = 0; y < 2; y++) products[((first + o) * 2 + y) * POINTS + p] = sums[o][y];
+  }
+
+  // The two cells of a tile, from the products of one output.
+  INLINE_MEMBER void finish(const Vector* corner, int tile, int output, float bias, int exact,
+                            Vector* out, ByteVector* winners) const {
+    Vector rows_of_tile[2][TILE];
+    UNROLL for (int y = 0; y < 2; y++) {
+      from_points(products + (2 * output + y) * POINTS, rows_of_tile[y]);
+      UNROLL for (int c = 0; c < TILE; c++)
+        rows_of_tile[y][c] = (Vector)((IntVector)rows_of_tile[y][c] & seen[y][TILE * tile + c]);
+    }
+    UNROLL for (int c = 0; c < 2; c++) {
+      const Vector *above = rows_of_tile[0] + 2 * c, *below = rows_of_tile[1] + 2 * c;
+      const Vector candidates[] = {above[0], above[1], below[0], below[1]};
+      out[c] = settled_winner<S>(candidates, all(near[output]), exact, corner + 2 * c,
+                                 parameters + output * rows * S::kernel, winners + c) +
+               all(bias);
+    }
+  }
+
+  Vector lines[WINDOW * S::inputs * tiles * POINTS];  // the last six, [line][input][tile][point]
+  IntVector joined[WINDOW][2 * n];  // bits of the pixels under a row of the kernel, by line
+  IntVector seen[2][2 * n];         // whether a candidate has a pixel that is not zero
+  Vector products[S::outputs * 2 * POINTS];           // of a tile, [output][row][point]
+  float weights[POINTS * rows * S::outputs];          // [point][input and row][output]
+  float near[S::outputs];
+  const float* parameters;
 };
 
 // ---------------------------------------------------------------------------------------------
-// A second stage: the points are a square of 6x6, and the cells of a row are computed together.
+// A second stage: the points are a square of 8x8, and the tiles of a row are computed together.
 
 template <class S>
 struct SecondCells {
@@ -218,30 +289,24 @@ struct SecondCells {
   void forward(const Vector* x, const float* bias, int exact, Vector* out, ByteVector* winners) {
     Vector largest{};
     for (int i = 0; i < S::inputs * S::pixels; i++) largest = larger(largest, larger(x[i], -x[i]));
-    for (int cy = 0; cy < n; cy++) {
-      for (int i = 0; i < S::inputs; i++) turn_input(x + (i * S::side + 2 * cy) * S::side, i);
+    for (int ty = 0; ty < tiles; ty++) {
+      for (int i = 0; i < S::inputs; i++) turn_input(x + i * S::pixels, TILE * ty, i);
       for (int row = 0; row < POINTS; row++)
         for (int first = 0; first < S::outputs; first += group) {
           multiply_row(row, first);
           turn_columns(row, first);
         }
       for (int o = 0; o < S::outputs; o++)
-        for (int cx = 0; cx < n; cx++) {
-          Vector candidates[4];
-          turn_rows(o * n + cx, candidates);
-          int cell = o * S::cells + cy * n + cx;
-          out[cell] = settled_winner<S>(candidates, all(near[o]) * largest, exact,
-                                        x + 2 * cy * S::side + 2 * cx,
-                                        parameters + o * S::inputs * S::taps,
-                                        winners + cell) + all(bias[o]);
-        }
+        for (int tx = 0; tx < tiles; tx++)
+          finish(x, all(near[o]) * largest, bias[o], exact, o, ty, tx, out, winners);
     }
   }
 
  private:
-  static constexpr int n = S::cells_in_row;
-  // Outputs that share the inputs in registers: a sum for each cell of the row.
-  static constexpr int group = LANES == 16 ? 20 / n : 2;
+  // The last tile of a row or column may be half outside.
+  static constexpr int n = S::cells_in_row, tiles = (n + 1) / 2;
+  // Outputs that share the inputs in registers: a sum for each tile of the row.
+  static constexpr int group = LANES == 16 ? (tiles == 2 ? 10 : 5) : 4;
   static_assert(S::outputs % group == 0, "groups of outputs are whole");
 
   static constexpr int kernels = S::outputs * S::inputs;
@@ -267,21 +332,23 @@ struct SecondCells {
                         });
   }
 
-  // The windows of a row of cells, at the points of columns and then of rows.
-  void turn_input(const Vector* x, int input) {
-    Vector rows[POINTS][2 * n + 4];
-    for (int column = 0; column < 2 * n + 4; column++) {
+  // The windows of a row of tiles, at the points of columns and then of rows.
+  void turn_input(const Vector* x, int top, int input) {
+    constexpr int width = TILE * tiles + 4;
+    Vector rows[POINTS][width] = {};
+    for (int column = 0; column < S::side; column++) {
       Vector d[POINTS], at[POINTS];
-      UNROLL for (int y = 0; y < POINTS; y++) d[y] = x[y * S::side + column];
+      UNROLL for (int y = 0; y < POINTS; y++)
+        d[y] = top + y < S::side ? x[(top + y) * S::side + column] : Vector{};
       to_points(d, at);
       UNROLL for (int y = 0; y < POINTS; y++) rows[y][column] = at[y];
     }
     for (int y = 0; y < POINTS; y++)
-      UNROLL for (int cx = 0; cx < n; cx++) {
+      UNROLL for (int tx = 0; tx < tiles; tx++) {
         Vector at[POINTS];
-        to_points(rows[y] + 2 * cx, at);
+        to_points(rows[y] + TILE * tx, at);
         UNROLL for (int p = 0; p < POINTS; p++)
-          inputs[((y * POINTS + p) * S::inputs + input) * n + cx] = at[p];
+          inputs[((y * POINTS + p) * S::inputs + input) * tiles + tx] = at[p];
       }
   }
 
@@ -289,43 +356,62 @@ struct SecondCells {
   void multiply_row(int row, int first) {
     for (int p = 0; p < POINTS; p++) {
       int point = row * POINTS + p;
-      multiply(inputs + point * S::inputs * n,
-               weights + point * kernels + first * S::inputs, products + p * group * n);
+      multiply(inputs + point * S::inputs * tiles,
+               weights + point * kernels + first * S::inputs, products + p * group * tiles);
     }
   }
 
   static void multiply(const Vector* x, const float* weight, Vector* to) {
-    Vector sums[group][n];
+    Vector sums[group][tiles];
     UNROLL for (int o = 0; o < group; o++)
-      UNROLL for (int cx = 0; cx < n; cx++) sums[o][cx] = Vector{};
+      UNROLL for (int tx = 0; tx < tiles; tx++) sums[o][tx] = Vector{};
     UNROLL for (int i = 0; i < S::inputs; i++)
       UNROLL for (int o = 0; o < group; o++)
-        UNROLL for (int cx = 0; cx < n; cx++)
-          sums[o][cx] += all(weight[i * group + o]) * x[i * n + cx];
+        UNROLL for (int tx = 0; tx < tiles; tx++)
+          sums[o][tx] += all(weight[i * group + o]) * x[i * tiles + tx];
     UNROLL for (int o = 0; o < group; o++)
-      UNROLL for (int cx = 0; cx < n; cx++) to[o * n + cx] = sums[o][cx];
+      UNROLL for (int tx = 0; tx < tiles; tx++) to[o * tiles + tx] = sums[o][tx];
   }
 
   void turn_columns(int row, int first) {
-    for (int i = 0; i < group * n; i++) {
-      Vector at[POINTS];
-      UNROLL for (int p = 0; p < POINTS; p++) at[p] = products[p * group * n + i];
-      Vector* to = columns + (row * 2 * S::outputs + first) * n + i;
-      from_points(at, to, to + S::outputs * n);
+    for (int i = 0; i < group * tiles; i++) {
+      Vector at[POINTS], out[TILE];
+      UNROLL for (int p = 0; p < POINTS; p++) at[p] = products[p * group * tiles + i];
+      from_points(at, out);
+      UNROLL for (int x = 0; x < TILE; x++)
+        columns[((row * TILE + x) * S::outputs + first) * tiles + i] = out[x];
     }
   }
 
-  INLINE_MEMBER void turn_rows(int i, Vector candidates[4]) const {
-    UNROLL for (int x = 0; x < 2; x++) {
-      Vector at[POINTS];
-      UNROLL for (int p = 0; p < POINTS; p++) at[p] = columns[(p * 2 + x) * S::outputs * n + i];
-      from_points(at, candidates + x, candidates + 2 + x);
+  INLINE_MEMBER void turn_rows(int i, Vector outputs[TILE][TILE]) const {
+    UNROLL for (int x = 0; x < TILE; x++) {
+      Vector at[POINTS], out[TILE];
+      UNROLL for (int p = 0; p < POINTS; p++)
+        at[p] = columns[(p * TILE + x) * S::outputs * tiles + i];
+      from_points(at, out);
+      UNROLL for (int y = 0; y < TILE; y++) outputs[y][x] = out[y];
     }
   }
 
-  Vector inputs[POINTS * POINTS * S::inputs * n];  // [point][input][cell]
-  Vector products[POINTS * group * n];             // [point of a row][output of group][cell]
-  Vector columns[POINTS * 2 * S::outputs * n];     // [row of points][column][output][cell]
+  // The four cells of a tile; those outside are left out.
+  INLINE_MEMBER void finish(const Vector* x, Vector near, float bias, int exact, int o, int ty,
+                            int tx, Vector* out, ByteVector* winners) const {
+    Vector outputs[TILE][TILE];
+    turn_rows(o * tiles + tx, outputs);
+    UNROLL for (int cell = 0; cell < 4; cell++) {
+      const int cy = 2 * ty + cell / 2, cx = 2 * tx + cell % 2, place = o * S::cells + cy * n + cx;
+      if (cy >= n || cx >= n) continue;
+      const Vector *above = outputs[cell / 2 * 2] + cell % 2 * 2, *below = above + TILE;
+      const Vector candidates[] = {above[0], above[1], below[0], below[1]};
+      out[place] = settled_winner<S>(candidates, near, exact, x + 2 * cy * S::side + 2 * cx,
+                                     parameters + o * S::inputs * S::taps, winners + place) +
+                   all(bias);
+    }
+  }
+
+  Vector inputs[POINTS * POINTS * S::inputs * tiles];   // [point][input][tile]
+  Vector products[POINTS * group * tiles];              // [point of a row][output of group][tile]
+  Vector columns[POINTS * TILE * S::outputs * tiles];   // [row of points][column][output][tile]
   float weights[POINTS * POINTS * S::outputs * S::inputs];  // [point][group][input][output of group]
   float turned[S::taps * kernels];  // [tap][group][input][output of group]
   float near[S::outputs];
