@@ -12,12 +12,6 @@ constexpr int ROW = 8;  // lanes of a row of the kernel
 typedef float RowVector __attribute__((vector_size(ROW * 4), may_alias));
 typedef float LooseRow __attribute__((vector_size(ROW * 4), aligned(4), may_alias));
 
-// Numbers for the cells of one output, at fixed distances.
-struct CellValues {
-  const float* first;
-  int row, column;
-};
-
 template <class S, int PADDING>
 struct FirstGradient {
   FirstGradient() {
@@ -48,15 +42,15 @@ struct FirstGradient {
     }
   }
 
-  // That sample's gradients of one output. The winners of its cells are LANES apart.
-  ALONE void add(int output, CellValues gradients, const int8_t* winners) {
+  // The gradients of that sample's cells in one output. The winners of its cells are LANES apart.
+  ALONE void add(int output, const float* gradients, const int8_t* winners) {
     RowVector sums[sets][rows] = {};
     float totals[sets] = {};
     for (int cy = 0; cy < n; cy++)
       for (int cx = 0; cx < n; cx += sets)
         UNROLL for (int set = 0; set < sets; set++) {
           int cell = cy * n + cx + set;
-          float gradient = gradients.first[cy * gradients.row + (cx + set) * gradients.column];
+          float gradient = gradients[cell];
           const float* window =
               pixels + 2 * cy * pitch + places[(cx + set) * 4 + winners[cell * LANES]];
           totals[set] += gradient;

@@ -5,8 +5,9 @@
 
 #include <type_traits>
 
+#include "first.h"
 #include "head.h"
-#include "inputs.h"
+#include "second.h"
 #include "winograd.h"
 
 namespace CAMU_SET {
@@ -99,7 +100,6 @@ class alignas(64) Network {
       pack_forward<First>(parameters, first_weights_);
       pack_forward<Second>(parameters + SECOND, second_weights_);
     }
-    second_inputs_.begin(parameters + SECOND);
     top_.pack(parameters);
   }
 
@@ -171,6 +171,7 @@ class alignas(64) Network {
   // Vectors of a block: padded images, padded outputs of the first stage, winners.
   static constexpr size_t X = INPUTS * First::pixels, Y = 10 * Second::pixels;
   static constexpr size_t W1 = 10 * First::cells, W2 = CHANNELS * Second::cells;
+  static constexpr int GRADIENTS = rounded_up(10 * First::cells, LANES);  // of a sample, first stage
 
   double train(const CamuData& data, const int64_t* indices, int samples, const int32_t* sizes,
                const double* shares, int devices) {
@@ -256,14 +257,41 @@ class alignas(64) Network {
       const ByteVector* winners = second_winners_ + block * W2;
       const float* gradients = rows_.gradients + (long)block * LANES * Top::WIDTH;
       second_.add(pooled_ + block * Y, winners, gradients, Top::WIDTH, here);
-      second_inputs_.add(winners, gradients, Top::WIDTH, here);
+      for (int q = 0; q < Top::FEATURES; q += LANES) turn_gradients(gradients, here, q);
+      if constexpr (KERNEL == 5)
+        second_cells_.backward(cells_, winners, pooled_gradients_);
+      else
+        backward<Second>(cells_, winners, parameters_ + SECOND, pooled_gradients_);
+      for (int q = 0; q < GRADIENTS; q += LANES) turn_pooled(q);
       for (int s = 0; s < here; s++) {
         first_.take(image(block * LANES + s));
         const int8_t* won = (const int8_t*)(first_winners_ + block * W1) + s;
         for (int o = 0; o < First::outputs; o++)
-          first_.add(o, second_inputs_.of(s, o, PADDING), won + o * First::cells * LANES);
+          first_.add(o, first_gradients_ + s * GRADIENTS + o * First::cells,
+                     won + o * First::cells * LANES);
       }
     }
+  }
+
+  // Gradients of the cells of the second stage, with samples as lanes; zero where there is no sample.
+  void turn_gradients(const float* from, int here, int q) {
+    transpose([&](int s) { return s < here ? load(from + s * Top::WIDTH + q) : Vector{}; },
+              [&](int i, Vector cell) {
+                if (q + i < Top::FEATURES) cells_[q + i] = cell;
+              });
+  }
+
+  // Gradients of the cells of the first stage, sample by sample, without the padding.
+  void turn_pooled(int q) {
+    transpose(
+        [&](int i) {
+          const int channel = (q + i) / First::cells, cell = (q + i) % First::cells;
+          const int y = cell / First::cells_in_row, x = cell % First::cells_in_row;
+          if (channel >= 10) return Vector{};
+          return pooled_gradients_[(channel * Second::side + y + PADDING) * Second::side + x +
+                                   PADDING];
+        },
+        [&](int s, Vector cells) { store(first_gradients_ + s * GRADIENTS + q, cells); });
   }
 
   Vector images_[X] = {};  // of one block, with padding
@@ -271,7 +299,8 @@ class alignas(64) Network {
   float first_weights_[First::weights], second_weights_[Second::weights];
   FirstGradient<First, PADDING> first_;
   SecondGradient<Second> second_;
-  InputGradient<Second> second_inputs_;
+  Vector pooled_gradients_[Y];  // of one block, with padding
+  alignas(64) float first_gradients_[LANES * GRADIENTS];
   Top top_;
   struct Nothing {};
   std::conditional_t<KERNEL == 5, FirstCells<First>, Nothing> first_cells_;

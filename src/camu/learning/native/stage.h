@@ -4,8 +4,8 @@
 // the maximum of a pooling cell is taken in registers. Only the maximum and the number of the winning
 // candidate (0 to 3, row by row) are stored.
 //
-// Backward, three of four candidates have no gradient, and only the winners are visited, sample by
-// sample: first.h, second.h and inputs.h.
+// In the gradients of the weights, three of four candidates have no part, and only the winners are
+// visited, sample by sample: first.h and second.h.
 #pragma once
 #include <string.h>
 
@@ -96,6 +96,46 @@ ALONE static void forward(const Vector* x, const float* packed, const float* bia
               winner_of(sums[o], winner, &second) + all(bias[channel]);
         }
       }
+}
+
+// The winners of LANES samples.
+INLINE IntVector widened(const ByteVector* winners) {
+#ifdef __AVX512F__
+  return (IntVector)_mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)winners));
+#else
+  return (IntVector)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)winners));
+#endif
+}
+
+// The gradients of the inputs, [input][row][column], from those of the cells, [output][cell]. The
+// sums of a row of pixels, for two inputs, stay in registers.
+template <class S>
+ALONE static void backward(const Vector* cells, const ByteVector* winners, const float* weights,
+                           Vector* x) {
+  constexpr int n = S::cells_in_row, inputs = 2;
+  Vector dense[S::outputs][2 * n][2 * n];  // zero where a candidate did not win
+  for (int place = 0; place < S::outputs * S::cells; place++) {
+    const int o = place / S::cells, cy = place % S::cells / n, cx = place % S::cells % n;
+    for (int c = 0; c < 4; c++)
+      dense[o][2 * cy + c / 2][2 * cx + c % 2] =
+          widened(winners + place) == c ? cells[place] : Vector{};
+  }
+  for (int first = 0; first < S::inputs; first += inputs)
+    for (int y = 0; y < S::side; y++) {
+      Vector sums[inputs][S::side] = {};
+      for (int o = 0; o < S::outputs; o++)
+        for (int ky = 0; ky < S::kernel; ky++) {
+          if (y < ky || y - ky >= 2 * n) continue;
+          const float* weight = weights + (o * S::inputs + first) * S::taps + ky * S::kernel;
+          UNROLL for (int c = 0; c < 2 * n; c++)
+            UNROLL for (int kx = 0; kx < S::kernel; kx++)
+              UNROLL for (int i = 0; i < inputs; i++)
+                sums[i][c + kx] += all(weight[i * S::taps + kx]) * dense[o][y - ky][c];
+        }
+      UNROLL for (int i = 0; i < inputs; i++)
+        UNROLL for (int c = 0; c < S::side; c++)
+          x[((first + i) * S::side + y) * S::side + c] = sums[i][c];
+    }
 }
 
 }  // namespace CAMU_SET

@@ -1,145 +1,14 @@
-// Convolutions of 5x5 with 2x2 max-pooling by fewer products, forward.
+// Convolutions of 5x5 with 2x2 max-pooling by fewer products (points.h): forward, and for the second
+// stage the gradient of its inputs.
 //
-// Winograd's way computes four neighbouring outputs from eight inputs by 8 products instead of 20.
-// Inputs and weights are polynomials, their values at eight points are multiplied, and the outputs
-// follow from the products. A first stage goes this way along the rows, with 40 products per pooling
-// cell and input instead of 100. A second stage goes it along rows and columns, with 16: it has enough
-// inputs and outputs to share the additions.
-//
-// The sums of neighbouring candidates are rounded in different ways. Where two of them are nearly
-// equal, rounding could choose another winner, which hardly changes the maximum but does change the
-// gradient. In training the winner of such a cell, one of a thousand, is found in double precision.
+// A first stage goes this way along the rows, with 40 products per pooling cell and input instead of
+// 100. A second stage goes it along rows and columns, with 16: it has enough inputs and outputs to share
+// the additions.
 #pragma once
-#include "stage.h"
+#include "points.h"
+#include "settle.h"
 
 namespace CAMU_SET {
-
-// The points are 0, 1, -1, 2, -2, 1/2, -1/2 and infinity.
-constexpr int POINTS = 8;
-constexpr int TILE = 4;  // outputs that follow from them
-
-// Eight neighbouring inputs at the points.
-INLINE void to_points(const Vector d[POINTS], Vector at[POINTS]) {
-  at[0] = (d[0] - d[6]) + 5.25f * (d[4] - d[2]);
-  at[7] = (d[7] - d[1]) + 5.25f * (d[3] - d[5]);
-  Vector even = (d[2] + d[6]) - 4.25f * d[4], odd = (d[1] + d[5]) - 4.25f * d[3];
-  at[1] = even + odd;
-  at[2] = even - odd;
-  even = d[6] + 0.25f * d[2] - 1.25f * d[4];
-  odd = d[5] + 0.25f * d[1] - 1.25f * d[3];
-  at[3] = even + 2 * odd;
-  at[4] = even - 2 * odd;
-  even = d[6] + 4 * d[2] - 5 * d[4];
-  odd = d[5] + 4 * d[1] - 5 * d[3];
-  at[5] = even + 0.5f * odd;
-  at[6] = even - 0.5f * odd;
-}
-
-// Five neighbouring weights g(k) at the points, divided by what the inputs there are too large.
-template <class Read, class Write>
-INLINE void weights_to_points(Read g, Write write) {
-  write(0, g(0) * 1.0);
-  auto even = g(0) + g(2) + g(4), odd = g(1) + g(3);
-  write(1, (even + odd) * (-2.0 / 9));
-  write(2, (even - odd) * (-2.0 / 9));
-  even = g(0) + 4.0 * g(2) + 16.0 * g(4), odd = 2.0 * g(1) + 8.0 * g(3);
-  write(3, (even + odd) * (1.0 / 90));
-  write(4, (even - odd) * (1.0 / 90));
-  even = 16.0 * g(0) + 4.0 * g(2) + g(4), odd = 8.0 * g(1) + 2.0 * g(3);
-  write(5, (even + odd) * (2.0 / 45));
-  write(6, (even - odd) * (2.0 / 45));
-  write(7, g(4) * 1.0);
-}
-
-// Four neighbouring outputs from the products at the points.
-INLINE void from_points(const Vector at[POINTS], Vector out[TILE]) {
-  Vector even = at[1] + at[2], odd = at[1] - at[2];
-  Vector outer_even = at[3] + at[4], outer_odd = at[3] - at[4];
-  Vector inner_even = at[5] + at[6], inner_odd = at[5] - at[6];
-  out[0] = (at[0] + even) + (outer_even + inner_even);
-  out[1] = odd + 2 * outer_odd + 0.5f * inner_odd;
-  out[2] = even + 4 * outer_even + 0.25f * inner_even;
-  out[3] = (odd + at[7]) + 8 * outer_odd + 0.125f * inner_odd;
-}
-
-// Two candidates are nearly equal if their distance is at most this part of the sum of the sizes of
-// the weights times the largest input. The largest error of a candidate that was seen is 4e-7.
-constexpr float NEAR = 4e-6f;
-
-// The sum of the sizes of an output's weights.
-template <class S>
-INLINE float size_of(const float* weights) {
-  constexpr int count = S::inputs * S::taps;
-  Vector sizes{};
-  for (int first = 0; first < count; first += LANES) {
-    Vector some{};
-    memcpy(&some, weights + first, (count - first < LANES ? count - first : LANES) * sizeof(float));
-    sizes += larger(some, -some);
-  }
-  return sum(sizes);
-}
-
-// The lanes, of those asked for, in which all pixels under a cell are equal in each channel.
-template <class S>
-ALONE static unsigned flat_lanes(const Vector* corner, unsigned asked) {
-  for (int i = 0; i < S::inputs; i++, corner += S::pixels) {
-    Vector least = corner[0], most = corner[0];
-    for (int y = 0; y <= S::kernel; y++)
-      for (int x = 0; x <= S::kernel; x++) {
-        least = smaller(least, corner[y * S::side + x]);
-        most = larger(most, corner[y * S::side + x]);
-      }
-    asked &= lanes_up_to(most, least);
-    if (!asked) break;
-  }
-  return asked;
-}
-
-// The winner of a cell in one lane, in double precision. The first of equal candidates wins.
-template <class S>
-ALONE static int8_t exact_winner(const float* corner, const float* weights) {
-  double sums[4] = {};
-  for (int i = 0; i < S::inputs; i++)
-    for (int ky = 0; ky < S::kernel; ky++)
-      for (int kx = 0; kx < S::kernel; kx++) {
-        const float* upper = corner + ((i * S::side + ky) * S::side + kx) * LANES;
-        const float* lower = upper + S::side * LANES;
-        double weight = *weights++;
-        sums[0] += weight * upper[0];
-        sums[1] += weight * upper[LANES];
-        sums[2] += weight * lower[0];
-        sums[3] += weight * lower[LANES];
-      }
-  int8_t best = 0;
-  for (int8_t c = 1; c < 4; c++)
-    if (sums[c] > sums[best]) best = c;
-  return best;
-}
-
-template <class S>
-ALONE static void settle(unsigned doubtful, const Vector* corner, const float* weights,
-                         int8_t* winner) {
-  const unsigned flat = flat_lanes<S>(corner, doubtful);
-  for (; doubtful; doubtful &= doubtful - 1) {
-    int lane = __builtin_ctz(doubtful);
-    winner[lane] =
-        flat >> lane & 1 ? 0 : exact_winner<S>((const float*)corner + lane, weights);
-  }
-}
-
-// The maximum of the candidates of a cell, and the winners. Those of the first `exact` lanes are
-// right also where candidates are `near` each other. Two zeros are sums of zeros, and equal.
-template <class S>
-INLINE Vector settled_winner(const Vector candidate[4], Vector near, int exact,
-                             const Vector* corner, const float* weights, ByteVector* winner) {
-  Vector second, best = winner_of(candidate, winner, &second);
-  unsigned doubtful = lanes_up_to(best - second, near) & ((1u << exact) - 1);
-  if (__builtin_expect(doubtful != 0, 0)) {
-    doubtful &= ~lanes_up_to(larger(best, -second), Vector{});
-    if (doubtful) settle<S>(doubtful, corner, weights, (int8_t*)winner);
-  }
-  return best;
-}
 
 // ---------------------------------------------------------------------------------------------
 // A first stage: the points are along the rows.
@@ -260,8 +129,8 @@ struct FirstCells {
   Vector lines[WINDOW * S::inputs * tiles * POINTS];  // the last six, [line][input][tile][point]
   IntVector joined[WINDOW][2 * n];  // bits of the pixels under a row of the kernel, by line
   IntVector seen[2][2 * n];         // whether a candidate has a pixel that is not zero
-  Vector products[S::outputs * 2 * POINTS];           // of a tile, [output][row][point]
-  float weights[POINTS * rows * S::outputs];          // [point][input and row][output]
+  Vector products[S::outputs * 2 * POINTS];   // of a tile, [output][row][point]
+  float weights[POINTS * rows * S::outputs];  // [point][input and row][output]
   float near[S::outputs];
   const float* parameters;
 };
@@ -302,12 +171,24 @@ struct SecondCells {
     }
   }
 
+  // The gradients of the inputs, [input][row][column], from those of the cells, [output][cell].
+  void backward(const Vector* cells, const ByteVector* winners, Vector* x) {
+    for (int ty = 0; ty < tiles; ty++) {
+      for (int o = 0; o < S::outputs; o++)
+        for (int tx = 0; tx < tiles; tx++) turn_gradient(cells, winners, o, ty, tx);
+      for (int point = 0; point < POINTS * POINTS; point++)
+        for (int first = 0; first < S::inputs; first += input_group) multiply_back(point, first);
+      for (int i = 0; i < S::inputs; i++) turn_back(i, TILE * ty, x + i * S::pixels);
+    }
+  }
+
  private:
   // The last tile of a row or column may be half outside.
   static constexpr int n = S::cells_in_row, tiles = (n + 1) / 2;
   // Outputs that share the inputs in registers: a sum for each tile of the row.
   static constexpr int group = LANES == 16 ? (tiles == 2 ? 10 : 5) : 4;
   static_assert(S::outputs % group == 0, "groups of outputs are whole");
+  static constexpr int input_group = LANES == 16 && tiles == 2 ? 10 : 5;  // the same, backward
 
   static constexpr int kernels = S::outputs * S::inputs;
   typedef float Half __attribute__((vector_size(LANES * 2), aligned(4), may_alias));
@@ -334,8 +215,7 @@ struct SecondCells {
 
   // The windows of a row of tiles, at the points of columns and then of rows.
   void turn_input(const Vector* x, int top, int input) {
-    constexpr int width = TILE * tiles + 4;
-    Vector rows[POINTS][width] = {};
+    Vector rows[POINTS][TILE * tiles + TILE] = {};
     for (int column = 0; column < S::side; column++) {
       Vector d[POINTS], at[POINTS];
       UNROLL for (int y = 0; y < POINTS; y++)
@@ -409,9 +289,78 @@ struct SecondCells {
     }
   }
 
-  Vector inputs[POINTS * POINTS * S::inputs * tiles];   // [point][input][tile]
-  Vector products[POINTS * group * tiles];              // [point of a row][output of group][tile]
-  Vector columns[POINTS * TILE * S::outputs * tiles];   // [row of points][column][output][tile]
+  // The gradients of the candidates of a tile, at the points of rows and then of columns.
+  void turn_gradient(const Vector* cells, const ByteVector* winners, int o, int ty, int tx) {
+    Vector rows[TILE][POINTS];
+    UNROLL for (int half = 0; half < 2; half++) {
+      Vector lines[2][TILE];
+      UNROLL for (int side = 0; side < 2; side++) {
+        const int cy = 2 * ty + half, cx = 2 * tx + side, place = o * S::cells + cy * n + cx;
+        const bool inside = cy < n && cx < n;
+        Vector g = inside ? cells[place] : Vector{};
+        IntVector winner = inside ? widened(winners + place) : IntVector{};
+        UNROLL for (int c = 0; c < 4; c++)
+          lines[c / 2][2 * side + c % 2] = winner == c ? g : Vector{};
+      }
+      UNROLL for (int y = 0; y < 2; y++) gradient_to_points(lines[y], rows[2 * half + y]);
+    }
+    UNROLL for (int x = 0; x < POINTS; x++) {
+      Vector column[TILE], at[POINTS];
+      UNROLL for (int y = 0; y < TILE; y++) column[y] = rows[y][x];
+      gradient_to_points(column, at);
+      UNROLL for (int y = 0; y < POINTS; y++)
+        gradients[((y * POINTS + x) * S::outputs + o) * tiles + tx] = at[y];
+    }
+  }
+
+  // Products at a point, summed over the outputs.
+  void multiply_back(int point, int first) {
+    Vector sums[input_group][tiles];
+    UNROLL for (int i = 0; i < input_group; i++)
+      UNROLL for (int tx = 0; tx < tiles; tx++) sums[i][tx] = Vector{};
+    const Vector* g = gradients + point * S::outputs * tiles;
+    for (int o = 0; o < S::outputs; o++) {
+      const float* weight =
+          weights + point * kernels + (o / group * S::inputs + first) * group + o % group;
+      UNROLL for (int i = 0; i < input_group; i++)
+        UNROLL for (int tx = 0; tx < tiles; tx++)
+          sums[i][tx] += all(weight[i * group]) * g[o * tiles + tx];
+    }
+    UNROLL for (int i = 0; i < input_group; i++)
+      UNROLL for (int tx = 0; tx < tiles; tx++)
+        inputs[(point * S::inputs + first + i) * tiles + tx] = sums[i][tx];
+  }
+
+  // From the points of rows and then of columns. Neighbouring windows overlap by half.
+  void turn_back(int input, int top, Vector* x) {
+    Vector rows[POINTS][TILE * tiles + TILE];
+    for (int y = 0; y < POINTS; y++)
+      UNROLL for (int tx = 0; tx < tiles; tx++) {
+        Vector at[POINTS], d[POINTS];
+        UNROLL for (int p = 0; p < POINTS; p++)
+          at[p] = inputs[((y * POINTS + p) * S::inputs + input) * tiles + tx];
+        gradient_from_points(at, d);
+        UNROLL for (int c = 0; c < POINTS; c++) {
+          Vector& to = rows[y][TILE * tx + c];
+          to = tx > 0 && c < TILE ? to + d[c] : d[c];
+        }
+      }
+    for (int column = 0; column < S::side; column++) {
+      Vector at[POINTS], d[POINTS];
+      UNROLL for (int y = 0; y < POINTS; y++) at[y] = rows[y][column];
+      gradient_from_points(at, d);
+      UNROLL for (int y = 0; y < POINTS; y++) {
+        if (top + y >= S::side) continue;
+        Vector& to = x[(top + y) * S::side + column];
+        to = top > 0 && y < TILE ? to + d[y] : d[y];
+      }
+    }
+  }
+
+  Vector inputs[POINTS * POINTS * S::inputs * tiles];      // [point][input][tile]
+  Vector gradients[POINTS * POINTS * S::outputs * tiles];  // [point][output][tile]
+  Vector products[POINTS * group * tiles];             // [point of a row][output of group][tile]
+  Vector columns[POINTS * TILE * S::outputs * tiles];  // [row of points][column][output][tile]
   float weights[POINTS * POINTS * S::outputs * S::inputs];  // [point][group][input][output of group]
   float turned[S::taps * kernels];  // [tap][group][input][output of group]
   float near[S::outputs];
