@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
+Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.integer[Any]]

@@ -33,7 +33,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "tiles": ("devices", "level"),  # borders of tiles in two-level clustering
     "model": (),  # initial weights
     "count": (),  # weights of a model that is built to be measured
-    "batch": ("round", "device", "pass?"),  # order of a device's samples
+    "batch": ("round",),  # orders of samples, with a branch for each device and pass
     "dropout": ("round", "device?", "step?"),  # absent devices; with device and step: layers
     "full-pass-dropout": ("device",),  # dropout layers in a pass over all data
     "leader-failure": ("round",),
@@ -64,12 +64,15 @@ class Stream:
 
     entropy: int
 
-    def numpy(self) -> np.random.Generator:
-        """A fresh numpy generator at the start of this stream."""
+    def numpy(self, *branch: int) -> np.random.Generator:
+        """A fresh numpy generator at the start of this stream, or of one of its branches.
+
+        Whole numbers name a branch. Many branches are quicker to make than many streams.
+        """
         # The words that numpy takes a large number apart into, but slowly.
         count = max(1, -(-self.entropy.bit_length() // 32))
         words = np.frombuffer(self.entropy.to_bytes(4 * count, "little"), dtype="<u4")
-        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words, spawn_key=branch)))
 
     def torch(self, device: str = "cpu") -> torch.Generator:
         """A fresh torch generator at the start of this stream."""
@@ -89,7 +92,7 @@ class Stream:
 
 
 def derive(seed: int, purpose: str, *indices: int) -> Stream:
-    """The stream for one purpose, for example ``derive(seed, "batch", round, device)``.
+    """The stream for one purpose, for example ``derive(seed, "noise", round, leader)``.
 
     The purpose and the number of its indices must be those of `PURPOSES`; your own code uses
     purposes that begin with ``own-``.

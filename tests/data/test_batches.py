@@ -51,7 +51,7 @@ def test_a_units_schedule_goes_by_update_member_and_step(epochs: bool) -> None:
         for device, count in per_update.items()
         for step in range(update * count, (update + 1) * count)
     ]
-    assert found.steps == list(per_update.values())
+    assert found.steps.tolist() == list(per_update.values())
     assert [own.tolist() for own in found.batches] == [own.tolist() for own in expected]
     count = per_update[1]
     wanted = [batches.step(5, 1, step).tolist() for step in range(count, 3 * count)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from camu.data.batches import Batches, draw_orders
+from camu.data.batches import Batches, Schedule, Wanted
 from camu.learning import native, native_draw
 from camu.seeding import Stream
 
@@ -18,41 +18,50 @@ needs_library = pytest.mark.skipif(
 )
 
 
-@needs_library
-@settings(deadline=None)
-@given(
-    st.integers(0, 2**64),
-    st.integers(0, 10**6),
-    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 10**9)), min_size=1, max_size=9),
+# With few high bits too: numpy leaves words out that are zero.
+ENTROPY = st.integers(0, 256).flatmap(lambda bits: st.integers(0, 2**bits - 1))
+SIZES = (1, 2, 7, 8, 60, 500)
+WANTED = st.builds(
+    Wanted,
+    members=st.lists(st.integers(0, len(SIZES) - 1), min_size=1, max_size=4),
+    updates=st.tuples(st.integers(0, 9), st.integers(1, 4)).map(lambda n: range(n[0], sum(n))),
+    steps=st.integers(1, 3),
+    epochs=st.booleans(),
+    batch=st.sampled_from([None, 0.34, 5, 1000]),
 )
-def test_orders_are_those_that_numpy_draws(
-    seed: int, round_number: int, asked: list[tuple[int, int]]
-) -> None:
-    held = [np.arange(size) * 3 + 5 for size in (1, 2, 7, 8, 60, 500, 3000)]
-    draw = native_draw.compiled_draw(Batches(seed, held, 0.2))
-    assert draw is not None
-    devices, passes = zip(*asked, strict=True)
-    found = draw(seed, round_number, devices, passes)
-    expected = draw_orders(held, seed, round_number, devices, passes)
-    assert [own.tolist() for own in found] == [own.tolist() for own in expected]
-
-
-@needs_library
-@pytest.mark.parametrize("entropy", [0, 1, 2**32, 2**128 - 1, 2**224 - 1, 2**256 - 1])
-def test_numbers_with_zeros_are_taken_as_numpy_takes_them(
-    entropy: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = [np.arange(30)]
-    draw = native_draw.compiled_draw(Batches(1, held, 0.2))
-    assert draw is not None
-    monkeypatch.setattr(native_draw, "order_streams", lambda *_: [Stream(entropy)])
-    expected = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
-    assert np.array_equal(draw(1, 0, [0], [0])[0], expected.permutation(held[0]))
 
 
 @needs_library
 @settings(deadline=None)
-@given(st.integers(0, 2**256 - 1), st.integers(0, 300))
+@given(ENTROPY, st.lists(WANTED, min_size=1, max_size=4))
+def test_batches_are_those_that_numpy_draws(entropy: int, units: list[Wanted]) -> None:
+    batches = Batches(1, [np.arange(size) * 3 + 5 for size in SIZES], 0.2)
+    draw = native_draw.compiled_draw(batches)
+    assert draw is not None
+    found = draw(Stream(entropy), units)
+    expected = batches.draw_by_numpy(Stream(entropy), units)
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for name in ("indices", "sizes", "steps"):
+            assert getattr(one, name).dtype == getattr(other, name).dtype
+            assert getattr(one, name).tolist() == getattr(other, name).tolist()
+
+
+@needs_library
+def test_branches_with_large_numbers_are_numpys() -> None:
+    far = range(10**12, 10**12 + 1)  # this pass has a number of two words
+    batches = Batches(1, [np.arange(30)], 1)
+    draw = native_draw.compiled_draw(batches)
+    assert draw is not None
+    found = draw(Stream(5), [Wanted((0,), far)])[0].indices
+    branch = np.random.SeedSequence(5, spawn_key=(0, 10**12))
+    expected = np.random.Generator(np.random.PCG64(branch)).permutation(30)
+    assert found.tolist() == expected.tolist()
+
+
+@needs_library
+@settings(deadline=None)
+@given(ENTROPY, st.integers(0, 300))
 @example(7, 1_000_000)  # with 260 from the tails
 def test_normal_numbers_are_those_that_numpy_draws(entropy: int, count: int) -> None:
     found = native_draw._compiled_normal(Stream(entropy), count)
@@ -60,10 +69,13 @@ def test_normal_numbers_are_those_that_numpy_draws(entropy: int, count: int) -> 
     assert found.tobytes() == expected.standard_normal(count, dtype=np.float32).tobytes()
 
 
+NOTHING = Schedule(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
+
+
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """What was found about numpy's draws is forgotten before and after the test."""
-    checks = (native_draw._orders_are_numpys, native_draw._normals_are_numpys)
+    checks = (native_draw._batches_are_numpys, native_draw._normals_are_numpys)
     for check in checks:
         check.cache_clear()
     yield
@@ -83,7 +95,7 @@ def test_without_the_library_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> Non
 @needs_library
 @pytest.mark.usefixtures("unchecked")
 def test_where_numpy_draws_in_another_way_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_draw, "draw_orders", lambda held, *_: [own[::-1] for own in held])
+    monkeypatch.setattr(Batches, "draw_by_numpy", lambda self, stream, units: [NOTHING] * 2)
     assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
     other = np.zeros(9, dtype=np.float32)
     monkeypatch.setattr(native_draw, "_numpy_normal", lambda *_: other)

@@ -8,15 +8,13 @@ the same for every scheme.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Int64
+from camu.arrays import Int32, Int64
 from camu.errors import InputError
 from camu.seeding import Stream, derive
 
@@ -56,12 +54,17 @@ class Wanted:
 class Schedule:
     """All mini-batches that a unit trains on, in the order local update, member, step."""
 
-    batches: list[Int64]  # indices of training samples
-    steps: list[int]  # mini-batches of each member per local update
+    indices: Int64  # the training samples of all mini-batches, one after another
+    sizes: Int32  # of the mini-batches
+    steps: Int32  # mini-batches of each member per local update
+
+    @property
+    def batches(self) -> list[Int64]:
+        """The training samples of each mini-batch."""
+        return np.split(self.indices, np.cumsum(self.sizes)[:-1])
 
 
-# (seed, round, devices, numbers of passes) -> the samples of each device in the order of that pass
-Draw = Callable[[int, int, Sequence[int], Sequence[int]], list[Int64]]
+Draw = Callable[[Stream, Sequence[Wanted]], list[Schedule]]
 
 
 class Batches:
@@ -75,9 +78,9 @@ class Batches:
         self.device_indices = [
             np.ascontiguousarray(held, dtype=np.int64) for held in device_indices
         ]
-        held = [len(indices) for indices in self.device_indices]
-        self._sizes: list[int] = batch_samples(batch, held).tolist()
-        self.draw: Draw = partial(draw_orders, self.device_indices)
+        self._held = [len(indices) for indices in self.device_indices]
+        self._sizes: list[int] = batch_samples(batch, self._held).tolist()
+        self.draw: Draw = self.draw_by_numpy
 
     def check(self, samples: int) -> None:
         """Refuse indices beyond so many training samples."""
@@ -94,11 +97,9 @@ class Batches:
 
     def size(self, device: int, batch: float | None = None) -> int:
         """The size of a device's mini-batch; `batch` replaces the configured one."""
-        return (
-            self._sizes[device]
-            if batch is None
-            else int(batch_samples(batch, self.samples(device)))
-        )
+        if batch is None:
+            return self._sizes[device]
+        return int(batch_samples(batch, self._held[device]))
 
     def per_epoch(self, device: int, batch: float | None = None) -> int:
         """How many mini-batches one pass over a device's data takes."""
@@ -115,84 +116,27 @@ class Batches:
         return self.schedules(round_number, [wanted])[0].batches[0]
 
     def schedules(self, round_number: int, units: Sequence[Wanted]) -> list[Schedule]:
-        """The mini-batches of some units; the orders of all their samples are drawn at once."""
-        spans = [self._spans(unit) for unit in units]
-        passes = [(own.device, number) for unit in spans for own in unit for number in own.passes]
-        devices, numbers = zip(*passes, strict=True)
-        orders = iter(self.draw(self.seed, round_number, devices, numbers))
-        return [
-            _schedule(len(unit.updates), own, orders)
-            for unit, own in zip(units, spans, strict=True)
-        ]
+        """The mini-batches of some units."""
+        return self.draw(derive(self.seed, "batch", round_number), units)
 
-    def _spans(self, unit: Wanted) -> list[_Span]:
-        found = []
-        for device in unit.members:
-            size, per_pass = self.size(device, unit.batch), self.per_epoch(device, unit.batch)
-            count = unit.steps * (per_pass if unit.epochs else 1)
-            first = unit.updates.start * count
-            found.append(_Span(device, size, per_pass, first, unit.updates.stop * count))
-        return found
+    def draw_by_numpy(self, stream: Stream, units: Sequence[Wanted]) -> list[Schedule]:
+        """The mini-batches of some units; the stream has a branch for each device and pass."""
+        return [self._schedule(stream, unit) for unit in units]
 
-
-class _Span(NamedTuple):
-    """Some consecutive mini-batches of a device."""
-
-    device: int
-    size: int
-    per_pass: int
-    first: int
-    end: int
-
-    @property
-    def passes(self) -> range:
-        """The passes over the device's data that these batches belong to."""
-        return range(self.first // self.per_pass, (self.end - 1) // self.per_pass + 1)
-
-    def cut(self, orders: Iterator[Int64]) -> list[Int64]:
-        """The mini-batches, from the orders of their passes."""
-        own = dict(zip(self.passes, orders))  # noqa: B905 - further orders belong to others
-        found = []
-        for step in range(self.first, self.end):
-            number, chunk = divmod(step, self.per_pass)
-            found.append(own[number][chunk * self.size : (chunk + 1) * self.size])
-        return found
-
-
-def _schedule(updates: int, spans: list[_Span], orders: Iterator[Int64]) -> Schedule:
-    drawn = [own.cut(orders) for own in spans]
-    counts = [(own.end - own.first) // updates for own in spans]
-    if len(spans) == 1:
-        return Schedule(drawn[0], counts)
-    ordered = [
-        chunk
-        for update in range(updates)
-        for count, of_member in zip(counts, drawn, strict=True)
-        for chunk in of_member[update * count : (update + 1) * count]
-    ]
-    return Schedule(ordered, counts)
-
-
-def draw_orders(
-    device_indices: Sequence[Int64],
-    seed: int,
-    round_number: int,
-    devices: Sequence[int],
-    passes: Sequence[int],
-) -> list[Int64]:
-    """The samples of each device in the order of one pass, by numpy."""
-    streams = order_streams(seed, round_number, devices, passes)
-    return [
-        stream.numpy().permutation(device_indices[device])
-        for device, stream in zip(devices, streams, strict=True)
-    ]
-
-
-def order_streams(
-    seed: int, round_number: int, devices: Sequence[int], passes: Sequence[int]
-) -> list[Stream]:
-    """What decides the order of each device's samples in one pass."""
-    return [
-        derive(seed, "batch", round_number, device, *((number,) if number else ()))
-        for device, number in zip(devices, passes, strict=True)
-    ]
+    def _schedule(self, stream: Stream, unit: Wanted) -> Schedule:
+        orders: dict[tuple[int, int], Int64] = {}  # by device and number of the pass
+        batches = []
+        per_pass = [self.per_epoch(device, unit.batch) for device in unit.members]
+        steps = [unit.steps * (count if unit.epochs else 1) for count in per_pass]
+        for update in unit.updates:
+            for device, in_pass, count in zip(unit.members, per_pass, steps, strict=True):
+                size = self.size(device, unit.batch)
+                for step in range(update * count, (update + 1) * count):
+                    number, chunk = divmod(step, in_pass)
+                    if (device, number) not in orders:
+                        generator = stream.numpy(device, number)
+                        order = generator.permutation(self.device_indices[device])
+                        orders[device, number] = order
+                    batches.append(orders[device, number][chunk * size : (chunk + 1) * size])
+        sizes = np.array([len(batch) for batch in batches], dtype=np.int32)
+        return Schedule(np.concatenate(batches), sizes, np.array(steps, dtype=np.int32))

@@ -1,21 +1,22 @@
-"""Orders of devices' samples and noise, drawn by compiled code where it draws what numpy does."""
+"""Mini-batches and noise, drawn by compiled code where it draws what numpy does."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
-from camu.arrays import Float32, Int64
-from camu.data.batches import Batches, Draw, draw_orders, order_streams
+from camu.arrays import Float32, Int32, Int64
+from camu.data.batches import Batches, Draw, Schedule, Wanted
 from camu.learning import native
-from camu.seeding import Stream, derive
+from camu.seeding import Stream
 
 
 def compiled_draw(batches: Batches) -> Draw | None:
     """Compiled code that draws the batches; None where there is none, or if it draws others."""
-    return _Drawing(batches.device_indices) if _orders_are_numpys() else None
+    return _Drawing(batches) if _batches_are_numpys() else None
 
 
 def standard_normal(stream: Stream, count: int) -> Float32:
@@ -28,20 +29,24 @@ def standard_normal(stream: Stream, count: int) -> Float32:
 
 
 @cache
-def _orders_are_numpys() -> bool:
+def _batches_are_numpys() -> bool:
     if native.library() is None:
         return False
-    held = [np.arange(size) for size in (1, 2, 3, 64, 1000)]
-    asked = (7, 3, range(len(held)), (0, 1, 0, 2, 0))
-    found = _Drawing(held)(*asked)
-    return all(map(np.array_equal, found, draw_orders(held, *asked)))
+    batches = Batches(7, [np.arange(size) for size in (1, 2, 3, 64, 1000)], 0.3)
+    asked = Stream(7), [Wanted(range(5), range(1, 4)), Wanted((3, 1), range(2), 2, True, 30)]
+    return all(map(_are_equal, _Drawing(batches)(*asked), batches.draw_by_numpy(*asked)))
+
+
+def _are_equal(one: Schedule, other: Schedule) -> bool:
+    parts = ((own.indices, own.sizes, own.steps) for own in (one, other))
+    return all(map(np.array_equal, *parts))
 
 
 @cache
 def _normals_are_numpys() -> bool:
     if native.library() is None:
         return False
-    asked = (derive(0, "noise", 0, 0), 20_000)  # some of them are in the tails
+    asked = Stream(7), 20_000  # some of them are in the tails
     return np.array_equal(_compiled_normal(*asked), _numpy_normal(*asked))
 
 
@@ -58,26 +63,51 @@ def _compiled_normal(stream: Stream, count: int) -> Float32:
 
 
 class _Drawing:
-    def __init__(self, device_indices: Sequence[Int64]) -> None:
-        self._held = device_indices  # they must live as long as their addresses are used
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches  # it must live as long as the addresses of its arrays are used
+        held = batches.device_indices
         self._places = np.array(
-            [held.__array_interface__["data"][0] for held in device_indices], dtype=np.uintp
+            [own.__array_interface__["data"][0] for own in held], dtype=np.uintp
         )
-        self._sizes = np.array([len(held) for held in device_indices], dtype=np.int64)
+        self._sizes = np.array([len(own) for own in held], dtype=np.int64)
+        self._tables = self._places.ctypes.data, self._sizes.ctypes.data
 
-    def __call__(
-        self, seed: int, round_number: int, devices: Sequence[int], passes: Sequence[int]
-    ) -> list[Int64]:
-        streams = order_streams(seed, round_number, devices, passes)
-        numbers = b"".join(stream.entropy.to_bytes(32, "little") for stream in streams)
-        wanted = np.array(devices)
-        places, sizes = self._places[wanted], self._sizes[wanted]
-        ends = np.cumsum(sizes)
-        orders = np.empty(ends[-1], dtype=np.int64)
+    def __call__(self, stream: Stream, units: Sequence[Wanted]) -> list[Schedule]:
         loaded = native.library()
         assert loaded is not None
-        loaded.camu_draw_orders(
-            numbers, places.ctypes.data, sizes.ctypes.data, len(devices), orders.ctypes.data
+        size = self._batches.size
+        members = array("q", [device for unit in units for device in unit.members])
+        sizes = array("q", [size(device, unit.batch) for unit in units for device in unit.members])
+        numbers = array("q")
+        for unit in units:
+            updates = unit.updates
+            numbers.extend(
+                (len(unit.members), updates.start, updates.stop, unit.steps, unit.epochs)
+            )
+        steps, totals = np.empty(len(members), dtype=np.int32), array("q", bytes(16 * len(units)))
+        asked = (
+            *(stream.entropy.to_bytes(32, "little"), *self._tables),
+            *(numbers.buffer_info()[0], len(units), members.buffer_info()[0]),
+            *(sizes.buffer_info()[0], steps.ctypes.data, totals.buffer_info()[0]),
         )
-        starts = (ends - sizes).tolist()
-        return [orders[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
+        loaded.camu_draw_batches(*asked, None, None)  # counts them
+        batch_sizes = np.empty(sum(totals[::2]), dtype=np.int32)
+        indices = np.empty(sum(totals[1::2]), dtype=np.int64)
+        if loaded.camu_draw_batches(*asked, batch_sizes.ctypes.data, indices.ctypes.data):
+            raise MemoryError("there is not enough memory to draw batches")
+        return _apart(units, totals, indices, batch_sizes, steps)
+
+
+def _apart(
+    units: Sequence[Wanted], totals: array[int], indices: Int64, sizes: Int32, steps: Int32
+) -> list[Schedule]:
+    """The schedule of each unit, from the batches of all of them."""
+    found, sample, batch, member = [], 0, 0, 0
+    for number, unit in enumerate(units):
+        ends = sample + totals[2 * number + 1], batch + totals[2 * number]
+        last = member + len(unit.members)
+        found.append(
+            Schedule(indices[sample : ends[0]], sizes[batch : ends[1]], steps[member:last])
+        )
+        (sample, batch), member = ends, last
+    return found

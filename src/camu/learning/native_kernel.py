@@ -172,14 +172,13 @@ def _float32(array: Float32) -> Float32:
 
 
 def _task(training: Training) -> native.Task:
-    start, job, schedule = training.start, training.job, training.schedule
+    start, job = training.start, training.job
     return native.Task(
         parameters=start.parameters,
         buffers=start.buffers,
         anchor=start.parameters if job.anchor is None else _float32(job.anchor),
         correction=None if job.correction is None else _float32(job.correction),
-        batches=schedule.batches,
-        steps=schedule.steps,
+        schedule=training.schedule,
         shares=training.shares,
         updates=job.updates,
         together=training.together,

@@ -85,7 +85,7 @@ class TorchKernel:
         """Members take several steps each from the same state, then average."""
         results: list[tuple[float, Weights]] = []
         loss = 0.0
-        members, counts = training.job.members, training.schedule.steps
+        members, counts = training.job.members, training.schedule.steps.tolist()
         for device, share, steps in zip(members, training.shares, counts, strict=True):
             self.replica.load(state)
             losses = []

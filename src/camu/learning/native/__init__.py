@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float32, Int64
+from camu.data.batches import Schedule
 from camu.errors import InputError
 
 LIBRARY = Path(__file__).with_name("libcamu_kernels.so")
@@ -94,8 +95,7 @@ class Task:
     buffers: Float32
     anchor: Float32
     correction: Float32 | None
-    batches: Sequence[Int64]  # in the order update, member, step
-    steps: Sequence[int]  # of each member
+    schedule: Schedule
     shares: Sequence[float]  # of each member
     updates: int
     together: bool
@@ -111,7 +111,7 @@ def library() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(LIBRARY))
     except OSError:
         return None
-    if not hasattr(loaded, "camu_draw_normals"):
+    if not hasattr(loaded, "camu_draw_batches"):
         return None
     loaded.camu_supports.argtypes = [ctypes.c_char_p]
     loaded.camu_compiler.restype = ctypes.c_char_p
@@ -126,8 +126,10 @@ def library() -> ctypes.CDLL | None:
     loaded.camu_free.restype = None
     loaded.camu_train_units.argtypes = [_Pointer] * 3 + [ctypes.c_int32, _Pointer]
     loaded.camu_gradient.argtypes = [_Pointer] * 6
-    loaded.camu_draw_orders.argtypes = [ctypes.c_char_p, *[_Pointer] * 2, ctypes.c_int32, _Pointer]
-    loaded.camu_draw_orders.restype = None
+    loaded.camu_draw_batches.argtypes = [
+        *(ctypes.c_char_p, _Pointer, _Pointer, _Pointer, ctypes.c_int32),
+        *[_Pointer] * 6,
+    ]
     loaded.camu_draw_normals.argtypes = [ctypes.c_char_p, ctypes.c_int64, _Pointer]
     loaded.camu_draw_normals.restype = None
     loaded.camu_evaluate.argtypes = [_Pointer] * 2 + [ctypes.c_int64] * 2 + [_Pointer] * 4
@@ -249,11 +251,11 @@ def _check(result: int) -> None:
 
 def _arrays(tasks: Sequence[Task]) -> dict[str, npt.NDArray[Any]]:
     """The numbers of all units, one unit after another, and room for their results."""
-    batches = [batch for task in tasks for batch in task.batches]
+    schedules = [task.schedule for task in tasks]
     return {
-        "indices": np.concatenate(batches),
-        "sizes": np.array([len(batch) for batch in batches], dtype=np.int32),
-        "steps": np.array([count for task in tasks for count in task.steps], dtype=np.int32),
+        "indices": np.concatenate([own.indices for own in schedules]),
+        "sizes": np.concatenate([own.sizes for own in schedules]),
+        "steps": np.concatenate([own.steps for own in schedules]),
         "shares": np.array([share for task in tasks for share in task.shares]),
         "trained_parameters": np.empty((len(tasks), tasks[0].parameters.size), dtype=np.float32),
         "trained_buffers": np.array([task.buffers for task in tasks]),
@@ -268,8 +270,8 @@ def _table(tasks: Sequence[Task], arrays: Mapping[str, npt.NDArray[Any]]) -> npt
         jobs[name] = _addresses([getattr(task, name) for task in tasks])
     members = [len(task.shares) for task in tasks]
     counts = {
-        "indices": [sum(map(len, task.batches)) for task in tasks],
-        "sizes": [len(task.batches) for task in tasks],
+        "indices": [len(task.schedule.indices) for task in tasks],
+        "sizes": [len(task.schedule.sizes) for task in tasks],
         "steps": members,
         "shares": members,
         "trained_parameters": [task.parameters.size for task in tasks],

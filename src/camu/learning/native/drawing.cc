@@ -1,12 +1,12 @@
-// Permutations of devices' samples and normal numbers, bit by bit those that numpy draws: a number that
-// Python derives is spread to a generator's state (numpy's SeedSequence), and the generator (PCG64)
-// shuffles or draws.
+// Mini-batches and normal numbers, bit by bit those that numpy draws: a number that Python derives is
+// spread to a generator's state (numpy's SeedSequence), and the generator (PCG64) shuffles or draws.
 //
 // numpy makes a generator in Python, and for a device with a dozen samples this takes a fifth as long
 // as its training. The noise on the update of such a device takes numpy as long as its training.
-// Python compares some permutations and numbers with numpy's before it uses these.
+// Python compares some batches and numbers with numpy's before it uses these.
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels.h"
@@ -100,13 +100,32 @@ class Generator {
   uint32_t half_ = 0;
 };
 
-// `number` has eight words, the low ones first. numpy takes the high words away that are zero.
-Generator generator_of(const uint32_t* number) {
-  int words = 8;
+constexpr int NUMBER = 8;  // words of a number, the low ones first
+
+// numpy takes the high words away that are zero.
+int words_of(const uint32_t* number) {
+  int words = NUMBER;
   while (words > 1 && !number[words - 1]) words--;
+  return words;
+}
+
+Generator generator_of(const uint32_t* words, int count) {
   uint64_t state[4];
-  spread(number, words, state);
+  spread(words, count, state);
   return Generator(state);
+}
+
+// Of a branch of a number, named by two others.
+Generator branch_of(const uint32_t* number, const uint64_t (&branch)[2]) {
+  uint32_t words[NUMBER + 4] = {};
+  int count = words_of(number);
+  memcpy(words, number, count * sizeof *words);
+  if (count < 4) count = 4;
+  for (uint64_t value : branch) {
+    words[count++] = (uint32_t)value;
+    if (value >> 32) words[count++] = (uint32_t)(value >> 32);
+  }
+  return generator_of(words, count);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -170,25 +189,82 @@ float normal(Generator& generator) {
   }
 }
 
+// ---------------------------------------------------------------------------------------------
+// Mini-batches, as data/batches.py cuts them.
+
+// A member of a unit, and the order of its samples in the pass that it is in.
+struct Member {
+  int64_t device, held, size, per_pass, steps, next, pass;
+  int64_t* order;
+
+  int64_t chunk() const { return next % per_pass * size; }
+  int64_t samples() const { return size < held - chunk() ? size : held - chunk(); }
+
+  void draw(const uint32_t* number, const int64_t* samples) {
+    if (pass == next / per_pass) return;
+    pass = next / per_pass;
+    Generator generator = branch_of(number, {(uint64_t)device, (uint64_t)pass});
+    memcpy(order, samples, (size_t)held * sizeof *order);
+    for (int64_t last = held - 1; last > 0; last--) {
+      int64_t other = generator.up_to((uint32_t)last), kept = order[other];
+      order[other] = order[last];
+      order[last] = kept;
+    }
+  }
+};
+
 }  // namespace
 
-// For each device, its samples in the order of one pass. `numbers` has eight words for each.
-EXPORT void camu_draw_orders(const uint32_t* numbers, const int64_t* const* samples,
-                             const int64_t* sizes, int32_t count, int64_t* to) {
-  for (int32_t i = 0; i < count; i++, numbers += 8) {
-    Generator generator = generator_of(numbers);
-    memcpy(to, samples[i], (size_t)sizes[i] * sizeof *to);
-    for (int64_t last = sizes[i] - 1; last > 0; last--) {
-      int64_t other = generator.up_to((uint32_t)last), kept = to[other];
-      to[other] = to[last];
-      to[last] = kept;
+// What a unit wants: updates from `first` to `end`, and `steps` batches or passes in each.
+struct CamuWanted {
+  int64_t members, first, end, steps, epochs;
+};
+
+// The mini-batches of units, in the order unit, update, member, step. `samples` and `held` are those of
+// all devices, `devices` and `batches` (sizes) those of the units' members. Writes the steps per update
+// of each member, and how many batches and samples each unit has; where there is room, also the sizes
+// and samples of the batches. Returns whether memory is lacking.
+EXPORT int32_t camu_draw_batches(const uint32_t* number, const int64_t* const* samples,
+                                 const int64_t* held, const CamuWanted* units, int32_t count,
+                                 const int64_t* devices, const int64_t* batches, int32_t* steps,
+                                 int64_t* totals, int32_t* sizes, int64_t* indices) {
+  for (int32_t u = 0; u < count; u++, units++, totals += 2) {
+    const int64_t n = units->members;
+    int64_t all = 0;
+    for (int64_t m = 0; m < n; m++) all += held[devices[m]];
+    Member* members = (Member*)malloc((size_t)n * sizeof(Member) + (size_t)all * sizeof *indices);
+    if (!members) return 1;
+    int64_t* order = (int64_t*)(members + n);
+    for (int64_t m = 0; m < n; m++) {
+      const int64_t own = held[devices[m]], size = batches[m], per_pass = (own + size - 1) / size;
+      steps[m] = (int32_t)(units->steps * (units->epochs ? per_pass : 1));
+      members[m] = {devices[m], own, size, per_pass, steps[m], units->first * steps[m], -1, order};
+      order += own;
     }
-    to += sizes[i];
+    totals[0] = totals[1] = 0;
+    for (int64_t update = units->first; update < units->end; update++)
+      for (Member* member = members; member < members + n; member++)
+        for (int64_t step = 0; step < member->steps; step++, member->next++) {
+          const int64_t taken = member->samples();
+          if (indices) {
+            member->draw(number, samples[member->device]);
+            memcpy(indices, member->order + member->chunk(), (size_t)taken * sizeof *indices);
+            indices += taken;
+            *sizes++ = (int32_t)taken;
+          }
+          totals[0]++;
+          totals[1] += taken;
+        }
+    free(members);
+    devices += n;
+    batches += n;
+    steps += n;
   }
+  return 0;
 }
 
 // So many normal numbers.
 EXPORT void camu_draw_normals(const uint32_t* number, int64_t count, float* to) {
-  Generator generator = generator_of(number);
+  Generator generator = generator_of(number, words_of(number));
   for (int64_t i = 0; i < count; i++) to[i] = normal(generator);
 }
