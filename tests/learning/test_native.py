@@ -304,17 +304,22 @@ def test_units_of_one_call_are_as_if_trained_alone(instructions: str, norm: str)
 
     def task(start: int, together: bool, updates: int) -> native.Task:
         state, steps = starts[start], [1, 1] if together else [2, 1]
-        batches = [generator.integers(0, 80, 9) for _ in range(updates * sum(steps))]
-        terms = {"rate": 0.1, "l2": 0.01, "proximal": 0.1 * (updates - 1)}
+        sizes = generator.integers(1, 20, updates * sum(steps))
+        batches = [generator.integers(0, 80, size) for size in sizes]
+        terms = {"rate": 0.1, "l2": 0.01, "proximal": 0.1 * generator.integers(0, 2)}
+        correction = starts[1].parameters if generator.integers(0, 2) else None
         return native.Task(
-            *(state.parameters, state.buffers, starts[0].parameters, None),
+            *(state.parameters, state.buffers, starts[1].parameters, correction),
             *(schedule_of(batches, steps), [0.3, 0.7], updates, together),
             **terms,
         )
 
-    # Units with one step share packed weights; the others must not leave theirs to the next one.
+    # Units with one step from the same weights share a pass, up to 192 samples; the others must not
+    # leave their weights to the next one.
     kinds = [(0, True, 1), (0, True, 1), (0, True, 3), (0, True, 1), (0, False, 1), (0, True, 1)]
-    tasks = [task(*kind) for kind in (*kinds, (1, True, 1), (1, False, 2), (0, True, 2))]
+    others = [(1, True, 1), (1, False, 2), (0, True, 2), *[(1, True, 1)] * 25]
+    tasks = [task(*kind) for kind in (*kinds, *others)]
+    assert sum(len(own.schedule.indices) for own in tasks[-25:]) > 2 * 192
     shape, stop = shape_of(model_of(28, norm, 10, 0, 1.0)), ctypes.c_int32(0)
     together = native.Worker(shape, instructions).train(samples, tasks, stop)
     assert together is not None

@@ -34,12 +34,7 @@ EXPORT void camu_free(void* worker) {
 // of a call do not change during it, so those at the same place are the same.
 EXPORT int32_t camu_train_units(void* worker, const CamuData* data, const CamuJob* jobs,
                                 int32_t count, const volatile int32_t* stop) {
-  int32_t result = CAMU_DONE;
-  for (int32_t i = 0; i < count && result == CAMU_DONE; i++) {
-    bool same_start = i > 0 && jobs[i].parameters == jobs[i - 1].parameters;
-    result = ((CamuWorker*)worker)->train(*data, jobs[i], same_start, stop);
-  }
-  return result;
+  return ((CamuWorker*)worker)->train(*data, jobs, count, stop);
 }
 
 // The gradient of the weighted mean loss of some devices; only the loss if `gradient` is null.

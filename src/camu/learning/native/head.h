@@ -39,7 +39,14 @@ struct Rows_of_pass {
   float *hidden, *hidden_gradients;          // HIDDEN_WIDTH apart
   float* statistics;                         // mean and inverse deviation per device or sample
   float* scales;                             // weight of each sample's loss
-  int64_t* labels;
+  int64_t *labels, *indices;                 // of each sample, in the data
+
+  // The same from another row on.
+  Rows_of_pass from(long row, long width) const {
+    return {features + row * width, normalised + row * width, gradients + row * width,
+            hidden + row * HIDDEN_WIDTH, hidden_gradients + row * HIDDEN_WIDTH,
+            statistics + row * 2 * CHANNELS, scales + row, labels + row, indices + row};
+  }
 };
 
 template <int POSITIONS>

@@ -50,8 +50,8 @@ enum CamuResult { CAMU_DONE = 0, CAMU_STOPPED = 1, CAMU_NO_MEMORY = 2 };
 
 struct CamuWorker {
   virtual void end() = 0;  // frees the worker
-  // With `same_start`, the unit starts from the same parameters as the one before it.
-  virtual int train(const CamuData&, const CamuJob&, bool same_start,
+  // Some units in their order. Those that start at the same place start from the same parameters.
+  virtual int train(const CamuData&, const CamuJob* jobs, int count,
                     const volatile int32_t* stop) = 0;
   virtual int gradient(const CamuData&, const CamuBatch&, const float* parameters, float* gradient,
                        double* loss) = 0;

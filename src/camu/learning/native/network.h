@@ -73,7 +73,7 @@ class alignas(64) Network {
                    3 * Memory::bytes_of<float>(n * Top::WIDTH) +
                    2 * Memory::bytes_of<float>(n * HIDDEN_WIDTH) +
                    Memory::bytes_of<float>(n * 2 * CHANNELS) + Memory::bytes_of<float>(n) +
-                   Memory::bytes_of<int64_t>(n);
+                   2 * Memory::bytes_of<int64_t>(n);
     if (!memory_.reserve(bytes)) return false;
     pooled_ = memory_.cut<Vector>(blocks * Y);
     first_winners_ = memory_.cut<ByteVector>(blocks * W1);
@@ -86,6 +86,7 @@ class alignas(64) Network {
     rows_.statistics = memory_.cut<float>(n * 2 * CHANNELS);
     rows_.scales = memory_.cut<float>(n);
     rows_.labels = memory_.cut<int64_t>(n);
+    rows_.indices = memory_.cut<int64_t>(n);
     blocks_ = blocks;
     return true;
   }
@@ -105,51 +106,64 @@ class alignas(64) Network {
 
   // Before a step: the sums of gradients and statistics are zero.
   void reset() {
-    first_.reset();
-    second_.reset();
+    reset_convolutions();
     top_.reset();
   }
 
   // Whole devices, one after another; with batch norm each is normalised by its own samples.
-  double train(const CamuData& data, const int64_t* indices, const int32_t* sizes,
-               const double* shares, int devices) {
-    int samples = 0;
-    for (int d = 0; d < devices; d++)
-      for (int i = 0; i < sizes[d]; i++) rows_.scales[samples++] = (float)(shares[d] / sizes[d]);
-    return train(data, indices, samples, sizes, shares, devices);
+  double train(const CamuData& data, const CamuBatch& batch) {
+    const int samples = gather(data, batch, 0);
+    return train(data, samples, batch);
   }
 
   // A part of one device's samples; only without batch norm.
-  double train_piece(const CamuData& data, const int64_t* indices, int samples, float scale) {
-    for (int i = 0; i < samples; i++) rows_.scales[i] = scale;
-    return train(data, indices, samples, nullptr, nullptr, 0);
+  double train_piece(const CamuData& data, const int64_t* indices, int samples, double share) {
+    const CamuBatch piece{indices, &samples, &share, 1};
+    return train(data, gather(data, piece, 0), piece);
   }
 
-  // The gradient of the step, part by part: visit(first parameter, gradients, count). The hidden
-  // weights are most of the parameters, and are visited where they are. `room` takes the others.
+  // One step from the same weights for each of several units, in one pass. `done(unit, loss)` follows
+  // the head of a unit, and `visit` takes its gradient: that of the head, and later the others.
+  template <class Done, class Visit>
+  void train_units(const CamuData& data, const CamuBatch* units, int count, float* room, Done done,
+                   Visit visit) {
+    int samples = 0, ends[PASS_SAMPLES];
+    for (int u = 0; u < count; u++) ends[u] = samples += gather(data, units[u], samples);
+    convolve(data, samples, true);
+    for (int u = 0, first = 0; u < count; first = ends[u++]) {
+      top_.reset();
+      done(u, head(rows_.from(first, Top::WIDTH), ends[u] - first, units[u]));
+      head_gradient(room, [&](int at, const float* values, int n) { visit(u, at, values, n); });
+    }
+    reset_convolutions();
+    for (int u = 0, first = 0; u < count; first = ends[u++]) {
+      convolve_backward(data, first, ends[u], samples);
+      write_convolutions(room);
+      visit(u, 0, room, CONVOLUTIONS);
+      reset_convolutions();
+    }
+  }
+
+  // The gradient of the step, part by part: visit(first parameter, gradients, count).
   template <class Visit>
   void gradient(float* room, Visit visit) {
-    first_.write(room, room + First::weights);
-    second_.write(room + SECOND);
-    memcpy(room + SECOND + Second::weights, top_.input_sums, sizeof top_.input_sums);
-    top_.write(room);
-    if (top_.fresh) memset(top_.hidden_sums, 0, sizeof top_.hidden_sums);
-    const int hidden = top_.at.hidden, rest = top_.at.hidden_bias;
-    visit(0, room, hidden);
-    for (int j = 0; j < HIDDEN; j++)
-      visit(hidden + j * Top::FEATURES, top_.hidden_sums + j * Top::WIDTH, (int)Top::FEATURES);
-    visit(rest, room + rest, parameters() - rest);
+    write_convolutions(room);
+    visit(0, room, CONVOLUTIONS);
+    head_gradient(room, visit);
   }
 
   // How many samples are classified rightly, and the sum of their losses.
   int evaluate(const CamuData& data, int64_t first, int samples, const float* buffers,
                double* loss) {
-    for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[first + i];
-    convolve(samples, false, [&](int s) { return data.images + (first + s) * IMAGE; });
+    for (int i = 0; i < samples; i++) {
+      rows_.labels[i] = data.labels[first + i];
+      rows_.indices[i] = first + i;
+    }
+    convolve(data, samples, false);
     if (batch_norm())
       top_.normalise_running(rows_, samples, buffers);
     else
-      normalise(samples, nullptr, nullptr, 0);
+      normalise(rows_, samples, {});
     top_.forward_hidden(rows_, samples);
     int right = 0;
     float logits[MOST_CLASSES];
@@ -173,32 +187,54 @@ class alignas(64) Network {
   static constexpr size_t W1 = 10 * First::cells, W2 = CHANNELS * Second::cells;
   static constexpr int GRADIENTS = rounded_up(10 * First::cells, LANES);  // of a sample, first stage
 
-  double train(const CamuData& data, const int64_t* indices, int samples, const int32_t* sizes,
-               const double* shares, int devices) {
-    for (int i = 0; i < samples; i++) rows_.labels[i] = data.labels[indices[i]];
-    convolve(samples, true, [&](int s) { return data.images + indices[s] * IMAGE; });
-    normalise(samples, sizes, shares, devices);
-    top_.forward_hidden(rows_, samples);
-    double loss = top_.loss_and_gradients(rows_, samples);
-    top_.hidden_backward(rows_, samples);
-    normalise_backward(samples, sizes, devices);
-    top_.add_input_sums(rows_, samples);
-    convolve_backward(samples, [&](int s) { return data.images + indices[s] * IMAGE; });
+  static constexpr int CONVOLUTIONS = SECOND + Second::weights;  // parameters without the last bias
+
+  // Labels, places and weights of samples, from row `first` on; returns how many there are.
+  int gather(const CamuData& data, const CamuBatch& batch, int first) {
+    int row = first;
+    for (int d = 0; d < batch.devices; d++)
+      for (int i = 0; i < batch.sizes[d]; i++, row++) {
+        rows_.indices[row] = batch.indices[row - first];
+        rows_.labels[row] = data.labels[rows_.indices[row]];
+        rows_.scales[row] = (float)(batch.shares[d] / batch.sizes[d]);
+      }
+    return row - first;
+  }
+
+  double train(const CamuData& data, int samples, const CamuBatch& batch) {
+    convolve(data, samples, true);
+    const double loss = head(rows_, samples, batch);
+    convolve_backward(data, 0, samples, samples);
     return loss;
   }
 
-  // Only the backward pass needs winners that are right.
-  template <class Image>
-  void convolve(int samples, bool backward, Image image) {
+  // Forward and backward; returns the loss, and leaves gradients of the features.
+  double head(Rows_of_pass rows, int samples, const CamuBatch& batch) {
+    normalise(rows, samples, batch);
+    top_.forward_hidden(rows, samples);
+    const double loss = top_.loss_and_gradients(rows, samples);
+    top_.hidden_backward(rows, samples);
+    normalise_backward(rows, samples, batch);
+    top_.add_input_sums(rows, samples);
+    return loss;
+  }
+
+  // Only the backward pass needs winners.
+  void convolve(const CamuData& data, int samples, bool backward) {
     for (int block = 0; block * LANES < samples; block++) {
       int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
-      load_images(block, here, image);
-      convolve_block(block, backward ? here : 0);
+      load_images(block, here,
+                  [&](int s) { return data.images + rows_.indices[s] * IMAGE; });
+      if (backward)
+        convolve_block<true>(block, here);
+      else
+        convolve_block<false>(block, 0);
       for (int q = 0; q < Top::FEATURES; q += LANES) turn_features(block, q);
     }
   }
 
   // Kernels of 3x3 take the direct way: their images are small.
+  template <bool WINNERS>
   void convolve_block(int block, int exact) {
     const float* bias = parameters_ + First::weights;
     const float* second_bias = parameters_ + SECOND + Second::weights;
@@ -206,8 +242,8 @@ class alignas(64) Network {
     ByteVector *won = first_winners_ + block * W1, *second_won = second_winners_ + block * W2;
     if constexpr (KERNEL == 5) {
       static_assert(PADDING == 0, "the cells are written without a border");
-      first_cells_.forward(images_, bias, exact, x, won);
-      second_cells_.forward(x, second_bias, exact, cells_, second_won);
+      first_cells_.template forward<WINNERS>(images_, bias, exact, x, won);
+      second_cells_.template forward<WINNERS>(x, second_bias, exact, cells_, second_won);
     } else {
       forward<First, PADDING>(images_, first_weights_, bias, x, won);
       forward<Second, 0>(x, second_weights_, second_bias, cells_, second_won);
@@ -236,41 +272,74 @@ class alignas(64) Network {
               [&](int s, Vector features) { store(to + (long)s * Top::WIDTH, features); });
   }
 
-  void normalise(int samples, const int32_t* sizes, const double* shares, int devices) {
-    if (top_.norm == CAMU_GROUP_NORM) top_.normalise_groups(rows_, samples);
+  void normalise(Rows_of_pass rows, int samples, const CamuBatch& batch) {
+    if (top_.norm == CAMU_GROUP_NORM) top_.normalise_groups(rows, samples);
     if (top_.norm == CAMU_NO_NORM)
-      memcpy(rows_.normalised, rows_.features, sizeof(float) * samples * Top::WIDTH);
-    for (int d = 0, first = 0; batch_norm() && d < devices; first += sizes[d++])
-      top_.normalise_device(rows_, first, sizes[d], d, shares[d]);
+      memcpy(rows.normalised, rows.features, sizeof(float) * samples * Top::WIDTH);
+    for (int d = 0, first = 0; batch_norm() && d < batch.devices; first += batch.sizes[d++])
+      top_.normalise_device(rows, first, batch.sizes[d], d, batch.shares[d]);
   }
 
-  void normalise_backward(int samples, const int32_t* sizes, int devices) {
-    if (top_.norm == CAMU_GROUP_NORM) top_.groups_backward(rows_, samples);
-    for (int d = 0, first = 0; batch_norm() && d < devices; first += sizes[d++])
-      top_.device_backward(rows_, first, sizes[d], d);
+  void normalise_backward(Rows_of_pass rows, int samples, const CamuBatch& batch) {
+    if (top_.norm == CAMU_GROUP_NORM) top_.groups_backward(rows, samples);
+    for (int d = 0, first = 0; batch_norm() && d < batch.devices; first += batch.sizes[d++])
+      top_.device_backward(rows, first, batch.sizes[d], d);
   }
 
-  template <class Image>
-  void convolve_backward(int samples, Image image) {
-    for (int block = 0; block * LANES < samples; block++) {
-      int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
-      const ByteVector* winners = second_winners_ + block * W2;
-      const float* gradients = rows_.gradients + (long)block * LANES * Top::WIDTH;
-      second_.add(pooled_ + block * Y, winners, gradients, Top::WIDTH, here);
-      for (int q = 0; q < Top::FEATURES; q += LANES) turn_gradients(gradients, here, q);
-      if constexpr (KERNEL == 5)
-        second_cells_.backward(cells_, winners, pooled_gradients_);
-      else
-        backward<Second>(cells_, winners, parameters_ + SECOND, pooled_gradients_);
-      for (int q = 0; q < GRADIENTS; q += LANES) turn_pooled(q);
-      for (int s = 0; s < here; s++) {
-        first_.take(image(block * LANES + s));
-        const int8_t* won = (const int8_t*)(first_winners_ + block * W1) + s;
+  // The weight gradients of some of the pass's samples, which are visited in their order.
+  void convolve_backward(const CamuData& data, int first, int end, int samples) {
+    for (int here = first; here < end;) {
+      const int block = here / LANES, next = (block + 1) * LANES < end ? (block + 1) * LANES : end;
+      if (here % LANES == 0) begin_block(block, samples);
+      for (int s = here; s < next; s++)
+        second_.add(s % LANES, rows_.gradients + (long)s * Top::WIDTH);
+      for (int s = here; s < next; s++) {
+        first_.take(data.images + rows_.indices[s] * IMAGE);
+        const int8_t* won = (const int8_t*)(first_winners_ + block * W1) + s % LANES;
         for (int o = 0; o < First::outputs; o++)
-          first_.add(o, first_gradients_ + s * GRADIENTS + o * First::cells,
+          first_.add(o, first_gradients_ + s % LANES * GRADIENTS + o * First::cells,
                      won + o * First::cells * LANES);
       }
+      here = next;
     }
+  }
+
+  // What the samples of a block share: gradients of the first stage's cells, inputs of the second.
+  void begin_block(int block, int samples) {
+    int here = samples - block * LANES < LANES ? samples - block * LANES : LANES;
+    const ByteVector* winners = second_winners_ + block * W2;
+    const float* gradients = rows_.gradients + (long)block * LANES * Top::WIDTH;
+    second_.begin(pooled_ + block * Y, winners);
+    for (int q = 0; q < Top::FEATURES; q += LANES) turn_gradients(gradients, here, q);
+    if constexpr (KERNEL == 5)
+      second_cells_.backward(cells_, winners, pooled_gradients_);
+    else
+      backward<Second>(cells_, winners, parameters_ + SECOND, pooled_gradients_);
+    for (int q = 0; q < 10 * First::cells; q += LANES) turn_pooled(q);
+  }
+
+  void reset_convolutions() {
+    first_.reset();
+    second_.reset();
+  }
+
+  void write_convolutions(float* to) const {
+    first_.write(to, to + First::weights);
+    second_.write(to + SECOND);
+  }
+
+  // The hidden weights are most of the parameters, and are visited where they are. `room` takes the
+  // others.
+  template <class Visit>
+  void head_gradient(float* room, Visit visit) {
+    memcpy(room + CONVOLUTIONS, top_.input_sums, sizeof top_.input_sums);
+    top_.write(room);
+    if (top_.fresh) memset(top_.hidden_sums, 0, sizeof top_.hidden_sums);
+    const int hidden = top_.at.hidden, rest = top_.at.hidden_bias;
+    visit(CONVOLUTIONS, room + CONVOLUTIONS, hidden - CONVOLUTIONS);
+    for (int j = 0; j < HIDDEN; j++)
+      visit(hidden + j * Top::FEATURES, top_.hidden_sums + j * Top::WIDTH, (int)Top::FEATURES);
+    visit(rest, room + rest, parameters() - rest);
   }
 
   // Gradients of the cells of the second stage, with samples as lanes; zero where there is no sample.

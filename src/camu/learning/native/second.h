@@ -20,18 +20,18 @@ struct SecondGradient {
     memset(more_sums, 0, sizeof more_sums);
   }
 
-  // One block: x is [input][pixel] with samples as lanes; the gradients of the cells of a sample are
-  // `gradient_row` apart.
-  void add(const Vector* x, const ByteVector* winners, const float* cell_gradients,
-           long gradient_row, int samples) {
+  // One block: x is [input][pixel] with samples as lanes.
+  void begin(const Vector* x, const ByteVector* winners) {
     turn_inputs(x);
     find_places(winners);
-    for (int s = 0; s < samples; s++) {
-      copy_windows(s);
-      for (int o = 0; o < S::outputs; o++)
-        add_output(main + s * S::pixels * MAIN, cell_gradients + s * gradient_row + o * S::cells,
-                   places + (s * S::outputs + o) * S::cells, o);
-    }
+  }
+
+  // A sample of the block, and the gradients of its cells.
+  void add(int s, const float* cell_gradients) {
+    copy_windows(s);
+    for (int o = 0; o < S::outputs; o++)
+      add_output(main + s * S::pixels * MAIN, cell_gradients + o * S::cells,
+                 places + (s * S::outputs + o) * S::cells, o);
   }
 
   // Torch's order of weights.

@@ -36,6 +36,10 @@ INLINE void pack_forward(const float* weights, float* packed) {
         *packed++ = weights[(group + o) * S::inputs * S::taps + t];
 }
 
+INLINE Vector maximum_of(const Vector candidate[4]) {
+  return larger(larger(candidate[0], candidate[1]), larger(candidate[2], candidate[3]));
+}
+
 // The maximum of the four candidates of a cell, the second largest, and which one won; the first of
 // equal ones wins, as in torch.
 INLINE Vector winner_of(const Vector candidate[4], ByteVector* winner, Vector* second) {

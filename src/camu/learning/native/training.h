@@ -32,14 +32,17 @@ class alignas(64) Worker : public CamuWorker {
     free(this);
   }
 
-  int train(const CamuData& data, const CamuJob& job, bool same_start,
+  int train(const CamuData& data, const CamuJob* jobs, int count,
             const volatile int32_t* stop) override {
-    if (!same_start) take_start(job.parameters);
-    if (net_.batch_norm()) memcpy(buffers_, job.buffers, sizeof buffers_);
-    int result = job.together ? train_together(data, job, stop) : train_apart(data, job, stop);
-    if (result != CAMU_DONE) return result;
-    if (net_.batch_norm()) memcpy(job.trained_buffers, buffers_, sizeof buffers_);
-    return CAMU_DONE;
+    int result = CAMU_DONE;
+    for (int i = 0, some; i < count && result == CAMU_DONE; i += some) {
+      if (*stop) return CAMU_STOPPED;
+      if (i == 0 || jobs[i].parameters != jobs[i - 1].parameters) take_start(jobs[i].parameters);
+      some = in_one_pass(jobs + i, count - i);
+      result = some > 1 ? train_units(data, jobs + i, some) : train_unit(data, jobs[i], stop);
+      if (some == 0) some = 1;
+    }
+    return result;
   }
 
   int gradient(const CamuData& data, const CamuBatch& batch, const float* parameters,
@@ -71,6 +74,57 @@ class alignas(64) Worker : public CamuWorker {
   }
 
  private:
+  // How many units fit into one pass: those with one step from the same parameters.
+  static int in_one_pass(const CamuJob* jobs, int count) {
+    int samples = 0, i = 0;
+    for (; i < count; i++) {
+      const CamuJob& job = jobs[i];
+      if (!job.together || job.updates != 1 || job.parameters != jobs[0].parameters) break;
+      for (int m = 0; m < job.members; m++) samples += job.sizes[m];
+      if (samples > PASS_SAMPLES) break;
+    }
+    return i;
+  }
+
+  int train_units(const CamuData& data, const CamuJob* jobs, int count) {
+    CamuBatch units[PASS_SAMPLES];
+    for (int u = 0; u < count; u++)
+      units[u] = {jobs[u].indices, jobs[u].sizes, jobs[u].shares, jobs[u].members};
+    pack_start();
+    net_.train_units(
+        data, units, count, gradient_,
+        [&](int u, double loss) {
+          jobs[u].losses[0] = loss;
+          take_buffers(jobs[u]);
+          move_statistics();
+          give_buffers(jobs[u]);
+        },
+        [&](int u, int first, const float* gradient, int n) {
+          move(jobs[u], first, gradient, n, start_, jobs[u].trained_parameters);
+        });
+    return CAMU_DONE;
+  }
+
+  int train_unit(const CamuData& data, const CamuJob& job, const volatile int32_t* stop) {
+    take_buffers(job);
+    int result = job.together ? train_together(data, job, stop) : train_apart(data, job, stop);
+    if (result == CAMU_DONE) give_buffers(job);
+    return result;
+  }
+
+  void take_buffers(const CamuJob& job) {
+    if (net_.batch_norm()) memcpy(buffers_, job.buffers, sizeof buffers_);
+  }
+
+  void give_buffers(const CamuJob& job) const {
+    if (net_.batch_norm()) memcpy(job.trained_buffers, buffers_, sizeof buffers_);
+  }
+
+  void pack_start() {
+    if (packed_ != start_) net_.pack(start_);
+    packed_ = start_;
+  }
+
   // A copy, because numpy's memory is not aligned. Its packed weights serve all units from there.
   void take_start(const float* parameters) {
     memcpy(start_, parameters, count_ * sizeof(float));
@@ -141,24 +195,34 @@ class alignas(64) Worker : public CamuWorker {
   // From some parameters to others, or in place.
   bool step(const CamuData& data, const CamuJob& job, CamuBatch batch, double* loss,
             const float* from, float* to) {
-    if (packed_ != start_ || from != start_) net_.pack(from);
-    packed_ = from;
+    if (from == start_) {
+      pack_start();
+    } else {
+      net_.pack(from);
+      packed_ = from;
+    }
     net_.reset();
     *loss = 0;
     if (!pass_all(data, batch, loss)) return false;
     net_.gradient(gradient_, [&](int first, const float* gradient, int count) {
-      if (job.proximal == 0 && !job.correction)
-        move<false>(job, first, gradient, count, from, to);
-      else
-        move<true>(job, first, gradient, count, from, to);
+      move(job, first, gradient, count, from, to);
     });
     move_statistics();
     return true;
   }
 
+  // Some parameters against their gradient.
+  static void move(const CamuJob& job, int first, const float* gradient, int count,
+                   const float* from, float* to) {
+    if (job.proximal == 0 && !job.correction)
+      move_by<false>(job, first, gradient, count, from, to);
+    else
+      move_by<true>(job, first, gradient, count, from, to);
+  }
+
   // OTHERS: there are a proximal term or corrections.
   template <bool OTHERS>
-  static void move(const CamuJob& job, int first, const float* gradient, int count,
+  static void move_by(const CamuJob& job, int first, const float* gradient, int count,
                    const float* from, float* to) {
     const float rate = job.rate, l2 = job.l2, proximal = job.proximal;
     from += first;
@@ -194,7 +258,7 @@ class alignas(64) Worker : public CamuWorker {
         while (d + devices < batch.devices && samples + batch.sizes[d + devices] <= PASS_SAMPLES)
           samples += batch.sizes[d + devices++];
         if (!net_.reserve(samples)) return false;
-        *loss += net_.train(data, indices, batch.sizes + d, batch.shares + d, devices);
+        *loss += net_.train(data, {indices, batch.sizes + d, batch.shares + d, devices});
       }
       indices += samples;
       d += devices;
@@ -206,7 +270,7 @@ class alignas(64) Worker : public CamuWorker {
                    double* loss) {
     for (int done = 0; done < samples; done += PASS_SAMPLES) {
       int here = samples - done < PASS_SAMPLES ? samples - done : PASS_SAMPLES;
-      *loss += net_.train_piece(data, indices + done, here, (float)(share / samples));
+      *loss += net_.train_piece(data, indices + done, here, share * here / samples);
     }
   }
 

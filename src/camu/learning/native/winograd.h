@@ -34,6 +34,7 @@ struct FirstCells {
 
   // x is [input][row][column], in [0, 1]; the output and the winners are [output][cell]. The winners
   // of the first `exact` lanes are right, also where candidates are nearly equal.
+  template <bool WINNERS>
   void forward(const Vector* x, const float* bias, int exact, Vector* out, ByteVector* winners) {
     for (int y = 0; y < S::kernel - 1; y++) turn_line(x, y);
     for (int cy = 0; cy < n; cy++) {
@@ -45,8 +46,8 @@ struct FirstCells {
           for (int first = 0; first < S::outputs; first += group) multiply(cy, tile, p, first);
         for (int o = 0; o < S::outputs; o++) {
           const int place = o * S::cells + cy * n + 2 * tile;
-          finish(x + 2 * cy * S::side + TILE * tile, tile, o, bias[o], exact, out + place,
-                 winners + place);
+          finish<WINNERS>(x + 2 * cy * S::side + TILE * tile, tile, o, bias[o], exact, out + place,
+                          winners + place);
         }
       }
     }
@@ -109,6 +110,7 @@ struct FirstCells {
   }
 
   // The two cells of a tile, from the products of one output.
+  template <bool WINNERS>
   INLINE_MEMBER void finish(const Vector* corner, int tile, int output, float bias, int exact,
                             Vector* out, ByteVector* winners) const {
     Vector rows_of_tile[2][TILE];
@@ -120,9 +122,11 @@ struct FirstCells {
     UNROLL for (int c = 0; c < 2; c++) {
       const Vector *above = rows_of_tile[0] + 2 * c, *below = rows_of_tile[1] + 2 * c;
       const Vector candidates[] = {above[0], above[1], below[0], below[1]};
-      out[c] = settled_winner<S>(candidates, all(near[output]), exact, corner + 2 * c,
-                                 parameters + output * rows * S::kernel, winners + c) +
-               all(bias);
+      Vector most = maximum_of(candidates);
+      if (WINNERS)
+        most = settled_winner<S>(candidates, all(near[output]), exact, corner + 2 * c,
+                                 parameters + output * rows * S::kernel, winners + c);
+      out[c] = most + all(bias);
     }
   }
 
@@ -155,9 +159,11 @@ struct SecondCells {
 
   // x is [input][row][column]; the output and the winners are [output][cell]. The winners of the
   // first `exact` lanes are right, also where candidates are nearly equal.
+  template <bool WINNERS>
   void forward(const Vector* x, const float* bias, int exact, Vector* out, ByteVector* winners) {
     Vector largest{};
-    for (int i = 0; i < S::inputs * S::pixels; i++) largest = larger(largest, larger(x[i], -x[i]));
+    for (int i = 0; WINNERS && i < S::inputs * S::pixels; i++)
+      largest = larger(largest, larger(x[i], -x[i]));
     for (int ty = 0; ty < tiles; ty++) {
       for (int i = 0; i < S::inputs; i++) turn_input(x + i * S::pixels, TILE * ty, i);
       for (int row = 0; row < POINTS; row++)
@@ -167,7 +173,7 @@ struct SecondCells {
         }
       for (int o = 0; o < S::outputs; o++)
         for (int tx = 0; tx < tiles; tx++)
-          finish(x, all(near[o]) * largest, bias[o], exact, o, ty, tx, out, winners);
+          finish<WINNERS>(x, all(near[o]) * largest, bias[o], exact, o, ty, tx, out, winners);
     }
   }
 
@@ -274,6 +280,7 @@ struct SecondCells {
   }
 
   // The four cells of a tile; those outside are left out.
+  template <bool WINNERS>
   INLINE_MEMBER void finish(const Vector* x, Vector near, float bias, int exact, int o, int ty,
                             int tx, Vector* out, ByteVector* winners) const {
     Vector outputs[TILE][TILE];
@@ -283,9 +290,11 @@ struct SecondCells {
       if (cy >= n || cx >= n) continue;
       const Vector *above = outputs[cell / 2 * 2] + cell % 2 * 2, *below = above + TILE;
       const Vector candidates[] = {above[0], above[1], below[0], below[1]};
-      out[place] = settled_winner<S>(candidates, near, exact, x + 2 * cy * S::side + 2 * cx,
-                                     parameters + o * S::inputs * S::taps, winners + place) +
-                   all(bias);
+      Vector most = maximum_of(candidates);
+      if (WINNERS)
+        most = settled_winner<S>(candidates, near, exact, x + 2 * cy * S::side + 2 * cx,
+                                 parameters + o * S::inputs * S::taps, winners + place);
+      out[place] = most + all(bias);
     }
   }
 
