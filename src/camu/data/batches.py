@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,7 @@ def batch_samples(batch: float, samples: npt.ArrayLike) -> Int64:
     return np.minimum(np.maximum(wanted.astype(np.int64), 1), held)
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """The mini-batches of some local updates of a unit: `steps` of each member per update.
 
     With `epochs` they are that many passes over the member's data instead.
@@ -50,8 +49,7 @@ class Wanted:
     batch: float | None = None  # replaces the configured one
 
 
-@dataclass(frozen=True, eq=False)
-class Schedule:
+class Schedule(NamedTuple):
     """All mini-batches that a unit trains on, in the order local update, member, step."""
 
     indices: Int64  # the training samples of all mini-batches, one after another

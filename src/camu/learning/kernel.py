@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from camu.arrays import Float32
 from camu.data.batches import Schedule
@@ -14,8 +14,7 @@ from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 
 
-@dataclass(frozen=True, eq=False)
-class Training:
+class Training(NamedTuple):
     """The training of one unit, with everything that the configuration and the seed decide."""
 
     start: Weights

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 TASKS_AHEAD = 32
 # Small items share a task, up to this cost and this many: a task of its own takes half as long
 # again for a dozen samples, because threads wait for each other's Python code.
-BUNDLE_COST, BUNDLE_ITEMS = 192.0, 16
+BUNDLE_COST, BUNDLE_ITEMS = 384.0, 32
 
 
 @dataclass(frozen=True)
@@ -140,16 +140,18 @@ def bundled(
 ) -> Iterator[tuple[list[Item], float]]:
     """Items in their order, small ones together, and what they cost in sum.
 
-    The first bundles have one item, later ones more, so that few items keep all workers busy.
+    The first bundles have one item, later ones more, so that few items keep all workers busy: a
+    bundle has at most the share of a worker in a quarter of those before it.
     """
     bundle: list[Item] = []
-    total, made = 0.0, 0
+    total, before = 0.0, 0
     for item in items:
         more = cost(item)
-        most = min(BUNDLE_ITEMS, 1 + made // workers)
+        most = min(BUNDLE_ITEMS, 1 + before // (4 * workers))
         if bundle and (total + more > BUNDLE_COST or len(bundle) == most):
             yield bundle, total
-            bundle, total, made = [], 0.0, made + 1
+            before += len(bundle)
+            bundle, total = [], 0.0
         bundle.append(item)
         total += more
     if bundle:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,19 +51,6 @@ class _Batch(ctypes.Structure):
     ]
 
 
-# CamuJob as a row of a table: the library takes many units at once.
-_JOB = np.dtype(
-    [
-        *((name, np.uintp) for name in ("parameters", "buffers", "anchor", "correction")),
-        *((name, np.uintp) for name in ("indices", "sizes", "steps", "shares")),
-        *((name, np.int32) for name in ("updates", "members", "together")),
-        *((name, np.float32) for name in ("rate", "l2", "proximal")),
-        *((name, np.uintp) for name in ("trained_parameters", "trained_buffers", "losses")),
-    ],
-    align=True,
-)
-
-
 @dataclass(frozen=True)
 class Shape:
     """What a worker is made for: square images, the first kernel, normalisation and classes."""
@@ -87,8 +75,7 @@ class Samples:
         return _Data(self.images.ctypes.data, self.labels.ctypes.data)
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
+class Task(NamedTuple):
     """The training of one unit; see CamuJob in kernels.h."""
 
     parameters: Float32
@@ -185,7 +172,7 @@ class Worker:
         result = self._library.camu_train_units(
             self._handle,
             ctypes.addressof(data),
-            jobs.ctypes.data,
+            ctypes.addressof(ctypes.c_char.from_buffer(jobs)),
             len(tasks),
             ctypes.addressof(stop),
         )
@@ -197,7 +184,7 @@ class Worker:
             float(arrays["losses"][end - task.updates : end].sum()) / task.updates
             for task, end in zip(tasks, ends, strict=True)
         ]
-        trained = arrays["trained_parameters"], arrays["trained_buffers"]
+        trained = arrays["parameters"], arrays["buffers"]
         return list(zip(*trained, losses, strict=True))
 
     def gradient(
@@ -257,39 +244,54 @@ def _arrays(tasks: Sequence[Task]) -> dict[str, npt.NDArray[Any]]:
         "sizes": np.concatenate([own.sizes for own in schedules]),
         "steps": np.concatenate([own.steps for own in schedules]),
         "shares": np.array([share for task in tasks for share in task.shares]),
-        "trained_parameters": np.empty((len(tasks), tasks[0].parameters.size), dtype=np.float32),
-        "trained_buffers": np.array([task.buffers for task in tasks]),
+        "parameters": np.empty((len(tasks), tasks[0].parameters.size), dtype=np.float32),
+        "buffers": np.array([task.buffers for task in tasks]),
         "losses": np.empty(sum(task.updates for task in tasks)),
     }
 
 
-def _table(tasks: Sequence[Task], arrays: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.void]:
+# CamuJob: where the unit's numbers are, what to do with them, and where its results go.
+_JOB = struct.Struct("8Q3i3f3Q")
+
+
+def _table(tasks: Sequence[Task], arrays: Mapping[str, npt.NDArray[Any]]) -> bytearray:
     """The units as the library takes them; the arrays must live as long as the table."""
-    jobs = np.zeros(len(tasks), dtype=_JOB)
-    for name in ("parameters", "buffers", "anchor", "correction"):
-        jobs[name] = _addresses([getattr(task, name) for task in tasks])
-    members = [len(task.shares) for task in tasks]
-    counts = {
-        "indices": [len(task.schedule.indices) for task in tasks],
-        "sizes": [len(task.schedule.sizes) for task in tasks],
-        "steps": members,
-        "shares": members,
-        "trained_parameters": [task.parameters.size for task in tasks],
-        "trained_buffers": [task.buffers.size for task in tasks],
-        "losses": [task.updates for task in tasks],
-    }
-    for name, array in arrays.items():
-        first, size = array.ctypes.data, array.itemsize
-        before = accumulate(counts[name][:-1], initial=0)
-        jobs[name] = [first + size * count for count in before]
-    for name in ("updates", "together", "rate", "l2", "proximal"):
-        jobs[name] = [getattr(task, name) for task in tasks]
-    jobs["members"] = members
-    return jobs
+    table, address = bytearray(len(tasks) * _JOB.size), _Addresses()
+    at = {name: (own.ctypes.data, own.itemsize) for name, own in arrays.items()}
+    done = dict.fromkeys(arrays, 0)  # numbers of the units before
+
+    def next_of(name: str, count: int) -> int:
+        first, size = at[name]
+        place = first + size * done[name]
+        done[name] += count
+        return place
+
+    for row, task in enumerate(tasks):
+        members = len(task.shares)
+        _JOB.pack_into(
+            *(table, row * _JOB.size),
+            *(address(task.parameters), address(task.buffers)),
+            *(address(task.anchor), address(task.correction)),
+            next_of("indices", len(task.schedule.indices)),
+            next_of("sizes", len(task.schedule.sizes)),
+            *(next_of("steps", members), next_of("shares", members)),
+            *(task.updates, members, task.together, task.rate, task.l2, task.proximal),
+            next_of("parameters", task.parameters.size),
+            next_of("buffers", task.buffers.size),
+            next_of("losses", task.updates),
+        )
+    return table
 
 
-def _addresses(arrays: Sequence[Float32 | None]) -> list[int]:
+class _Addresses:
     """Where arrays are in memory, 0 for none; most units have the same ones."""
-    different = {id(array): array for array in arrays}
-    at = {key: 0 if own is None else own.ctypes.data for key, own in different.items()}
-    return [at[id(array)] for array in arrays]
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {id(None): 0}
+
+    def __call__(self, array: Float32 | None) -> int:
+        found = self._known.get(id(array))
+        if found is None:
+            assert array is not None
+            found = self._known[id(array)] = array.ctypes.data
+        return found
