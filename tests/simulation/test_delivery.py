@@ -162,7 +162,7 @@ def test_the_updates_in_memory_do_not_grow_with_the_units(
         run__workers=2,
         training__model="logistic",
         fleet__regions=regions,
-        data__samples_per_device=5,
+        data__samples_per_device=3,
         data__partition="iid",
     )
     simulate(build_world(config), scheme)

@@ -35,7 +35,7 @@ LocalUpdate = Literal["step", "epoch"]
 Samples = tuple[npt.NDArray[np.uint8], npt.ArrayLike]  # images and labels
 
 # Fixed, because the order of additions must not depend on the number of workers.
-EVALUATION_SAMPLES = 500
+EVALUATION_SAMPLES = 1000
 
 
 class Engine:
@@ -333,8 +333,8 @@ class Engine:
         self._check_job(job)
         work = job.updates * job.rule.steps
         if self.local_update == "epoch":
-            return float(work * sum(self.batches.samples(device) for device in job.members))
-        return float(work * sum(self.batches.size(k, job.rule.batch) for k in job.members))
+            return float(work * sum(map(self.batches.samples, job.members)))
+        return float(work * sum(map(self.batches.size, job.members, repeat(job.rule.batch))))
 
     def _check_layout(self, weights: Weights) -> None:
         if weights.layout is not self.initial.layout and weights.layout != self.initial.layout:
@@ -342,9 +342,9 @@ class Engine:
 
     def _check_job(self, job: Job) -> None:
         job.check(len(self.batches.device_indices))
-        for device in job.members:
-            if not self.batches.samples(device):
-                raise InputError(f"job: device {device} holds no samples and cannot train.")
+        if not all(map(self.batches.samples, job.members)):
+            device = next(k for k in job.members if not self.batches.samples(k))
+            raise InputError(f"job: device {device} holds no samples and cannot train.")
         for what, array in (("correction", job.correction), ("anchor", job.anchor)):
             if array is not None and array.shape != self.initial.parameters.shape:
                 raise InputError(

@@ -15,7 +15,7 @@ from camu.arrays import Float32, Float64
 from camu.errors import InputError
 from camu.learning.job import Trained
 from camu.learning.weights import Weights
-from camu.planning.codecs import Codec
+from camu.planning.codecs import Codec, Raw
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
 from camu.simulation.channel import in_outage, packet_error, receive, refuse
@@ -73,8 +73,10 @@ class Delivery:
         buffers = trained.weights.buffers - start.buffers
         if self.scales[job] != 1.0:
             update = np.float32(self.scales[job]) * update
-        stream = derive(self.seed, "codec", self.round, leader)
-        update, kept = encode(self.codecs[job], update, self.memory.get(job), stream)
+        codec, kept = self.codecs[job], None
+        if type(codec) is not Raw:
+            stream = derive(self.seed, "codec", self.round, leader)
+            update, kept = encode(codec, update, self.memory.get(job), stream)
         corrupt = self.corrupt.get(job)
         if corrupt == "nan":
             update = np.full_like(update, np.nan)
