@@ -6,14 +6,17 @@ import dataclasses
 import inspect
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from camu import schemes
 from camu.errors import InputError
-from camu.schemes import ALIASES, FAMILIES, SCHEMES, find_scheme, make_scheme
+from camu.schemes import ALIASES, CLASSES, FAMILIES, SCHEMES, find_scheme, make_scheme
 from camu.schemes.contract import waits_for_all
 from camu.schemes.limits import LIMITS
 from camu.simulation import Run, simulate
@@ -212,3 +215,20 @@ def test_every_scheme_trains(tiny: Tiny) -> None:
         records = simulate(world, make_scheme(world.config)).history.records
         losses = [record.loss for record in records if record.loss is not None]
         assert losses[-1] < losses[0], name
+
+
+def test_names_and_classes_of_the_registry_belong_together() -> None:
+    assert {kind.name: name for name, kind in SCHEMES.items()} == {name: name for name in SCHEMES}
+    for name, (module, kind) in CLASSES.items():
+        assert SCHEMES[name] is getattr(schemes, kind)
+        assert SCHEMES[name].__module__ == f"camu.schemes.{module}"
+        assert kind in schemes.__all__
+
+
+def test_a_scheme_is_loaded_when_it_is_used() -> None:
+    code = (
+        "import sys, camu; scheme = camu.make_scheme(camu.load_config(preset='demo'), 'camu'); "
+        "print(sorted(m for m in sys.modules if m.startswith('camu.schemes.fed')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,6 +66,8 @@ class HttpsMirror:
 
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
         """Download and unpack each file."""
+        import urllib.request  # it takes long to load, and most runs download nothing
+
         if not self.url.startswith("https://"):
             raise SourceError(f"{self.url} is not HTTPS")
         for name, size in sizes.items():

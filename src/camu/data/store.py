@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import platformdirs
-from filelock import FileLock
 
 from camu.arrays import Float64, UInt8
 from camu.config import DataConfig
@@ -109,6 +108,8 @@ def fetch(spec: DatasetSpec, progress: Progress = silent) -> str:
 
     `progress` gets the source's name, the bytes that have come, and the bytes of all files.
     """
+    from filelock import FileLock  # most runs find their files and need no lock
+
     folder = cache_directory(spec)
     try:
         folder.mkdir(parents=True, exist_ok=True)

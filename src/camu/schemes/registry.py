@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,102 +16,76 @@ from camu.errors import InputError, suggest
 from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
 from camu.plugins import import_object, is_plugin, missing_name, user_code
-from camu.schemes.adaptive_batch import AdaptiveBatch
-from camu.schemes.adaptive_tau import AdaptiveTau
-from camu.schemes.age_scheduling import AgeScheduling
-from camu.schemes.camu import Camu
-from camu.schemes.camu_balanced import CamuBalanced
-from camu.schemes.camu_nova import CamuNova
-from camu.schemes.cluster_nova import ClusterNova
-from camu.schemes.cluster_scaffold import ClusterScaffold
-from camu.schemes.clustered import Clustered
-from camu.schemes.compute_rounds import ComputeRounds
 from camu.schemes.contract import Scheme, waits_for_all
-from camu.schemes.cost_effective import CostEffective
-from camu.schemes.dsc import Dsc
-from camu.schemes.fedadam import FedAdam
-from camu.schemes.fedasync import FedAsync
-from camu.schemes.fedat import FedAt
-from camu.schemes.fedavg import FedAvg
-from camu.schemes.fedavgm import FedAvgM
-from camu.schemes.fedbuff import FedBuff
-from camu.schemes.feddyn import FedDyn
-from camu.schemes.fedlamp import FedLamp
-from camu.schemes.fedpaq import FedPaq
-from camu.schemes.fedprox import FedProx
-from camu.schemes.fedsa import FedSa
-from camu.schemes.hierfavg import HierFavg
-from camu.schemes.hti import HeterogeneousIntensity
-from camu.schemes.hti_dynamic import HtiDynamic
-from camu.schemes.hti_total import HtiTotal
-from camu.schemes.joint import CamuJoint
-from camu.schemes.label_kmeans import LabelKMeans
 from camu.schemes.limits import check_limits
-from camu.schemes.local_sgd import LocalSgd
-from camu.schemes.local_sgd_decay import LocalSgdDecay
-from camu.schemes.near_iid import NearIidBandit
-from camu.schemes.nova import FedNova
-from camu.schemes.oort import Oort
-from camu.schemes.pr_sgd import ParallelRestartedSgd
-from camu.schemes.random_clusters import RandomClusters
-from camu.schemes.scaffold import Scaffold
-from camu.schemes.semi_async_clusters import SemiAsyncClusters
-from camu.schemes.straggler_tiers import StragglerTiers
-from camu.schemes.talk_or_work import TalkOrWork
-from camu.schemes.two_sided import TwoSided
-from camu.schemes.wasserstein import WassersteinWeights
-from camu.schemes.width_scaled import WidthScaled
 from camu.work import at_most
 from camu.world import World
 
-SCHEMES: dict[str, type[Scheme]] = {
-    kind.name: kind
-    for kind in (
-        FedAvg,
-        WassersteinWeights,
-        Clustered,
-        ComputeRounds,
-        Camu,
-        Dsc,
-        LocalSgd,
-        CamuJoint,
-        HeterogeneousIntensity,
-        AdaptiveTau,
-        CamuNova,
-        FedProx,
-        Scaffold,
-        ClusterScaffold,
-        FedNova,
-        ClusterNova,
-        FedDyn,
-        FedAvgM,
-        FedAdam,
-        Oort,
-        ParallelRestartedSgd,
-        FedBuff,
-        FedAsync,
-        HierFavg,
-        RandomClusters,
-        LabelKMeans,
-        FedPaq,
-        FedLamp,
-        CostEffective,
-        TwoSided,
-        LocalSgdDecay,
-        FedSa,
-        FedAt,
-        StragglerTiers,
-        NearIidBandit,
-        AdaptiveBatch,
-        HtiTotal,
-        HtiDynamic,
-        TalkOrWork,
-        SemiAsyncClusters,
-        AgeScheduling,
-        WidthScaled,
-        CamuBalanced,
-    )
+# Module and class of each scheme. Only those that are used are loaded.
+CLASSES = {
+    "fedavg": ("fedavg", "FedAvg"),
+    "wasserstein": ("wasserstein", "WassersteinWeights"),
+    "clustered": ("clustered", "Clustered"),
+    "compute-rounds": ("compute_rounds", "ComputeRounds"),
+    "camu": ("camu", "Camu"),
+    "dsc": ("dsc", "Dsc"),
+    "local-sgd": ("local_sgd", "LocalSgd"),
+    "camu-joint": ("joint", "CamuJoint"),
+    "hti": ("hti", "HeterogeneousIntensity"),
+    "adaptive-tau": ("adaptive_tau", "AdaptiveTau"),
+    "camu-nova": ("camu_nova", "CamuNova"),
+    "fedprox": ("fedprox", "FedProx"),
+    "scaffold": ("scaffold", "Scaffold"),
+    "cluster-scaffold": ("cluster_scaffold", "ClusterScaffold"),
+    "fednova": ("nova", "FedNova"),
+    "cluster-nova": ("cluster_nova", "ClusterNova"),
+    "feddyn": ("feddyn", "FedDyn"),
+    "fedavgm": ("fedavgm", "FedAvgM"),
+    "fedadam": ("fedadam", "FedAdam"),
+    "oort": ("oort", "Oort"),
+    "pr-sgd": ("pr_sgd", "ParallelRestartedSgd"),
+    "fedbuff": ("fedbuff", "FedBuff"),
+    "fedasync": ("fedasync", "FedAsync"),
+    "hierfavg": ("hierfavg", "HierFavg"),
+    "random-clusters": ("random_clusters", "RandomClusters"),
+    "label-kmeans": ("label_kmeans", "LabelKMeans"),
+    "fedpaq": ("fedpaq", "FedPaq"),
+    "fedlamp": ("fedlamp", "FedLamp"),
+    "cost-effective": ("cost_effective", "CostEffective"),
+    "two-sided": ("two_sided", "TwoSided"),
+    "local-sgd-decay": ("local_sgd_decay", "LocalSgdDecay"),
+    "fedsa": ("fedsa", "FedSa"),
+    "fedat": ("fedat", "FedAt"),
+    "straggler-tiers": ("straggler_tiers", "StragglerTiers"),
+    "near-iid-bandit": ("near_iid", "NearIidBandit"),
+    "adaptive-batch": ("adaptive_batch", "AdaptiveBatch"),
+    "hti-total": ("hti_total", "HtiTotal"),
+    "hti-dynamic": ("hti_dynamic", "HtiDynamic"),
+    "talk-or-work": ("talk_or_work", "TalkOrWork"),
+    "semi-async-clusters": ("semi_async_clusters", "SemiAsyncClusters"),
+    "age-scheduling": ("age_scheduling", "AgeScheduling"),
+    "width-scaled": ("width_scaled", "WidthScaled"),
+    "camu-balanced": ("camu_balanced", "CamuBalanced"),
 }
+
+
+class _Schemes(Mapping[str, type[Scheme]]):
+    def __getitem__(self, name: str) -> type[Scheme]:
+        module, kind = CLASSES[name]
+        found: type[Scheme] = getattr(import_module(f"camu.schemes.{module}"), kind)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in CLASSES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CLASSES)
+
+    def __len__(self) -> int:
+        return len(CLASSES)
+
+
+SCHEMES = _Schemes()
 
 # Earlier names that still work.
 ALIASES = {"petrel": "compute-rounds"}
@@ -181,7 +156,7 @@ def make_scheme(config: Config, name: str | None = None) -> Scheme:
         required = field.default is MISSING and field.default_factory is MISSING
         if required and field.name not in values:
             raise InputError(f"scheme {name}: set scheme.parameters.{field.name}")
-    if kind in SCHEMES.values():
+    if SCHEMES.get(kind.name) is kind:
         check_limits(name, values)
     with user_code(f"scheme {name}", kind):
         return kind(**values)
