@@ -200,6 +200,9 @@ def test_units_that_share_a_task_are_trained_as_if_alone(
 def test_few_items_are_spread_and_many_small_ones_share_a_task() -> None:
     few = [bundle for bundle, _ in bundled(range(13), lambda item: 1.0, workers=2)]
     assert few == [[0], [1], [2], [3], [4], [5], [6], [7], [8, 9], [10, 11], [12]]
+    known = [len(bundle) for bundle, _ in bundled(range(30), lambda item: 1.0, 2, expected=30)]
+    assert known == [8, 6, 5, 3, 3, 2, 1, 1, 1]
+    assert max(map(len, (bundle for bundle, _ in bundled(range(9), lambda _: 1.0, 2, 4)))) == 2
     many = list(bundled(range(1000), lambda item: 12.0, workers=2))
     assert [item for bundle, _ in many for item in bundle] == list(range(1000))
     assert all(cost == 12.0 * len(bundle) for bundle, cost in many)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
+from operator import length_hint
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
@@ -196,6 +197,7 @@ class Engine:
         ``deliver(number, trained)`` is called on the worker that trained a job, and its answer is
         the result; by default a result is what was trained.
         """
+        expected = length_hint(jobs)
         if isinstance(start, Weights):
             pairs: Iterable[tuple[Weights, Job]] = zip(repeat(start), jobs)
         else:
@@ -213,7 +215,7 @@ class Engine:
             return Work(f"Training devices {brief(members)} in round {round_number}", work, cost)
 
         numbered = ((n, *pair) for n, pair in enumerate(pairs))
-        bundles = bundled(numbered, self._checked_cost, self.workers)
+        bundles = bundled(numbered, self._checked_cost, self.workers, expected)
         for outcomes in self._pool.stream(task(*bundle) for bundle in bundles):
             yield from outcomes
 

@@ -136,18 +136,20 @@ def _loaded_torch() -> Any:
 
 
 def bundled(
-    items: Iterable[Item], cost: Callable[[Item], float], workers: int
+    items: Iterable[Item], cost: Callable[[Item], float], workers: int, expected: int = 0
 ) -> Iterator[tuple[list[Item], float]]:
     """Items in their order, small ones together, and what they cost in sum.
 
-    The first bundles have one item, later ones more, so that few items keep all workers busy: a
-    bundle has at most the share of a worker in a quarter of those before it.
+    A bundle has at most a part of the items that are `expected` to be left for a worker, so that
+    all workers end together. Where it is not known how many come (0), the first bundles have one
+    item and later ones more, so that few items keep all workers busy.
     """
     bundle: list[Item] = []
     total, before = 0.0, 0
     for item in items:
         more = cost(item)
-        most = min(BUNDLE_ITEMS, 1 + before // (4 * workers))
+        part = (expected - before) // 2 if expected else before // 4
+        most = min(BUNDLE_ITEMS, 1 + max(0, part) // workers)
         if bundle and (total + more > BUNDLE_COST or len(bundle) == most):
             yield bundle, total
             before += len(bundle)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -45,6 +46,20 @@ class Departure:
     updates: Float64  # local updates
     starts: list[Weights]
     delivery: Delivery
+
+
+@dataclass(frozen=True)
+class _Jobs:
+    """The jobs of a round, made as they are needed: a correction is as large as the model."""
+
+    make: Callable[[int, Unit], Job]
+    units: Mapping[int, Unit]
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def __iter__(self) -> Iterator[Job]:
+        return (self.make(number, unit) for number, unit in self.units.items())
 
 
 class Loop:
@@ -212,8 +227,7 @@ class Loop:
         # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
         # knows how fast it would have been, and the round ends when it would have ended.
         longer = np.broadcast_to(costs.slow_seconds, len(ready)).tolist()
-        # Made as they are needed: a correction is as large as the model.
-        jobs = (self.job(view, number, unit) for number, unit in attendance.units.items())
+        jobs = _Jobs(partial(self.job, view), attendance.units)
         results = self.trainer.iterate(go.delivery.start, jobs, run.round, go.delivery)
         started = np.zeros(len(go.units), dtype=bool)
         numbers = enumerate(attendance.units)
