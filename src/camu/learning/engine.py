@@ -336,7 +336,7 @@ class Engine:
         work = job.updates * job.rule.steps
         if self.local_update == "epoch":
             return float(work * sum(map(self.batches.samples, job.members)))
-        return float(work * sum(map(self.batches.size, job.members, repeat(job.rule.batch))))
+        return float(work * sum([self.batches.size(k, job.rule.batch) for k in job.members]))
 
     def _check_layout(self, weights: Weights) -> None:
         if weights.layout is not self.initial.layout and weights.layout != self.initial.layout:
@@ -344,9 +344,11 @@ class Engine:
 
     def _check_job(self, job: Job) -> None:
         job.check(len(self.batches.device_indices))
-        if not all(map(self.batches.samples, job.members)):
-            device = next(k for k in job.members if not self.batches.samples(k))
-            raise InputError(f"job: device {device} holds no samples and cannot train.")
+        for device in job.members:
+            if not self.batches.samples(device):
+                raise InputError(f"job: device {device} holds no samples and cannot train.")
+        if job.correction is None and job.anchor is None:
+            return
         for what, array in (("correction", job.correction), ("anchor", job.anchor)):
             if array is not None and array.shape != self.initial.parameters.shape:
                 raise InputError(

@@ -66,11 +66,8 @@ class Job:
 
     def check(self, devices: int) -> None:
         """Refuse a job that cannot be trained on so many devices."""
-        if (
-            not self.members
-            or len(self.members) != len(self.weights)
-            or min(self.updates, self.first + 1) < 1
-        ):
+        count = len(self.members)
+        if not count or count != len(self.weights) or self.updates < 1 or self.first < 0:
             raise InputError(
                 f"job: {self} needs at least one member, one weight per member and one update."
             )
