@@ -491,7 +491,8 @@ for set_ in native.INSTRUCTION_SETS:
                     parameters, buffers, parameters, parameters,
                     Schedule(np.concatenate(batches), np.int32([1, 17, 3, 19]), np.int32(steps)),
                     [0.4, 0.6], updates, together, 0.1, 0.1, 0.1)
-                for together, steps, updates in ((True, [1, 1], 2), (False, [1, 3], 1))]
+                for together, steps, updates in (
+                    (True, [1, 1], 2), (False, [1, 3], 1), (True, [1, 1], 1), (True, [1, 1], 1))]
             assert worker.train(samples, tasks, ctypes.c_int32(0)) is not None
             large = [generator.integers(0, 40, 200), np.arange(40)]
             worker.gradient(samples, parameters, large, [0.5, 0.5])

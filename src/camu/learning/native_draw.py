@@ -75,27 +75,24 @@ class _Drawing:
     def __call__(self, stream: Stream, units: Sequence[Wanted]) -> list[Schedule]:
         loaded = native.library()
         assert loaded is not None
-        size = self._batches.size
-        members = array("q", [device for unit in units for device in unit.members])
-        sizes = array("q", [size(device, unit.batch) for unit in units for device in unit.members])
-        numbers = array("q")
-        for unit in units:
-            updates = unit.updates
-            numbers.extend(
-                (len(unit.members), updates.start, updates.stop, unit.steps, unit.epochs)
-            )
-        steps, totals = np.empty(len(members), dtype=np.int32), array("q", bytes(16 * len(units)))
+        members, sizes, numbers = array("q"), array("q"), array("q")
+        for own, updates, steps, epochs, batch in units:
+            members.extend(own)
+            sizes.extend([self._batches.size(device, batch) for device in own])
+            numbers.extend((len(own), updates.start, updates.stop, steps, epochs))
+        per_update = np.empty(len(members), dtype=np.int32)
+        totals = array("q", bytes(16 * len(units)))
         asked = (
             *(stream.entropy.to_bytes(32, "little"), *self._tables),
             *(numbers.buffer_info()[0], len(units), members.buffer_info()[0]),
-            *(sizes.buffer_info()[0], steps.ctypes.data, totals.buffer_info()[0]),
+            *(sizes.buffer_info()[0], per_update.ctypes.data, totals.buffer_info()[0]),
         )
         loaded.camu_draw_batches(*asked, None, None)  # counts them
         batch_sizes = np.empty(sum(totals[::2]), dtype=np.int32)
         indices = np.empty(sum(totals[1::2]), dtype=np.int64)
         if loaded.camu_draw_batches(*asked, batch_sizes.ctypes.data, indices.ctypes.data):
             raise MemoryError("there is not enough memory to draw batches")
-        return _apart(units, totals, indices, batch_sizes, steps)
+        return _apart(units, totals, indices, batch_sizes, per_update)
 
 
 def _apart(

@@ -60,11 +60,15 @@ class Pool:
         ahead, count = iter(tasks), max(TASKS_AHEAD, 2 * self.workers)
         futures: deque[tuple[str, Future[Result]]] = deque()
         try:
-            futures.extend(self._submit_longest_first(list(islice(ahead, count))))
+            first = list(islice(ahead, 2 * self.workers))
+            if any(task.cost > BUNDLE_COST for task in first):  # small ones need no order
+                first += islice(ahead, count - len(first))
+            futures.extend(self._submit_longest_first(first))
             while futures:
                 what, future = futures.popleft()
                 result = self._result(future, what)
-                futures.extend((task.what, self._submit(task)) for task in islice(ahead, 1))
+                more = islice(ahead, min(2, count - len(futures)))
+                futures.extend((task.what, self._submit(task)) for task in more)
                 yield result
         finally:
             for _, future in futures:
