@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -73,8 +74,6 @@ class _Drawing:
         self._tables = self._places.ctypes.data, self._sizes.ctypes.data
 
     def __call__(self, stream: Stream, units: Sequence[Wanted]) -> list[Schedule]:
-        loaded = native.library()
-        assert loaded is not None
         members, sizes, numbers = array("q"), array("q"), array("q")
         for own, updates, steps, epochs, batch in units:
             members.extend(own)
@@ -87,12 +86,18 @@ class _Drawing:
             *(numbers.buffer_info()[0], len(units), members.buffer_info()[0]),
             *(sizes.buffer_info()[0], per_update.ctypes.data, totals.buffer_info()[0]),
         )
-        loaded.camu_draw_batches(*asked, None, None)  # counts them
+        _draw_batches(*asked, None, None)  # counts them
         batch_sizes = np.empty(sum(totals[::2]), dtype=np.int32)
         indices = np.empty(sum(totals[1::2]), dtype=np.int64)
-        if loaded.camu_draw_batches(*asked, batch_sizes.ctypes.data, indices.ctypes.data):
-            raise MemoryError("there is not enough memory to draw batches")
+        _draw_batches(*asked, batch_sizes.ctypes.data, indices.ctypes.data)
         return _apart(units, totals, indices, batch_sizes, per_update)
+
+
+def _draw_batches(*asked: Any) -> None:
+    loaded = native.library()
+    assert loaded is not None
+    if loaded.camu_draw_batches(*asked):
+        raise MemoryError("there is not enough memory to draw batches")
 
 
 def _apart(

@@ -110,16 +110,13 @@ class alignas(64) Network {
     top_.reset();
   }
 
-  // Whole devices, one after another; with batch norm each is normalised by its own samples.
+  // Devices, one after another; with batch norm each is normalised by its own samples.
   double train(const CamuData& data, const CamuBatch& batch) {
     const int samples = gather(data, batch, 0);
-    return train(data, samples, batch);
-  }
-
-  // A part of one device's samples; only without batch norm.
-  double train_piece(const CamuData& data, const int64_t* indices, int samples, double share) {
-    const CamuBatch piece{indices, &samples, &share, 1};
-    return train(data, gather(data, piece, 0), piece);
+    convolve(data, samples, true);
+    const double loss = head(rows_, samples, batch);
+    convolve_backward(data, 0, samples, samples);
+    return loss;
   }
 
   // One step from the same weights for each of several units, in one pass. `done(unit, loss)` follows
@@ -199,13 +196,6 @@ class alignas(64) Network {
         rows_.scales[row] = (float)(batch.shares[d] / batch.sizes[d]);
       }
     return row - first;
-  }
-
-  double train(const CamuData& data, int samples, const CamuBatch& batch) {
-    convolve(data, samples, true);
-    const double loss = head(rows_, samples, batch);
-    convolve_backward(data, 0, samples, samples);
-    return loss;
   }
 
   // Forward and backward; returns the loss, and leaves gradients of the features.

@@ -270,7 +270,8 @@ class alignas(64) Worker : public CamuWorker {
                    double* loss) {
     for (int done = 0; done < samples; done += PASS_SAMPLES) {
       int here = samples - done < PASS_SAMPLES ? samples - done : PASS_SAMPLES;
-      *loss += net_.train_piece(data, indices + done, here, share * here / samples);
+      const double part = share * here / samples;
+      *loss += net_.train(data, {indices + done, &here, &part, 1});
     }
   }
 
