@@ -23,7 +23,7 @@ from camu.learning.cnn import SeededCNN
 from camu.learning.configured import choose_device, seeded
 from camu.learning.data import Data, DeviceBatch, micro_batches
 from camu.learning.job import Evaluation, Job, Trained, brief
-from camu.learning.kernel import Kernel, Kernels, Training
+from camu.learning.kernel import Kernel, Kernels, Training, training_of
 from camu.learning.native_draw import compiled_draw
 from camu.learning.native_kernel import find_kernels, native_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
@@ -212,7 +212,7 @@ class Engine:
                 return [deliver(n, own) for (n, _, _), own in zip(bundle, results, strict=True)]
 
             members = [device for _, _, job in bundle for device in job.members]
-            return Work(f"Training devices {brief(members)} in round {round_number}", work, cost)
+            return Work(training_of(members, round_number), work, cost)
 
         numbered = ((n, *pair) for n, pair in enumerate(pairs))
         bundles = bundled(numbered, self._checked_cost, self.workers, expected)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from camu.arrays import Float32
 from camu.data.batches import Schedule
 from camu.learning.data import DeviceBatch
-from camu.learning.job import Job, Trained
+from camu.learning.job import Job, Trained, brief
 from camu.learning.weights import Weights
 
 
@@ -26,6 +26,11 @@ class Training(NamedTuple):
     round_number: int
 
     @property
+    def what(self) -> str:
+        """It, for a message."""
+        return training_of(self.job.members, self.round_number)
+
+    @property
     def shares(self) -> list[float]:
         """The members' weights, with sum 1."""
         total = sum(self.job.weights)
@@ -35,6 +40,11 @@ class Training(NamedTuple):
     def together(self) -> bool:
         """Whether a local update is one step on the mean loss of all members."""
         return not self.epochs and self.job.rule.steps == 1
+
+
+def training_of(members: Sequence[int], round_number: int) -> str:
+    """The training of some devices, for a message."""
+    return f"Training devices {brief(members)} in round {round_number}"
 
 
 @dataclass(frozen=True)

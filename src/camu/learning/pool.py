@@ -131,7 +131,12 @@ class Pool:
         except CancelledError as error:
             raise CamuError(f"{what} was stopped because the engine was closed.") from error
         except Exception as error:
-            raise CamuError(f"{what} failed: {type(error).__name__}: {error}") from error
+            raise failure(what, error) from error
+
+
+def failure(what: str, error: Exception) -> CamuError:
+    """What is said of work that failed."""
+    return CamuError(f"{what} failed: {type(error).__name__}: {error}")
 
 
 def _loaded_torch() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from camu.learning.data import Data, DeviceBatch
 from camu.learning.job import Trained
 from camu.learning.kernel import Kernels, Training
 from camu.learning.models import as_module
+from camu.learning.pool import failure
 from camu.learning.replica import Replica, Tensors
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import Stream, derive
@@ -29,7 +31,7 @@ class TorchKernel:
         self.replica, self._train, self._test, self._seed = replica, train, test, seed
 
     def train(self, trainings: Sequence[Training], go_on: Callable[[], None]) -> list[Trained]:
-        return [self._train_unit(training, go_on) for training in trainings]
+        return [self._train_named(training, go_on) for training in trainings]
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
         assert self._test is not None
@@ -44,6 +46,15 @@ class TorchKernel:
         stream = derive(self._seed, "full-pass-dropout", parts[0].device)
         loss = self.replica.full_pass(self._train, parts, stream, backward)
         return self.replica.gradient.cpu().numpy().copy(), loss
+
+    def _train_named(self, training: Training, go_on: Callable[[], None]) -> Trained:
+        """An error in the user's module names the unit, not all units of the task."""
+        try:
+            return self._train_unit(training, go_on)
+        except (CamuError, CancelledError):
+            raise
+        except Exception as error:
+            raise failure(training.what, error) from error
 
     def _train_unit(self, training: Training, go_on: Callable[[], None]) -> Trained:
         job = training.job
