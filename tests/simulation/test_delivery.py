@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from camu.planning.codecs import Sparse
 from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
 from camu.schemes import FedAvg, State, View
+from camu.schemes.mean import MeanUpdate
 from camu.seeding import Stream
 from camu.simulation import Callback, Record, Run, loop, simulate
 from camu.simulation.delivery import Delivery, Received, delivery_of
@@ -156,6 +158,13 @@ def test_the_updates_in_memory_do_not_grow_with_the_units(
     monkeypatch.setattr(
         Delivery, "__call__", lambda self, job, trained: counting.watch(plain(self, job, trained))
     )
+    add = MeanUpdate.add
+
+    def add_slowly(*given: Any) -> None:  # workers have time to go as far ahead as they may
+        time.sleep(0.001)
+        add(*given)
+
+    monkeypatch.setattr(MeanUpdate, "add", add_slowly)
     regions = [{"name": "All", "devices": units, "x": (-10.0, 20.0), "y": (-5.0, 5.0)}]
     config = small(
         run__rounds=1,

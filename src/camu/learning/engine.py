@@ -218,6 +218,7 @@ class Engine:
         bundles = bundled(numbered, self._checked_cost, self.workers, expected)
         for outcomes in self._pool.stream(task(*bundle) for bundle in bundles):
             yield from outcomes
+            del outcomes  # the pool may then begin another task
 
     def train_on(self, kernel: Kernel, units: Sequence[Training]) -> list[Trained]:
         """Train some units on a worker's kernel."""

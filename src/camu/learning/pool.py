@@ -55,7 +55,8 @@ class Pool:
     def stream(self, tasks: Iterable[Work[Result]]) -> Iterator[Result]:
         """The results in the order of the tasks.
 
-        At most ``TASKS_AHEAD`` tasks and results are held at a time; tasks are taken as needed.
+        At most ``TASKS_AHEAD`` tasks and results are held at a time, with the one that the caller
+        was given last; tasks are taken as needed.
         """
         ahead, count = iter(tasks), max(TASKS_AHEAD, 2 * self.workers)
         futures: deque[tuple[str, Future[Result]]] = deque()
@@ -67,9 +68,10 @@ class Pool:
             while futures:
                 what, future = futures.popleft()
                 result = self._result(future, what)
-                more = islice(ahead, min(2, count - len(futures)))
+                more = islice(ahead, min(2, count - 1 - len(futures)))
                 futures.extend((task.what, self._submit(task)) for task in more)
                 yield result
+                del result, future  # before further tasks begin
         finally:
             for _, future in futures:
                 future.cancel()
