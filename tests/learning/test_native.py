@@ -467,7 +467,7 @@ import ctypes, sys
 from pathlib import Path
 import numpy as np
 from camu.data.batches import Batches, Schedule, Wanted
-from camu.learning import native, native_draw
+from camu.learning import native, native_draw, sums
 from camu.seeding import Stream
 native.LIBRARY = Path(sys.argv[1])
 generator = np.random.default_rng(0)
@@ -503,7 +503,12 @@ batches = Batches(10**9, held, 0.2)
 draw = native_draw.compiled_draw(batches)
 wanted = [Wanted((0, 1, 2, 2), range(10**12, 10**12 + 9), 2), Wanted((2,), range(1))]
 draw(Stream(2**256 - 1), wanted)
-native_draw.standard_normal(Stream(2**256 - 1), 30_000)
+numbers = native_draw.noisy(np.ones(30_001, dtype=np.float32), 0.1, Stream(2**256 - 1))
+sums.sum_of_squares(numbers)
+total = sums.WeightedSum(30_001)
+for factor in range(19):
+    total.add(factor, numbers)
+assert total.total.any()
 print("all ran")
 """
 

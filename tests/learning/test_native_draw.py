@@ -61,12 +61,14 @@ def test_branches_with_large_numbers_are_numpys() -> None:
 
 @needs_library
 @settings(deadline=None)
-@given(ENTROPY, st.integers(0, 300))
-@example(7, 1_000_000)  # with 260 from the tails
-def test_normal_numbers_are_those_that_numpy_draws(entropy: int, count: int) -> None:
-    found = native_draw._compiled_normal(Stream(entropy), count)
-    expected = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
-    assert found.tobytes() == expected.standard_normal(count, dtype=np.float32).tobytes()
+@given(ENTROPY, st.integers(0, 300), st.sampled_from([1.0, 0.3, 1e-9, 0.0]))
+@example(7, 1_000_000, 0.3)  # with 260 from the tails
+def test_noise_is_what_numpy_draws(entropy: int, count: int, scale: float) -> None:
+    numbers = np.linspace(-1, 1, count, dtype=np.float32)
+    found = native_draw._compiled_noise(numbers, scale, Stream(entropy))
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+    noise = generator.standard_normal(count, dtype=np.float32)
+    assert found.tobytes() == (numbers + np.float32(scale) * noise).tobytes()
 
 
 NOTHING = Schedule(*(np.zeros(0, dtype=np.int64) for _ in range(3)))
@@ -89,7 +91,7 @@ def test_without_the_library_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(native, "library", lambda: None)
     assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
     expected = stream.numpy().standard_normal(9, dtype=np.float32)
-    assert np.array_equal(native_draw.standard_normal(stream, 9), expected)
+    assert np.array_equal(native_draw.noisy(np.zeros(9, dtype=np.float32), 1.0, stream), expected)
 
 
 @needs_library
@@ -98,5 +100,5 @@ def test_where_numpy_draws_in_another_way_numpy_draws(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Batches, "draw_by_numpy", lambda self, stream, units: [NOTHING] * 2)
     assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
     other = np.zeros(9, dtype=np.float32)
-    monkeypatch.setattr(native_draw, "_numpy_normal", lambda *_: other)
-    assert native_draw.standard_normal(Stream(11), 9) is other
+    monkeypatch.setattr(native_draw, "_numpy_noise", lambda *_: other)
+    assert native_draw.noisy(np.ones(9, dtype=np.float32), 1.0, Stream(11)) is other

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from camu.bench.gauges import PeakMemory, TimedEngine
 from camu.bench.loops import PlainLoop, TunedLoop
 from camu.bench.roofline import flops_per_sample, sgemm_gflops
 from camu.bench.workloads import LEARNING_RATE, SEED, Workload
 from camu.learning.job import Job
+from camu.learning.weights import weighted_mean
 
 Say = Callable[[str], None]
 
@@ -142,7 +141,6 @@ def make_engine(workload: Workload, workers: int) -> TimedEngine:
 def engine_round(engine: TimedEngine, jobs: Sequence[Job], round_number: int) -> float:
     """The seconds of one round: train all units and average them as they come."""
     begin = time.perf_counter()
-    total = np.zeros(engine.initial.parameters.shape, dtype=np.float64)
-    for trained in engine.iterate(engine.initial, jobs, round_number):
-        total += trained.weights.parameters
+    units = engine.iterate(engine.initial, jobs, round_number)
+    weighted_mean((1.0, trained.weights) for trained in units)
     return time.perf_counter() - begin

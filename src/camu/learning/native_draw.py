@@ -20,10 +20,10 @@ def compiled_draw(batches: Batches) -> Draw | None:
     return _Drawing(batches) if _batches_are_numpys() else None
 
 
-def standard_normal(stream: Stream, count: int) -> Float32:
-    """The first normal numbers of a stream, in single precision."""
-    draw = _compiled_normal if _normals_are_numpys() else _numpy_normal
-    return draw(stream, count)
+def noisy(numbers: Float32, scale: float, stream: Stream) -> Float32:
+    """Numbers with normal noise of this standard deviation added, the first of the stream."""
+    add_noise = _compiled_noise if _normals_are_numpys() else _numpy_noise
+    return add_noise(np.ascontiguousarray(numbers), scale, stream)
 
 
 # A version of numpy may draw in another way than the one that the code was written after.
@@ -47,20 +47,25 @@ def _are_equal(one: Schedule, other: Schedule) -> bool:
 def _normals_are_numpys() -> bool:
     if native.library() is None:
         return False
-    asked = Stream(7), 20_000  # some of them are in the tails
-    return np.array_equal(_compiled_normal(*asked), _numpy_normal(*asked))
+    numbers = np.linspace(-2, 2, 20_000, dtype=np.float32)  # some noise is in the tails
+    asked = numbers, 0.3, Stream(7)
+    return np.array_equal(_compiled_noise(*asked), _numpy_noise(*asked))
 
 
-def _numpy_normal(stream: Stream, count: int) -> Float32:
-    return stream.numpy().standard_normal(count, dtype=np.float32)
+def _numpy_noise(numbers: Float32, scale: float, stream: Stream) -> Float32:
+    noise = stream.numpy().standard_normal(len(numbers), dtype=np.float32)
+    return noise * np.float32(scale) + numbers
 
 
-def _compiled_normal(stream: Stream, count: int) -> Float32:
+def _compiled_noise(numbers: Float32, scale: float, stream: Stream) -> Float32:
     loaded = native.library()
     assert loaded is not None
-    numbers = np.empty(count, dtype=np.float32)
-    loaded.camu_draw_normals(stream.entropy.to_bytes(32, "little"), count, numbers.ctypes.data)
-    return numbers
+    found = np.empty(len(numbers), dtype=np.float32)
+    loaded.camu_add_noise(
+        *(stream.entropy.to_bytes(32, "little"), scale, len(numbers)),
+        *(numbers.ctypes.data, found.ctypes.data),
+    )
+    return found
 
 
 class _Drawing:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from camu.arrays import Float32
 from camu.errors import InputError
+from camu.learning.sums import WeightedSum
 
 if TYPE_CHECKING:
     import torch
@@ -161,19 +162,23 @@ class Weights:
 
 def weighted_mean(items: Iterable[tuple[float, Weights]]) -> Weights:
     """The mean of states under relative weights, added up in order and in double precision."""
-    total, parameters, buffers, layout = 0.0, None, None, None
+    total, first = 0.0, None
     for weight, state in items:
-        if parameters is None or buffers is None:
-            parameters = np.zeros(state.parameters.shape, dtype=np.float64)
-            buffers = np.zeros(state.buffers.shape, dtype=np.float64)
-            layout = state.layout
-        parameters += weight * state.parameters
-        buffers += weight * state.buffers
+        if first is None:
+            first = state
+            parameters, buffers = (
+                WeightedSum(state.parameters.size),
+                WeightedSum(state.buffers.size),
+            )
+        parameters.add(weight, state.parameters)
+        buffers.add(weight, state.buffers)
         total += weight
-    if parameters is None or buffers is None or layout is None or total <= 0:
+    if first is None or total <= 0:
         raise InputError("weights: a mean needs at least one state with a positive weight.")
     return Weights(
-        (parameters / total).astype(np.float32), (buffers / total).astype(np.float32), layout
+        (parameters.total / total).astype(np.float32),
+        (buffers.total / total).astype(np.float32),
+        first.layout,
     )
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from camu.arrays import Float32, Float64
+from camu.arrays import Float32
+from camu.learning.sums import WeightedSum
 
 if TYPE_CHECKING:
     from camu.learning.weights import Weights
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class MeanUpdate:
-    """The weighted mean of updates; it needs the memory of one update, however many are added.
+    """The weighted mean of updates; it needs the memory of a few updates, however many are added.
 
     The sum is in double precision and in the order in which updates are added. It is divided by the
     sum of the weights at the end, because only then is it known which updates were usable.
@@ -23,27 +24,25 @@ class MeanUpdate:
 
     start: Weights  # the model that the mean will be added to
     total: float = 0.0  # of the weights so far
-    _parameters: Float64 = field(init=False)
-    _buffers: Float64 = field(init=False)
-    _product: Float64 = field(init=False)  # reused: fresh memory takes longer than the sum
+    _parameters: WeightedSum = field(init=False)
+    _buffers: WeightedSum = field(init=False)
 
     def __post_init__(self) -> None:
-        self._parameters = np.zeros(self.start.parameters.shape)
-        self._buffers = np.zeros(self.start.buffers.shape)
-        self._product = np.empty(self.start.parameters.shape)
+        self._parameters = WeightedSum(self.start.parameters.size)
+        self._buffers = WeightedSum(self.start.buffers.size)
 
     def add(self, weight: float, update: Float32, buffers: Float32) -> None:
         """Count one more update, with the change of the buffers that belongs to it."""
         self.total += weight
-        self._parameters += np.multiply(update, weight, out=self._product, dtype=np.float64)
-        self._buffers += np.multiply(buffers, weight, dtype=np.float64)
+        self._parameters.add(weight, update)
+        self._buffers.add(weight, buffers)
 
     def added(self) -> Weights:
         """The model plus the mean; the model itself where no update counts."""
         if self.total <= 0:
             return self.start
-        parameters = self.start.parameters + self._parameters / self.total
-        buffers = self.start.buffers + self._buffers / self.total
+        parameters = self.start.parameters + self._parameters.total / self.total
+        buffers = self.start.buffers + self._buffers.total / self.total
         return replace(
             self.start,
             parameters=parameters.astype(np.float32),

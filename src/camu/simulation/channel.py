@@ -12,7 +12,8 @@ import numpy as np
 
 from camu.arrays import Float32, from_decibels
 from camu.errors import InputError
-from camu.learning.native_draw import standard_normal
+from camu.learning.native_draw import noisy
+from camu.learning.sums import sum_of_squares
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream
 
@@ -31,13 +32,10 @@ def receive(update: Float32, snr: float, uplink: str, stream: Stream) -> Float32
         return update
     if is_plugin(uplink):
         return _own_uplink(update, snr, uplink, stream)
-    scale = 1.0 / np.sqrt(snr)
+    scale = 1.0 / math.sqrt(snr)
     if uplink == "update":
-        scale *= float(np.sqrt(np.mean(np.square(update, dtype=np.float64))))
-    noise = standard_normal(stream, len(update))
-    noise *= np.float32(scale)
-    noise += update
-    return noise
+        scale *= math.sqrt(sum_of_squares(update) / len(update))
+    return noisy(update, scale, stream)
 
 
 def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float32:
@@ -68,7 +66,7 @@ def packet_error(snr: float, waterfall_db: float) -> float:
 
 def refuse(update: Float32, buffers: Float32, limit: float) -> str | None:
     """Why an update must not touch the model, or None."""
-    norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
+    norm = math.sqrt(sum_of_squares(update))
     # Squares of single precision are finite in double precision, and so is their sum.
     if not (math.isfinite(norm) and np.isfinite(buffers).all()):
         return "it has entries that are not finite"

@@ -98,7 +98,7 @@ def library() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(LIBRARY))
     except OSError:
         return None
-    if not hasattr(loaded, "camu_draw_batches"):
+    if not hasattr(loaded, "camu_sum_of_squares"):
         return None
     loaded.camu_supports.argtypes = [ctypes.c_char_p]
     loaded.camu_compiler.restype = ctypes.c_char_p
@@ -117,8 +117,15 @@ def library() -> ctypes.CDLL | None:
         *(ctypes.c_char_p, _Pointer, _Pointer, _Pointer, ctypes.c_int32),
         *[_Pointer] * 6,
     ]
-    loaded.camu_draw_normals.argtypes = [ctypes.c_char_p, ctypes.c_int64, _Pointer]
-    loaded.camu_draw_normals.restype = None
+    loaded.camu_add_noise.argtypes = [
+        *(ctypes.c_char_p, ctypes.c_float, ctypes.c_int64),
+        *[_Pointer] * 2,
+    ]
+    loaded.camu_add_noise.restype = None
+    loaded.camu_add_rows.argtypes = [_Pointer] * 3 + [ctypes.c_int64] * 2
+    loaded.camu_add_rows.restype = None
+    loaded.camu_sum_of_squares.argtypes = [_Pointer, ctypes.c_int64]
+    loaded.camu_sum_of_squares.restype = ctypes.c_double
     loaded.camu_evaluate.argtypes = [_Pointer] * 2 + [ctypes.c_int64] * 2 + [_Pointer] * 4
     return loaded
 

@@ -33,7 +33,7 @@ SETS = {
     "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
 }
 
-PLAIN = ("dispatch", "drawing")  # without special instructions
+PLAIN = ("dispatch", "drawing", "sums")  # without special instructions
 
 
 class CannotCompile(Exception):

@@ -263,8 +263,9 @@ EXPORT int32_t camu_draw_batches(const uint32_t* number, const int64_t* const* s
   return 0;
 }
 
-// So many normal numbers.
-EXPORT void camu_draw_normals(const uint32_t* number, int64_t count, float* to) {
+// Numbers with normal noise of this standard deviation.
+EXPORT void camu_add_noise(const uint32_t* number, float scale, int64_t count, const float* numbers,
+                           float* to) {
   Generator generator = generator_of(number, words_of(number));
-  for (int64_t i = 0; i < count; i++) to[i] = normal(generator);
+  for (int64_t i = 0; i < count; i++) to[i] = normal(generator) * scale + numbers[i];
 }
