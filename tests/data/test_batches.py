@@ -43,7 +43,7 @@ def test_a_units_schedule_goes_by_update_member_and_step(epochs: bool) -> None:
     batches = Batches(3, [np.arange(10), np.arange(20, 27), np.arange(40, 43)], 4)
     together = Wanted((0, 2, 1), range(1, 3), steps=2, epochs=epochs)
     alone = Wanted((1,), range(1, 3), steps=2, epochs=epochs)
-    found, other = batches.schedules(5, [together, alone])
+    found, other = batches.schedules(5, [together, alone]).apart()
     per_update = {0: 6, 2: 2, 1: 4} if epochs else {0: 2, 2: 2, 1: 2}
     expected = [
         batches.step(5, device, step)

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from camu.arrays import Int64
-from camu.data.batches import Schedule
+from camu.data.batches import Schedule, Schedules
 from camu.errors import CamuError, InputError
 from camu.learning import native, native_check, native_kernel
 from camu.learning.job import Job
@@ -302,29 +302,32 @@ def test_units_of_one_call_are_as_if_trained_alone(instructions: str, norm: str)
     samples, generator = samples_of(28, 10, 80, 6), derive(6, "own-units").numpy()
     starts = [native_kernel.Weights.of(model_of(28, norm, 10, seed, 1.0)) for seed in (0, 1)]
 
-    def task(start: int, together: bool, updates: int) -> native.Task:
+    def task(start: int, together: bool, updates: int) -> tuple[native.Task, Schedule]:
         state, steps = starts[start], [1, 1] if together else [2, 1]
         sizes = generator.integers(1, 20, updates * sum(steps))
         batches = [generator.integers(0, 80, size) for size in sizes]
         terms = {"rate": 0.1, "l2": 0.01, "proximal": 0.1 * generator.integers(0, 2)}
         correction = starts[1].parameters if generator.integers(0, 2) else None
-        return native.Task(
+        own = native.Task(
             *(state.parameters, state.buffers, starts[1].parameters, correction),
-            *(schedule_of(batches, steps), [0.3, 0.7], updates, together),
+            *([0.3, 0.7], updates, together),
             **terms,
         )
+        return own, schedule_of(batches, steps)
 
     # Units with one step from the same weights share a pass, up to 192 samples; the others must not
     # leave their weights to the next one.
     kinds = [(0, True, 1), (0, True, 1), (0, True, 3), (0, True, 1), (0, False, 1), (0, True, 1)]
     others = [(1, True, 1), (1, False, 2), (0, True, 2), *[(1, True, 1)] * 25]
-    tasks = [task(*kind) for kind in (*kinds, *others)]
-    assert sum(len(own.schedule.indices) for own in tasks[-25:]) > 2 * 192
+    tasks, schedules = zip(*[task(*kind) for kind in (*kinds, *others)], strict=True)
+    assert sum(len(own.indices) for own in schedules[-25:]) > 2 * 192
     shape, stop = shape_of(model_of(28, norm, 10, 0, 1.0)), ctypes.c_int32(0)
-    together = native.Worker(shape, instructions).train(samples, tasks, stop)
+    whole = Schedules.of(schedules)
+    together = native.Worker(shape, instructions).train(samples, tasks, whole, stop)
     assert together is not None
-    for own, (parameters, buffers, loss) in zip(tasks, together, strict=True):
-        alone = native.Worker(shape, instructions).train(samples, [own], stop)
+    for own, schedule, (parameters, buffers, loss) in zip(tasks, schedules, together, strict=True):
+        worker = native.Worker(shape, instructions)
+        alone = worker.train(samples, [own], Schedules.of([schedule]), stop)
         assert alone is not None
         assert np.array_equal(alone[0][0], parameters)
         assert np.array_equal(alone[0][1], buffers)
@@ -363,7 +366,6 @@ def test_closing_stops_a_job_at_its_next_step(small_toy: Toy) -> None:
         state.buffers,
         state.parameters,
         None,
-        schedule=schedule_of([np.array([0])], [1]),
         shares=[1.0],
         updates=1,
         together=True,
@@ -371,9 +373,14 @@ def test_closing_stops_a_job_at_its_next_step(small_toy: Toy) -> None:
         l2=0.0,
         proximal=0.0,
     )
-    assert worker.train(samples_of(8, 10, 3, 0), [task, task], stop) is None
+    asked = (
+        samples_of(8, 10, 3, 0),
+        [task] * 2,
+        Schedules.of([schedule_of([np.arange(1)], [1])] * 2),
+    )
+    assert worker.train(*asked, stop) is None
     stop.value = 0
-    assert worker.train(samples_of(8, 10, 3, 0), [task, task], stop) is not None
+    assert worker.train(*asked, stop) is not None
     with small_toy.engine(kernel="native", workers=2) as engine:
         stream = engine.iterate(engine.initial, [Job((0,), (1.0,), n) for n in (1, 30_000)], 0)
         next(stream)
@@ -466,7 +473,7 @@ EXERCISE = """
 import ctypes, sys
 from pathlib import Path
 import numpy as np
-from camu.data.batches import Batches, Schedule, Wanted
+from camu.data.batches import Batches, Schedule, Schedules, Wanted
 from camu.learning import native, native_draw, sums
 from camu.seeding import Stream
 native.LIBRARY = Path(sys.argv[1])
@@ -489,11 +496,13 @@ for set_ in native.INSTRUCTION_SETS:
             tasks = [
                 native.Task(
                     parameters, buffers, parameters, parameters,
-                    Schedule(np.concatenate(batches), np.int32([1, 17, 3, 19]), np.int32(steps)),
                     [0.4, 0.6], updates, together, 0.1, 0.1, 0.1)
-                for together, steps, updates in (
-                    (True, [1, 1], 2), (False, [1, 3], 1), (True, [1, 1], 1), (True, [1, 1], 1))]
-            assert worker.train(samples, tasks, ctypes.c_int32(0)) is not None
+                for together, updates in ((True, 2), (False, 1), (True, 1), (True, 1))]
+            sizes = np.int32([1, 17, 3, 19])
+            schedules = Schedules.of([
+                Schedule(np.concatenate(batches), sizes, np.int32(steps))
+                for steps in ([1, 1], [1, 3], [1, 1], [1, 1])])
+            assert worker.train(samples, tasks, schedules, ctypes.c_int32(0)) is not None
             large = [generator.integers(0, 40, 200), np.arange(40)]
             worker.gradient(samples, parameters, large, [0.5, 0.5])
             worker.evaluate(samples, parameters, buffers, 3, 37)

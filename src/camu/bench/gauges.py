@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from camu.data.batches import Schedules
 from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Trained
 from camu.learning.kernel import Kernel, Training
@@ -32,10 +33,12 @@ class TimedEngine(Engine):
         """Start to count from zero."""
         self.job_count, self.job_seconds, self.evaluation_seconds = 0, 0.0, 0.0
 
-    def train_on(self, kernel: Kernel, units: Sequence[Training]) -> list[Trained]:
+    def train_on(
+        self, kernel: Kernel, units: Sequence[Training], schedules: Schedules
+    ) -> list[Trained]:
         """Train some units on a worker, and note how long its processor core works on them."""
         begin = time.thread_time()
-        trained = super().train_on(kernel, units)
+        trained = super().train_on(kernel, units, schedules)
         seconds = time.thread_time() - begin
         with self._lock:
             self.job_count += len(units)

@@ -62,7 +62,33 @@ class Schedule(NamedTuple):
         return np.split(self.indices, np.cumsum(self.sizes)[:-1])
 
 
-Draw = Callable[[Stream, Sequence[Wanted]], list[Schedule]]
+class Schedules(NamedTuple):
+    """The schedules of some units, one after another."""
+
+    indices: Int64
+    sizes: Int32
+    steps: Int32
+    counts: Int64  # (units, 3): mini-batches, samples and members of each unit
+
+    @classmethod
+    def of(cls, units: Sequence[Schedule]) -> Schedules:
+        """These schedules."""
+        counts = [(len(own.sizes), len(own.indices), len(own.steps)) for own in units]
+        return cls(
+            np.concatenate([own.indices for own in units]),
+            np.concatenate([own.sizes for own in units]),
+            np.concatenate([own.steps for own in units]),
+            np.array(counts, dtype=np.int64),
+        )
+
+    def apart(self) -> list[Schedule]:
+        """The schedule of each unit."""
+        batches, samples, members = np.cumsum(self.counts, axis=0)[:-1].T
+        indices, sizes = np.split(self.indices, samples), np.split(self.sizes, batches)
+        return list(map(Schedule, indices, sizes, np.split(self.steps, members)))
+
+
+Draw = Callable[[Stream, Sequence[Wanted]], Schedules]
 
 
 class Batches:
@@ -106,20 +132,20 @@ class Batches:
     def epoch(self, round_number: int, device: int, pass_number: int) -> list[Int64]:
         """All mini-batches of one pass over a device's data, as indices of training samples."""
         wanted = Wanted((device,), range(pass_number, pass_number + 1), epochs=True)
-        return self.schedules(round_number, [wanted])[0].batches
+        return self.schedules(round_number, [wanted]).apart()[0].batches
 
     def step(self, round_number: int, device: int, step: int, batch: float | None = None) -> Int64:
         """The mini-batch of one local step of a round, as indices of training samples."""
         wanted = Wanted((device,), range(step, step + 1), batch=batch)
-        return self.schedules(round_number, [wanted])[0].batches[0]
+        return self.schedules(round_number, [wanted]).apart()[0].batches[0]
 
-    def schedules(self, round_number: int, units: Sequence[Wanted]) -> list[Schedule]:
+    def schedules(self, round_number: int, units: Sequence[Wanted]) -> Schedules:
         """The mini-batches of some units."""
         return self.draw(derive(self.seed, "batch", round_number), units)
 
-    def draw_by_numpy(self, stream: Stream, units: Sequence[Wanted]) -> list[Schedule]:
+    def draw_by_numpy(self, stream: Stream, units: Sequence[Wanted]) -> Schedules:
         """The mini-batches of some units; the stream has a branch for each device and pass."""
-        return [self._schedule(stream, unit) for unit in units]
+        return Schedules.of([self._schedule(stream, unit) for unit in units])
 
     def _schedule(self, stream: Stream, unit: Wanted) -> Schedule:
         orders: dict[tuple[int, int], Int64] = {}  # by device and number of the pass

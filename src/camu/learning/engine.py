@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from camu.arrays import Float32
 from camu.config import Config
-from camu.data.batches import Batches, Wanted
+from camu.data.batches import Batches, Schedules, Wanted
 from camu.errors import CamuError, InputError
 from camu.learning.cnn import SeededCNN
 from camu.learning.configured import choose_device, seeded
@@ -208,7 +208,7 @@ class Engine:
 
         def task(bundle: Sequence[tuple[int, Weights, Job]], cost: float) -> Work[list[object]]:
             def work(kernel: Kernel) -> list[object]:
-                results = self.train_on(kernel, self._trainings(bundle, round_number))
+                results = self.train_on(kernel, *self._trainings(bundle, round_number))
                 return [deliver(n, own) for (n, _, _), own in zip(bundle, results, strict=True)]
 
             members = [device for _, _, job in bundle for device in job.members]
@@ -220,13 +220,15 @@ class Engine:
             yield from outcomes
             del outcomes  # the pool may then begin another task
 
-    def train_on(self, kernel: Kernel, units: Sequence[Training]) -> list[Trained]:
+    def train_on(
+        self, kernel: Kernel, units: Sequence[Training], schedules: Schedules
+    ) -> list[Trained]:
         """Train some units on a worker's kernel."""
-        return kernel.train(units, self._pool.go_on)
+        return kernel.train(units, schedules, self._pool.go_on)
 
     def _trainings(
         self, bundle: Sequence[tuple[int, Weights, Job]], round_number: int
-    ) -> list[Training]:
+    ) -> tuple[list[Training], Schedules]:
         epochs, jobs = self.local_update == "epoch", [job for _, _, job in bundle]
         wanted = [
             Wanted(
@@ -238,14 +240,12 @@ class Engine:
             )
             for job in jobs
         ]
-        schedules = self.batches.schedules(round_number, wanted)
-        return [
-            Training(
-                *(start, job, schedule, self.learning_rate * job.rule.rate, self.l2, epochs),
-                round_number,
-            )
-            for (_, start, job), schedule in zip(bundle, schedules, strict=True)
+        rate, l2 = self.learning_rate, self.l2
+        units = [
+            Training(start, job, rate * job.rule.rate, l2, epochs, round_number)
+            for _, start, job in bundle
         ]
+        return units, self.batches.schedules(round_number, wanted)
 
     def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy, mean cross-entropy (without the l2 term), and the accuracy of each label."""

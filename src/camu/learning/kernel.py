@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from camu.arrays import Float32
-from camu.data.batches import Schedule
+from camu.data.batches import Schedules
 from camu.learning.data import DeviceBatch
 from camu.learning.job import Job, Trained, brief
 from camu.learning.weights import Weights
 
 
 class Training(NamedTuple):
-    """The training of one unit, with everything that the configuration and the seed decide."""
+    """The training of one unit, with everything that the configuration decides."""
 
     start: Weights
     job: Job
-    schedule: Schedule
     rate: float
     l2: float
     epochs: bool  # one local update is passes over the members' data, not mini-batches
@@ -60,8 +59,10 @@ class Kernels:
 class Kernel(Protocol):
     """One worker's means of computing; a thread uses it alone."""
 
-    def train(self, trainings: Sequence[Training], go_on: Callable[[], None]) -> list[Trained]:
-        """Train some units, each from its own start.
+    def train(
+        self, trainings: Sequence[Training], schedules: Schedules, go_on: Callable[[], None]
+    ) -> list[Trained]:
+        """Train some units, each from its own start and on its own mini-batches.
 
         `go_on` is called between steps and raises when the work shall end.
         """

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from camu.arrays import Float32, Int32, Int64
-from camu.data.batches import Batches, Draw, Schedule, Wanted
+from camu.arrays import Float32
+from camu.data.batches import Batches, Draw, Schedules, Wanted
 from camu.learning import native
 from camu.seeding import Stream
 
@@ -35,12 +35,9 @@ def _batches_are_numpys() -> bool:
         return False
     batches = Batches(7, [np.arange(size) for size in (1, 2, 3, 64, 1000)], 0.3)
     asked = Stream(7), [Wanted(range(5), range(1, 4)), Wanted((3, 1), range(2), 2, True, 30)]
-    return all(map(_are_equal, _Drawing(batches)(*asked), batches.draw_by_numpy(*asked)))
-
-
-def _are_equal(one: Schedule, other: Schedule) -> bool:
-    parts = ((own.indices, own.sizes, own.steps) for own in (one, other))
-    return all(map(np.array_equal, *parts))
+    found: Sequence[Any] = _Drawing(batches)(*asked)
+    expected: Sequence[Any] = batches.draw_by_numpy(*asked)
+    return all(map(np.array_equal, found, expected))
 
 
 @cache
@@ -78,24 +75,25 @@ class _Drawing:
         self._sizes = np.array([len(own) for own in held], dtype=np.int64)
         self._tables = self._places.ctypes.data, self._sizes.ctypes.data
 
-    def __call__(self, stream: Stream, units: Sequence[Wanted]) -> list[Schedule]:
+    def __call__(self, stream: Stream, units: Sequence[Wanted]) -> Schedules:
         members, sizes, numbers = array("q"), array("q"), array("q")
         for own, updates, steps, epochs, batch in units:
             members.extend(own)
             sizes.extend([self._batches.size(device, batch) for device in own])
             numbers.extend((len(own), updates.start, updates.stop, steps, epochs))
         per_update = np.empty(len(members), dtype=np.int32)
-        totals = array("q", bytes(16 * len(units)))
+        counts = np.empty((len(units), 3), dtype=np.int64)
         asked = (
             *(stream.entropy.to_bytes(32, "little"), *self._tables),
             *(numbers.buffer_info()[0], len(units), members.buffer_info()[0]),
-            *(sizes.buffer_info()[0], per_update.ctypes.data, totals.buffer_info()[0]),
+            *(sizes.buffer_info()[0], per_update.ctypes.data, counts.ctypes.data),
         )
         _draw_batches(*asked, None, None)  # counts them
-        batch_sizes = np.empty(sum(totals[::2]), dtype=np.int32)
-        indices = np.empty(sum(totals[1::2]), dtype=np.int64)
+        count, samples, _ = counts.sum(axis=0).tolist()
+        batch_sizes = np.empty(count, dtype=np.int32)
+        indices = np.empty(samples, dtype=np.int64)
         _draw_batches(*asked, batch_sizes.ctypes.data, indices.ctypes.data)
-        return _apart(units, totals, indices, batch_sizes, per_update)
+        return Schedules(indices, batch_sizes, per_update, counts)
 
 
 def _draw_batches(*asked: Any) -> None:
@@ -103,18 +101,3 @@ def _draw_batches(*asked: Any) -> None:
     assert loaded is not None
     if loaded.camu_draw_batches(*asked):
         raise MemoryError("there is not enough memory to draw batches")
-
-
-def _apart(
-    units: Sequence[Wanted], totals: array[int], indices: Int64, sizes: Int32, steps: Int32
-) -> list[Schedule]:
-    """The schedule of each unit, from the batches of all of them."""
-    found, sample, batch, member = [], 0, 0, 0
-    for number, unit in enumerate(units):
-        ends = sample + totals[2 * number + 1], batch + totals[2 * number]
-        last = member + len(unit.members)
-        found.append(
-            Schedule(indices[sample : ends[0]], sizes[batch : ends[1]], steps[member:last])
-        )
-        (sample, batch), member = ends, last
-    return found

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from camu.arrays import Float32, Int64
+from camu.data.batches import Schedules
 from camu.errors import InputError
 from camu.learning import native
 from camu.learning.cnn import SeededCNN
@@ -133,11 +134,13 @@ class NativeKernel:
         self._worker, self._layout, self._stop = worker, layout, stop
         self._train, self._test = _samples(train), _samples(test)
 
-    def train(self, trainings: Sequence[Training], go_on: Callable[[], None]) -> list[Trained]:
+    def train(
+        self, trainings: Sequence[Training], schedules: Schedules, go_on: Callable[[], None]
+    ) -> list[Trained]:
         assert self._train is not None
         go_on()
         tasks = [_task(training) for training in trainings]
-        results = self._worker.train(self._train, tasks, self._stop)
+        results = self._worker.train(self._train, tasks, schedules, self._stop)
         if results is None:
             raise CancelledError
         return [
@@ -178,7 +181,6 @@ def _task(training: Training) -> native.Task:
         buffers=start.buffers,
         anchor=start.parameters if job.anchor is None else _float32(job.anchor),
         correction=None if job.correction is None else _float32(job.correction),
-        schedule=training.schedule,
         shares=training.shares,
         updates=job.updates,
         together=training.together,

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from camu.arrays import Float32, Int64
+from camu.data.batches import Schedule, Schedules
 from camu.errors import CamuError
 from camu.learning.cnn import SeededCNN
 from camu.learning.data import Data, DeviceBatch
@@ -30,8 +31,11 @@ class TorchKernel:
     ) -> None:
         self.replica, self._train, self._test, self._seed = replica, train, test, seed
 
-    def train(self, trainings: Sequence[Training], go_on: Callable[[], None]) -> list[Trained]:
-        return [self._train_named(training, go_on) for training in trainings]
+    def train(
+        self, trainings: Sequence[Training], schedules: Schedules, go_on: Callable[[], None]
+    ) -> list[Trained]:
+        pairs = zip(trainings, schedules.apart(), strict=True)
+        return [self._train_named(*pair, go_on) for pair in pairs]
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
         assert self._test is not None
@@ -47,27 +51,31 @@ class TorchKernel:
         loss = self.replica.full_pass(self._train, parts, stream, backward)
         return self.replica.gradient.cpu().numpy().copy(), loss
 
-    def _train_named(self, training: Training, go_on: Callable[[], None]) -> Trained:
+    def _train_named(
+        self, training: Training, schedule: Schedule, go_on: Callable[[], None]
+    ) -> Trained:
         """An error in the user's module names the unit, not all units of the task."""
         try:
-            return self._train_unit(training, go_on)
+            return self._train_unit(training, schedule, go_on)
         except (CamuError, CancelledError):
             raise
         except Exception as error:
             raise failure(training.what, error) from error
 
-    def _train_unit(self, training: Training, go_on: Callable[[], None]) -> Trained:
+    def _train_unit(
+        self, training: Training, schedule: Schedule, go_on: Callable[[], None]
+    ) -> Trained:
         job = training.job
         self.replica.load(training.start)
         self.replica.prepare_rule(job.rule.proximal, job.anchor, job.correction)
         updates = range(job.first, job.first + job.updates)
-        batches = iter(training.schedule.batches)
+        batches = iter(schedule.batches)
         if training.together:
             losses = [self._step_together(training, n, batches, go_on) for n in updates]
             return Trained(self.replica.save(), float(np.mean(losses)))
-        state, losses = training.start, []
+        state, losses, steps = training.start, [], schedule.steps.tolist()
         for update in updates:
-            state, loss = self._update_apart(training, state, update, batches, go_on)
+            state, loss = self._update_apart(training, state, update, steps, batches, go_on)
             losses.append(loss)
         return Trained(state, float(np.mean(losses)))
 
@@ -90,13 +98,14 @@ class TorchKernel:
         training: Training,
         state: Weights,
         update: int,
+        counts: Sequence[int],
         batches: Iterator[Int64],
         go_on: Callable[[], None],
     ) -> tuple[Weights, float]:
         """Members take several steps each from the same state, then average."""
         results: list[tuple[float, Weights]] = []
         loss = 0.0
-        members, counts = training.job.members, training.schedule.steps.tolist()
+        members = training.job.members
         for device, share, steps in zip(members, training.shares, counts, strict=True):
             self.replica.load(state)
             losses = []

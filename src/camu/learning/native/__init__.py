@@ -10,18 +10,17 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float32, Int64
-from camu.data.batches import Schedule
+from camu.arrays import Float32, Float64, Int64
+from camu.data.batches import Schedules
 from camu.errors import InputError
 
 LIBRARY = Path(__file__).with_name("libcamu_kernels.so")
@@ -51,6 +50,14 @@ class _Batch(ctypes.Structure):
     ]
 
 
+class _Arrays(ctypes.Structure):
+    _fields_ = [
+        ("places", _Pointer * 8),  # CamuArrays has names for them
+        ("parameters", ctypes.c_int64),
+        ("buffers", ctypes.c_int64),
+    ]
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a worker is made for: square images, the first kernel, normalisation and classes."""
@@ -76,13 +83,12 @@ class Samples:
 
 
 class Task(NamedTuple):
-    """The training of one unit; see CamuJob in kernels.h."""
+    """The training of one unit, but for its batches; see CamuJob in kernels.h."""
 
     parameters: Float32
     buffers: Float32
     anchor: Float32
     correction: Float32 | None
-    schedule: Schedule
     shares: Sequence[float]  # of each member
     updates: int
     together: bool
@@ -111,7 +117,10 @@ def library() -> ctypes.CDLL | None:
     loaded.camu_worker.restype = _Pointer
     loaded.camu_free.argtypes = [_Pointer]
     loaded.camu_free.restype = None
-    loaded.camu_train_units.argtypes = [_Pointer] * 3 + [ctypes.c_int32, _Pointer]
+    loaded.camu_train_units.argtypes = [
+        *(_Pointer, _Pointer, ctypes.c_char_p, ctypes.c_int32),
+        *[_Pointer] * 2,
+    ]
     loaded.camu_gradient.argtypes = [_Pointer] * 6
     loaded.camu_draw_batches.argtypes = [
         *(ctypes.c_char_p, _Pointer, _Pointer, _Pointer, ctypes.c_int32),
@@ -168,31 +177,35 @@ class Worker:
             self._handle = None
 
     def train(
-        self, samples: Samples, tasks: Sequence[Task], stop: ctypes.c_int32
+        self,
+        samples: Samples,
+        tasks: Sequence[Task],
+        schedules: Schedules,
+        stop: ctypes.c_int32,
     ) -> list[tuple[Float32, Float32, float]] | None:
         """Trained parameters and buffers and the mean loss of each unit; None if it was stopped.
 
         It is one call for all units, during which Python's lock is free.
         """
-        arrays = _arrays(tasks)
-        jobs, data = _table(tasks, arrays), samples.reference()
+        units, count = _table(tasks), tasks[0].parameters.size
+        parameters = np.empty((len(tasks), count), dtype=np.float32)
+        buffers = np.empty((len(tasks), tasks[0].buffers.size), dtype=np.float32)
+        losses = np.empty(sum([task.updates for task in tasks]))
+        shares = np.array([share for task in tasks for share in task.shares])
+        arrays, data = _Arrays(), samples.reference()
+        given = (*schedules, shares, parameters, buffers, losses)
+        arrays.places[:] = [own.ctypes.data for own in given]
+        arrays.parameters, arrays.buffers = count, buffers.shape[1]
         result = self._library.camu_train_units(
-            self._handle,
-            ctypes.addressof(data),
-            ctypes.addressof(ctypes.c_char.from_buffer(jobs)),
-            len(tasks),
-            ctypes.addressof(stop),
+            *(self._handle, ctypes.addressof(data), units, len(tasks)),
+            *(ctypes.addressof(arrays), ctypes.addressof(stop)),
         )
         _check(result)
         if result == STOPPED:
             return None
-        ends = accumulate(task.updates for task in tasks)
-        losses = [
-            float(arrays["losses"][end - task.updates : end].sum()) / task.updates
-            for task, end in zip(tasks, ends, strict=True)
-        ]
-        trained = arrays["parameters"], arrays["buffers"]
-        return list(zip(*trained, losses, strict=True))
+        for own in (parameters, buffers):
+            own.setflags(write=False)
+        return list(zip(parameters, buffers, _mean_losses(tasks, losses), strict=True))
 
     def gradient(
         self,
@@ -243,51 +256,27 @@ def _check(result: int) -> None:
         raise MemoryError("there is not enough memory for a step on so many samples")
 
 
-def _arrays(tasks: Sequence[Task]) -> dict[str, npt.NDArray[Any]]:
-    """The numbers of all units, one unit after another, and room for their results."""
-    schedules = [task.schedule for task in tasks]
-    return {
-        "indices": np.concatenate([own.indices for own in schedules]),
-        "sizes": np.concatenate([own.sizes for own in schedules]),
-        "steps": np.concatenate([own.steps for own in schedules]),
-        "shares": np.array([share for task in tasks for share in task.shares]),
-        "parameters": np.empty((len(tasks), tasks[0].parameters.size), dtype=np.float32),
-        "buffers": np.array([task.buffers for task in tasks]),
-        "losses": np.empty(sum(task.updates for task in tasks)),
-    }
+def _mean_losses(tasks: Sequence[Task], losses: Float64) -> list[float]:
+    if len(losses) == len(tasks):
+        return list(losses.tolist())
+    parts = np.split(losses, np.cumsum([task.updates for task in tasks])[:-1])
+    return [float(own.sum()) / len(own) for own in parts]
 
 
-# CamuJob: where the unit's numbers are, what to do with them, and where its results go.
-_JOB = struct.Struct("8Q3i3f3Q")
+_UNIT = struct.Struct("4Q2i3f4x")  # CamuUnit
 
 
-def _table(tasks: Sequence[Task], arrays: Mapping[str, npt.NDArray[Any]]) -> bytearray:
-    """The units as the library takes them; the arrays must live as long as the table."""
-    table, address = bytearray(len(tasks) * _JOB.size), _Addresses()
-    at = {name: (own.ctypes.data, own.itemsize) for name, own in arrays.items()}
-    done = dict.fromkeys(arrays, 0)  # numbers of the units before
-
-    def next_of(name: str, count: int) -> int:
-        first, size = at[name]
-        place = first + size * done[name]
-        done[name] += count
-        return place
-
-    for row, task in enumerate(tasks):
-        members = len(task.shares)
-        _JOB.pack_into(
-            *(table, row * _JOB.size),
+def _table(tasks: Sequence[Task]) -> bytes:
+    """The units as the library takes them; their arrays must live as long as the table."""
+    address = _Addresses()
+    return b"".join(
+        _UNIT.pack(
             *(address(task.parameters), address(task.buffers)),
             *(address(task.anchor), address(task.correction)),
-            next_of("indices", len(task.schedule.indices)),
-            next_of("sizes", len(task.schedule.sizes)),
-            *(next_of("steps", members), next_of("shares", members)),
-            *(task.updates, members, task.together, task.rate, task.l2, task.proximal),
-            next_of("parameters", task.parameters.size),
-            next_of("buffers", task.buffers.size),
-            next_of("losses", task.updates),
+            *(task.updates, task.together, task.rate, task.l2, task.proximal),
         )
-    return table
+        for task in tasks
+    )
 
 
 class _Addresses:

@@ -41,11 +41,37 @@ EXPORT void camu_free(void* worker) {
   if (worker) ((CamuWorker*)worker)->end();
 }
 
+// The job of a unit; `arrays` moves on to the next one.
+static CamuJob take_job(const CamuUnit& unit, CamuArrays* arrays) {
+  const CamuArrays own = *arrays;
+  const int64_t batches = own.counts[0], samples = own.counts[1], members = own.counts[2];
+  arrays->indices += samples;
+  arrays->sizes += batches;
+  arrays->steps += members;
+  arrays->counts += 3;
+  arrays->shares += members;
+  arrays->trained_parameters += own.parameters;
+  arrays->trained_buffers += own.buffers;
+  arrays->losses += unit.updates;
+  return {unit.parameters, unit.buffers, unit.anchor,   unit.correction,
+          own.indices,     own.sizes,    own.steps,     own.shares,
+          unit.updates,    (int)members, unit.together, unit.rate,
+          unit.l2,         unit.proximal, own.trained_parameters, own.trained_buffers,
+          own.losses};
+}
+
 // Train some units, one after another; the last ones are not trained if it is stopped. The parameters
 // of a call do not change during it, so those at the same place are the same.
-EXPORT int32_t camu_train_units(void* worker, const CamuData* data, const CamuJob* jobs,
-                                int32_t count, const volatile int32_t* stop) {
-  return ((CamuWorker*)worker)->train(*data, jobs, count, stop);
+EXPORT int32_t camu_train_units(void* worker, const CamuData* data, const CamuUnit* units,
+                                int32_t count, const CamuArrays* arrays,
+                                const volatile int32_t* stop) {
+  CamuJob* jobs = (CamuJob*)malloc((size_t)count * sizeof(CamuJob));
+  if (!jobs) return CAMU_NO_MEMORY;
+  CamuArrays rest = *arrays;
+  for (int32_t u = 0; u < count; u++) jobs[u] = take_job(units[u], &rest);
+  int32_t result = ((CamuWorker*)worker)->train(*data, jobs, count, stop);
+  free(jobs);
+  return result;
 }
 
 // The gradient of the weighted mean loss of some devices; only the loss if `gradient` is null.

@@ -222,13 +222,13 @@ struct CamuWanted {
 
 // The mini-batches of units, in the order unit, update, member, step. `samples` and `held` are those of
 // all devices, `devices` and `batches` (sizes) those of the units' members. Writes the steps per update
-// of each member, and how many batches and samples each unit has; where there is room, also the sizes
-// and samples of the batches. Returns whether memory is lacking.
+// of each member, and how many batches, samples and members each unit has; where there is room, also the
+// sizes and samples of the batches. Returns whether memory is lacking.
 EXPORT int32_t camu_draw_batches(const uint32_t* number, const int64_t* const* samples,
                                  const int64_t* held, const CamuWanted* units, int32_t count,
                                  const int64_t* devices, const int64_t* batches, int32_t* steps,
-                                 int64_t* totals, int32_t* sizes, int64_t* indices) {
-  for (int32_t u = 0; u < count; u++, units++, totals += 2) {
+                                 int64_t* counts, int32_t* sizes, int64_t* indices) {
+  for (int32_t u = 0; u < count; u++, units++, counts += 3) {
     const int64_t n = units->members;
     int64_t all = 0;
     for (int64_t m = 0; m < n; m++) all += held[devices[m]];
@@ -241,7 +241,8 @@ EXPORT int32_t camu_draw_batches(const uint32_t* number, const int64_t* const* s
       members[m] = {devices[m], own, size, per_pass, steps[m], units->first * steps[m], -1, order};
       order += own;
     }
-    totals[0] = totals[1] = 0;
+    counts[0] = counts[1] = 0;
+    counts[2] = n;
     for (int64_t update = units->first; update < units->end; update++)
       for (Member* member = members; member < members + n; member++)
         for (int64_t step = 0; step < member->steps; step++, member->next++) {
@@ -252,8 +253,8 @@ EXPORT int32_t camu_draw_batches(const uint32_t* number, const int64_t* const* s
             indices += taken;
             *sizes++ = (int32_t)taken;
           }
-          totals[0]++;
-          totals[1] += taken;
+          counts[0]++;
+          counts[1] += taken;
         }
     free(members);
     devices += n;

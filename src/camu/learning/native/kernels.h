@@ -46,6 +46,24 @@ struct CamuJob {
   double* losses;           // one per update
 };
 
+// A unit as Python gives it; the rest of its job is in the arrays of all units.
+struct CamuUnit {
+  const float *parameters, *buffers, *anchor, *correction;
+  int32_t updates, together;
+  float rate, l2, proximal;
+};
+
+// What units have, one unit after another.
+struct CamuArrays {
+  const int64_t* indices;
+  const int32_t *sizes, *steps;
+  const int64_t* counts;  // batches, samples and members of each unit
+  const double* shares;
+  float *trained_parameters, *trained_buffers;
+  double* losses;
+  int64_t parameters, buffers;  // how many a unit has
+};
+
 enum CamuResult { CAMU_DONE = 0, CAMU_STOPPED = 1, CAMU_NO_MEMORY = 2 };
 
 struct CamuWorker {
