@@ -310,7 +310,7 @@ def test_units_of_one_call_are_as_if_trained_alone(instructions: str, norm: str)
         correction = starts[1].parameters if generator.integers(0, 2) else None
         own = native.Task(
             *(state.parameters, state.buffers, starts[1].parameters, correction),
-            *([0.3, 0.7], updates, together),
+            *(updates, together),
             **terms,
         )
         return own, schedule_of(batches, steps)
@@ -323,11 +323,13 @@ def test_units_of_one_call_are_as_if_trained_alone(instructions: str, norm: str)
     assert sum(len(own.indices) for own in schedules[-25:]) > 2 * 192
     shape, stop = shape_of(model_of(28, norm, 10, 0, 1.0)), ctypes.c_int32(0)
     whole = Schedules.of(schedules)
-    together = native.Worker(shape, instructions).train(samples, tasks, whole, stop)
+    shares = [0.3, 0.7]
+    worker = native.Worker(shape, instructions)
+    together = worker.train(samples, tasks, shares * len(tasks), whole, stop)
     assert together is not None
     for own, schedule, (parameters, buffers, loss) in zip(tasks, schedules, together, strict=True):
         worker = native.Worker(shape, instructions)
-        alone = worker.train(samples, [own], Schedules.of([schedule]), stop)
+        alone = worker.train(samples, [own], shares, Schedules.of([schedule]), stop)
         assert alone is not None
         assert np.array_equal(alone[0][0], parameters)
         assert np.array_equal(alone[0][1], buffers)
@@ -366,7 +368,6 @@ def test_closing_stops_a_job_at_its_next_step(small_toy: Toy) -> None:
         state.buffers,
         state.parameters,
         None,
-        shares=[1.0],
         updates=1,
         together=True,
         rate=0.1,
@@ -376,6 +377,7 @@ def test_closing_stops_a_job_at_its_next_step(small_toy: Toy) -> None:
     asked = (
         samples_of(8, 10, 3, 0),
         [task] * 2,
+        [1.0] * 2,
         Schedules.of([schedule_of([np.arange(1)], [1])] * 2),
     )
     assert worker.train(*asked, stop) is None
@@ -496,13 +498,14 @@ for set_ in native.INSTRUCTION_SETS:
             tasks = [
                 native.Task(
                     parameters, buffers, parameters, parameters,
-                    [0.4, 0.6], updates, together, 0.1, 0.1, 0.1)
+                    updates, together, 0.1, 0.1, 0.1)
                 for together, updates in ((True, 2), (False, 1), (True, 1), (True, 1))]
             sizes = np.int32([1, 17, 3, 19])
             schedules = Schedules.of([
                 Schedule(np.concatenate(batches), sizes, np.int32(steps))
                 for steps in ([1, 1], [1, 3], [1, 1], [1, 1])])
-            assert worker.train(samples, tasks, schedules, ctypes.c_int32(0)) is not None
+            shares = [0.4, 0.6] * len(tasks)
+            assert worker.train(samples, tasks, shares, schedules, ctypes.c_int32(0)) is not None
             large = [generator.integers(0, 40, 200), np.arange(40)]
             worker.gradient(samples, parameters, large, [0.5, 0.5])
             worker.evaluate(samples, parameters, buffers, 3, 37)

@@ -125,6 +125,12 @@ class Batches:
             return self._sizes[device]
         return int(batch_samples(batch, self._held[device]))
 
+    def sizes(self, members: Sequence[int], batch: float | None = None) -> list[int]:
+        """The sizes of some devices' mini-batches."""
+        if batch is None:
+            return [self._sizes[device] for device in members]
+        return [self.size(device, batch) for device in members]
+
     def per_epoch(self, device: int, batch: float | None = None) -> int:
         """How many mini-batches one pass over a device's data takes."""
         return -(-self.samples(device) // self.size(device, batch))

@@ -337,7 +337,7 @@ class Engine:
         work = job.updates * job.rule.steps
         if self.local_update == "epoch":
             return float(work * sum(map(self.batches.samples, job.members)))
-        return float(work * sum([self.batches.size(k, job.rule.batch) for k in job.members]))
+        return float(work * sum(self.batches.sizes(job.members, job.rule.batch)))
 
     def _check_layout(self, weights: Weights) -> None:
         if weights.layout is not self.initial.layout and weights.layout != self.initial.layout:
@@ -345,9 +345,10 @@ class Engine:
 
     def _check_job(self, job: Job) -> None:
         job.check(len(self.batches.device_indices))
-        for device in job.members:
-            if not self.batches.samples(device):
-                raise InputError(f"job: device {device} holds no samples and cannot train.")
+        sizes = self.batches.sizes(job.members)
+        if 0 in sizes:
+            device = job.members[sizes.index(0)]
+            raise InputError(f"job: device {device} holds no samples and cannot train.")
         if job.correction is None and job.anchor is None:
             return
         for what, array in (("correction", job.correction), ("anchor", job.anchor)):

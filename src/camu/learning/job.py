@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from camu.arrays import Float32
 from camu.errors import InputError
@@ -83,8 +83,7 @@ class Job:
                 raise InputError(f"job: {fault}.")
 
 
-@dataclass(frozen=True, eq=False)
-class Trained:
+class Trained(NamedTuple):
     """The outcome of a job: the trained model, and the mean training loss over its steps."""
 
     weights: Weights

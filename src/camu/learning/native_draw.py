@@ -79,7 +79,7 @@ class _Drawing:
         members, sizes, numbers = array("q"), array("q"), array("q")
         for own, updates, steps, epochs, batch in units:
             members.extend(own)
-            sizes.extend([self._batches.size(device, batch) for device in own])
+            sizes.extend(self._batches.sizes(own, batch))
             numbers.extend((len(own), updates.start, updates.stop, steps, epochs))
         per_update = np.empty(len(members), dtype=np.int32)
         counts = np.empty((len(units), 3), dtype=np.int64)

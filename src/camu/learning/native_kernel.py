@@ -139,8 +139,9 @@ class NativeKernel:
     ) -> list[Trained]:
         assert self._train is not None
         go_on()
-        tasks = [_task(training) for training in trainings]
-        results = self._worker.train(self._train, tasks, schedules, self._stop)
+        tasks = _tasks(trainings)
+        shares = [share for training in trainings for share in training.shares]
+        results = self._worker.train(self._train, tasks, shares, schedules, self._stop)
         if results is None:
             raise CancelledError
         return [
@@ -174,6 +175,19 @@ def _float32(array: Float32) -> Float32:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
+def _tasks(trainings: Sequence[Training]) -> list[native.Task]:
+    """Units that differ in nothing but their members have one task."""
+    known: dict[tuple[object, ...], native.Task] = {}
+    found = []
+    for training in trainings:
+        start, job, rate = training.start, training.job, training.rate
+        key = id(start), id(job.rule), job.updates, id(job.anchor), id(job.correction), rate
+        if key not in known:
+            known[key] = _task(training)
+        found.append(known[key])
+    return found
+
+
 def _task(training: Training) -> native.Task:
     start, job = training.start, training.job
     return native.Task(
@@ -181,7 +195,6 @@ def _task(training: Training) -> native.Task:
         buffers=start.buffers,
         anchor=start.parameters if job.anchor is None else _float32(job.anchor),
         correction=None if job.correction is None else _float32(job.correction),
-        shares=training.shares,
         updates=job.updates,
         together=training.together,
         rate=training.rate,

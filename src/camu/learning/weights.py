@@ -94,10 +94,9 @@ class Weights:
     def owning(cls, parameters: Float32, buffers: Float32, layout: Layout) -> Weights:
         """A state that takes over float32 arrays of the right sizes without a copy."""
         state = object.__new__(cls)
-        for name, array in (("parameters", parameters), ("buffers", buffers)):
-            array.setflags(write=False)
-            object.__setattr__(state, name, array)
-        object.__setattr__(state, "layout", layout)
+        parameters.setflags(write=False)
+        buffers.setflags(write=False)
+        vars(state).update(parameters=parameters, buffers=buffers, layout=layout)
         return state
 
     @classmethod

@@ -50,7 +50,7 @@ def clip_update(trained: Trained, start: Weights, limit: float) -> Trained:
 
     parameters = scaled(weights.parameters, start.parameters)
     buffers = scaled(weights.buffers, start.buffers)
-    return replace(trained, weights=replace(weights, parameters=parameters, buffers=buffers))
+    return trained._replace(weights=replace(weights, parameters=parameters, buffers=buffers))
 
 
 @dataclass(eq=False)

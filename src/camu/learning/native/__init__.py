@@ -83,13 +83,12 @@ class Samples:
 
 
 class Task(NamedTuple):
-    """The training of one unit, but for its batches; see CamuJob in kernels.h."""
+    """The training of a unit, but for its members and batches; see CamuJob in kernels.h."""
 
     parameters: Float32
     buffers: Float32
     anchor: Float32
     correction: Float32 | None
-    shares: Sequence[float]  # of each member
     updates: int
     together: bool
     rate: float
@@ -180,20 +179,21 @@ class Worker:
         self,
         samples: Samples,
         tasks: Sequence[Task],
+        shares: Sequence[float],
         schedules: Schedules,
         stop: ctypes.c_int32,
     ) -> list[tuple[Float32, Float32, float]] | None:
         """Trained parameters and buffers and the mean loss of each unit; None if it was stopped.
 
-        It is one call for all units, during which Python's lock is free.
+        `shares` are those of all units' members. It is one call for all units, during which
+        Python's lock is free.
         """
         units, count = _table(tasks), tasks[0].parameters.size
         parameters = np.empty((len(tasks), count), dtype=np.float32)
         buffers = np.empty((len(tasks), tasks[0].buffers.size), dtype=np.float32)
         losses = np.empty(sum([task.updates for task in tasks]))
-        shares = np.array([share for task in tasks for share in task.shares])
         arrays, data = _Arrays(), samples.reference()
-        given = (*schedules, shares, parameters, buffers, losses)
+        given = (*schedules, np.array(shares), parameters, buffers, losses)
         arrays.places[:] = [own.ctypes.data for own in given]
         arrays.parameters, arrays.buffers = count, buffers.shape[1]
         result = self._library.camu_train_units(
@@ -268,26 +268,12 @@ _UNIT = struct.Struct("4Q2i3f4x")  # CamuUnit
 
 def _table(tasks: Sequence[Task]) -> bytes:
     """The units as the library takes them; their arrays must live as long as the table."""
-    address = _Addresses()
-    return b"".join(
-        _UNIT.pack(
-            *(address(task.parameters), address(task.buffers)),
-            *(address(task.anchor), address(task.correction)),
-            *(task.updates, task.together, task.rate, task.l2, task.proximal),
-        )
-        for task in tasks
-    )
+    rows: dict[int, bytes] = {}  # many units have the same task
+    return b"".join([rows.get(id(task)) or rows.setdefault(id(task), _row(task)) for task in tasks])
 
 
-class _Addresses:
-    """Where arrays are in memory, 0 for none; most units have the same ones."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, int] = {id(None): 0}
-
-    def __call__(self, array: Float32 | None) -> int:
-        found = self._known.get(id(array))
-        if found is None:
-            assert array is not None
-            found = self._known[id(array)] = array.ctypes.data
-        return found
+def _row(task: Task) -> bytes:
+    arrays = task.parameters, task.buffers, task.anchor, task.correction
+    places = [0 if array is None else array.ctypes.data for array in arrays]
+    terms = task.rate, task.l2, task.proximal
+    return _UNIT.pack(*places, task.updates, task.together, *terms)
