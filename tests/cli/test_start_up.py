@@ -7,7 +7,17 @@ import sys
 
 import pytest
 
-HEAVY = {"numpy", "scipy", "pydantic", "pandas", "sklearn", "torch", "altair", "jinja2"}
+HEAVY = {
+    "numpy",
+    "scipy",
+    "pydantic",
+    "pandas",
+    "sklearn",
+    "torch",
+    "altair",
+    "jinja2",
+    "camu.allocation",
+}
 CODE = """
 import sys
 from camu.cli import app

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +14,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 from camu.errors import suggest
@@ -34,6 +35,12 @@ def field(default: Any, text: str, unit: str = "", decides: Decides = "bits", **
     """A field with its sentence, its unit ("" for names and switches) and its limits."""
     extra: dict[str, Any] = {"unit": unit, "decides": decides}
     return Field(default, description=text, json_schema_extra=extra, **limits)
+
+
+def decided_by(key: FieldInfo) -> Decides:
+    """What a field decides."""
+    assert isinstance(key.json_schema_extra, dict)
+    return cast(Decides, key.json_schema_extra["decides"])
 
 
 def broken(text: str, *keys: str) -> PydanticCustomError:

@@ -85,11 +85,16 @@ def _default(value: Any) -> str:
 @cache
 def section_keys(model: type[BaseModel], section: str) -> dict[str, Schema]:
     """The keys of a section by name, each as JSON schema with `unit` and `decides`."""
+    properties: dict[str, Schema] = section_model(model, section).model_json_schema()["properties"]
+    return properties
+
+
+def section_model(model: type[BaseModel], section: str) -> type[BaseModel]:
+    """The model of a section."""
     kind = model.model_fields[section].annotation
     assert isinstance(kind, type)
     assert issubclass(kind, BaseModel)
-    properties: dict[str, Schema] = kind.model_json_schema()["properties"]
-    return properties
+    return kind
 
 
 def accepted_values(key: Schema) -> str:

@@ -14,8 +14,8 @@ import tomli_w
 from pydantic import model_validator
 
 from camu.config.clustering_section import ClusteringConfig
-from camu.config.fields import Decides, Section, broken, field
-from camu.config.keys import Layer, compose, nested, parse_setting, parse_toml, section_keys, short
+from camu.config.fields import Decides, Section, broken, decided_by, field
+from camu.config.keys import Layer, compose, nested, parse_setting, parse_toml, section_model, short
 from camu.config.names import DEFAULT_PRESET, PRESETS
 from camu.config.run_sections import (
     AllocationConfig,
@@ -100,8 +100,8 @@ def keys_that_decide(*what: Decides) -> frozenset[str]:
     return frozenset(
         f"{section}.{name}"
         for section in Config.model_fields
-        for name, key in section_keys(Config, section).items()
-        if key["decides"] in what
+        for name, key in section_model(Config, section).model_fields.items()
+        if decided_by(key) in what
     )
 
 

@@ -10,11 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from camu.allocation.answer import Allocation
 from camu.arrays import Float64
 from camu.errors import InputError
 from camu.notebook import html_table
@@ -29,6 +28,9 @@ from camu.planning.slow_down import (
 )
 from camu.planning.unit import SlowDown, Unit, read_unit, unit_faults
 from camu.world import World
+
+if TYPE_CHECKING:
+    from camu.allocation.answer import Allocation
 
 _SHOWN_UNITS = 40  # in a notebook
 
@@ -280,6 +282,8 @@ def _read_allocation(data: Mapping[str, Any], units: Sequence[Unit]) -> Allocati
     clusters = [
         {"power_watts": unit.power_watts, "extra_updates": unit.local_updates - 1} for unit in units
     ]
+    from camu.allocation.answer import Allocation  # few plans have one
+
     return Allocation.from_dict({**data, "seconds": 0.0, "clusters": clusters})
 
 

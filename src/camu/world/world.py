@@ -17,7 +17,6 @@ from camu.config import Config, load_config
 from camu.errors import InputError
 from camu.seeding import derive
 from camu.world.devices import Devices
-from camu.world.fleet_file import parse_fleet
 from camu.world.links import Links, build_links
 from camu.world.picture import world_html
 from camu.world.places import read_stations
@@ -221,6 +220,8 @@ def with_data(world: World) -> World:
 
 
 def _world_of_file(config: Config, path: str, label_counts: npt.ArrayLike | None) -> World:
+    from camu.world.fleet_file import parse_fleet  # few worlds come from a file
+
     fleet = parse_fleet(path, config.fleet.snr_file, config)
     stations = _stations(config) if fleet.stations is None else fleet.stations
     links = build_links(
