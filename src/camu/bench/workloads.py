@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -159,7 +160,9 @@ def made_up(devices: int, samples_per_device: int) -> Samples:
     """Random images and labels; labels come equally often."""
     count = devices * samples_per_device
     generator = derive(SEED, "bench-data", devices, samples_per_device).numpy()
-    images = generator.integers(0, 256, (count, *IMAGE), dtype=np.uint8)
+    # Eight pixels at once: a run that these stand for reads its images as quickly.
+    eights = generator.integers(0, 2**64, count * math.prod(IMAGE) // 8, dtype=np.uint64)
+    images = eights.view(np.uint8).reshape(count, *IMAGE)
     return images, generator.permutation(np.arange(count) % CLASSES)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,8 +43,6 @@ class MeanUpdate:
             return self.start
         parameters = self.start.parameters + self._parameters.total / self.total
         buffers = self.start.buffers + self._buffers.total / self.total
-        return replace(
-            self.start,
-            parameters=parameters.astype(np.float32),
-            buffers=buffers.astype(np.float32),
+        return self.start.owning(
+            parameters.astype(np.float32), buffers.astype(np.float32), self.start.layout
         )

@@ -66,7 +66,7 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: s
         "scheme": own_values,
         "scheme_names": list(run.state),
         "wall_seconds": wall_seconds,
-        "config": run.world.config.to_toml(),
+        "config": run.world.once("toml", run.world.config.to_toml),
         "notes": run.notes,
         "records_sha256": records_sha256,
         "version": __version__,

@@ -78,6 +78,8 @@ class Loop:
         plain = self.config.scheme.aggregation == "mean"
         self.waits_for_all = waits_for_all(scheme)
         self.takes_mean = plain and not self.hooks.shows_arrivals
+        # The last answer of `price`: what it depends on, what the ids in that belong to, the costs.
+        self.priced: tuple[tuple[object, ...], object, Costs] | None = None
 
     def no_faults(self) -> dict[str, int]:
         """A count of zero for every kind of fault."""
@@ -171,15 +173,16 @@ class Loop:
 
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
-        own = list(units.values())
-        costs = full_speed_costs(
-            self.run.world,
-            own,
-            self.run.plan.parameters,
-            uplink_gain=self.uplink_gain,
-            uplinks=len(own) + len(self.run.flights),
-        )
-        return self.run.plan.slow_costs(costs, own, self.waits_for_all)
+        run, own = self.run, list(units.values())
+        gain, uplinks = self.uplink_gain, len(own) + len(run.flights)
+        asked = uplinks, gain.tobytes(), id(run.plan), *map(id, own)
+        if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
+            costs = full_speed_costs(
+                *(run.world, own, run.plan.parameters), uplink_gain=gain, uplinks=uplinks
+            )
+            costs = run.plan.slow_costs(costs, own, self.waits_for_all)
+            self.priced = asked, (run.plan, own), costs
+        return self.priced[2]
 
     def rest(self) -> None:
         """No unit can pay for a round: wait for a round's time, or end the run if none ever can."""
