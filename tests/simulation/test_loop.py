@@ -19,7 +19,7 @@ from camu.learning.models import build_model
 from camu.learning.weights import Weights
 from camu.schemes import FedAvg, State, View, add_updates, make_scheme
 from camu.seeding import derive
-from camu.simulation import Callback, History, Record, Run, simulate
+from camu.simulation import Callback, History, Record, Run, loop, simulate
 from camu.simulation.callbacks import Patience
 from camu.world import build_world
 from helpers.configs import small
@@ -129,6 +129,40 @@ def test_fading_changes_the_uplink_and_nothing_else() -> None:
     still, faded = play(tiny()), play(tiny(radio__fading="rayleigh"))
     assert faded.final.joules["compute"] == still.final.joules["compute"]
     assert faded.final.joules["transmit"] != still.final.joules["transmit"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({}, 1),
+        ({"radio__fading": "rayleigh"}, 4),
+        ({"clustering__leader": "rotating", "clustering__rotate_every": 1}, 4),
+        ({"fleet__dropout_probability": 0.3, "run__rounds": 8}, 8),
+        ({"scheme__name": "fedasync", "radio__access": "ofdma", "run__rounds": 8}, 8),
+    ],
+)
+def test_costs_are_computed_anew_where_anything_differs(
+    changes: dict[str, Any], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(**({"scheme__name": "camu"} | changes))
+    counted: list[int] = []
+    compute, price = loop.full_speed_costs, loop.Loop.price
+
+    def count(*given: Any, **settings: Any) -> Any:
+        counted.append(1)
+        return compute(*given, **settings)
+
+    def price_anew(self: loop.Loop, units: Any) -> Any:
+        self.priced = None
+        return price(self, units)
+
+    monkeypatch.setattr(loop, "full_speed_costs", count)
+    found = play(config)
+    assert len(counted) == asked
+    monkeypatch.setattr(loop.Loop, "price", price_anew)
+    expected = play(config)
+    for one, other in zip(found.records, expected.records, strict=True):
+        assert (one.virtual_seconds, one.joules) == (other.virtual_seconds, other.joules)
 
 
 def test_evaluation_rhythm() -> None:
