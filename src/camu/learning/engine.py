@@ -333,30 +333,31 @@ class Engine:
         """The samples that a job passes; a job that cannot be trained is refused."""
         _, start, job = numbered
         self._check_layout(start)
-        self._check_job(job)
-        work = job.updates * job.rule.steps
+        sizes, work = self._check_job(job), job.updates * job.rule.steps
         if self.local_update == "epoch":
             return float(work * sum(map(self.batches.samples, job.members)))
-        return float(work * sum(self.batches.sizes(job.members, job.rule.batch)))
+        return float(work * sum(sizes))
 
     def _check_layout(self, weights: Weights) -> None:
         if weights.layout is not self.initial.layout and weights.layout != self.initial.layout:
             raise InputError("weights: they belong to a model with other layers or shapes.")
 
-    def _check_job(self, job: Job) -> None:
+    def _check_job(self, job: Job) -> list[int]:
+        """Refuse a job that cannot be trained; returns the sizes of its members' batches."""
         job.check(len(self.batches.device_indices))
-        sizes = self.batches.sizes(job.members)
+        sizes = self.batches.sizes(job.members, job.rule.batch)
         if 0 in sizes:
             device = job.members[sizes.index(0)]
             raise InputError(f"job: device {device} holds no samples and cannot train.")
         if job.correction is None and job.anchor is None:
-            return
+            return sizes
         for what, array in (("correction", job.correction), ("anchor", job.anchor)):
             if array is not None and array.shape != self.initial.parameters.shape:
                 raise InputError(
                     f"job: the {what} has shape {array.shape}; the model has "
                     f"{self.initial.parameters.size} parameters."
                 )
+        return sizes
 
 
 def _evaluate(kernel: Kernel, weights: Weights, span: slice) -> tuple[int, float]:

@@ -66,18 +66,16 @@ class Job:
 
     def check(self, devices: int) -> None:
         """Refuse a job that cannot be trained on so many devices."""
-        count = len(self.members)
-        if not count or count != len(self.weights) or self.updates < 1 or self.first < 0:
+        members, weights = self.members, self.weights
+        if not 0 < len(members) == len(weights) or self.updates < 1 or self.first < 0:
             raise InputError(
                 f"job: {self} needs at least one member, one weight per member and one update."
             )
-        if min(self.weights) < 0 or not 0 < sum(self.weights) < float("inf"):
-            raise InputError(
-                f"job: the weights {self.weights} are not weights; give positive numbers."
-            )
-        for device in (min(self.members), max(self.members)):
-            if not 0 <= device < devices:
-                raise InputError(f"job: there is no device {device}; there are {devices}.")
+        if min(weights) < 0 or not 0 < sum(weights) < math.inf:
+            raise InputError(f"job: the weights {weights} are not weights; give positive numbers.")
+        if min(members) < 0 or max(members) >= devices:
+            device = min(members) if min(members) < 0 else max(members)
+            raise InputError(f"job: there is no device {device}; there are {devices}.")
         if self.rule is not PLAIN_RULE:
             for fault in self.rule.faults():
                 raise InputError(f"job: {fault}.")

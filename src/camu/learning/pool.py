@@ -157,14 +157,15 @@ def bundled(
     item and later ones more, so that few items keep all workers busy.
     """
     bundle: list[Item] = []
-    total, before = 0.0, 0
+    total, before, most = 0.0, 0, 0
     for item in items:
         more = cost(item)
-        part = (expected - before) // 2 if expected else before // 4
-        most = min(BUNDLE_ITEMS, 1 + max(0, part) // workers)
-        if bundle and (total + more > BUNDLE_COST or len(bundle) == most):
-            yield bundle, total
+        if total + more > BUNDLE_COST or len(bundle) == most:
+            if bundle:
+                yield bundle, total
             before += len(bundle)
+            part = (expected - before) // 2 if expected else before // 4
+            most = min(BUNDLE_ITEMS, 1 + max(0, part) // workers)
             bundle, total = [], 0.0
         bundle.append(item)
         total += more
