@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from camu.bench.loops import TunedLoop
-from camu.bench.runs import measure_growth, measure_run
+from camu.bench.runs import STUDY_ROUNDS, measure_growth, measure_run
 from camu.bench.training import Say, make_engine, measure_evaluation, measure_training
 from camu.bench.workloads import EVALUATION, WORKLOADS
 from camu.errors import InputError, suggest
@@ -48,7 +48,7 @@ def run_bench(
     }
     if "run" in workloads:
         say("run: camu run --preset study, from its start to its report")
-        report["run"] = measure_run(5 if quick else 20, 150 if quick else 1500, workers)
+        report["run"] = measure_run(5 if quick else STUDY_ROUNDS, 150 if quick else 1500, workers)
     if "growth" in workloads:
         report["growth"] = []
         for devices in (200,) if quick else GROWTH_DEVICES:

@@ -119,7 +119,7 @@ def _run_sentence(run: dict[str, Any]) -> str:
     fixed = ", ".join(f"{part} {seconds:.1f} s" for part, seconds in run["fixed_seconds"].items())
     return (
         f"camu run --preset study: {run['round_seconds']:.3f} s per round, "
-        f"{run['outside_training_fraction']:.0%} of it outside training; 150 rounds would take "
+        f"{run['outside_training_fraction']:.0%} of it outside training; 150 rounds take "
         f"{run['seconds_150_rounds']:.0f} s, {run['outside_training_fraction_150_rounds']:.0%} "
         f"outside training. Before and after the rounds: {fixed}. Peak memory "
         f"{run['peak_mb']:.0f} MB."

@@ -36,11 +36,11 @@ struct FirstCells {
   // of the first `exact` lanes are right, also where candidates are nearly equal.
   template <bool WINNERS>
   void forward(const Vector* x, const float* bias, int exact, Vector* out, ByteVector* winners) {
-    for (int y = 0; y < S::kernel - 1; y++) turn_line(x, y);
+    for (int y = 0; y < S::kernel - 1; y++) turn_line<WINNERS>(x, y);
     for (int cy = 0; cy < n; cy++) {
-      turn_line(x, 2 * cy + 4);
-      turn_line(x, 2 * cy + 5);
-      find_zeros(cy);
+      turn_line<WINNERS>(x, 2 * cy + 4);
+      turn_line<WINNERS>(x, 2 * cy + 5);
+      if (WINNERS) find_zeros(cy);
       for (int tile = 0; tile < tiles; tile++) {
         for (int p = 0; p < POINTS; p++)
           for (int first = 0; first < S::outputs; first += group) multiply(cy, tile, p, first);
@@ -61,13 +61,14 @@ struct FirstCells {
 
   Vector* line(int y) { return lines + y % WINDOW * S::inputs * tiles * POINTS; }
 
+  template <bool WINNERS>
   void turn_line(const Vector* x, int y) {
     for (int tile = 0; tile < tiles; tile++) {
       IntVector* bits = joined[y % WINDOW] + TILE * tile;
       for (int i = 0; i < S::inputs; i++) {
         const Vector* from = x + (i * S::side + y) * S::side + TILE * tile;
         to_points(from, line(y) + (i * tiles + tile) * POINTS);
-        join((const IntVector*)from, i > 0, bits);
+        if (WINNERS) join((const IntVector*)from, i > 0, bits);
       }
     }
   }
@@ -80,7 +81,7 @@ struct FirstCells {
   }
 
   // Which candidates of a row of cells have a pixel that is not zero. The sums of the others must not
-  // be what rounding makes of the pixels beside them.
+  // be what rounding makes of the pixels beside them, or their winners would be many close decisions.
   void find_zeros(int cy) {
     for (int c = 0; c < 2 * n; c++) {
       IntVector inner{};
@@ -116,7 +117,7 @@ struct FirstCells {
     Vector rows_of_tile[2][TILE];
     UNROLL for (int y = 0; y < 2; y++) {
       from_points(products + (2 * output + y) * POINTS, rows_of_tile[y]);
-      UNROLL for (int c = 0; c < TILE; c++)
+      UNROLL for (int c = 0; WINNERS && c < TILE; c++)
         rows_of_tile[y][c] = (Vector)((IntVector)rows_of_tile[y][c] & seen[y][TILE * tile + c]);
     }
     UNROLL for (int c = 0; c < 2; c++) {
