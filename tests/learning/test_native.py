@@ -515,7 +515,9 @@ batches = Batches(10**9, held, 0.2)
 draw = native_draw.compiled_draw(batches)
 wanted = [Wanted((0, 1, 2, 2), range(10**12, 10**12 + 9), 2), Wanted((2,), range(1))]
 draw(Stream(2**256 - 1), wanted)
-numbers = native_draw.noisy(np.ones(30_001, dtype=np.float32), 0.1, Stream(2**256 - 1))
+model = np.linspace(0, 1, 30_001, dtype=np.float32)
+for start in (None, model[::-1]):
+    numbers, _ = native_draw.noisy_change(model, start, 0.1, True, Stream(2**256 - 1))
 sums.sum_of_squares(numbers)
 total = sums.WeightedSum(30_001)
 for factor in range(19):

@@ -59,14 +59,24 @@ def test_branches_with_large_numbers_are_numpys() -> None:
 
 @needs_library
 @settings(deadline=None)
-@given(ENTROPY, st.integers(0, 300), st.sampled_from([1.0, 0.3, 1e-9, 0.0]))
-@example(7, 1_000_000, 0.3)  # with 260 from the tails
-def test_noise_is_what_numpy_draws(entropy: int, count: int, scale: float) -> None:
-    numbers = np.linspace(-1, 1, count, dtype=np.float32)
-    found = native_draw._compiled_noise(numbers, scale, Stream(entropy))
+@given(ENTROPY, st.integers(1, 300), st.sampled_from([1.0, 0.3, 1e-9, 0.0]), st.booleans())
+@example(7, 1_000_000, 0.3, True)  # with 260 from the tails
+@example(8, 21_840, 0.3, False)
+def test_noise_is_what_numpy_draws(entropy: int, count: int, scale: float, relative: bool) -> None:
+    model, start = np.linspace(-1, 1, 2 * count, dtype=np.float32).reshape(2, count)
+    asked = scale, relative, Stream(entropy)
+    found, squares = native_draw._compiled_change(model, start, *asked)
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
     noise = generator.standard_normal(count, dtype=np.float32)
-    assert found.tobytes() == (numbers + np.float32(scale) * noise).tobytes()
+    change = model - start
+    size = np.sqrt(np.mean(np.square(change, dtype=np.float64))) if relative else 1.0
+    expected = change + np.float32(scale * size) * noise
+    assert found.tobytes() == expected.tobytes()
+    assert squares == np.square(expected, dtype=np.float64).sum()
+    again = native_draw._compiled_change(change, None, *asked)
+    assert (again[0].tobytes(), again[1]) == (found.tobytes(), squares)
+    by_numpy = native_draw._numpy_change(model, start, *asked)
+    assert (by_numpy[0].tobytes(), by_numpy[1]) == (found.tobytes(), squares)
 
 
 NOTHING = Schedules(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
@@ -75,7 +85,7 @@ NOTHING = Schedules(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """What was found about numpy's draws is forgotten before and after the test."""
-    checks = (native_draw._batches_are_numpys, native_draw._normals_are_numpys)
+    checks = (native_draw._batches_are_numpys, native_draw._changes_are_numpys)
     for check in checks:
         check.cache_clear()
     yield
@@ -89,7 +99,9 @@ def test_without_the_library_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(native, "library", lambda: None)
     assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
     expected = stream.numpy().standard_normal(9, dtype=np.float32)
-    assert np.array_equal(native_draw.noisy(np.zeros(9, dtype=np.float32), 1.0, stream), expected)
+    nothing = np.zeros(9, dtype=np.float32)
+    found, _ = native_draw.noisy_change(nothing, nothing, 1.0, False, stream)
+    assert np.array_equal(found, expected)
 
 
 @needs_library
@@ -97,6 +109,6 @@ def test_without_the_library_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_where_numpy_draws_in_another_way_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Batches, "draw_by_numpy", lambda self, stream, units: NOTHING)
     assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
-    other = np.zeros(9, dtype=np.float32)
-    monkeypatch.setattr(native_draw, "_numpy_noise", lambda *_: other)
-    assert native_draw.noisy(np.ones(9, dtype=np.float32), 1.0, Stream(11)) is other
+    ones = np.ones(9, dtype=np.float32)
+    monkeypatch.setattr(native_draw, "_numpy_change", lambda *_: (ones, 3.0))
+    assert native_draw.noisy_change(ones, ones, 1.0, False, Stream(11)) == (ones, 3.0)

@@ -7,7 +7,7 @@ import pytest
 
 from camu.errors import InputError, UserCodeError
 from camu.seeding import derive
-from camu.simulation.channel import in_outage, receive
+from camu.simulation.channel import in_outage, receive, receive_change
 
 UPDATE = (1e-3 * derive(0, "own-update").numpy().standard_normal(200_000)).astype(np.float32)
 
@@ -24,6 +24,15 @@ def test_normalised_update_has_relative_noise(snr: float) -> None:
 def test_raw_weights_have_absolute_noise(snr: float) -> None:
     noise = receive(UPDATE, snr, "weights", derive(0, "own-noise")) - UPDATE
     assert noise.std() == pytest.approx(snr**-0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("uplink", ["update", "weights", "digital", "packet"])
+def test_the_change_of_a_model_is_received_as_an_update(uplink: str) -> None:
+    start = np.linspace(-1, 1, len(UPDATE), dtype=np.float32)
+    model, stream = start + UPDATE, derive(0, "own-noise")
+    found, squares = receive_change(model, start, 3.0, uplink, stream)
+    assert found.tobytes() == receive(model - start, 3.0, uplink, stream).tobytes()
+    assert squares == np.square(found, dtype=np.float64).sum()
 
 
 def test_digital_is_error_free() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from functools import cache
@@ -20,10 +21,16 @@ def compiled_draw(batches: Batches) -> Draw | None:
     return _Drawing(batches) if _batches_are_numpys() else None
 
 
-def noisy(numbers: Float32, scale: float, stream: Stream) -> Float32:
-    """Numbers with normal noise of this standard deviation added, the first of the stream."""
-    add_noise = _compiled_noise if _normals_are_numpys() else _numpy_noise
-    return add_noise(np.ascontiguousarray(numbers), scale, stream)
+def noisy_change(
+    model: Float32, start: Float32 | None, scale: float, relative: bool, stream: Stream
+) -> tuple[Float32, float]:
+    """What a model was changed by, with normal noise, and the sum of squares of that.
+
+    The noise has the standard deviation `scale`, or with `relative` this part of the root mean
+    square of the change. Without a start, the model is the change.
+    """
+    change = _compiled_change if _changes_are_numpys() else _numpy_change
+    return change(model, start, scale, relative, stream)
 
 
 # A version of numpy may draw in another way than the one that the code was written after.
@@ -41,28 +48,43 @@ def _batches_are_numpys() -> bool:
 
 
 @cache
-def _normals_are_numpys() -> bool:
+def _changes_are_numpys() -> bool:
     if native.library() is None:
         return False
-    numbers = np.linspace(-2, 2, 20_000, dtype=np.float32)  # some noise is in the tails
-    asked = numbers, 0.3, Stream(7)
-    return np.array_equal(_compiled_noise(*asked), _numpy_noise(*asked))
+    model = np.linspace(-2, 2, 20_000, dtype=np.float32)  # some noise is in the tails
+    asked = model, model[::-1].copy(), 0.3, True, Stream(7)
+    (found, squares), (expected, its) = _compiled_change(*asked), _numpy_change(*asked)
+    return np.array_equal(found, expected) and squares == its
 
 
-def _numpy_noise(numbers: Float32, scale: float, stream: Stream) -> Float32:
-    noise = stream.numpy().standard_normal(len(numbers), dtype=np.float32)
-    return noise * np.float32(scale) + numbers
+def _numpy_change(
+    model: Float32, start: Float32 | None, scale: float, relative: bool, stream: Stream
+) -> tuple[Float32, float]:
+    change = model if start is None else model - start
+    if relative:
+        scale *= math.sqrt(_squares(change) / len(change))
+    noise = stream.numpy().standard_normal(len(change), dtype=np.float32)
+    found = change + noise * np.float32(scale)
+    return found, _squares(found)
 
 
-def _compiled_noise(numbers: Float32, scale: float, stream: Stream) -> Float32:
+def _squares(numbers: Float32) -> float:
+    return float(np.square(numbers, dtype=np.float64).sum())
+
+
+def _compiled_change(
+    model: Float32, start: Float32 | None, scale: float, relative: bool, stream: Stream
+) -> tuple[Float32, float]:
     loaded = native.library()
     assert loaded is not None
-    found = np.empty(len(numbers), dtype=np.float32)
-    loaded.camu_add_noise(
-        *(stream.entropy.to_bytes(32, "little"), scale, len(numbers)),
-        *(numbers.ctypes.data, found.ctypes.data),
+    found = np.empty(len(model), dtype=np.float32)
+    model = np.ascontiguousarray(model)
+    begin = None if start is None else np.ascontiguousarray(start)
+    squares = loaded.camu_noisy_change(
+        *(model.ctypes.data, None if begin is None else begin.ctypes.data, len(model)),
+        *(stream.entropy.to_bytes(32, "little"), scale, relative, found.ctypes.data),
     )
-    return found
+    return found, squares
 
 
 class _Drawing:

@@ -12,7 +12,7 @@ import numpy as np
 
 from camu.arrays import Float32, from_decibels
 from camu.errors import InputError
-from camu.learning.native_draw import noisy
+from camu.learning.native_draw import noisy_change
 from camu.learning.sums import sum_of_squares
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream
@@ -32,10 +32,23 @@ def receive(update: Float32, snr: float, uplink: str, stream: Stream) -> Float32
         return update
     if is_plugin(uplink):
         return _own_uplink(update, snr, uplink, stream)
-    scale = 1.0 / math.sqrt(snr)
-    if uplink == "update":
-        scale *= math.sqrt(sum_of_squares(update) / len(update))
-    return noisy(update, scale, stream)
+    return _with_noise(update, None, snr, uplink, stream)[0]
+
+
+def receive_change(
+    model: Float32, start: Float32, snr: float, uplink: str, stream: Stream
+) -> tuple[Float32, float]:
+    """The same for the change of a model, and the sum of its squares: most updates are no more."""
+    if uplink in ("update", "weights"):
+        return _with_noise(model, start, snr, uplink, stream)
+    update = receive(model - start, snr, uplink, stream)
+    return update, sum_of_squares(update)
+
+
+def _with_noise(
+    model: Float32, start: Float32 | None, snr: float, uplink: str, stream: Stream
+) -> tuple[Float32, float]:
+    return noisy_change(model, start, 1.0 / math.sqrt(snr), uplink == "update", stream)
 
 
 def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float32:
@@ -64,9 +77,9 @@ def packet_error(snr: float, waterfall_db: float) -> float:
     return -math.expm1(-float(from_decibels(waterfall_db)) / snr)
 
 
-def refuse(update: Float32, buffers: Float32, limit: float) -> str | None:
-    """Why an update must not touch the model, or None."""
-    norm = math.sqrt(sum_of_squares(update))
+def refuse(squares: float, buffers: Float32, limit: float) -> str | None:
+    """Why an update with this sum of squares must not touch the model, or None."""
+    norm = math.sqrt(squares)
     # Squares of single precision are finite in double precision, and so is their sum.
     if not (math.isfinite(norm) and np.isfinite(buffers).all()):
         return "it has entries that are not finite"

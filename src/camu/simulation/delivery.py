@@ -14,11 +14,12 @@ import numpy.typing as npt
 from camu.arrays import Float32, Float64
 from camu.errors import InputError
 from camu.learning.job import Trained
+from camu.learning.sums import sum_of_squares
 from camu.learning.weights import Weights
 from camu.planning.codecs import Codec, Raw
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
-from camu.simulation.channel import in_outage, packet_error, receive, refuse
+from camu.simulation.channel import in_outage, packet_error, receive, receive_change, refuse
 from camu.simulation.faults import Attendance
 from camu.simulation.run import Run
 
@@ -69,28 +70,39 @@ class Delivery:
             if draw < packet_error(snr, self.waterfall_db):
                 return Received(trained.loss, lost="lost_packets")
         start = self.start if isinstance(self.start, Weights) else self.start[job]
-        update = trained.weights.parameters - start.parameters
+        begin, end = start.parameters, trained.weights.parameters
         buffers = trained.weights.buffers - start.buffers
-        if self.scales[job] != 1.0:
-            update = np.float32(self.scales[job]) * update
-        codec, kept = self.codecs[job], None
-        if type(codec) is not Raw:
-            stream = derive(self.seed, "codec", self.round, leader)
-            update, kept = encode(codec, update, self.memory.get(job), stream)
-        corrupt = self.corrupt.get(job)
-        if corrupt == "nan":
-            update = np.full_like(update, np.nan)
-        elif corrupt == "huge":
-            update = update + np.float32(1e30)
+        noise, kept = derive(self.seed, "noise", self.round, leader), None
+        if type(self.codecs[job]) is Raw and self.scales[job] == 1.0 and job not in self.corrupt:
+            update, squares = receive_change(end, begin, snr, self.uplink, noise)
         else:
-            stream = derive(self.seed, "noise", self.round, leader)
-            update = receive(update, snr, self.uplink, stream)
-        if fault := refuse(update, buffers, self.max_update_norm):
+            sent, kept = self._encoded(job, end - begin, leader)
+            update = self._received(job, sent, snr, noise)
+            squares = sum_of_squares(update)
+        if fault := refuse(squares, buffers, self.max_update_norm):
             return Received(trained.loss, fault=fault, memory=kept)
         for array in (update, buffers):
             array.setflags(write=False)
         model = trained.weights if self.keep_trained else None
         return Received(trained.loss, "", None, update, buffers, kept, model)
+
+    def _encoded(self, job: int, update: Float32, leader: int) -> tuple[Float32, Float32 | None]:
+        """What is sent, and what the sender keeps for its next update."""
+        if self.scales[job] != 1.0:
+            update = np.float32(self.scales[job]) * update
+        codec = self.codecs[job]
+        if type(codec) is Raw:
+            return update, None
+        stream = derive(self.seed, "codec", self.round, leader)
+        return encode(codec, update, self.memory.get(job), stream)
+
+    def _received(self, job: int, sent: Float32, snr: float, noise: Stream) -> Float32:
+        corrupt = self.corrupt.get(job)
+        if corrupt == "nan":
+            return np.full_like(sent, np.nan)
+        if corrupt == "huge":
+            return sent + np.float32(1e30)
+        return receive(sent, snr, self.uplink, noise)
 
 
 def encode(

@@ -23,6 +23,7 @@ from camu.deploy.server.registry import NodeRegistry
 from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Job, Trained
+from camu.learning.sums import sum_of_squares
 from camu.learning.weights import Weights, weighted_mean
 from camu.simulation.channel import refuse
 from camu.simulation.run import Outcome
@@ -366,8 +367,9 @@ class NodeTrainer:
         return Task(round_number, len(self.ids), ids, jobs, tuple(starts)), states
 
     def _fault(self, result: Weights, start: Weights) -> str | None:
-        update, buffers = result.parameters - start.parameters, result.buffers - start.buffers
-        return refuse(update, buffers, self.deployment.config.training.max_update_norm)
+        squares = sum_of_squares(result.parameters - start.parameters)
+        limit = self.deployment.config.training.max_update_norm
+        return refuse(squares, result.buffers - start.buffers, limit)
 
     def _names(self, request: _Request) -> str:
         names = [self.ids[k] for k in request.job.members]

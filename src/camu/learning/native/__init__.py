@@ -125,11 +125,11 @@ def library() -> ctypes.CDLL | None:
         *(ctypes.c_char_p, _Pointer, _Pointer, _Pointer, ctypes.c_int32),
         *[_Pointer] * 6,
     ]
-    loaded.camu_add_noise.argtypes = [
-        *(ctypes.c_char_p, ctypes.c_float, ctypes.c_int64),
-        *[_Pointer] * 2,
+    loaded.camu_noisy_change.argtypes = [
+        *(_Pointer, _Pointer, ctypes.c_int64),
+        *(ctypes.c_char_p, ctypes.c_double, ctypes.c_int32, _Pointer),
     ]
-    loaded.camu_add_noise.restype = None
+    loaded.camu_noisy_change.restype = ctypes.c_double
     loaded.camu_add_rows.argtypes = [_Pointer] * 3 + [ctypes.c_int64] * 2
     loaded.camu_add_rows.restype = None
     loaded.camu_sum_of_squares.argtypes = [_Pointer, ctypes.c_int64]

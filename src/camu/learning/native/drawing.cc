@@ -264,9 +264,14 @@ EXPORT int32_t camu_draw_batches(const uint32_t* number, const int64_t* const* s
   return 0;
 }
 
-// Numbers with normal noise of this standard deviation.
-EXPORT void camu_add_noise(const uint32_t* number, float scale, int64_t count, const float* numbers,
-                           float* to) {
+// What a model was changed by, and normal noise on it. Its standard deviation is `scale`, or with
+// `relative` that part of the root mean square of the change. Returns the sum of squares of the result.
+EXPORT double camu_noisy_change(const float* model, const float* start, int64_t count,
+                                const uint32_t* number, double scale, int32_t relative, float* to) {
+  for (int64_t i = 0; i < count; i++) to[i] = start ? model[i] - start[i] : model[i];
+  if (relative) scale *= sqrt(camu_sum_of_squares(to, count) / (double)count);
+  const float deviation = (float)scale;
   Generator generator = generator_of(number, words_of(number));
-  for (int64_t i = 0; i < count; i++) to[i] = normal(generator) * scale + numbers[i];
+  for (int64_t i = 0; i < count; i++) to[i] += normal(generator) * deviation;
+  return camu_sum_of_squares(to, count);
 }

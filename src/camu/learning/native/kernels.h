@@ -77,6 +77,8 @@ struct CamuWorker {
                        const float* buffers, int64_t* right, double* loss) = 0;
 };
 
+EXPORT double camu_sum_of_squares(const float* numbers, int64_t count);
+
 // One maker per instruction set; null if the geometry has no kernels, or if there is no memory.
 typedef CamuWorker* (*CamuMaker)(CamuGeometry, int32_t norm, int32_t classes);
 namespace avx2 {
