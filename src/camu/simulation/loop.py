@@ -20,7 +20,7 @@ from camu.arrays import Float64
 from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
-from camu.planning.costs import Costs
+from camu.planning.costs import Costs, Spending
 from camu.planning.rotation import rotated
 from camu.planning.slow_down import full_speed_costs
 from camu.planning.unit import Unit
@@ -80,6 +80,7 @@ class Loop:
         self.takes_mean = plain and not self.hooks.shows_arrivals
         # The last answer of `price`: what it depends on, what the ids in that belong to, the costs.
         self.priced: tuple[tuple[object, ...], object, Costs] | None = None
+        self.spending: tuple[Costs, Spending] | None = None  # of these costs
 
     def no_faults(self) -> dict[str, int]:
         """A count of zero for every kind of fault."""
@@ -285,10 +286,12 @@ class Loop:
     ) -> None:
         """Book the energy of the units that started, in total and per device."""
         own = units.values()
+        if self.spending is None or self.spending[0] is not costs:
+            self.spending = costs, spending_of(units, costs)
         spent = self.run.ledger.book(
             np.array([float(unit.local_updates) for unit in own]),
             costs,
-            spending_of(units, costs),
+            self.spending[1],
             [len(unit.members) for unit in own],
             started,
             self.config.radio.bs_power_watts,
