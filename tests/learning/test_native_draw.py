@@ -75,6 +75,8 @@ def test_noise_is_what_numpy_draws(entropy: int, count: int, scale: float, relat
     assert squares == np.square(expected, dtype=np.float64).sum()
     again = native_draw._compiled_change(change, None, *asked)
     assert (again[0].tobytes(), again[1]) == (found.tobytes(), squares)
+    with pytest.raises(ValueError, match="did not start from"):
+        native_draw._compiled_change(model, np.append(start, start), *asked)
     by_numpy = native_draw._numpy_change(model, start, *asked)
     assert (by_numpy[0].tobytes(), by_numpy[1]) == (found.tobytes(), squares)
 

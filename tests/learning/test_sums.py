@@ -80,5 +80,5 @@ def test_squares_of_what_is_not_a_number() -> None:
 @needs_library
 @pytest.mark.usefixtures("either")
 def test_where_numpy_adds_in_another_order_numpy_adds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "_numpy_squares", lambda numbers: -1.0)
+    monkeypatch.setattr(sums, "numpy_squares", lambda numbers: -1.0)
     assert sums.sum_of_squares(np.ones(3, dtype=np.float32)) == -1.0

@@ -7,7 +7,7 @@ import pytest
 
 from camu.errors import InputError, UserCodeError
 from camu.seeding import derive
-from camu.simulation.channel import in_outage, receive, receive_change
+from camu.simulation.channel import in_outage, receive, receive_change, refuse
 
 UPDATE = (1e-3 * derive(0, "own-update").numpy().standard_normal(200_000)).astype(np.float32)
 
@@ -33,6 +33,13 @@ def test_the_change_of_a_model_is_received_as_an_update(uplink: str) -> None:
     found, squares = receive_change(model, start, 3.0, uplink, stream)
     assert found.tobytes() == receive(model - start, 3.0, uplink, stream).tobytes()
     assert squares == np.square(found, dtype=np.float64).sum()
+
+
+@pytest.mark.parametrize("uplink", ["update", "weights"])
+def test_without_a_signal_nothing_usable_arrives(uplink: str) -> None:
+    stream, buffers = derive(0, "own-noise"), np.zeros(2, np.float32)
+    _, squares = receive_change(UPDATE, np.zeros_like(UPDATE), 0.0, uplink, stream)
+    assert refuse(squares, buffers, 1e9) == "it has entries that are not finite"
 
 
 def test_digital_is_error_free() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from camu.arrays import Float32
 from camu.data.batches import Batches, Draw, Schedules, Wanted
 from camu.learning import native
+from camu.learning.sums import numpy_squares
 from camu.seeding import Stream
 
 
@@ -62,14 +63,10 @@ def _numpy_change(
 ) -> tuple[Float32, float]:
     change = model if start is None else model - start
     if relative:
-        scale *= math.sqrt(_squares(change) / len(change))
+        scale *= math.sqrt(numpy_squares(change) / len(change))
     noise = stream.numpy().standard_normal(len(change), dtype=np.float32)
     found = change + noise * np.float32(scale)
-    return found, _squares(found)
-
-
-def _squares(numbers: Float32) -> float:
-    return float(np.square(numbers, dtype=np.float64).sum())
+    return found, numpy_squares(found)
 
 
 def _compiled_change(
@@ -77,9 +74,11 @@ def _compiled_change(
 ) -> tuple[Float32, float]:
     loaded = native.library()
     assert loaded is not None
+    if start is not None and start.shape != model.shape:
+        raise ValueError(f"a model of shape {model.shape} did not start from {start.shape}")
     found = np.empty(len(model), dtype=np.float32)
-    model = np.ascontiguousarray(model)
-    begin = None if start is None else np.ascontiguousarray(start)
+    model = np.ascontiguousarray(model, dtype=np.float32)
+    begin = None if start is None else np.ascontiguousarray(start, dtype=np.float32)
     squares = loaded.camu_noisy_change(
         *(model.ctypes.data, None if begin is None else begin.ctypes.data, len(model)),
         *(stream.entropy.to_bytes(32, "little"), scale, relative, found.ctypes.data),

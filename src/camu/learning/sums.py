@@ -46,9 +46,10 @@ class WeightedSum:
             for factor, row in zip(self._factors, self._rows, strict=True):
                 self._total += np.multiply(row, factor, dtype=np.float64)
         elif self._rows:
-            factors, rows = array("d", self._factors), array("Q", map(_place, self._rows))
+            factors = array("d", self._factors)
+            rows = array("Q", [row.ctypes.data for row in self._rows])
             loaded.camu_add_rows(
-                *(_place(self._total), factors.buffer_info()[0], rows.buffer_info()[0]),
+                *(self._total.ctypes.data, factors.buffer_info()[0], rows.buffer_info()[0]),
                 *(len(rows), len(self._total)),
             )
         self._factors.clear()
@@ -57,8 +58,8 @@ class WeightedSum:
 
 def sum_of_squares(numbers: Float32) -> float:
     """In double precision."""
-    found = np.ascontiguousarray(numbers)
-    return _compiled_squares(found) if _squares_are_numpys() else _numpy_squares(found)
+    found = np.ascontiguousarray(numbers, dtype=np.float32)
+    return _compiled_squares(found) if _squares_are_numpys() else numpy_squares(found)
 
 
 @cache
@@ -68,19 +69,15 @@ def _squares_are_numpys() -> bool:
         return False
     generator = np.random.Generator(np.random.PCG64(7))
     some = [generator.standard_normal(size, dtype=np.float32) for size in (5, 100, 999, 21_840)]
-    return all(_compiled_squares(own) == _numpy_squares(own) for own in some)
+    return all(_compiled_squares(own) == numpy_squares(own) for own in some)
 
 
-def _numpy_squares(numbers: Float32) -> float:
+def numpy_squares(numbers: Float32) -> float:
+    """Their sum as numpy adds them."""
     return float(np.square(numbers, dtype=np.float64).sum())
 
 
 def _compiled_squares(numbers: Float32) -> float:
     loaded = native.library()
     assert loaded is not None
-    return float(loaded.camu_sum_of_squares(_place(numbers), numbers.size))
-
-
-def _place(numbers: Float32 | Float64) -> int:
-    """Where an array is in memory."""
-    return int(numbers.__array_interface__["data"][0])
+    return float(loaded.camu_sum_of_squares(numbers.ctypes.data, numbers.size))

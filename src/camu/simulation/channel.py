@@ -48,7 +48,8 @@ def receive_change(
 def _with_noise(
     model: Float32, start: Float32 | None, snr: float, uplink: str, stream: Stream
 ) -> tuple[Float32, float]:
-    return noisy_change(model, start, 1.0 / math.sqrt(snr), uplink == "update", stream)
+    scale = 1.0 / math.sqrt(snr) if snr else math.inf
+    return noisy_change(model, start, scale, uplink == "update", stream)
 
 
 def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float32:
