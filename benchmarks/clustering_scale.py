@@ -26,12 +26,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import adjusted_rand_score
 
-from camu.clustering import Clustering, cluster_devices
+from camu.clustering import Clustering, affinity, cluster_devices
 from camu.clustering.affinity import TILE_DEVICES
 from camu.clustering.similarity import link_similarity
 from camu.config import Config, load_config
 from camu.files import write_json
-from camu.schemes import make_scheme
+from camu.schemes import make_scheme, plans
 from camu.seeding import derive
 from camu.world import World, build_world
 
@@ -157,12 +157,11 @@ def agreement(
     for layout in layouts:
         for devices in sizes:
             config, world = _world(devices, layout, data, settings)
-            one, one_seconds = _timed(world, config.replace({"clustering.two_level_above": 10**9}))
-            two, two_seconds = _timed(world, config.replace({"clustering.two_level_above": 2}))
-            again, _ = _timed(
-                world,
-                config.replace({"clustering.two_level_above": 10**9, "clustering.damping": 0.85}),
-            )
+            affinity.TWO_LEVELS_ABOVE = 10**9
+            one, one_seconds = _timed(world, config)
+            again, _ = _timed(world, config.replace({"clustering.damping": 0.85}))
+            affinity.TWO_LEVELS_ABOVE = 2
+            two, two_seconds = _timed(world, config)
             yield Agreement(
                 layout,
                 data,
@@ -227,7 +226,7 @@ def _scale(devices: int, place: str, settings: Sequence[str]) -> Scale:
     times, worked = [time.perf_counter()], time.process_time()
     world = build_world(config)
     times.append(time.perf_counter())
-    plan = make_scheme(config).plan(world)
+    plan = plans.plan(make_scheme(config), world)
     times.append(time.perf_counter())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory() as directory:

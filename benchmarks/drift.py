@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 import camu
-from camu.planning.groups import label_distance
+from camu.planning.contribution import label_distance
 from camu.schemes import CamuBalanced
 
 PAIRS = ((1, 1), (1, 2), (1, 3), (1, 5), (1, 8), (2, 1), (3, 1), (2, 3))  # N, H
@@ -40,7 +40,7 @@ def main(seeds: range) -> None:
                         "data.dataset": dataset,
                         "data.noniid_devices": h,
                         "data.samples_per_device": 200,
-                        "radio.noise": "matters",
+                        "radio.noise_dbm": -90.0,
                         "training.learning_rate": 0.1,
                         "run.rounds": ROUNDS,
                         "run.eval_every": 2,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from camu.config import load_config
-from camu.schemes import make_scheme
+from camu.schemes import make_scheme, plans
 from camu.world import build_world
 
 SEEDS = range(5)
@@ -21,30 +21,30 @@ READINGS = [
     ("R3 `clustering.data=pmf`", ["clustering.data=pmf"]),
     ("R3 `clustering.data=literal`", ["clustering.data=literal"]),
     ("R6 `clustering.leader=best-uplink`", ["clustering.leader=best-uplink"]),
-    ("R7 `contribution.w_min=0`", ["contribution.w_min=0.0"]),
+    ("R7 `readings.w_min=0`", ["readings.w_min=0.0"]),
     ("R8 `contribution.distance=tv`", ["contribution.distance=tv"]),
-    ("R9 `scheme.threshold=10000`", ["scheme.threshold=1e4"]),
-    ("R10 `scheme.max_extra_updates=1`", ["scheme.max_extra_updates=1"]),
+    ("R9 `scheme.parameters.threshold=10000`", ["scheme.parameters.threshold=1e4"]),
+    ("R10 `scheme.parameters.max_extra_updates=1`", ["scheme.parameters.max_extra_updates=1"]),
     ("R11 `training.local_update=epoch`", ["training.local_update=epoch"]),
     ("R15 `data.labels_per_device=1`", ["data.labels_per_device=1"]),
-    ("R16 `radio.noise=matters`", ["radio.noise=matters"]),
-    ("R16 `radio.noise=harsh`", ["radio.noise=harsh"]),
-    ("R16 `radio.noise=literal`", ["radio.noise=literal"]),
+    ("R16 `radio.noise_dbm=-90`", ["radio.noise_dbm=-90"]),
+    ("R16 `radio.noise_dbm=-80`", ["radio.noise_dbm=-80"]),
+    ("R16 `radio.noise_dbm=-10`", ["radio.noise_dbm=-10"]),
     ("R17 `radio.path_loss=umi`", ["radio.path_loss=umi"]),
     ("R18 `radio.access=ofdma`", ["radio.access=ofdma"]),
-    ("R21 `fleet.compute_model=literal`", ["fleet.compute_model=literal"]),
-    ("`camu-joint`, default", ["scheme.name=camu-joint", "radio.noise=matters"]),
+    ("R21 `readings.compute_model=literal`", ["readings.compute_model=literal"]),
+    ("`camu-joint`, default", ["scheme.name=camu-joint", "radio.noise_dbm=-90"]),
     (
-        "R20 `allocation.power_law=amplitude`",
-        ["scheme.name=camu-joint", "radio.noise=matters", "allocation.power_law=amplitude"],
+        "R20 `readings.power_law=amplitude`",
+        ["scheme.name=camu-joint", "radio.noise_dbm=-90", "readings.power_law=amplitude"],
     ),
     (
-        "R22 `allocation.updates_charged=literal`",
-        ["scheme.name=camu-joint", "radio.noise=matters", "allocation.updates_charged=literal"],
+        "R22 `readings.updates_charged=literal`",
+        ["scheme.name=camu-joint", "radio.noise_dbm=-90", "readings.updates_charged=literal"],
     ),
     (
-        "R25 `allocation.bound=theorem1`",
-        ["scheme.name=camu-joint", "radio.noise=matters", "allocation.bound=theorem1"],
+        "R25 `readings.bound=theorem1`",
+        ["scheme.name=camu-joint", "radio.noise_dbm=-90", "readings.bound=theorem1"],
     ),
 ]
 
@@ -55,7 +55,7 @@ def measure(settings: list[str]) -> dict[str, float]:
     for seed in SEEDS:
         config = load_config(preset="paper", settings=[*settings, f"run.seed={seed}"])
         world = build_world(config)
-        plan = make_scheme(config).plan(world)
+        plan = plans.plan(make_scheme(config), world)
         regions = world.devices.regions
         rows.append(
             {

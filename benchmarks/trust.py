@@ -18,12 +18,11 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 
 import camu
-from camu.deploy.label_noise import noisy_counts
-from camu.planning.groups import group_counts, label_distance
+from camu.deploy.node_data import noisy_counts
+from camu.planning.contribution import group_counts, label_distance
 from camu.planning.plan import Plan
-from camu.schemes import make_scheme
-from camu.schemes.registry import plan_for
-from camu.simulation import delivery
+from camu.schemes import make_scheme, plans
+from camu.simulation import uplink
 from camu.world import World
 
 EPSILONS = (None, 4.0, 1.0, 0.3, 0.1, 0.03)
@@ -67,17 +66,17 @@ def cluster_numbers(plan: Plan, count: int) -> list[int]:
 @contextmanager
 def norms_of_rounds() -> Iterator[list[float]]:
     """The norms of all updates that are delivered inside the block."""
-    seen, refuse = [], delivery.refuse
+    seen, refuse = [], uplink.refuse
 
-    def measured(update: np.ndarray, *rest: object) -> str | None:
-        seen.append(float(np.linalg.norm(update.astype(np.float64))))
-        return refuse(update, *rest)
+    def measured(squares: float, *rest: object) -> str | None:
+        seen.append(squares**0.5)
+        return refuse(squares, *rest)
 
-    delivery.refuse = measured
+    uplink.refuse = measured
     try:
         yield seen
     finally:
-        delivery.refuse = refuse
+        uplink.refuse = refuse
 
 
 def main(seeds: range) -> None:
@@ -90,7 +89,7 @@ def main(seeds: range) -> None:
         truth, count = world.devices.label_counts, world.devices.count
         exact = None
         for epsilon in EPSILONS:
-            plan = plan_for(scheme, as_reported(world, epsilon))
+            plan = plans.plan(scheme, as_reported(world, epsilon))
             exact = exact or plan
             agreed = adjusted_rand_score(
                 cluster_numbers(exact, count), cluster_numbers(plan, count)

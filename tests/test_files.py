@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
 
 from camu.errors import InputError, suggest
-from camu.files import read_json, read_text, write_json
+from camu.files import from_cell, read_json, read_text, to_csv, write_json
 
 
 def test_text_without_its_byte_order_mark(tmp_path: Path) -> None:
@@ -73,3 +74,26 @@ def test_short_documents_are_indented_as_json_dumps_does(tmp_path: Path) -> None
     document = {"a": [1, {"b": None}], "c": "d"}
     write_json(tmp_path / "a.json", document)
     assert (tmp_path / "a.json").read_text("utf-8") == json.dumps(document, indent=2) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=cmd|'/c calc'!A0", "'=cmd|'/c calc'!A0"),
+        ("+x", "'+x"),
+        ("-x", "'-x"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("'=x", "''=x"),  # so that it reads back as it was
+        ("-82.5", "-82.5"),
+        ("'quoted'", "'quoted'"),
+        ("plain", "plain"),
+        (-1.5, "-1.5"),
+        (float("nan"), ""),
+        (None, ""),
+    ],
+)
+def test_no_text_in_a_csv_file_is_a_formula(cell: object, written: str) -> None:
+    (row,) = csv.reader(to_csv([[cell, "end"]]).splitlines())
+    assert row == [written, "end"]
+    if isinstance(cell, str):
+        assert from_cell(row[0]) == cell

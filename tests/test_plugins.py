@@ -73,6 +73,18 @@ def test_a_module_that_exits(directory: Path) -> None:
     assert "(mine_g.py, line 2: SystemExit: 3)" in refusal("mine_g:Thing")
 
 
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit"])
+def test_a_module_that_raises_what_is_no_error(directory: Path, error: str) -> None:
+    (directory / "mine_w.py").write_text(f"raise {error}\n")
+    assert f"cannot be imported (mine_w.py, line 1: {error})" in refusal("mine_w:Thing")
+
+
+def test_ctrl_c_during_an_import_passes(directory: Path) -> None:
+    (directory / "mine_x.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    with pytest.raises(KeyboardInterrupt):
+        import_object("mine_x:Thing", "some.key")
+
+
 def test_a_name_that_is_not_there(directory: Path) -> None:
     (directory / "mine_e.py").write_text(
         "from pathlib import Path\nclass One: pass\ndef two(): pass\nthing = 3\n"
@@ -118,6 +130,9 @@ class Scheme:
     def leave(self):
         raise SystemExit(4)
 
+    def end(self):
+        if self: raise GeneratorExit
+
     def refuse(self, error):
         raise error
 """
@@ -138,6 +153,8 @@ def test_errors_of_the_users_code_name_file_line_and_function(directory: Path) -
         scheme.read()
     with located(r"mine_j\.py, line 15, in leave: SystemExit: 4"), user_code("x", scheme):
         scheme.leave()
+    with located(r"mine_j\.py, line 18, in end: GeneratorExit"), user_code("x", scheme):
+        scheme.end()
     with located("takes 2 positional arguments but 3 were given"), user_code("x", scheme):
         scheme.plan(1, 2)
 

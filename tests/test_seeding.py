@@ -113,7 +113,7 @@ def test_no_global_random_state_in_the_package() -> None:
         # RandomState(0) is a generator of its own: it breaks ties as scikit-learn does. So is that
         # of a stream, which has the bits of torch's.
         r"np\.random\.(?!Generator|PCG64|SeedSequence|get_state|set_state"
-        r"|RandomState\(0\)|RandomState\(self\.torch_seed|RandomState:)\w+"
+        r"|RandomState\(0\)|RandomState\(self\.torch_seed|RandomState[:,])\w+"
         r"|(?<![\w.])random\.(?!getstate|setstate|get_state|set_state|fork_rng)\w+\("
         r"|from random import"
         r"|torch\.manual_seed|torch\.seed\(|torch\.cuda\.manual_seed"

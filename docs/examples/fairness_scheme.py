@@ -1,7 +1,6 @@
 """A plan of your own: small clusters count more, and fast ones fill their waiting time."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import camu
 from camu.schemes import extra_updates
@@ -13,7 +12,7 @@ class Fairness(camu.Scheme):
 
     exponent: float = 0.5
     max_extra_updates: int = 4
-    citation: ClassVar[str] = "docs/own-scheme.md"
+    citation = "docs/own-scheme.md"
 
     def plan(self, world: camu.World) -> camu.Plan:
         """Dual-segment clusters, weights |D_c|^exponent, updates while the slowest does one."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar
 
 from camu.learning.weights import Weights
 from camu.schemes import FedAvg, State, View, add_updates
@@ -14,7 +13,7 @@ class FedBuff(FedAvg):
 
     buffer: int = 10
     server_rate: float = 1.0
-    citation: ClassVar[str] = "Nguyen et al., AISTATS 2022"
+    citation = "Nguyen et al., AISTATS 2022"
 
     def ready(self, view: View, state: State) -> bool:
         """When the buffer is full."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from camu.schemes import FedAvg, State, View
 
@@ -12,7 +11,7 @@ class Sampling(FedAvg):
     """A number of devices, drawn without replacement in every round."""
 
     devices: int = 5
-    citation: ClassVar[str] = "McMahan et al., AISTATS 2017"
+    citation = "McMahan et al., AISTATS 2017"
 
     def select(self, view: View, state: State) -> Iterable[int]:
         """The devices of this round."""

@@ -1,7 +1,6 @@
 """SCAFFOLD: control variates remove the drift of devices with unlike data."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +14,7 @@ class Scaffold(camu.Scheme):
     """Devices step along g - c_i + c, where c_i estimates their own gradient and c the mean one."""
 
     local_updates: int = 5
-    citation: ClassVar[str] = "Karimireddy et al., ICML 2020"
+    citation = "Karimireddy et al., ICML 2020"
 
     def plan(self, world: camu.World) -> camu.Plan:
         """One device per unit; each sends its model and its control variate."""
@@ -25,22 +24,25 @@ class Scaffold(camu.Scheme):
 
     def correction(self, view: View, state: State, unit: int) -> np.ndarray | None:
         """c - c_i, nothing in the first round."""
-        if "own" not in state:
+        if "mean" not in state:
             return None
-        correction: np.ndarray = state["mean"] - state["own"][unit]
+        correction: np.ndarray = state["mean"] - view.kept.get(unit, 0)
         return correction
 
-    def aggregate(self, view: View, state: State) -> Weights:
-        """The mean update; c_i becomes c_i - c + (x - y_i) / (K eta)."""
-        q, units = view.weights.parameters.size, view.plan.units
-        own = state.setdefault("own", np.zeros((len(units), q), np.float32))
-        mean = state.setdefault("mean", np.zeros(q, np.float32))
+    def keep(
+        self, view: View, state: State, unit: int, change: np.ndarray, kept: np.ndarray | None
+    ) -> np.ndarray:
+        """c_i becomes c_i - c + (x - y_i) / (K eta)."""
+        steps = view.plan.units[unit].local_updates
         rate = view.world.config.training.learning_rate
-        change = np.zeros(q)
-        for arrival in sorted(view.arrived, key=lambda arrival: arrival.unit):
-            steps = units[arrival.unit].local_updates * rate
-            step = -mean - arrival.update / np.float32(steps)
-            own[arrival.unit] += step
-            change += arrival.weight * step
-        state["mean"] = (mean + change).astype(np.float32)
+        before = 0 if kept is None else kept
+        after: np.ndarray = before - state.get("mean", 0) - change / np.float32(steps * rate)
+        return after
+
+    def aggregate(self, view: View, state: State) -> Weights:
+        """The mean update; c is the mean of all c_i."""
+        mean = np.zeros(view.weights.parameters.size)
+        for unit in sorted(view.kept):
+            mean += view.plan.units[unit].weight * view.kept[unit]
+        state["mean"] = mean.astype(np.float32)
         return super().aggregate(view, state)

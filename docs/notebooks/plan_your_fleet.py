@@ -29,7 +29,7 @@ world.warnings()
 # a round, while the slowest cluster updates once (column N).
 
 # %%
-plan = camu.schemes.Camu().plan(world)
+plan = camu.plan(camu.schemes.Camu(), world)
 plan
 
 # %%
@@ -45,7 +45,7 @@ for index, unit in enumerate(plan.units):
 # %%
 schemes = [camu.schemes.FedAvg(), camu.schemes.Clustered(), camu.schemes.Camu()]
 for scheme in schemes:
-    other = scheme.plan(world)
+    other = camu.plan(scheme, world)
     print(f"{other.scheme:10} {other.round_seconds:7.3f} s  {other.round_joules:7.3f} J")
 
 # %% [markdown]
@@ -55,7 +55,7 @@ for scheme in schemes:
 # carries a certificate: no other answer can be better by more than the gap.
 
 # %%
-joint = camu.schemes.CamuJoint().plan(world)
+joint = camu.plan(camu.schemes.CamuJoint(), world)
 joint.allocation
 
 # %% [markdown]

@@ -38,7 +38,7 @@ class Regions(camu.Scheme):
         return camu.make_plan(self, groups, voices / voices.sum())
 
 
-Regions().plan(world)
+camu.plan(Regions(), world)
 
 # %%
 camu.simulate(world, Regions()).history

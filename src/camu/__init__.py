@@ -7,7 +7,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "Allocation",
@@ -31,6 +31,7 @@ __all__ = [
     "load_config",
     "make_plan",
     "make_scheme",
+    "plan",
     "read_fleet",
     "schemes",
     "simulate",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from camu.planning.unit import Unit
     from camu.report.writing import write_report
     from camu.schemes import Scheme, make_scheme
+    from camu.schemes.plans import plan
     from camu.simulation import Callback, History, Record, Result, simulate
     from camu.world import World, build_world, read_fleet
 else:
@@ -63,6 +65,7 @@ else:
         "camu.planning.unit": ("Unit",),
         "camu.report.writing": ("write_report",),
         "camu.schemes": ("Scheme", "make_scheme"),
+        "camu.schemes.plans": ("plan",),
         "camu.simulation": ("Callback", "History", "Record", "Result", "simulate"),
         "camu.world": ("World", "build_world", "read_fleet"),
     }

@@ -1,4 +1,4 @@
-"""Array types, read-only arrays and decibels."""
+"""Array types, read-only arrays, decibels, a sum of squares and a queue."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
+AnyArray = npt.NDArray[Any]
 Labels = npt.NDArray[np.integer[Any]]
 
 
@@ -25,7 +26,7 @@ def read_only_ints(values: npt.ArrayLike) -> Int64:
     return _locked(np.array(values, dtype=np.int64))
 
 
-def _locked(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _locked(array: AnyArray) -> AnyArray:
     array.setflags(write=False)
     return array
 
@@ -38,3 +39,23 @@ def decibels(linear: npt.ArrayLike) -> Float64:
 def from_decibels(decibel: npt.ArrayLike) -> Float64:
     """The linear ratio of a number of decibels."""
     return np.asarray(np.power(10.0, np.asarray(decibel) / 10.0), dtype=np.float64)
+
+
+def sum_of_squares(numbers: Float32) -> float:
+    """The sum of squares, computed in double precision."""
+    return float(np.square(numbers, dtype=np.float64).sum())
+
+
+def send_in_turn(ready_seconds: Float64, air_seconds: Float64) -> Float64:
+    """When each transmission ends if they share one channel and queue in the order of readiness.
+
+    Those ready at the same time go in the order of their index.
+    """
+    order = np.argsort(ready_seconds, kind="stable")
+    ends, free = [], 0.0
+    for ready, air in zip(ready_seconds[order].tolist(), air_seconds[order].tolist(), strict=True):
+        free = max(free, ready) + air
+        ends.append(free)
+    result = np.empty(len(ends))
+    result[order] = ends
+    return result

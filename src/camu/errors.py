@@ -1,6 +1,6 @@
 """The errors a user may meet: one sentence each, with the exit code of the command line.
 
-Any other exception that reaches the command line is a defect of camu.
+Any other exception that reaches the command line is a bug in camu.
 """
 
 from __future__ import annotations

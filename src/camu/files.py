@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
+import io
 import json
 import os
+import re
+import secrets
 import stat
-import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -17,6 +21,9 @@ from camu.errors import CamuError, InputError
 
 MOST_BYTES = 1 << 32  # of any file that is read as a whole
 _LONG_LIST = 1000  # entries
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_TEMPORARY = re.compile(r"\..+-[0-9a-f]{8}\.tmp")
+_LARGEST_READ = 4 * 2**20  # bytes of a growing file at a time
 
 
 def open_regular(path: str | Path, most_bytes: int = MOST_BYTES) -> BufferedReader:
@@ -52,6 +59,35 @@ def _check_name(path: str | Path) -> None:
         good = False
     if not good:
         raise OSError(errno.EINVAL, "no file can have this name")
+
+
+class Tail:
+    """The whole lines that are added to a regular file; a rewritten file is read from its start."""
+
+    def __init__(self, path: Path, skip_present: bool = False) -> None:
+        self.path, self.place, self.inode = path, 0, 0
+        self.again = False  # whether the last lines are the first ones of a rewritten file
+        if skip_present and path.exists():
+            self.place = path.stat().st_size
+
+    def lines(self) -> list[str]:
+        """The lines added since the last call, some megabytes at a time."""
+        self.again = False
+        try:
+            info = self.path.stat()
+            if (info.st_ino, info.st_size) == (self.inode, self.place):
+                return []  # all is read
+            if self.inode not in (0, info.st_ino) or info.st_size < self.place:
+                self.place, self.again = 0, True
+            self.inode = info.st_ino
+            with open_regular(self.path) as stream:
+                stream.seek(self.place)
+                content = stream.read(_LARGEST_READ)
+        except OSError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]  # a line that is being written is read later
+        self.place += len(whole)
+        return [line.decode("utf-8", errors="replace") for line in whole.splitlines()]
 
 
 def read_bytes(path: str | Path, what: str, most_bytes: int = MOST_BYTES) -> bytes:
@@ -94,17 +130,37 @@ def read_json(path: str | Path, what: str) -> Any:
 
 def parse_json(text: str, path: str | Path, what: str) -> Any:
     """The content of a JSON text that was read from `path`; errors as in `read_json`."""
+
+    def wrong(reason: str, line: int | None = None) -> InputError:
+        where = f"{path}" if line is None else f"{path}, line {line}"
+        return InputError(f"{where}: cannot be read ({reason}); give {what}")
+
+    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise wrong(f"the key {repeated} appears twice in an object")
+        return found
+
     try:
-        return json.loads(text, object_pairs_hook=_without_repeats)
+        return json.loads(text, object_pairs_hook=without_repeats)
     except json.JSONDecodeError as error:
-        where, reason = f"{path}, line {error.lineno}", f"it is not valid JSON: {error.msg}"
-    except _RepeatedKeyError as error:
-        where, reason = str(path), f"the key {error} appears twice in an object"
+        raise wrong(f"it is not valid JSON: {error.msg}", error.lineno) from None
     except ValueError:  # Python refuses whole numbers of thousands of digits
-        where, reason = str(path), "it is not valid JSON: a number is too long"
+        raise wrong("it is not valid JSON: a number is too long") from None
     except RecursionError:
-        where, reason = str(path), "it is not valid JSON: it is nested too deeply"
-    raise InputError(f"{where}: cannot be read ({reason}); give {what}")
+        raise wrong("it is not valid JSON: it is nested too deeply") from None
+
+
+def expanded(path: str | Path, key: str) -> Path:
+    """A path whose ~ or ~user is replaced by a home directory; `key` is what gave it."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(
+            f"{key} = {shown(path)}: there is no home directory of this user; write the whole path"
+        ) from None
 
 
 def shown(path: str | Path) -> str:
@@ -114,25 +170,33 @@ def shown(path: str | Path) -> str:
     return text if text.isprintable() else ascii(text)
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file next to `path`, then rename it to `path`."""
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file next to `path`, then rename it to `path`.
+
+    A new file has the mode that the umask leaves, and a file that is replaced keeps its mode.
+    """
     try:
         _check_name(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}.tmp")
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         try:
             write(temporary)
             with temporary.open("rb+") as stream:
                 os.fsync(stream.fileno())
-            temporary.chmod(0o644)
+            with contextlib.suppress(FileNotFoundError):
+                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
             os.replace(temporary, path)
             _sync_directory(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise CamuError(f"{shown(path)}: cannot be written ({error.strerror or error})") from None
+
+
+def is_temporary(name: str) -> bool:
+    """Whether `write_whole` gives such a name to a file that is not complete."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def _sync_directory(folder: Path) -> None:
@@ -160,7 +224,9 @@ def locked(folder: Path) -> Iterator[None]:
         _check_name(folder)
         made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(blocking=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # without flock, filelock warns and uses the file alone
+            lock.acquire(blocking=False)
     except Timeout:
         raise InputError(
             f"{folder}: another process is working here; wait until it ends, or give another "
@@ -182,7 +248,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all."""
-    write_whole(path, lambda temporary: _fill(temporary, data))
+    write_whole(path, lambda temporary: temporary.write_bytes(data))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -197,13 +263,12 @@ def write_json(path: Path, document: Any) -> None:
 
 def write_parts(path: Path, parts: Iterable[str]) -> None:
     """Write a text file part by part, whole or not at all."""
-    write_whole(path, lambda temporary: _fill_parts(temporary, parts))
 
+    def fill(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="") as stream:
+            stream.writelines(parts)
 
-def _fill_parts(path: Path, parts: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        for part in parts:
-            stream.write(part)
+    write_whole(path, fill)
 
 
 def json_parts(document: Any) -> Iterator[str]:
@@ -212,19 +277,13 @@ def json_parts(document: Any) -> Iterator[str]:
     Everything is indented, but the entries of a long list in an object take a line each: that is a
     fraction of the time, and the text is never in memory as a whole.
     """
-    lists = document if isinstance(document, dict) else {}
-    long = {
-        key
-        for key, value in lists.items()
-        if isinstance(value, list | tuple) and len(value) > _LONG_LIST
-    }
-    if not long:
+    if not isinstance(document, dict) or not document:
         yield json.dumps(document, indent=2, allow_nan=False) + "\n"
         return
     encode = json.JSONEncoder(allow_nan=False).encode
-    for number, (key, value) in enumerate(lists.items()):
-        yield f"{',' if number else '{'}\n  {encode(key)}: "
-        if key in long:
+    for number, (key, value) in enumerate(document.items()):
+        yield f"{',' if number else '{'}\n  {encode(str(key))}: "
+        if isinstance(value, list | tuple) and len(value) > _LONG_LIST:
             for row, entry in enumerate(value):
                 yield f"{',' if row else '['}\n    {encode(entry)}"
             yield "\n  ]"
@@ -233,17 +292,33 @@ def json_parts(document: Any) -> Iterator[str]:
     yield "\n}\n"
 
 
-def _fill(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+def to_csv(rows: Iterable[Iterable[object]]) -> str:
+    """CSV of rows, the head first. What has no value (None, NaN) is an empty cell.
+
+    A spreadsheet takes text that begins with =, +, - or @ for a formula and may run it; such text
+    that is not a number gets an apostrophe, which `from_cell` removes.
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(map(_to_cell, row) for row in rows)
+    return text.getvalue()
 
 
-class _RepeatedKeyError(Exception):
-    pass
+def _to_cell(value: object) -> object:
+    if value is None or value != value:
+        return ""
+    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _RepeatedKeyError(next(name for name in names if names.count(name) > 1))
-    return found
+def _is_formula(text: str) -> bool:
+    if _FORMULA.match(text) is None:
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
+
+
+def from_cell(text: str) -> str:
+    """The text of a cell that `to_csv` may have protected."""
+    return text[1:] if text[:1] == "'" and _is_formula(text[1:]) else text

@@ -59,7 +59,11 @@ def import_object(path: str, key: str) -> Any:
     try:
         with _IMPORTING:
             module = _import(module_name)
-    except (Exception, SystemExit) as error:  # any error of the user's module during its import
+    except CamuError as error:  # a class of theirs that camu refuses
+        raise InputError(f"{key} = {path}: {error}") from error
+    except BaseException as error:  # any error of the user's module during its import
+        if isinstance(error, KeyboardInterrupt) and not _is_raised_in_words(error):
+            raise
         searched = "; modules are searched in the current directory and among installed packages"
         raise InputError(
             f"{key} = {path}: module {module_name} cannot be imported ({describe_error(error)})"
@@ -98,18 +102,32 @@ def user_code(what: str, thing: object = None, arguments: str = "") -> Iterator[
 
     Its message is "WHAT: mine.py, line 68, in plan: ZeroDivisionError: division by zero". `thing`
     is the object whose code runs, and `arguments` names the values that it gets. CamuError and
-    KeyboardInterrupt pass unchanged, and so do all errors if `thing` is one of camu's own.
+    Ctrl-C pass unchanged, and so do all errors if `thing` is one of camu's own.
     """
     try:
         yield
     except CamuError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        # Ctrl-C passes, and so does the end of a generator of camu's around this block.
+        theirs = isinstance(error, Exception | SystemExit) or _is_raised_in_words(error)
+        if isinstance(error, KeyboardInterrupt) or not theirs:
+            raise
         kind = thing if isinstance(thing, type) else type(thing)
         module = str(getattr(thing, "__module__", None) or kind.__module__)
         if thing is not None and (module == "camu" or module.startswith("camu.")):
             raise
         raise UserCodeError(f"{what}: {describe_error(error, thing, arguments)}") from error
+
+
+@contextlib.contextmanager
+def same_directory(what: str) -> Iterator[None]:
+    """Refuse a user's code that leaves the working directory, because outputs are named from it."""
+    before = os.getcwd()
+    yield
+    if (now := os.getcwd()) != before:
+        os.chdir(before)
+        raise UserCodeError(f"{what}: it changed the working directory to {now}; use full paths")
 
 
 def source_digest(path: str, key: str = "source") -> str:
@@ -122,7 +140,7 @@ def source_digest(path: str, key: str = "source") -> str:
     if not getattr(module, "__file__", None):
         return hashlib.sha256(module.__name__.encode()).hexdigest()
     total = hashlib.sha256()
-    for name, file in sorted(_sources(module).items()):
+    for name, file in sorted(_module_sources(module).items()):
         total.update(f"{name}\x1f{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()
 
@@ -135,12 +153,30 @@ def own_modules(path: str, key: str) -> list[ModuleType]:
     module = _loaded(path, key)
     if not getattr(module, "__file__", None) or _in_library(str(module.__file__)):
         return []
-    files = set(_sources(module).values())
+    files = set(_module_sources(module).values())
     return [
         loaded
         for loaded in list(sys.modules.values())
         if getattr(loaded, "__file__", None) and Path(str(loaded.__file__)).resolve() in files
     ]
+
+
+def own_files(path: str) -> list[Path]:
+    """The files behind ``module:name``, with those next to it that they import; none is loaded."""
+    module_name = path.rpartition(":")[0]
+    try:
+        if _is_file(module_name):
+            file = Path(module_name).expanduser().resolve()
+            return list(_sources(file.stem, file).values())
+        with _IMPORTING, _searched(Path.cwd()):
+            spec = importlib.util.find_spec(module_name.partition(".")[0])
+        places = [] if spec is None else list(spec.submodule_search_locations or ())
+        if spec is not None and spec.has_location:
+            places = places or [str(spec.origin)]
+        found = [_locate(Path(place).resolve().parent, module_name) for place in places]
+        return [f for file in found if file for f in _sources(module_name, file).values()]
+    except (ImportError, OSError, RuntimeError, ValueError):  # it is reported where it is loaded
+        return []
 
 
 def _loaded(path: str, key: str) -> ModuleType:
@@ -271,6 +307,12 @@ def _users_frames(error: BaseException) -> tuple[_Frames, _Frames]:
     return own, [frame for frame in outside if frame not in own]
 
 
+def _is_raised_in_words(error: BaseException) -> bool:
+    """Whether a statement ``raise`` of the user raised this, not Ctrl-C or Python itself."""
+    own, _ = _users_frames(error)
+    return bool(own) and "raise" in (own[-1].line or "").split()
+
+
 def _in_library(filename: str) -> bool:
     file = Path(filename).resolve()  # the environment may be a link
     return any(file.is_relative_to(directory) for directory in _LIBRARIES)
@@ -301,11 +343,13 @@ def _base_arguments(name: str, thing: object) -> str:
     return ""
 
 
-def _sources(module: ModuleType) -> dict[str, Path]:
-    """The files of a module and of its neighbours that it imports, by their path in the root."""
+def _module_sources(module: ModuleType) -> dict[str, Path]:
     file = Path(str(module.__file__)).resolve()
-    packaged = "@" not in module.__name__
-    name = module.__name__ if packaged else file.stem
+    return _sources(file.stem if "@" in module.__name__ else module.__name__, file)
+
+
+def _sources(name: str, file: Path) -> dict[str, Path]:
+    """The files of a module and of its neighbours that it imports, by their path in the root."""
     is_package = file.name == "__init__.py"
     depth = len(name.split(".")) - (0 if is_package else 1)
     root = file.parents[depth]
@@ -338,7 +382,11 @@ def _imported(name: str, file: Path) -> set[str]:
     """The modules that a source file may import, by absolute name, with their packages."""
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     names: set[str] = {package} if package else set()
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # what cannot be loaded imports nothing
+        return names
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

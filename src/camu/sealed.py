@@ -7,13 +7,19 @@ safetensors file has `sha256` in its metadata: the digest of the whole file with
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from camu.arrays import AnyArray
 from camu.errors import CamuError
-from camu.files import json_parts, open_regular, parse_json, read_bytes, write_parts
+from camu.files import json_parts, open_regular, parse_json, read_bytes, write_parts, write_whole
 
 SEAL = "sha256"
 UNSEALED = "0" * 64  # what the metadata of a safetensors file holds before `seal_tensors`
@@ -59,11 +65,48 @@ def read_sealed_json(path: Path, what: str, remedy: str) -> dict[str, Any]:
 
 
 def seal_tensors(path: Path) -> None:
-    """Put the digest into a safetensors file whose metadata has `sha256` = `UNSEALED`."""
+    """Put the digest into a safetensors file whose metadata has `sha256` = `UNSEALED`.
+
+    The library writes the metadata in any order; here they are sorted, so that equal content means
+    equal bytes.
+    """
+    _sort_metadata(path)
     digest, place, _ = _digest_of_tensors(path)
     with path.open("rb+") as stream:
         stream.seek(place)
         stream.write(digest.encode())
+
+
+def write_sealed_tensors(
+    path: Path,
+    arrays: Mapping[str, AnyArray],
+    metadata: Mapping[str, str],
+    before_rename: Callable[[], None] = lambda: None,
+) -> None:
+    """Write arrays and metadata as a sealed safetensors file, whole or not at all."""
+    ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(ordered, temporary, metadata={**metadata, SEAL: UNSEALED})
+        except SafetensorError as error:  # for example, the disk is full
+            raise OSError(str(error)) from None
+        seal_tensors(temporary)
+        before_rename()
+
+    write_whole(path, write)
+
+
+def _sort_metadata(path: Path) -> None:
+    with path.open("rb+") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        ordered = {"__metadata__": header.pop("__metadata__"), **header}
+        text = json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(text) <= size  # as long as before, without the padding
+        stream.seek(8)
+        stream.write(text.ljust(size))
 
 
 def check_tensors(path: Path, remedy: str) -> None:

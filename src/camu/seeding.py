@@ -29,7 +29,6 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "fading": ("round",),  # block fading of all uplinks
     "partition": (),  # samples dealt to devices
     "digits-split": (),  # training and test samples of the data set digits
-    "twins": (),  # weights that tell rows of features apart
     "tiles": ("devices", "level"),  # borders of tiles in two-level clustering
     "model": (),  # initial weights
     "count": (),  # weights of a model that is built to be measured
@@ -48,6 +47,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "packet": ("round", "leader"),  # whether an update is lost on an uplink
     "label-counts": (),  # noise on the label counts that a node reports
     "ppo": (),
+    "dry-run": (),  # weights of a model that is only measured; losses of a second dry run
     "kernel-check": (),  # images on which compiled kernels are compared with torch
     "probe": (),  # the engine's trial of a user's model
     "theory-noise": (),

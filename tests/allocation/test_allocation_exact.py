@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Problem
-from camu.allocation.transmit import Transmit
+from camu.allocation.p1 import Problem
+from camu.allocation.p1_exact import solve_exact
+from camu.allocation.p1_powers import Transmit
 from camu.errors import CamuError
 from helpers.allocation_instances import brute_force, every_update, random_problem, slsqp
 

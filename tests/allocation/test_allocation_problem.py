@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camu.allocation.answer import Allocation
-from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Problem, round_up
+from camu.allocation.p1 import Problem, round_up
+from camu.allocation.p1_exact import solve_exact
 from camu.errors import CamuError, InputError
 from helpers.allocation_instances import random_problem
 
@@ -70,7 +70,7 @@ def test_zero_is_refused_where_it_means_nothing(key: str) -> None:
         ("clusters[1].max_extra_updates", 10**30, "integer from 0 to 1000000"),
         ("clusters[1].gian", 1.0, r"clusters\[1\].gian is not a known key; did you mean `gain`"),
         ("energy_jouls", 1.0, "energy_jouls is not a known key; did you mean `energy_joules`"),
-        ("zzz", 1.0, "known keys are clusters"),
+        ("zzz", 1.0, "known keys are kind, clusters"),
         ("power_law", "cubic", 'must be "power" or "amplitude"'),
         ("first_update_free", 0, "first_update_free is 0; it must be true or false"),
         ("noise_watts", 1e-29, "noise_watts, bandwidth_hz and"),

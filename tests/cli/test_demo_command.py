@@ -22,7 +22,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = camu.config.load_config
 
     def load(**given: Any) -> Config:
-        return whole(**given).replace({"run.rounds": 2, "run.workers": 1})
+        return whole(**given).replace({"run.rounds": 2, "machine.workers": 1})
 
     monkeypatch.setattr(camu.config, "load_config", load)
 
@@ -36,8 +36,9 @@ def test_a_demo_replaces_an_earlier_one_and_nothing_else(camu: Camu, tmp_path: P
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "config.toml").write_text("precious")
-    mark = out / "demo.json"
-    mark.write_text(json.dumps({"runs": [*json.loads(mark.read_text())["runs"], "../elsewhere"]}))
+    mark = out / "camu.json"
+    known = json.loads(mark.read_text())
+    mark.write_text(json.dumps({**known, "runs": [*known["runs"], "../elsewhere"]}))
     _demo(camu, out)
     assert _summaries(out).isdisjoint(written)
     assert notes.read_text() == "mine"
@@ -82,7 +83,7 @@ def test_a_demo_that_is_stopped_does_not_promise_to_continue(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("camu.experiments.compare.run_all", stop)
+    monkeypatch.setattr("camu.experiments.scheduler.run_all", stop)
     done = camu("demo", "--out", tmp_path / "demo")
     assert done.code == 130
     assert "stopped; the same command starts again" in done.err

@@ -20,7 +20,7 @@ from camu.simulation.export import load_model
 
 Camu = Callable[..., Any]
 SMALL = ["--preset", "demo", "--set", "data.samples_per_device=30", "--set", "run.rounds=2"]
-SMALL += ["--set", "run.workers=1"]
+SMALL += ["--set", "machine.workers=1"]
 
 
 @pytest.fixture(scope="module")

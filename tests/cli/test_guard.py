@@ -16,15 +16,13 @@ from typing import Any
 import pytest
 
 from camu.cli import console
-from camu.cli.console import LINE_SECONDS, Warnings, stage
-from camu.cli.progress_bar import ProgressBar, WorkBar
+from camu.cli.console import LINE_SECONDS, Warnings, WorkBar, stage
+from camu.cli.progress_bar import ProgressBar
 from camu.config import load_config
 from camu.errors import UserCodeError
-from camu.schemes import make_scheme
-from camu.schemes.registry import plan_for
+from camu.schemes import make_scheme, plans
 from camu.simulation import simulate
 from camu.simulation.callbacks import StopOnInterrupt
-from camu.work import at_most
 from camu.world import World
 
 Camu = Callable[..., Any]
@@ -61,34 +59,6 @@ def test_a_warning_is_one_line_where_there_is_no_terminal(
     assert capsys.readouterr().err == f"warning: {words}\n"
 
 
-@pytest.mark.parametrize("hang", ["while True: pass", "import time; time.sleep(1000)"])
-def test_own_plan_that_hangs_is_named(camu: Camu, tmp_path: Path, hang: str) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(
-        f"import camu\nclass Mine(camu.Scheme):\n    def plan(self, world):\n        {hang}"
-    )
-    done = camu("plan", "--scheme", f"{path}:Mine", "--set", "scheme.plan_seconds=0.2")
-    assert done.code == 1
-    assert "mine.py, line 4, in plan" in done.err
-    assert "has not ended after 0.2 s" in done.err
-
-
-def test_a_limit_of_time_leaves_the_timer_as_it_was() -> None:
-    ticks: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, frame: ticks.append(number))
-    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
-    try:
-        with pytest.raises(TimeoutError), at_most(0.2):
-            time.sleep(1000)
-        seen = len(ticks)
-        assert seen  # the timer that was there went on
-        while len(ticks) == seen:
-            time.sleep(0.01)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def test_own_schemes_that_exit_are_named(tmp_path: Path, tiny: Tiny) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
@@ -96,7 +66,7 @@ def test_own_schemes_that_exit_are_named(tmp_path: Path, tiny: Tiny) -> None:
     )
     config = load_config(preset="demo", overrides={"scheme.name": f"{path}:Mine"})
     with pytest.raises(UserCodeError, match=r"mine\.py, line 3, in plan: SystemExit"):
-        plan_for(make_scheme(config), tiny())
+        plans.plan(make_scheme(config), tiny())
 
 
 def test_lines_in_place_of_a_bar_where_there_is_no_terminal(
@@ -115,7 +85,7 @@ def test_long_work_says_how_far_it_is_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seconds = iter([0.0, LINE_SECONDS / 2, LINE_SECONDS, LINE_SECONDS])
-    with WorkBar(lambda: next(seconds)) as show:
+    with WorkBar(clock=lambda: next(seconds)) as show:
         show("runs", 0, 9)
         show("runs", 4, 9)
     assert capsys.readouterr().err.split("\n") == ["runs: 4 of 9", ""]
@@ -166,10 +136,10 @@ def test_an_ignored_signal_stays_ignored() -> None:
         (OSError(28, "No space left on device", "a/b"), "error: a/b: No space left on device"),
         (OSError(24, "Too many open files"), "error: the system: Too many open files"),
         (ImportError("libx.so: failed to map segment"), "error: a library cannot be loaded"),
-        (AttributeError("x"), "This is a defect of camu"),
+        (AttributeError("x"), "This is a bug in camu"),
     ],
 )
-def test_errors_of_the_system_are_no_defects(
+def test_errors_of_the_system_are_no_bugs(
     camu: Camu, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
     def fail(*arguments: object, **options: object) -> None:
@@ -179,7 +149,7 @@ def test_errors_of_the_system_are_no_defects(
     done = camu("config", "show")
     assert done.code == 1
     assert said in done.err
-    assert ("defect" in done.err) == isinstance(error, AttributeError)
+    assert ("bug in camu" in done.err) == isinstance(error, AttributeError)
 
 
 @pytest.mark.slow

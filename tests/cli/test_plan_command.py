@@ -54,7 +54,7 @@ def test_a_narrow_table_cuts_nothing(
     camu: Camu, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    weak = ("--set", "radio.noise=literal", "--set", "radio.bandwidth_hz=1000")
+    weak = ("--set", "radio.noise_dbm=-10", "--set", "radio.bandwidth_hz=1000")
     done = camu("plan", "--preset", "demo", *weak)
     assert done.code == 0, done.err
     head = "unit  N  power W  compute s     send s     wait s          J"
@@ -63,7 +63,7 @@ def test_a_narrow_table_cuts_nothing(
     assert "…" not in done.out
     lines = done.out.splitlines()
     assert any(line.startswith("W: distance") and "N: local updates" in line for line in lines)
-    assert any("of 20 devices. A round" in line and line.endswith("sending).") for line in lines)
+    assert any("of 20 devices. A round" in line and line.endswith(" MB.") for line in lines)
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_table_and_pictures(camu: Camu, tmp_path: Path) -> None:
 
 
 def test_literal_noise_warns_with_the_snr(camu: Camu) -> None:
-    done = camu("plan", "--set", "radio.noise=literal", "--json")
+    done = camu("plan", "--set", "radio.noise_dbm=-10", "--json")
     assert done.code == 0
     json.loads(done.out)  # the warning is not on stdout
     assert "about -7" in done.err
@@ -152,14 +152,15 @@ def test_many_units_are_shown_by_how_their_numbers_are_spread(camu: Camu, tmp_pa
     assert len(lines) < 25
 
 
-SENSORS = Path(__file__).parents[2] / "docs" / "examples" / "sensors.csv"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+SENSORS = ("--preset", "paper", "--fleet", EXAMPLES / "sensors.csv")
 
 
 def test_a_plan_says_how_long_batteries_last(camu: Camu) -> None:
-    done = camu("plan", "--fleet", SENSORS)
+    done = camu("plan", *SENSORS)
     assert done.code == 0, done.err
     assert "Jain's fairness of the joules per device: 0.182" in done.out
-    found = json.loads(camu("plan", "--fleet", SENSORS, "--json").out)["batteries"]
+    found = json.loads(camu("plan", *SENSORS, "--json").out)["batteries"]
     first = found["empty"]["first"]
     assert f"the leaders {first['device']} of unit 1 (round {first['rounds']})" in done.err
     words = [line.split() for line in done.out.splitlines()]
@@ -176,7 +177,7 @@ def test_leaders_in_turn_last_longer_on_the_example(camu: Camu) -> None:
     first = {}
     for leader in ("exemplar", "rotating"):
         setting = f"clustering.leader={leader}"
-        done = camu("plan", "--fleet", SENSORS, "--set", setting, "--json")
+        done = camu("plan", *SENSORS, "--set", setting, "--json")
         first[leader] = json.loads(done.out)["batteries"]["empty"]["first"]["rounds"]
         assert ("is done" in done.err or "are done" in done.err) == (leader == "exemplar")
     assert first["rotating"] > 5 * first["exemplar"]
@@ -184,4 +185,4 @@ def test_leaders_in_turn_last_longer_on_the_example(camu: Camu) -> None:
 
 def test_the_downlink_is_part_of_a_plan(camu: Camu) -> None:
     done = camu("plan", "--preset", "demo", "--set", "radio.downlink=true")
-    assert "receiving). The base station spends" in " ".join(done.out.split())
+    assert "MB. The base station spends" in " ".join(done.out.split())

@@ -8,7 +8,7 @@ import pytest
 
 from camu.cli.console import plain_console
 from camu.cli.reproduce import show_verdicts
-from camu.experiments.verdicts import Verdict
+from camu.experiments.statistics import Verdict
 
 
 def verdict(**given: Any) -> Verdict:

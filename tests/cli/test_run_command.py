@@ -13,7 +13,7 @@ import pytest
 
 Camu = Callable[..., Any]
 SMALL = ["--preset", "demo", "--set", "data.samples_per_device=30", "--set", "run.rounds=2"]
-SMALL += ["--set", "run.workers=1"]
+SMALL += ["--set", "machine.workers=1"]
 
 SCHEME = """
 import camu
@@ -107,12 +107,12 @@ def test_an_error_in_my_scheme_is_mine_and_the_command_works_after_the_fix(
     camu: Camu, here: Path, wrong: dict[str, str], code: int, message: str
 ) -> None:
     file = here / "mine.py"
-    command = ["run", *SMALL, "--out", "runs/mine", "--set", "run.tensorboard=true", "--scheme"]
+    command = ["run", *SMALL, "--out", "runs/mine", "--set", "machine.tensorboard=true", "--scheme"]
     file.write_text(SCHEME.format(**{**RIGHT, **wrong}))
     failed = camu(*command, "./mine.py:Mine")
     assert failed.code == code
     assert message in failed.err
-    assert "defect" not in failed.err
+    assert "bug in camu" not in failed.err
     assert not (here / "runs" / "mine").exists()
     # Another directory, since Python keeps modules that it has imported.
     (here / "fixed").mkdir()
@@ -128,7 +128,7 @@ def test_an_error_after_a_checkpoint_leaves_a_run_that_can_be_resumed(
     late = "return None if view.round < 2 or not __import__('pathlib').Path('bad').exists() else 7"
     (here / "late.py").write_text(SCHEME.format(**{**RIGHT, "revise": late}))
     (here / "bad").touch()
-    command = ["run", *SMALL, "--set", "run.checkpoint_every=1", "--scheme", "./late.py:Mine"]
+    command = ["run", *SMALL, "--set", "machine.checkpoint_every=1", "--scheme", "./late.py:Mine"]
     failed = camu(*command, "--out", "runs/late")
     assert failed.code == 2
     assert (here / "runs" / "late" / "config.toml").exists()
@@ -158,7 +158,7 @@ def test_an_error_in_my_model_is_mine(
     failed = camu(*command)
     assert failed.code == 1
     assert message in failed.err
-    assert "defect" not in failed.err
+    assert "bug in camu" not in failed.err
     assert not (here / "runs").exists()
 
 
@@ -179,7 +179,7 @@ def test_runs_of_mlflow_are_named_by_scheme_and_seed(
         log_params = log_metrics = end_run = staticmethod(lambda *args, **options: None)
 
     monkeypatch.setitem(sys.modules, "mlflow", Recorder("mlflow"))
-    done = camu("run", *SMALL, "--set", "run.mlflow=true", "--scheme", "fedavg", "--out", "out")
+    done = camu("run", *SMALL, "--set", "machine.mlflow=true", "--scheme", "fedavg", "--out", "out")
     assert done.code == 0, done.err
     assert names == ["fedavg-digits-seed0"]
 

@@ -31,7 +31,10 @@ print("loaded", *sorted({heavy} & set(sys.modules)))
     [
         (["--help"], set()),
         (["plan", "--help"], set()),
-        (["plan", "--preset", "demo", "--scheme", "fedavg"], {"numpy", "pydantic"}),
+        (
+            ["plan", "--preset", "demo", "--scheme", "fedavg"],
+            {"numpy", "pydantic", "camu.allocation"},
+        ),
     ],
 )
 def test_a_command_loads_only_what_it_uses(arguments: list[str], allowed: set[str]) -> None:

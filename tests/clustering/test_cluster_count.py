@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from camu.clustering import cluster_devices
+from camu.clustering import affinity, cluster_devices
 from camu.clustering.similarity import data_similarity, link_similarity
 from camu.errors import InputError
 from helpers.small_fleets import random_world
@@ -85,9 +85,9 @@ def test_devices_out_of_reach_stay_apart(caplog: pytest.LogCaptureFixture) -> No
     assert "clustering.min_link_snr_db = 300" in caplog.text
 
 
-def test_absurd_numbers_are_refused() -> None:
+def test_absurd_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="there are only 12 devices"):
         cluster_devices(random_world(12, 3, ("clustering.count=13",)))
-    settings = ("clustering.count=3", "clustering.two_level_above=5")
-    with pytest.raises(InputError, match=r"at most clustering\.two_level_above = 5"):
-        cluster_devices(random_world(12, 3, settings))
+    monkeypatch.setattr(affinity, "TWO_LEVELS_ABOVE", 5)
+    with pytest.raises(InputError, match="at most 5 devices"):
+        cluster_devices(random_world(12, 3, ("clustering.count=3",)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import AffinityPropagation
 from sklearn.metrics import adjusted_rand_score
 
-from camu.clustering import Clustering, cluster_devices
+from camu.clustering import Clustering, affinity, cluster_devices, messages
 from camu.clustering.affinity import propagate
 from camu.clustering.messages import Settled, pass_messages
 from camu.clustering.similarity import data_similarity, link_similarity
@@ -26,10 +26,8 @@ READINGS = st.builds(
     communication=st.sampled_from(["snr-db", "uplink", "literal"]),
     data=st.sampled_from(["xi", "pmf", "literal"]),
     preference=st.sampled_from(["uplink", "quantile"]),
-    preference_value=st.floats(0.0, 1.0),
-    data_preference_value=st.floats(0.0, 1.0),
+    preference_quantile=st.floats(0.0, 1.0),
     leader=st.sampled_from(["exemplar", "best-uplink"]),
-    two_level_above=st.sampled_from([2, 3000]),
 )
 
 
@@ -108,17 +106,6 @@ def test_identical_devices_are_one_cluster() -> None:
         world = make_world([(5, 5)] * count, [[4, 6]] * count)
         (cluster,) = cluster_devices(world).clusters
         assert cluster.members == tuple(range(count))
-
-
-def test_devices_that_would_rather_lead_stay_alone() -> None:
-    alone = ["clustering.preference=value", "clustering.preference_value=1000"]
-    world = make_world([(5, 5)] * 4, [[4, 6]] * 4, alone)
-    assert [cluster.members for cluster in cluster_devices(world).clusters] == [
-        (0,),
-        (1,),
-        (2,),
-        (3,),
-    ]
 
 
 def test_places_first_then_labels() -> None:
@@ -233,10 +220,10 @@ def test_unlike_devices_together_look_more_like_everyone() -> None:
 
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_links_that_single_out_nobody_leave_one_primary_cluster(
-    iterations: int, caplog: pytest.LogCaptureFixture
+    iterations: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = random_world(12, 1)
-    config = ClusteringConfig(max_iter=iterations)
+    world, config = random_world(12, 1), ClusteringConfig()
+    monkeypatch.setattr(messages, "MOST_ITERATIONS", iterations)
     links = link_similarity(world.links, config)
     assert propagate(links, np.arange(12), config, False) is None
     with caplog.at_level(logging.WARNING):
@@ -251,16 +238,19 @@ def test_with_no_exemplar_at_all_the_best_uplink_leads_everyone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = random_world(12, 1)
-    monkeypatch.setattr("camu.clustering.dual_segment.propagate", lambda *_: None)
+    monkeypatch.setattr(affinity, "_settle", lambda matrix, _: np.zeros(matrix.shape[:2], bool))
     (cluster,) = cluster_devices(world).clusters
     assert cluster.members == tuple(range(12))
     assert cluster.leader == int(world.links.uplink_snr().argmax())
 
 
-def test_the_last_state_is_used_where_it_has_exemplars(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_last_state_is_used_where_it_has_exemplars(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     world = random_world(12, 1)
+    monkeypatch.setattr(messages, "MOST_ITERATIONS", 6)
     with caplog.at_level(logging.WARNING):
-        found = cluster_devices(world, ClusteringConfig(max_iter=6, convergence_iter=100))
+        found = cluster_devices(world)
     check(found, 12)
     assert len(found.clusters) > 1
     assert "its last state is used" in caplog.text
@@ -276,7 +266,7 @@ def test_more_damping_is_tried_before_giving_up(
         found = pass_messages(matrix, damping, *limits)
         return found if damping >= 0.85 else found._replace(settled=np.array([False]))
 
-    monkeypatch.setattr("camu.clustering.affinity.pass_messages", watched)
+    monkeypatch.setattr("camu.clustering.messages.pass_messages", watched)
     world = random_world(12, 1)
     links = link_similarity(world.links, ClusteringConfig())
     with caplog.at_level(logging.INFO):
@@ -299,12 +289,13 @@ def test_fallback_in_the_second_segment_keeps_the_primary_cluster(
     exemplars = propagate(links, np.arange(30), config, False)
     assert exemplars is not None
 
-    def links_only(similarity, devices, config, two_level):  # type: ignore[no-untyped-def]
-        if len(devices) < 30:
-            return None
-        return propagate(similarity, devices, config, two_level)
+    settle = affinity._settle
 
-    monkeypatch.setattr("camu.clustering.dual_segment.propagate", links_only)
+    def links_only(matrix: np.ndarray, config: ClusteringConfig) -> np.ndarray:
+        none = np.zeros(matrix.shape[:2], bool)
+        return settle(matrix, config) if matrix.shape[1] == 30 else none
+
+    monkeypatch.setattr(affinity, "_settle", links_only)
     found = cluster_devices(world)
     check(found, 30)
     expected = {tuple(np.flatnonzero(exemplars == one)): one for one in set(exemplars.tolist())}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import AffinityPropagation
 
-from camu.clustering import affinity, many_sets
-from camu.clustering.affinity import propagate
-from camu.clustering.many_sets import propagate_sets
+from camu.clustering import affinity, messages
+from camu.clustering.affinity import propagate, propagate_sets
 from camu.clustering.messages import pass_messages
-from camu.clustering.similarity import data_similarity, equal_rows
+from camu.clustering.similarity import data_similarity
 from camu.config import ClusteringConfig
 
 CONFIG = ClusteringConfig()
@@ -45,23 +45,23 @@ def test_the_exemplars_are_those_of_scikit_learn(size: int, seed: int, damping: 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(matrix.copy())
-    found = pass_messages(matrix[None], damping, 300, 15)
+    found = pass_messages(matrix[None], damping, 300)
     assert found.settled[0] == (model.n_iter_ < 300)
     assert np.flatnonzero(found.exemplars[0]).tolist() == list(model.cluster_centers_indices_)
 
 
 def test_sets_do_not_influence_each_other() -> None:
     matrices = without_ties(50, 12, 3)
-    together = pass_messages(matrices, 0.7, 60, 15)
+    together = pass_messages(matrices, 0.7, 60)
     for number, matrix in enumerate(matrices):
-        alone = pass_messages(matrix[None], 0.7, 60, 15)
+        alone = pass_messages(matrix[None], 0.7, 60)
         assert (alone.exemplars[0] == together.exemplars[number]).all()
         assert alone.settled[0] == together.settled[number]
     assert together.settled.any()
 
 
 def test_messages_that_may_not_settle_say_so() -> None:
-    found = pass_messages(without_ties(5, 30, 1), 0.7, 10, 15)
+    found = pass_messages(without_ties(5, 30, 1), 0.7, 10)
     assert not found.settled.any()
 
 
@@ -82,7 +82,7 @@ def test_many_sets_are_as_good_as_one_after_the_other(reading: str, twins: bool)
     heads = draw.choice(300, 25, replace=False)
     head = draw.choice(heads, 300)
     head[heads] = heads
-    found = propagate_sets(data, head, config)
+    found = propagate_sets(data, head, config, False)
     assert (head[found] == head).all()
     assert (found[found] == found).all()
     one_by_one = np.empty(300, np.int64)
@@ -99,27 +99,27 @@ def test_sets_of_more_kinds_than_a_tile_are_cut(monkeypatch: pytest.MonkeyPatch)
     counts = draw.integers(1, 90, (120, 4))
     data = data_similarity(counts, CONFIG)
     head = np.repeat([0, 40, 80], 40)
-    whole = propagate_sets(data, head, CONFIG)
-    monkeypatch.setattr(many_sets, "TILE_DEVICES", 25)
+    whole = propagate_sets(data, head, CONFIG, True)
     monkeypatch.setattr(affinity, "TILE_DEVICES", 25)
-    cut = propagate_sets(data, head, CONFIG)
+    cut = propagate_sets(data, head, CONFIG, True)
     assert (head[cut] == head).all()
     assert net(data, cut) == pytest.approx(net(data, whole), rel=0.2)
 
 
-def test_sets_without_an_exemplar_keep_their_head() -> None:
+def test_sets_without_an_exemplar_keep_their_head(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = np.random.default_rng(2).integers(1, 90, (30, 4))
-    config = ClusteringConfig(data_preference="value", data_preference_value=-1e9, max_iter=1)
+    monkeypatch.setattr(messages, "MOST_ITERATIONS", 1)
     head = np.repeat([7, 22], 15)
-    found = propagate_sets(data_similarity(counts, config), head, config)
+    data = replace(data_similarity(counts, CONFIG), preference=np.full(30, -1e9))
+    found = propagate_sets(data, head, CONFIG, True)
     assert (found == head).all()
 
 
 @pytest.mark.parametrize("preference", [-5.0, 5.0])
 def test_sets_of_devices_that_are_all_alike(preference: float) -> None:
     counts = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 9]] * 2)
-    config = ClusteringConfig(data_preference="value", data_preference_value=preference)
-    found = propagate_sets(data_similarity(counts, config), np.repeat([0, 3], 3), config)
+    data = replace(data_similarity(counts, CONFIG), preference=np.full(6, preference))
+    found = propagate_sets(data, np.repeat([0, 3], 3), CONFIG, False)
     leaders = 1 if preference < 0 else 3
     assert [len(set(found[:3])), len(set(found[3:]))] == [leaders, leaders]
 
@@ -130,22 +130,11 @@ def test_equal_links_in_a_tile_give_the_largest_net_similarity(seed: int) -> Non
     size, joining = 7, draw.normal(size=7)
     matrix = np.repeat(joining[:, None], size, axis=1)
     preference = joining + draw.normal(-0.5, 1.0, size)
-    found = affinity._settle_tile(matrix, preference, CONFIG)
-    assert found is not None
+    np.fill_diagonal(matrix, preference)
+    found = np.flatnonzero(affinity._settle_tile(matrix, CONFIG))
 
     def total(leads: np.ndarray) -> float:
         return float(np.where(leads, preference, joining).sum())
 
     choices = [np.array(list(f"{bits:07b}")) == "1" for bits in range(1, 2**size)]
     assert total(np.isin(np.arange(size), found)) == pytest.approx(max(map(total, choices)))
-
-
-def test_equal_rows_by_one_number_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.random.default_rng(0).integers(0, 3, (500, 3)).astype(float)
-    _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    monkeypatch.setattr("camu.clustering.similarity._FEW_ROWS", 10)
-    assert (equal_rows(rows)[0] == first).all()
-    assert (equal_rows(rows)[1] == kind).all()
-    # Rows that the number does not tell apart are still kept apart.
-    huge = np.array([[1e20, 0.0], [1e20, 1.0]] * 10)
-    assert equal_rows(huge)[1].tolist() == [0, 1] * 10

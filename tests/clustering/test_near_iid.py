@@ -88,15 +88,15 @@ def test_groups_have_equal_sizes_and_no_swap_helps(drawn: tuple[list[list[int]],
 
 
 @pytest.mark.slow
-def test_ten_thousand_devices() -> None:
+def test_two_thousand_devices() -> None:
     rng = np.random.default_rng(0)
-    counts = np.zeros((10_000, 10), dtype=np.int64)
+    counts = np.zeros((2_000, 10), dtype=np.int64)
     for row in counts:
         row[rng.choice(10, 2, replace=False)] = rng.integers(50, 150)
     everyone = counts.sum(axis=0)
-    group = balanced_groups(counts, everyone, 500, 0)
+    group = balanced_groups(counts, everyone, 100, 0)
     assert (np.bincount(group) == 20).all()
-    pooled = np.zeros((500, 10))
+    pooled = np.zeros((100, 10))
     np.add.at(pooled, group, counts)
     shares = pooled / pooled.sum(axis=1, keepdims=True)
     tv = 0.5 * np.abs(shares - everyone / everyone.sum()).sum(axis=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from camu.clustering import Clustering, cluster_devices
+from camu.clustering import Clustering, affinity, cluster_devices
 from camu.config import load_config
 from camu.planning.costs import unit_costs
 from camu.schemes import Clustered
@@ -44,15 +44,8 @@ def groups(found: Clustering) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("leader", ["exemplar", "best-uplink"])
-@pytest.mark.parametrize("two_level_above", [2, 3000])
-def test_devices_that_hear_nobody_are_alone(
-    tmp_path: Path, leader: str, two_level_above: int
-) -> None:
-    world = nine(
-        tmp_path,
-        f"clustering.leader={leader}",
-        f"clustering.two_level_above={two_level_above}",
-    )
+def test_devices_that_hear_nobody_are_alone(tmp_path: Path, leader: str) -> None:
+    world = nine(tmp_path, f"clustering.leader={leader}")
     found = cluster_devices(world)
     assert weakest_db(world, found) >= -10.0
     assert groups(found)[-3:] == [(6,), (7,), (8,)]
@@ -135,18 +128,19 @@ def test_label_counts_of_all_devices_keep_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reading", ["snr-db", "uplink", "literal"])
-@pytest.mark.parametrize("two_level_above", [2, 3000])
+@pytest.mark.parametrize("tile", [20, 500])
 @pytest.mark.parametrize("floor_db", [-10.0, 40.0, 45.0, 300.0])
 def test_every_member_reaches_its_leader(
-    reading: str, two_level_above: int, floor_db: float
+    reading: str, tile: int, floor_db: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(affinity, "TILE_DEVICES", tile)
+    monkeypatch.setattr(affinity, "TWO_LEVELS_ABOVE", tile)
     world = random_world(
         40,
         7,
         (
             f"clustering.communication={reading}",
             f"clustering.min_link_snr_db={floor_db}",
-            f"clustering.two_level_above={two_level_above}",
         ),
     )
     found = cluster_devices(world)

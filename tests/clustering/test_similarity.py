@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import mpmath
@@ -83,7 +84,7 @@ def test_devices_with_the_same_labels_are_exactly_alike() -> None:
 
 
 def test_link_similarity_of_each_reading() -> None:
-    world = random_world(7, 5, ["radio.noise=literal"])
+    world = random_world(7, 5, ["radio.noise_dbm=-10"])
     gamma = world.links.gamma()
     everyone = np.arange(7)
     blocks = {
@@ -161,9 +162,7 @@ def test_equal_uplinks_have_equal_preferences() -> None:
 @pytest.mark.parametrize("quantile", [0.0, 0.3, 0.5, 1.0])
 def test_preferences_as_a_quantile(quantile: float) -> None:
     world = random_world(6, 4)
-    config = ClusteringConfig(
-        preference="quantile", preference_value=quantile, data_preference_value=quantile
-    )
+    config = ClusteringConfig(preference="quantile", preference_quantile=quantile)
     everyone = np.arange(6)
     for found in (
         link_similarity(world.links, config),
@@ -176,21 +175,9 @@ def test_preferences_as_a_quantile(quantile: float) -> None:
         assert found.preference == pytest.approx([expected] * 6)
 
 
-def test_preferences_as_a_number() -> None:
-    world = random_world(4, 4)
-    config = ClusteringConfig(
-        preference="value",
-        preference_value=-12.5,
-        data_preference="value",
-        data_preference_value=-0.25,
-    )
-    assert (link_similarity(world.links, config).preference == -12.5).all()
-    assert (data_similarity(world.devices.label_counts, config).preference == -0.25).all()
-
-
 def test_a_quantile_of_many_pairs_is_that_of_a_sample() -> None:
     world = random_world(3100, 6)
-    config = ClusteringConfig(communication="uplink", preference="quantile", preference_value=0.5)
+    config = ClusteringConfig(communication="uplink", preference="quantile")
     links = link_similarity(world.links, config)
     everyone = np.arange(3100)
     exact = np.median(pairs := links.block(everyone, everyone))
@@ -207,7 +194,7 @@ def test_twins_are_devices_with_the_same_data() -> None:
 
     # The same data must not bind where unlike devices are wanted together, or all would lead.
     unlike = ClusteringConfig(data="literal")
-    eager = ClusteringConfig(data_preference="value", data_preference_value=0.1)
-    for config in (unlike, eager):
-        first, kind = data_similarity(counts, config).twins(devices)
+    eager = replace(data_similarity(counts, ClusteringConfig()), preference=np.full(5, 0.1))
+    for found in (data_similarity(counts, unlike), eager):
+        first, kind = found.twins(devices)
         assert first.tolist() == kind.tolist() == [0, 1, 2, 3]

@@ -12,7 +12,7 @@ from camu.clustering.similarity import Similarity, data_similarity, link_similar
 from camu.config import ClusteringConfig
 from helpers.small_fleets import random_world
 
-ONE, TWO = ClusteringConfig(), ClusteringConfig(two_level_above=2)
+ONE = ClusteringConfig()
 
 
 def net_similarity(similarity: Similarity, exemplars: np.ndarray) -> float:
@@ -33,9 +33,11 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("seed", [0, 1])
-def test_tiles_find_nearly_the_same_clusters(seed: int) -> None:
+def test_tiles_find_nearly_the_same_clusters(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = random_world(400, seed)
-    one, two = cluster_devices(world, ONE), cluster_devices(world, TWO)
+    one = cluster_devices(world, ONE)
+    monkeypatch.setattr(affinity, "TWO_LEVELS_ABOVE", 2)
+    two = cluster_devices(world, ONE)
     assert adjusted_rand_score(one.primaries(), two.primaries()) > 0.85
     assert adjusted_rand_score(one.labels(), two.labels()) > 0.85
     links, everyone = link_similarity(world.links, ONE), np.arange(400)
@@ -69,9 +71,11 @@ def test_exemplars_lead_themselves_and_the_same_input_gives_the_same() -> None:
     assert (found == again).all()
 
 
-def test_a_fleet_of_one_tile_is_clustered_as_before() -> None:
+def test_a_fleet_of_one_tile_is_clustered_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     world = random_world(60, 1)
-    assert cluster_devices(world, ONE) == cluster_devices(world, TWO)
+    before = cluster_devices(world, ONE)
+    monkeypatch.setattr(affinity, "TWO_LEVELS_ABOVE", 2)
+    assert cluster_devices(world, ONE) == before
 
 
 @pytest.mark.usefixtures("small_tiles")
@@ -124,7 +128,7 @@ def test_twins_in_one_cluster_however_many() -> None:
 
 
 def test_twins_do_not_change_the_aim() -> None:
-    """One head for twins gives at least the net similarity of messages between all devices."""
+    """One exemplar for twins gives at least the net similarity of messages between all devices."""
     draw = np.random.default_rng(5)
     counts = np.zeros((80, 10), np.int64)
     for row in counts:
@@ -147,16 +151,18 @@ def test_twins_do_not_change_the_aim() -> None:
 
 
 @pytest.mark.usefixtures("small_tiles")
-def test_the_sums_behind_heads_by_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sums_of_exemplars_by_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(affinity, "_BLOCK_ENTRIES", 40)  # so that several parts are added
     links = link_similarity(random_world(30, 6).links, ONE)
-    heads = np.array([3, 11, 20, 27])
+    exemplars = np.array([3, 11, 20, 27])
     devices = np.arange(30)
     group = np.random.default_rng(1).integers(0, 4, 30)
-    group[heads] = np.arange(4)
-    found = affinity._sums(links, heads, devices, group, devices == heads[group])
+    group[exemplars] = np.arange(4)
+    found = affinity._sums(links, exemplars, devices, group, devices == exemplars[group])
     whole = links.block(devices, devices)
     for row in range(4):
         for column in range(4):
-            behind = [k for k in range(30) if group[k] == row and k != heads[column]]
-            assert found[row, column] == pytest.approx(sum(whole[k, heads[column]] for k in behind))
+            own = [k for k in range(30) if group[k] == row and k != exemplars[column]]
+            assert found[row, column] == pytest.approx(
+                sum(whole[k, exemplars[column]] for k in own)
+            )

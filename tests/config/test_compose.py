@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from camu.config import PRESETS, Config, keys_that_decide, load_config
-from camu.config.keys import as_markdown, compose, describe_keys
+from camu.config import PRESETS, Config, keys_affecting, load_config
+from camu.config.layers import compose
 from camu.config.schema import preset_layers
+from camu.config.words import as_markdown, describe_keys
 from camu.errors import InputError
 
 
@@ -58,8 +59,9 @@ def test_any_config_survives_the_round_trip(
     seed: int,
     parameters: dict[str, bool | int | str],
 ) -> None:
-    changes = {"radio.noise_dbm": noise, "fleet.power_watts": power, "scheme.threshold": threshold}
-    config = Config().replace({**changes, "run.seed": seed, "scheme.parameters": parameters})
+    given = parameters if threshold is None else {**parameters, "threshold": threshold}
+    changes = {"radio.noise_dbm": noise, "fleet.power_watts": power, "run.seed": seed}
+    config = Config().replace({**changes, "scheme.parameters": given})
     path = tmp_path_factory.mktemp("round") / "trip.toml"
     path.write_text(config.to_toml(), encoding="utf-8")
     assert load_config(file=path) == config
@@ -121,7 +123,6 @@ def test_settings_are_typed() -> None:
             "data.dataset=fashion-mnist",
             "data.with_replacement=true",
             "fleet.cpu_hz=[1e9, 2e9]",
-            "scheme.threshold=inf",
             "scheme.parameters.a=1",
             "scheme.parameters.b=text",
         ]
@@ -130,7 +131,8 @@ def test_settings_are_typed() -> None:
     assert config.data.dataset == "fashion-mnist"
     assert config.data.with_replacement is True
     assert config.fleet.cpu_hz == (1e9, 2e9)
-    assert config.scheme.threshold == float("inf")
+    endless = load_config(settings=["scheme.parameters.threshold=inf"])
+    assert endless.scheme.parameters == {"threshold": float("inf")}
     assert config.scheme.parameters == {"a": 1, "b": "text"}
     assert config.replace({"radio.noise_dbm": None}).radio.noise_dbm is None
     assert config.replace({"scheme.parameters.a": None}).scheme.parameters == {"b": "text"}
@@ -149,7 +151,7 @@ def test_settings_are_typed() -> None:
     [
         ("radio.nois_dbm=-90", ["radio.noise_dbm"]),
         ("training.rounds=3", ["run.rounds"]),
-        ("scheme.w_min=0.1", ["did you mean `contribution.w_min`?"]),
+        ("scheme.w_min=0.1", ["did you mean `readings.w_min`?"]),
         ("scheme.distance=tv", ["did you mean `contribution.distance`?"]),
         ("radoi.noise_dbm=-90", ["radio"]),
         ("radio.antennas=0", ["radio.antennas", ">= 1"]),
@@ -157,12 +159,17 @@ def test_settings_are_typed() -> None:
         ("radio.noise_dbm=loud", ["a number", "dBm"]),
         ("radio.exponent=nan", ["radio.exponent"]),
         ("data.dataset=cifar", ["mnist | fashion-mnist | cifar-10 | digits"]),
+        ("training.model=cnnn", ["did you mean `cnn`?", "logistic"]),
+        ("allocation.solver=exakt", ["did you mean `exact`?"]),
         ("data.noniid_devices=31", ["30 devices"]),
         ("fleet.power_watts=9", ["max_power_watts"]),
         ("fleet.cpu_hz=[2e9, 1e9]", ["the smaller first"]),
         ("fleet.cpu_hz=[1]", ["2 numbers"]),
         ('fleet.regions=[{name="a", devices=1, x=[1,0], y=[0,1]}]', ["x = [1.0, 0.0]"]),
-        ("scheme.threshold=nan", ["threshold"]),
+        ("scheme.threshold=nan", ["is now `scheme.parameters.threshold`"]),
+        ("scheme.local_updates=3", ["is now `scheme.parameters.local_updates`"]),
+        ("scheme.plan_seconds=3", ["was dropped"]),
+        ("scheme.parameters=3", ["this is a table; write scheme.parameters.NAME=VALUE"]),
         ("rounds=3", ["section.key=value"]),
         ("run.rounds", ["section.key=value"]),
     ],
@@ -257,17 +264,18 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
 def test_unknown_preset_suggests() -> None:
     with pytest.raises(InputError, match="did you mean `paper`"):
         load_config(preset="papper")
+    with pytest.raises(InputError, match=r"^--preset '': not one of the presets demo"):
+        load_config(preset="")
 
 
-def test_every_key_says_what_it_decides() -> None:
-    end, nothing = keys_that_decide("end"), keys_that_decide("nothing")
+def test_every_key_says_what_it_affects() -> None:
+    end, nothing = keys_affecting("stopping"), keys_affecting("none")
     limits = {"rounds", "target_accuracy", "max_virtual_seconds", "max_joules", "patience"}
     limits |= {"min_virtual_seconds", "min_joules"}
     assert end == {f"run.{name}" for name in limits}
-    machinery = {"checkpoint_every", "engine", "kernel", "workers", "tensorboard", "mlflow"}
-    assert nothing == {f"run.{name}" for name in machinery} | {"scheme.plan_seconds"}
-    assert keys_that_decide("bits") == Config().flat().keys() - end - nothing
-    assert "run.device" in keys_that_decide("bits")  # cuda rounds differently
+    machinery = {f"machine.{name}" for name in Config().machine.model_dump()}
+    assert nothing == machinery
+    assert keys_affecting("result") == Config().flat().keys() - end - nothing
 
 
 def test_importing_the_configuration_is_light() -> None:
@@ -295,6 +303,7 @@ def test_every_key_has_a_sentence_and_numbers_have_a_unit() -> None:
 
 
 def test_docs_list_the_keys_as_they_are() -> None:
+    assert max(map(len, as_markdown(Config, describe_keys(Config)).splitlines())) <= 120
     page = Path(__file__).parents[2] / "docs" / "configuration.md"
     assert page.read_text().strip() == as_markdown(Config, describe_keys(Config)).strip(), (
         "run: camu config keys --markdown > docs/configuration.md"
@@ -312,7 +321,7 @@ def test_paper_preset_is_section_v() -> None:
     radio = config.radio
     assert (radio.antennas, radio.bs_gain_dbi, radio.device_gain_dbi) == (15, 5, 0)
     assert (radio.carrier_hz, radio.exponent) == (915e6, 3.76)
-    assert (config.training.learning_rate, config.training.batch) == (0.5e-3, 0.2)
+    assert (config.training.learning_rate, config.training.batch_fraction) == (0.5e-3, 0.2)
     study = load_config(preset="study")
     assert study.fleet == config.fleet
     assert study.radio == config.radio

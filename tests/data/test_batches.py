@@ -11,7 +11,7 @@ from camu.data.batches import Batches, Wanted, batch_samples
 from camu.errors import InputError
 
 
-@given(st.integers(1, 300), st.floats(0.01, 400), st.integers(0, 3))
+@given(st.integers(1, 300), st.floats(0.01, 1) | st.integers(1, 400), st.integers(0, 3))
 def test_a_pass_takes_every_sample_once(samples, batch, pass_number):
     held = np.arange(samples) * 3 + 7
     batches = Batches(1, [held], batch)
@@ -65,7 +65,9 @@ def test_a_units_schedule_goes_by_update_member_and_step(epochs: bool) -> None:
         (60, 0.2, 12),
         (61, 0.2, 13),
         (3, 0.2, 1),
-        (50, 1, 50),
+        (50, 1.0, 50),
+        (50, 1, 1),
+        (50, np.int64(1), 1),
         (50, 64, 50),
         (50, 2, 2),
     ],
@@ -74,7 +76,7 @@ def test_the_batch_is_a_fraction_or_a_number(samples, batch, size):
     assert batch_samples(batch, samples) == size
 
 
-@pytest.mark.parametrize("batch", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize("batch", [0, -1, 1.5, 0.0, float("nan"), float("inf")])
 def test_what_is_no_batch_size_is_refused(batch):
     with pytest.raises(InputError, match="batch"):
         batch_samples(batch, 10)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from camu.config import DataConfig
-from camu.data.fleet_data import federate_counts, federate_sizes
+from camu.data.federation import federate_counts, federate_sizes
 from camu.errors import InputError
 
 DIGITS = DataConfig(dataset="digits")
@@ -104,3 +104,13 @@ def test_an_own_partition_of_other_sizes_is_refused() -> None:
     config = digits(partition=f"{__name__}:halves")
     with pytest.raises(InputError, match=r"gives device 0 .* f\.csv says 3; give label counts"):
         federate_sizes(config, np.array([3, 4]), 0, "f.csv")
+
+
+def test_fewer_devices_than_noniid_devices_is_said() -> None:
+    found = federate_sizes(digits(noniid_devices=14), np.full(3, 20), 0, "f.csv")
+    assert found.notes == (
+        "data.noniid_devices = 14: the fleet has 3 devices, so that all of them are Non-IID",
+    )
+    assert federate_sizes(digits(noniid_devices=3), np.full(3, 20), 0, "f.csv").notes == ()
+    iid = digits(noniid_devices=14, partition="iid")
+    assert federate_sizes(iid, np.full(3, 20), 0, "f.csv").notes == ()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from camu.data import hugging_face, load
+from camu.data import load, own
 from camu.errors import InputError
 from helpers.own_data import Arrays, bars, picture, write_pictures
 
@@ -104,6 +104,6 @@ def test_a_name_without_a_copy_says_what_to_do() -> None:
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hugging_face.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(own.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'camu-fl\[hf\]'"):
         load("hf:ylecun/mnist")

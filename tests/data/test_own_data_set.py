@@ -13,7 +13,7 @@ import pytest
 from camu.config import load_config
 from camu.data import dataset_spec, load
 from camu.errors import InputError, UserCodeError
-from camu.planning.parameters import parameter_count
+from camu.planning.codecs import parameter_count
 from camu.schemes import make_scheme
 from camu.simulation import simulate
 from camu.world import build_world
@@ -49,7 +49,7 @@ def test_the_documented_data_set_trains(write: Write) -> None:
             "data.dataset": f"{path}:data",
             "data.partition": "iid",
             "training.learning_rate": 0.1,
-            "training.batch": 16,
+            "training.batch_samples": 16,
             "radio.uplink": "digital",
             "run.rounds": 30,
         }
@@ -179,3 +179,39 @@ def test_labels_beyond_a_byte(write: Write) -> None:
     assert data.train_labels.max() == 399
     assert load(f"{path}:data") is data  # called once
     assert np.array_equal(data.train_images, data.test_images)
+
+
+USERS = """
+import numpy as np
+
+def data():
+    images, labels = np.full((60, 4, 4), {value}), np.arange(60) % 2
+    parts = np.split(np.arange(60), 30)
+    return (images, labels), (images[:4].astype(np.float64) * 0, labels[:4]), parts
+"""
+
+
+def test_users_without_a_device_are_said(write: Write, camu) -> None:
+    path = write("users.py", USERS.format(value="np.uint8(7)"))
+    config = load_config(preset="demo").replace(
+        {"data.dataset": f"{path}:data", "data.partition": "given"}
+    )
+    (note,) = build_world(config).notes
+    assert "the data come in 30 parts, and 10 of them are not used" in note
+    settings = (f"data.dataset={path}:data", "data.partition=given", "run.rounds=1")
+    done = camu("run", *(word for each in settings for word in ("--set", each)), "--out", "run")
+    assert (done.out + done.err).count("10 of them are not used") == 1
+    region = {"name": "A", "devices": 30, "x": [0, 9], "y": [0, 9]}
+    assert build_world(config.replace({"fleet.regions": [region]})).notes == ()
+
+
+def test_rounding_floats_is_said_where_digits_are_lost(write: Write) -> None:
+    exact = write("exact.py", USERS.format(value="7 / 255"))
+    assert load(f"{exact}:data").notes == ()
+    lossy = write("lossy.py", USERS.format(value="0.1234"))
+    (note,) = load(f"{lossy}:data").notes
+    assert note.endswith("train images are floats and were rounded to 8 bits, steps of 1/255")
+    config = load_config(preset="demo").replace({"data.dataset": f"{lossy}:data"})
+    few = {"data.partition": "iid", "data.samples_per_device": 3}
+    world = build_world(config.replace(few))
+    assert note in world.notes

@@ -15,7 +15,8 @@ from camu.data import federate, load
 from camu.errors import InputError
 from camu.schemes import make_scheme
 from camu.simulation import simulate
-from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
+from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.simulation.manifest import Manifest
 from camu.world import build_world
 from helpers.configs import small
 from helpers.own_data import bars, write_npz, write_pictures
@@ -47,7 +48,7 @@ def own(dataset: str, **changes: Any) -> Config:
 def trained(config: Config) -> float:
     settings = {
         "training.learning_rate": 0.1,
-        "training.batch": 5,
+        "training.batch_samples": 5,
         "training.local_update": "epoch",
         "radio.uplink": "digital",
         "run.rounds": 15,
@@ -166,12 +167,12 @@ def test_ray_actors_get_the_data_and_read_nothing(tmp_path: Path, writers: str, 
     """An actor may run on a machine that has neither the file nor the function."""
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     from camu.data import dataset_spec
-    from camu.simulation.ray_trainer import Shipment
+    from camu.simulation.ray_trainer import ActorSetup
 
     path = write_npz(tmp_path, bars((12, 12), classes=4, train=240))
     config = small(data__dataset=path if kind == "path" else f"{writers}:data")
     data = load(config.data.dataset)
-    shipment = Shipment(
+    setup = ActorSetup(
         config,
         (data.train_images, data.train_labels),
         (data.test_images, data.test_labels),
@@ -182,7 +183,7 @@ def test_ray_actors_get_the_data_and_read_nothing(tmp_path: Path, writers: str, 
         "",
     )
     Path(path).unlink()
-    there, indices = shipment.unpack()
+    there, indices = setup.unpack()
     assert dataset_spec(there.data).image_shape == data.spec.image_shape
     assert dataset_spec(there.data).classes == data.spec.classes
     assert [own.tolist() for own in indices] == [[0, 1], [2, 3, 4, 5]]

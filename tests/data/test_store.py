@@ -14,6 +14,7 @@ import struct
 import tarfile
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,9 @@ from PIL import Image
 from camu.config import load_config
 from camu.data import CATALOG, load, store
 from camu.data.catalog import DatasetSpec, IdxFile
-from camu.data.cifar import CifarPackage
 from camu.data.sources import (
     Advance,
+    CifarPackage,
     DebianPackage,
     HttpsMirror,
     NpmPackage,
@@ -312,6 +313,25 @@ def test_mirror_unpacks_and_limits(tmp_path: Path, monkeypatch) -> None:
         HttpsMirror("http://mirror.example/").fetch(SIZES, tmp_path, lambda count: None)
 
 
+@pytest.mark.parametrize("name", ["mnist", "./mine.npz", "hf:./mine"])
+def test_a_home_that_does_not_exist_names_the_key(name: str, monkeypatch) -> None:
+    wrong = "~nobody-has-this-name/x"
+    if name == "mnist":
+        monkeypatch.setenv("CAMU_DATA", wrong)
+    with pytest.raises(InputError, match=r"= ~nobody-has.*: there is no home directory"):
+        store.load(name if name == "mnist" else name.replace("./mine", wrong))
+
+
+def test_a_directory_with_a_name_too_long_names_the_key_and_the_fix(camu) -> None:
+    done = camu("plan", "--set", "data.dataset=mnist", "--set", f"data.directory={'a' * 5000}")
+    assert done.code == 2
+    assert "data.directory = aaa" in done.err
+    assert "leave data.directory out" in done.err
+    assert len(done.err) < 700
+    with pytest.raises(InputError, match=r"data\.dataset = \./aaa.*there is no such file"):
+        store.load(f"./{'a' * 5000}")
+
+
 def test_digits_are_embedded() -> None:
     data = load("digits")
     assert data.train_images.shape == (1497, 8, 8)
@@ -342,6 +362,13 @@ def test_digits_are_read_from_no_directory(camu, tmp_path: Path) -> None:
     done = camu("plan", "--preset", "demo", "--set", f"data.directory={tmp_path}")
     assert done.code == 2
     assert f"data.directory = {tmp_path}: digits is embedded and has no files; leave" in done.err
+
+
+@pytest.mark.parametrize("dataset", ["digits", "mine:data"])
+def test_a_long_name_of_a_directory_is_shortened(dataset: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(dataset, "a" * 5000)
+    assert f"data.directory = {'a' * 140}…{'a' * 140}: " in str(caught.value)
 
 
 def test_unknown_data_set_lists_the_known(camu) -> None:
@@ -401,10 +428,10 @@ def test_real_cifar_10_trains_with_resnet8_on_thirty_devices(tmp_path: Path, mon
         {
             "data.dataset": "cifar-10",
             "data.partition": "iid",
-            "data.samples_per_device": 150,
+            "data.samples_per_device": 100,
             "training.model": "resnet8",
             "training.local_update": "epoch",
-            "training.batch": 10,
+            "training.batch_samples": 10,
             "training.learning_rate": 0.1,
             "radio.uplink": "digital",
             "run.rounds": 4,
@@ -413,6 +440,10 @@ def test_real_cifar_10_trains_with_resnet8_on_thirty_devices(tmp_path: Path, mon
     )
     world = build_world(config)
     assert world.devices.count == 30
+    assert world.federation is not None
+    few = {"test_images": data.test_images[:1000], "test_labels": data.test_labels[:1000]}
+    federation = replace(world.federation, dataset=replace(data, **few))
+    world = replace(world, federation=federation)
     history = simulate(world, make_scheme(config, "fedavg")).history
     assert history.final.loss < 0.97 * history.records[0].loss
     assert history.final.accuracy > 0.15  # chance: 0.1

@@ -57,8 +57,8 @@ def fake_grid(monkeypatch: pytest.MonkeyPatch) -> type[FakeGrid]:
 @pytest.fixture(autouse=True)
 def _short_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("flwr") is not None:
-        from camu.deploy import measuring, node_app
+        from camu.deploy import node_app, node_data
 
-        monkeypatch.setattr(measuring, "METER_SECONDS", 0.0)
+        monkeypatch.setattr(node_data, "METER_SECONDS", 0.0)
         monkeypatch.setattr(node_app, "MEASURE_SECONDS", 0.0)
-        monkeypatch.setattr(measuring, "POWERCAP", Path("/nowhere"))
+        monkeypatch.setattr(node_data, "POWERCAP", Path("/nowhere"))

@@ -105,6 +105,12 @@ from camu.schemes.fedavg import FedAvg
 class Window(FedAvg):
     def deadline(self, view, state):
         return view.seconds + 1.0
+
+    def keep(self, view, state, unit, change, kept):
+        return change
+
+    def correction(self, view, state, unit):
+        return -0.5 * view.kept[unit] if unit in view.kept else None
 """
 
 
@@ -117,7 +123,8 @@ def test_a_deadline_counts_wall_clock_seconds(
         scheme__name=f"{own}:Window", training__model="logistic", data__samples_per_device=20
     )
     nodes = partition_nodes(config, 2)
-    history = serve(one_by_one(fake_grid, nodes, clock), Deployment(config, str(tmp_path), nodes=2))
+    deployment = Deployment(config, str(tmp_path / "run"), nodes=2)
+    history = serve(one_by_one(fake_grid, nodes, clock), deployment)
     for record in history.records[1:]:
         assert record.launch_seconds is not None
         since = [arrival["seconds"] - record.launch_seconds for arrival in record.arrivals]

@@ -15,16 +15,13 @@ from flwr.app import RecordDict
 
 from camu.data import dataset_spec
 from camu.deploy import node_app
-from camu.deploy.allowed import check_allowed
-from camu.deploy.claims import Owner, binding, check_claim, owners, too_many_samples
-from camu.deploy.deployment import Deployment
-from camu.deploy.label_noise import noisy_counts
-from camu.deploy.mailbox import Mailbox
-from camu.deploy.messages import write_report
-from camu.deploy.reports import REPORT, DeviceReport, Refusal, Report, parse
+from camu.deploy.deployment import Deployment, check_allowed
+from camu.deploy.messages import REPORT, DeviceReport, Refusal, Report, parse, write_report
+from camu.deploy.node_data import noisy_counts
 from camu.deploy.server.fleet import load_reports, save_reports
-from camu.deploy.server.journal import Journal
-from camu.deploy.server.registry import NodeRegistry
+from camu.deploy.server.mailbox import Mailbox, Owner, binding, check_claim, owners
+from camu.deploy.server.registry import NodeRegistry, too_many_samples
+from camu.deploy.status import Journal
 from camu.errors import InputError
 from helpers.configs import small
 
@@ -202,7 +199,7 @@ def test_only_the_node_with_the_right_key_is_used(fake_grid: Any, tmp_path: Path
     registry = NodeRegistry(mailbox, 10, 10.0, ("pump", "fan", "saw"), Journal(tmp_path, 1))
     registry.refresh()
     mailbox.poll()
-    assert registry.present() == {"pump, fan": 1, "saw": 4}
+    assert registry.present == {"pump, fan": 1, "saw": 4}
     assert len(registry.reports["saw"].key) == 64
     events = (tmp_path / "events.jsonl").read_text()
     assert "node 2 is refused: it claims device pump, which is registered for another key" in events

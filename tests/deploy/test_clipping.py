@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,10 @@ from flwr.app import RecordDict
 
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import read_task, write_report, write_result
-from camu.deploy.reports import Refusal
 from camu.deploy.server.app import serve
-from camu.deploy.server.clipping import Clipping, clip_update, norm_limit, update_norm
-from camu.errors import InputError
-from camu.learning.configured import model_layout
-from camu.learning.job import Trained
+from camu.deploy.server.trainer import NodeTrainer, _Request, clip_update, norm_limit, update_norm
+from camu.learning.engine import model_layout
+from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.seeding import derive
 from camu.simulation.history import History
@@ -37,24 +36,13 @@ def trained(norm: float, seed: int = 0) -> Trained:
     return Trained(Weights(vector, START.buffers, LAYOUT), 1.0)
 
 
-def test_an_update_is_scaled_to_the_multiple_of_the_median() -> None:
-    results = [
-        trained(1.0, 1),
-        trained(2.0, 2),
-        Refusal("late"),
-        trained(3.0, 3),
-        trained(2000.0, 4),
-    ]
-    clipped = Clipping(5.0).together(results, [START] * 5)
-    for before, after in zip(results[:4], clipped[:4], strict=True):
-        assert after is before  # the same object: no bit changes
-    last = clipped[4]
-    assert isinstance(last, Trained)
-    # The median of 1, 2, 3 and 2000 is 2.5.
-    assert update_norm(last.weights, START) == pytest.approx(12.5, rel=1e-6)
-    np.testing.assert_allclose(
-        last.weights.parameters, results[4].weights.parameters * (12.5 / 2000), rtol=1e-5
-    )
+def test_an_update_is_scaled_to_the_limit_and_no_bit_of_others_changes() -> None:
+    within, beyond = trained(3.0, 3), trained(2000.0, 4)
+    assert clip_update(within, START, 12.5) is within
+    clipped = clip_update(beyond, START, 12.5).weights
+    assert update_norm(clipped, START) == pytest.approx(12.5, rel=1e-6)
+    expected = beyond.weights.parameters * (12.5 / 2000)
+    np.testing.assert_allclose(clipped.parameters, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +52,7 @@ def test_an_update_is_scaled_to_the_multiple_of_the_median() -> None:
         ([0.0, 0.0, 0.0], 5.0, np.inf),
         ([1.0, 2.0, 3.0], 0.0, np.inf),
         ([1.0, 2.0, np.inf, np.nan, 6.0], 5.0, 10.0),
+        ([1.0, 2.0, 3.0, 2000.0], 5.0, 12.5),
         ([], 5.0, np.inf),
     ],
 )
@@ -79,12 +68,17 @@ def test_entries_that_are_not_finite_are_left_to_the_refusal() -> None:
 
 
 def test_an_arrival_is_compared_with_those_before_it() -> None:
-    clipping = Clipping(2.0)
-    norms = [1.0, 1.0, 1.0, 100.0, 100.0, 1.0]
-    found = [clipping.alone(trained(norm), START) for norm in norms]
-    sizes = [update_norm(each.weights, START) for each in found]
+    wanted, engine = Deployment(small(), "out", clip=2.0), SimpleNamespace(initial=START)
+    trainer = NodeTrainer(wanted, *[None] * 2, {}, ["0"], engine)  # type: ignore[list-item]
+    request = _Request(0, Job((0,), (1.0,)), START)
+    for norm in (1.0, 1.0, 1.0, 100.0, 100.0, 1.0):
+        task = trainer._task([request], 0)
+        trainer._receive(request, task, 1, write_result(task, [trained(norm)]))
+    found = [trainer.next_reply(None) for _ in range(6)]
+    sizes = [update_norm(each[1].weights, START) for each in found if each and each[1]]
     # The first two have nothing to compare with; what was clipped counts as clipped.
     np.testing.assert_allclose(sizes, [1, 1, 1, 2, 2, 1], rtol=1e-5)
+    assert trainer.take_faults() == {"clipped": 2}
 
 
 def deployed(fake_grid: Any, folder: Path, clip: float, boast: float, granularity: Any) -> History:
@@ -95,12 +89,11 @@ def deployed(fake_grid: Any, folder: Path, clip: float, boast: float, granularit
     def answer(node: int, message: Any) -> RecordDict:
         if message.metadata.message_type == "query":
             return write_report(nodes[node].report())
-        task, states = read_task(message.content, model_layout(config))
-        results = nodes[node].train(task, states)
+        task, starts = read_task(message.content, model_layout(config))
+        results = nodes[node].train(task, starts)
         if nodes[node].partition == 0:
             results = [
-                boasted(each, states[s], boast)
-                for each, s in zip(results, task.starts, strict=True)
+                boasted(each, start, boast) for each, start in zip(results, starts, strict=True)
             ]
         return write_result(task, results)
 
@@ -131,9 +124,3 @@ def test_a_node_that_boasts_is_clipped_and_counted(
     wild = deployed(fake_grid, tmp_path / "wild", 5.0, 100.0, granularity)
     assert wild.records[-1].faults["clipped"] > 0
     assert "is clipped to 5 times the median norm" in caplog.text
-
-
-@pytest.mark.parametrize("clip", [0.5, -1.0, 1e9, float("nan")])
-def test_a_senseless_multiple_is_refused(clip: float) -> None:
-    with pytest.raises(InputError, match="--clip"):
-        Deployment(small(), "out", clip=clip)

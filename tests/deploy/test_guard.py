@@ -21,11 +21,16 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 import uvicorn
 
-from camu.deploy.flower_compat import OwnersToken, check_sender
-from camu.deploy.host.guard import LARGEST_BODY_BYTES, Guard, refusal
+from camu.deploy.flower import OwnersToken
 from camu.deploy.host.keys import make_token, read_token, token_path
-from camu.deploy.host.superlink import superlink_command
-from camu.deploy.host.temporary import socket_folder
+from camu.deploy.host.processes import temporary_folder
+from camu.deploy.host.superlink import (
+    LARGEST_BODY_BYTES,
+    Guard,
+    check_sender,
+    refusal,
+    superlink_command,
+)
 from camu.errors import InputError
 
 TOKEN = "a" * 64
@@ -95,7 +100,13 @@ def test_only_the_owner_reaches_more_than_the_nodes_interface(
     [
         [(b"content-length", str(LARGEST_BODY_BYTES + 1).encode())],
         [(b"content-length", b"9" * 400)],
+        [(b"content-length", b"000000000000999999999999")],
+        [(b"content-length", b"0" * 5000 + str(LARGEST_BODY_BYTES + 1).encode())],
         [(b"content-length", b"-1")],
+        [(b"content-length", b"+5")],
+        [(b"content-length", b"1_0")],
+        [(b"content-length", b"5, 5")],
+        [(b"content-length", b"")],
         [(b"transfer-encoding", b"chunked")],
         [(b"content-length", b"1"), (b"content-length", b"2")],
     ],
@@ -219,7 +230,7 @@ def test_the_owner_works_and_another_user_is_refused(guarded: tuple[str, Path]) 
 
 
 def test_another_user_cannot_reach_the_socket_of_a_node() -> None:
-    with socket_folder() as folder:
+    with temporary_folder(for_socket=True) as folder:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         path = folder / "runtime"
         server = uvicorn.Server(

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from camu.deploy.host.keys import KeyDirectory, NodeKeys, ServerKeys, check_secret, make_keys
+from camu.deploy.host.keys import KeyDirectory, check_secret, make_keys
 from camu.deploy.host.superlink import superlink_command
 from camu.deploy.host.supernode import node_config, supernode_command
 from camu.errors import InputError
@@ -112,19 +112,15 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_commands_are_secure_unless_told_otherwise(made: KeyDirectory) -> None:
-    server = superlink_command(
-        "0.0.0.0", 8000, ServerKeys(made.authority, made.server, made.server_key)
-    )
+    server = superlink_command("0.0.0.0", 8000, made)
     assert "--enable-supernode-auth" in server
     assert "--ssl-keyfile" in server
     assert "--insecure" not in server
-    node = supernode_command(
-        "host:8000", NodeKeys(made.authority, made.node_key(0)), {"partition-id": 0}
-    )
+    node = supernode_command("host:8000", made.authority, made.node_key(0), {"partition-id": 0})
     assert "--auth-supernode-private-key" in node
     assert "--insecure" not in node
     assert "--insecure" in superlink_command("127.0.0.1", 8000, None)
-    assert "--insecure" in supernode_command("host:8000", None, {})
+    assert "--insecure" in supernode_command("host:8000", None, None, {})
 
 
 def test_node_configuration_is_quoted_or_refused() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from camu.deploy.label_noise import noisy_counts
+from camu.deploy.node_data import noisy_counts
 
 SECRET = b"a secret of the node"
+DRAWS = 20_000
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
@@ -50,3 +54,17 @@ def test_counts_stay_counts_of_a_device_that_has_samples() -> None:
         noisy = noisy_counts([1, 0, 0], 0.1, SECRET, str(k))
         assert min(noisy) >= 0
         assert sum(noisy) >= 1
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+def test_one_sample_changes_no_reports_probability_by_more_than_epsilon(epsilon: float) -> None:
+    def reports(counts: list[int]) -> Counter[tuple[int, ...]]:
+        secrets = (number.to_bytes(4, "big") for number in range(DRAWS))
+        return Counter(noisy_counts(counts, epsilon, secret, "pump") for secret in secrets)
+
+    # With few samples it happens often that all noisy counts are 0 or less.
+    two, one = reports([1, 1]), reports([0, 1])
+    common = [report for report, seen in (two + one).items() if seen > DRAWS / 20]
+    assert {(1, 0), (0, 1)} <= set(common)
+    ratios = [max(two[report] / one[report], one[report] / two[report]) for report in common]
+    assert max(ratios) < math.exp(epsilon) * 1.15

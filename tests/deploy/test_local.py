@@ -32,12 +32,11 @@ from safetensors.numpy import load_file
 
 from camu.config import Config
 from camu.deploy.deployment import Deployment, make_bundle
-from camu.deploy.host.certificates import renew_server
 from camu.deploy.host.control import Control
-from camu.deploy.host.keys import make_keys
+from camu.deploy.host.keys import make_keys, renew_server
 from camu.deploy.host.local import LocalDeployment, open_local
 from camu.deploy.host.processes import quiet_environment
-from camu.deploy.watching import read_status
+from camu.deploy.status import read_status
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory, run_in_directory
 from helpers.configs import small
@@ -119,9 +118,12 @@ def assert_same_as_run(config: Config, folder: Path, here: Path) -> None:
 
 
 def test_leaders_on_three_nodes_give_the_weights_of_camu_run(
-    camu: Callable[..., Any], mark: str, tmp_path: Path
+    camu: Callable[..., Any], mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, out = small(), tmp_path / "run"
+    monkeypatch.chdir(tmp_path)  # the fleet file is named from here
+    rows = [f"gw-{k},{3 * k},{k},12,{k}" for k in range(1, 6)]
+    (tmp_path / "f.csv").write_text("id,x,y,label_6,label_7\n" + "\n".join([*rows, ""]))
+    config, out = small(fleet__file="f.csv"), tmp_path / "run"
     (tmp_path / "run.toml").write_text(config.to_toml())
     arguments = ["--nodes", 3, "-c", tmp_path / "run.toml", "--out", out, "--json"]
     outcome = camu("deploy", "local", *arguments)
@@ -129,30 +131,12 @@ def test_leaders_on_three_nodes_give_the_weights_of_camu_run(
     assert json.loads(outcome.out)["rounds"] == 2
     assert_same_as_run(config, out, tmp_path / "here")
     assert sum(sum(record["faults"].values()) for record in records(out)) == 0
-    files = {"config.toml", "plan.json", "rounds.jsonl", "checkpoint", "summary.json"}
-    assert files | {"report.html", "server.log", "logs"} <= {path.name for path in out.iterdir()}
-    assert "BEGIN" not in "".join(path.read_text() for path in (out / "logs").iterdir())
-    assert alive(mark) == []
-
-
-def test_a_fleet_file_is_dealt_to_nodes_as_by_camu_run(
-    camu: Callable[..., Any],
-    mark: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows = [f"gw-{k},{3 * k},{k},12,{k}" for k in range(1, 6)]
-    (tmp_path / "f.csv").write_text("id,x,y,label_6,label_7\n" + "\n".join([*rows, ""]))
-    config, out = small(fleet__file="f.csv", training__model="logistic"), tmp_path / "run"
-    (tmp_path / "run.toml").write_text(config.to_toml())
-    arguments = ["--nodes", 2, "-c", tmp_path / "run.toml", "--out", out, "--json"]
-    outcome = camu("deploy", "local", *arguments)
-    assert outcome.code == 0, outcome.err
-    assert_same_as_run(config, out, tmp_path / "here")
     plan = json.loads((out / "plan.json").read_text())
     assert [device["id"] for device in plan["devices"]] == [f"gw-{k}" for k in range(1, 6)]
     assert plan["devices"][3]["label_counts"] == [0, 0, 0, 0, 0, 0, 12, 4, 0, 0]
+    files = {"config.toml", "plan.json", "rounds.jsonl", "checkpoint", "summary.json"}
+    assert files | {"report.html", "server.log", "logs"} <= {path.name for path in out.iterdir()}
+    assert "BEGIN" not in "".join(path.read_text() for path in (out / "logs").iterdir())
     assert alive(mark) == []
 
 
@@ -166,21 +150,6 @@ def test_a_trial_of_a_wrong_fleet_file_starts_nothing(
     assert outcome.code == 2
     assert "hold 5000 samples of this label" in outcome.err
     assert not (tmp_path / "run").exists()
-
-
-def test_the_arrivals_of_real_nodes_give_the_same_bits_in_a_simulation(
-    camu: Callable[..., Any], mark: str, tmp_path: Path
-) -> None:
-    buffer = {"buffer": 3}
-    config = small(scheme__name="fedbuff", scheme__parameters=buffer, training__model="logistic")
-    (tmp_path / "run.toml").write_text(config.to_toml())
-    out = tmp_path / "run"
-    outcome = camu("deploy", "local", "--nodes", 2, "-c", tmp_path / "run.toml", "--out", out)
-    assert outcome.code == 0, outcome.err
-    history = RunDirectory(out).read_history()
-    assert [len(record.arrivals) for record in history.records] == [0, 3, 3]
-    assert replay(config, history.records).weights_sha256 == history.weights_sha256
-    assert alive(mark) == []
 
 
 def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
@@ -250,7 +219,7 @@ def test_flowers_own_simulator_gives_the_weights_of_camu_run(
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     config, out, folder = small(run__rounds=1), tmp_path / "run", tmp_path / "app"
     (tmp_path / "run.toml").write_text(config.to_toml())
-    arguments = ["--nodes", 2, "-c", tmp_path / "run.toml", "--out", out]
+    arguments = ["--nodes", 2, "-c", tmp_path / "run.toml", "--out", out, "--simulate-faults"]
     outcome = camu("deploy", "app", folder, *arguments)
     assert outcome.code == 0, outcome.err
     assert camu("deploy", "app", folder, *arguments).code == 2  # nothing is overwritten
@@ -261,14 +230,17 @@ def test_flowers_own_simulator_gives_the_weights_of_camu_run(
     command = shlex.split(outcome.out.splitlines()[0])
     home = {"FLWR_HOME": str(tmp_path / "home"), "TMPDIR": short_folder}
     try:
-        done = subprocess.run(
-            command,
-            env={**quiet_environment(), **home},
-            capture_output=True,
-            text=True,
-            timeout=ENOUGH_SECONDS,
-            check=False,
-        )
+        for _ in range(3):  # Flower waits 15 s for its SuperLink, too little on a busy machine
+            done = subprocess.run(
+                command,
+                env={**quiet_environment(), **home},
+                capture_output=True,
+                text=True,
+                timeout=ENOUGH_SECONDS,
+                check=False,
+            )
+            if "Failed to start local SuperLink" not in done.stdout + done.stderr:
+                break
         assert done.returncode == 0, done.stdout + done.stderr
         wait_until((out / "summary.json").exists, f"the run\n{done.stdout}", 60)
     finally:  # Flower lets its simulator's SuperLink wait for further runs
@@ -311,18 +283,30 @@ def carry_out(control: Control, deployment: Deployment) -> None:
     assert control.state(run).sub_status == "completed", log
 
 
-def test_registering_goes_on_past_keys_that_are_known(
-    camu: Callable[..., Any], mark: str, tmp_path: Path
+def test_the_arrivals_of_real_nodes_give_the_same_bits_in_a_simulation(
+    fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:
-    with open_local(Deployment(small(), str(tmp_path / "run"), nodes=2)) as local:
-        assert local.keys is not None
-        local.start_superlink()
-        old, new = (local.keys.node_public_key(number) for number in range(2))
-        options = ["--superlink", local.address, "--ca", local.keys.authority]
-        first = camu("deploy", "register", old, *options, "--devices", "pump,fan")
-        same = camu("deploy", "register", old, *options, "--devices", "fan,pump")
-        other = camu("deploy", "register", old, *options, "--devices", "saw")
-        again = camu("deploy", "register", old, new, *options)
+    local, control = fleet
+    buffer = {"buffer": 3}
+    config = small(scheme__name="fedbuff", scheme__parameters=buffer, training__model="logistic")
+    carry_out(control, replace(local.deployment, config=config, out=str(tmp_path / "run")))
+    history = RunDirectory(tmp_path / "run").read_history()
+    assert [len(record.arrivals) for record in history.records] == [0, 3, 3]
+    assert replay(config, history.records).weights_sha256 == history.weights_sha256
+
+
+def test_registering_goes_on_past_keys_that_are_known(
+    fleet: tuple[LocalDeployment, Control], camu: Callable[..., Any], tmp_path: Path
+) -> None:
+    local, _ = fleet
+    assert local.keys is not None
+    more = make_keys(tmp_path / "more", 2)
+    old, new = more.node_public_key(0), more.node_public_key(1)
+    options = ["--superlink", local.address, "--ca", local.keys.authority]
+    first = camu("deploy", "register", old, *options, "--devices", "pump,fan")
+    same = camu("deploy", "register", old, *options, "--devices", "fan,pump")
+    other = camu("deploy", "register", old, *options, "--devices", "saw")
+    again = camu("deploy", "register", old, new, *options)
     assert first.code == again.code == same.code == 0, first.err + again.err + same.err
     assert other.code == 2
     assert "is registered for fan,pump, which cannot be changed" in other.err
@@ -357,7 +341,9 @@ def test_devices_on_two_nodes_give_the_weights_of_camu_run(
     fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:
     local, control = fleet
-    config = small(training__normalisation="none", scheme__max_extra_updates=1, run__rounds=1)
+    config = small(
+        training__normalisation="none", scheme__parameters={"max_extra_updates": 1}, run__rounds=1
+    )
     out = tmp_path / "run"
     carry_out(control, replace(local.deployment, config=config, granularity="device", out=str(out)))
     assert_same_as_run(config, out, tmp_path / "here")
@@ -367,14 +353,14 @@ def test_devices_on_two_nodes_give_the_weights_of_camu_run(
     )
 
 
-def test_a_killed_executor_comes_back_and_a_run_is_listed_stopped_and_resumed(
+def test_a_node_without_its_executor_ends_and_a_run_is_listed_stopped_and_resumed(
     fleet: tuple[LocalDeployment, Control], camu: Callable[..., Any], tmp_path: Path
 ) -> None:
     local, control = fleet
     assert local.keys is not None
     out, options = tmp_path / "run", ["--superlink", local.address, "--ca", local.keys.authority]
     config = small(run__rounds=60, training__model="logistic", data__samples_per_device=20)
-    deployment = replace(local.deployment, config=config, out=str(out), deadline_seconds=15.0)
+    deployment = replace(local.deployment, config=config, out=str(out), deadline_seconds=30.0)
     run = control.start(make_bundle(deployment))
     wait_until(lambda: len(records(out)) > 1, "the first round")
     listed = camu("deploy", "list", *options)
@@ -385,32 +371,27 @@ def test_a_killed_executor_comes_back_and_a_run_is_listed_stopped_and_resumed(
     node = psutil.Process(local.processes.running["node-0"].pid)
     (executor,) = [child for child in node.children() if "--executor" in child.cmdline()]
     executor.kill()
-
-    def recovered() -> bool:
-        names = [bool(record["nodes"]["silent"]) for record in records(out)]
-        return True in names and names[names.index(True) :][-1] is False
-
-    before = len(records(out))
-    wait_until(lambda: len(records(out)) > before + 2, "rounds after the end of the executor")
-    wait_until(
-        lambda: recovered() or not any(r["nodes"]["silent"] for r in records(out)[before:]),
-        "a round with the new executor",
-    )
-    (new,) = [child for child in node.children() if "--executor" in child.cmdline()]
-    assert new.pid != executor.pid
+    wait_until(lambda: local.processes.dead() == ["node-0"], "the end of the node")
     assert "the executor has ended" in (local.logs / "node-0.log").read_text()
+    local.start_node(0)  # as systemd would do
+    before = len(records(out))
+    wait_until(
+        lambda: any(not r["nodes"]["silent"] for r in records(out)[before + 1 :]),
+        "a round with the new node",
+    )
+    superlink = local.processes.running["superlink"]
     shown = ssl.get_server_certificate(("127.0.0.1", local.port))
     renew_server(local.keys.path)
+    superlink.send_signal(signal.SIGHUP)
     fresh = local.keys.server.read_text()
     read = lambda: ssl.get_server_certificate(("127.0.0.1", local.port))  # noqa: E731
     wait_until(lambda: read().strip() == fresh.strip() != shown.strip(), "the new certificate")
     assert camu("deploy", "stop", run, *options).code == 0
-    wait_until(lambda: read_status(out)["state"] in ("lost", "failed"), "the end of the server")
+    wait_until(lambda: read_status(out)["state"] == "stopped", "the end of the server")
     done = len(records(out)) - 1
     assert 0 < done < 60
-    superlink = psutil.Process(local.processes.running["superlink"].pid)
-    (runs,) = [child for child in superlink.children() if "--executor" in child.cmdline()]
-    runs.kill()  # the next run needs a new one
+    assert RunDirectory(out).read_summary()["stopped"] == "stopped"
+    assert RunDirectory(out).model.exists()
     few = replace(deployment, config=config.replace({"run.rounds": done + 2}), resume=True)
     carry_out(control, few)
     assert [record["round"] for record in records(out)] == list(range(len(records(out))))

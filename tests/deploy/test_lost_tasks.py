@@ -17,7 +17,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
-from camu.deploy.flower_compat import answer_for_lost_tasks
+from camu.deploy.host.supernode import answer_for_lost_tasks
 
 
 class OwnState(InMemoryNodeState):

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from camu.deploy import measuring
-from camu.deploy.measuring import Meter, find_meter, measure
+from camu.deploy import node_data
 from camu.deploy.node_app import Node
+from camu.deploy.node_data import Meter, find_meter, measure
 from camu.errors import InputError
 from helpers.configs import small
 
@@ -47,7 +47,7 @@ def test_single_disturbances_do_not_matter() -> None:
 def test_quick_updates_are_repeated_for_a_while() -> None:
     machine = Machine(*[0.004] * 20, 0.001)  # quick, and still warming up
     assert measure(machine.update, 1000.0, clock=machine.clock).seconds == pytest.approx(0.001)
-    assert machine.now >= measuring.LEAST_SECONDS
+    assert machine.now >= node_data.LEAST_SECONDS
 
 
 def test_a_slow_machine_is_measured_within_its_budget() -> None:
@@ -59,7 +59,7 @@ def test_a_slow_machine_is_measured_within_its_budget() -> None:
 def test_a_machine_that_gets_ever_faster_is_not_measured_forever() -> None:
     machine = Machine(*(1e6 / (k + 1) ** 2 for k in range(9000)))
     assert measure(machine.update, 1e9, clock=machine.clock).seconds is not None
-    assert machine.updates == measuring.MOST_UPDATES
+    assert machine.updates == node_data.MOST_UPDATES
 
 
 def test_joules_are_those_between_two_readings() -> None:
@@ -142,4 +142,4 @@ def test_a_report_has_measured_values_only_if_the_run_asks_for_them(
     for device in Node.of(config, table, measured=True).report().devices:
         assert device.update_seconds is not None
         assert device.joules_source == "meter"
-        assert device.update_joules == pytest.approx(1.0 / measuring.FEWEST_UPDATES)
+        assert device.update_joules == pytest.approx(1.0 / node_data.FEWEST_UPDATES)

@@ -18,6 +18,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from camu.config import load_config
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import (
+    Refusal,
+    Report,
     Task,
     head_text,
     read_report,
@@ -27,7 +29,6 @@ from camu.deploy.messages import (
     write_result,
     write_task,
 )
-from camu.deploy.reports import Refusal, Report
 from camu.errors import InputError
 from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.weights import Entry, Layout, Weights
@@ -38,7 +39,6 @@ TASK = Task(
     7,
     {2: "pump", 5: "fan"},
     (Job((2, 5), (0.25, 0.75), 3, first=1), Job((5,), (1.0,), 1, first=1)),
-    (0, 0),
 )
 
 
@@ -52,9 +52,14 @@ def trained(seed: int = 0, loss: float = 0.5) -> Trained:
 
 
 def test_a_task_arrives_as_it_was_sent() -> None:
-    task, states = read_task(write_task(TASK, [state()]), LAYOUT)
+    one, other = state(), state(1)
+    content = write_task(TASK, [one, one])
+    task, starts = read_task(content, LAYOUT)
     assert task == TASK
-    assert states[0].sha256() == state().sha256()
+    assert [start.sha256() for start in starts] == [one.sha256()] * 2
+    assert [name for name in content if name.startswith("state")] == ["state-0"]  # sent once
+    _, starts = read_task(write_task(TASK, [one, other]), LAYOUT)
+    assert [start.sha256() for start in starts] == [one.sha256(), other.sha256()]
 
 
 def test_all_of_a_job_arrives() -> None:
@@ -65,7 +70,7 @@ def test_all_of_a_job_arrives() -> None:
         Job((5,), (1.0,), 1, 4, correction=shared),
         Job((5,), (1.0,), 1, 4, LocalRule(batch=0.5)),
     )
-    content = write_task(Task(0, 7, {2: "pump", 5: "fan"}, jobs, (0, 0, 0)), [state()])
+    content = write_task(Task(0, 7, {2: "pump", 5: "fan"}, jobs), [state()] * 3)
     assert [name for name in content if name.startswith("vector")] == ["vector-0", "vector-1"]
     found = read_task(content, LAYOUT)[0].jobs
     assert found == jobs
@@ -165,7 +170,7 @@ def test_missing_arrays_and_heads_are_refused() -> None:
     ],
 )
 def test_a_wrong_task_is_refused_by_the_key_that_is_wrong(key: str, value: Any) -> None:
-    content = write_task(TASK, [state()])
+    content = write_task(TASK, [state()] * 2)
     head = json.loads(head_text(content))
     with pytest.raises(Refusal, match=f"the task: {key}"):
         read_task(sent({**head, key: value}), LAYOUT)
@@ -173,7 +178,7 @@ def test_a_wrong_task_is_refused_by_the_key_that_is_wrong(key: str, value: Any) 
 
 @pytest.mark.parametrize(("key", "value"), [("rate", "1"), ("steps", 1.5), ("proximal", True)])
 def test_a_wrong_rule_is_refused(key: str, value: Any) -> None:
-    content = write_task(TASK, [state()])
+    content = write_task(TASK, [state()] * 2)
     head = json.loads(head_text(content))
     head["jobs"][1]["rule"][key] = value
     with pytest.raises(Refusal, match=f"the task: jobs.1.rule.{key}"):
@@ -183,7 +188,7 @@ def test_a_wrong_rule_is_refused(key: str, value: Any) -> None:
 @given(st.lists(st.floats(0, 1e9, exclude_min=True), min_size=1))
 def test_shares_of_devices_arrive_bit_by_bit(shares: list[float]) -> None:
     job = Job(tuple(range(len(shares))), tuple(shares))
-    task = Task(0, len(shares), {}, (job,), (0,))
+    task = Task(0, len(shares), {}, (job,))
     assert read_task(write_task(task, [state()]), LAYOUT)[0] == task
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+import tomllib
 import types
 import zipfile
 from pathlib import Path
@@ -12,12 +16,20 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from camu.deploy import node_app
-from camu.deploy.bundles import LARGEST_BYTES, read_bundle
-from camu.deploy.deployment import Deployment, make_bundle
-from camu.deploy.flower_tasks import Executor, use_own_node_app, use_own_server_app
-from camu.deploy.reports import Refusal
+from camu.deploy import flower, node_app
+from camu.deploy.deployment import LARGEST_BUNDLE_BYTES, Deployment, make_bundle, read_bundle
+from camu.deploy.flower import (
+    FLOWER,
+    Executor,
+    check_bundles_refused,
+    check_version,
+    replace,
+)
+from camu.deploy.host.superlink import Guard, check_guarded, superlink_command, use_own_server_app
+from camu.deploy.host.supernode import use_own_node_app
+from camu.deploy.messages import Refusal
 from camu.deploy.server import app as server_app
+from camu.errors import CamuError, InputError
 from helpers.configs import small
 from helpers.foreign_app import disguised_bundle, foreign_bundle
 
@@ -50,7 +62,7 @@ BAD_BUNDLES = {
     "no archive": (lambda _: b"nonsense", "not one of camu"),
     "no app": (lambda _: zipped(pyproject__toml=b"a = 1"), "not one of camu"),
     "no text": (lambda _: zipped(pyproject__toml=b"\xff"), "not one of camu"),
-    "a bomb": (lambda _: zipped(pyproject__toml=b" " * (LARGEST_BYTES + 1)), "too large"),
+    "a bomb": (lambda _: zipped(pyproject__toml=b" " * (LARGEST_BUNDLE_BYTES + 1)), "too large"),
 }
 
 
@@ -101,6 +113,75 @@ def test_a_server_never_loads_a_foreign_bundle(
     module.run_(grid=None, server_app_dir="/", server_app_attr="foreign:server", context=context)
     assert served == [deployment]
     assert not (tmp_path / "marker").exists()
+
+
+def test_a_name_that_flower_has_renamed_ends_the_program() -> None:
+    def run_clientapp() -> None:
+        install_app_bundle()  # type: ignore[name-defined] # noqa: F821
+
+    renamed = types.SimpleNamespace(run_clientapp=run_clientapp, install_app_bundle=print)
+    with pytest.raises(CamuError, match=r"does not use install_from_fab.*flwr==1.41.0"):
+        use_own_node_app(renamed)
+    renamed.install_from_fab = print  # still there, and nobody calls it
+    with pytest.raises(CamuError, match="does not use install_from_fab"):
+        use_own_node_app(renamed)
+    with pytest.raises(CamuError, match="does not use install_from_fab"):
+        use_own_server_app(types.SimpleNamespace(run_=print, run_serverapp=run_clientapp))
+    with pytest.raises(CamuError, match="does not use finish_task"):
+        replace(types.SimpleNamespace(), "finish_task", print)
+
+
+def test_the_self_tests_end_a_program_that_would_be_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(CamuError, match="a foreign bundle is not refused"):
+        check_bundles_refused(lambda bundle, **_: None)
+
+    async def open_to_all(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        raise KeyError("state")
+
+    for app in (open_to_all, broken):
+        with pytest.raises(CamuError, match="the control interface is open"):
+            check_guarded(app)
+        check_guarded(Guard(app, "a" * 64))
+    assert caplog.text == ""
+
+
+def test_only_the_version_of_flower_that_was_pinned_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert f"flwr=={FLOWER}" in project["project"]["optional-dependencies"]["flower"]
+    check_version()
+    monkeypatch.setattr(flower, "version", lambda name: "1.41.1")
+    with pytest.raises(InputError, match=r"Flower 1\.41\.1 is installed; install .*flwr==1.41.0"):
+        check_version()
+
+
+def test_a_superlink_and_an_executor_end_with_a_sentence_where_flower_has_changed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.metadata as m\nreal = m.version\n"
+        "m.version = lambda name: '1.41.9' if name == 'flwr' else real(name)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    for arguments in (
+        superlink_command("127.0.0.1", 1, None, token=tmp_path / "token")[1:],
+        ["-m", "camu.deploy.host.supernode", "--executor", str(tmp_path / "socket"), "0"],
+    ):
+        ended = subprocess.run(
+            [sys.executable, *arguments],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert ended.returncode == 2
+        assert "error: Flower 1.41.9 is installed" in ended.stderr
 
 
 def test_an_executor_carries_out_tasks_of_its_type_only() -> None:

@@ -2,44 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import socket
 import ssl
 import subprocess
 import sys
 import time
-import uuid
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from camu.deploy.host.processes import Processes, free_ports, last_line, marked, wait_for_port
+from camu.deploy.deployment import Deployment
+from camu.deploy.host.local import open_local
+from camu.deploy.host.processes import Processes, last_line, wait_for_port
 from camu.deploy.host.superlink import LoggedHandshake
-from camu.deploy.tail import Tail
 from camu.errors import CamuError
+from camu.files import Tail
+from helpers.configs import small
 
-# A process that hides its child in another session and does not listen to SIGTERM.
+# A process with a child, both of which do not listen to SIGTERM.
 STUBBORN = """
-import signal, subprocess, sys, time
+import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
-print("ready", flush=True)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(os.getpid(), child.pid, "ready", flush=True)
 time.sleep(600)
 """
+
+
+def wait_until(what: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def test_no_descendant_outlives_the_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("camu.deploy.host.processes.END_SECONDS", 0.5)
-    mark, log = uuid.uuid4().hex, tmp_path / "logs" / "stubborn.log"
-    with Processes(mark) as processes:
+    log = tmp_path / "logs" / "stubborn.log"
+    with Processes() as processes:
         processes.start("stubborn", [sys.executable, "-c", STUBBORN], log, {})
-        deadline = time.monotonic() + 60
-        while last_line(log) != "ready" or len(marked(mark)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    assert marked(mark) == []
+        wait_until(lambda: last_line(log).endswith("ready"))
+        pids = [int(word) for word in last_line(log).split()[:2]]
+        assert all(map(is_alive, pids))
+    wait_until(lambda: not any(map(is_alive, pids)))
 
 
 CHILDREN = {
@@ -53,29 +72,24 @@ CHILDREN = {
 
 @pytest.mark.parametrize("how", CHILDREN)
 def test_a_process_ends_when_its_starter_is_killed(tmp_path: Path, how: str) -> None:
-    mark, log = uuid.uuid4().hex, tmp_path / "log"
-    child = f"{CHILDREN[how]}; import time; print('watching', flush=True); time.sleep(600)"
+    log = tmp_path / "log"
+    child = f"{CHILDREN[how]}; import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     starter = (
         "import sys, time; from pathlib import Path;"
         "from camu.deploy.host.processes import Processes;"
-        f"Processes({mark!r}).start("
+        f"Processes().start("
         f"'child', [sys.executable, '-c', {child!r}], Path({str(log)!r}), {{}});"
         "time.sleep(600)"
     )
     process = subprocess.Popen([sys.executable, "-c", starter])
     try:
-        deadline = time.monotonic() + 60
-        while last_line(log) != "watching":
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert len(marked(mark)) == 1
+        wait_until(lambda: last_line(log).isdecimal())
+        pid = int(last_line(log))
+        assert is_alive(pid)
     finally:
         process.kill()
         process.wait()
-    deadline = time.monotonic() + 60
-    while marked(mark):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_a_process_whose_starter_is_already_gone_ends() -> None:
@@ -95,16 +109,33 @@ def test_a_watched_process_keeps_its_exit_code_however_long_its_end_takes() -> N
 
 def test_a_superlink_that_ends_at_once_is_reported_with_its_words(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    with Processes(uuid.uuid4().hex) as processes:
+    with Processes() as processes:
         command = [sys.executable, "-c", "raise SystemExit('the key is wrong')"]
         process = processes.start("superlink", command, log, {})
         with pytest.raises(CamuError, match="the key is wrong"):
-            wait_for_port(free_ports(1)[0], process, log, 60)
+            wait_for_port(1, process, log, 60)
         assert processes.dead() == ["superlink"]
 
 
-def test_free_ports_differ() -> None:
-    assert len(set(free_ports(5))) == 5
+def test_nobody_can_take_the_port_before_the_superlink_has_it(tmp_path: Path) -> None:
+    code = """
+from camu.deploy.deployment import Deployment
+from camu.deploy.host.local import open_local
+from camu.deploy.host.processes import inherited_listener
+listener = inherited_listener()
+assert inherited_listener() is None
+listener.listen()
+print(listener.accept()[1])
+"""
+    deployment = Deployment(small(), str(tmp_path / "run"), nodes=1)
+    with open_local(deployment, insecure=True) as local:
+        with pytest.raises(OSError, match="in use"), socket.socket() as other:
+            other.bind(("127.0.0.1", local.port))
+        command = [sys.executable, "-c", code]
+        process = local.processes.start("child", command, tmp_path / "log", {}, local.listener)
+        local.listener.close()
+        wait_for_port(local.port, process, tmp_path / "log", 60)
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
@@ -122,6 +153,26 @@ def test_a_connection_that_is_no_tls_is_logged(
     with pytest.raises(expected):
         connection.do_handshake()
     assert ("no TLS handshake" in caplog.text) == (expected is ssl.SSLError)
+
+
+PARENT = """
+import signal, subprocess, sys, time
+from camu.deploy.host import processes
+processes.END_SECONDS = 0.1
+if "stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+processes.end_with_child("the helper", child)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("willing", -signal.SIGTERM), ("stubborn", 1)])
+def test_a_process_ends_with_a_child_that_it_needs(how: str, code: int) -> None:
+    command = [sys.executable, "-c", PARENT, how]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == code
+    assert "the helper has ended (code 3)" in ended.stderr
 
 
 def test_a_tail_gives_whole_lines_once(tmp_path: Path) -> None:

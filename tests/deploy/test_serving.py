@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,16 +17,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
 from safetensors.numpy import load_file, save_file
 
 import camu.planning.groups
-import camu.schemes.joint
+import camu.schemes.camu_joint
+from camu import __version__ as camu_version
 from camu.config import Config
 from camu.data import load
-from camu.deploy import measuring
+from camu.deploy import node_data
 from camu.deploy.deployment import Deployment
 from camu.deploy.host.control import run_remote
 from camu.deploy.host.local import check_trial
-from camu.deploy.messages import head_text
+from camu.deploy.messages import DeviceReport, Report, head_text, write_report
 from camu.deploy.node_app import Node
-from camu.deploy.reports import DeviceReport, Report
 from camu.deploy.server import fleet
 from camu.deploy.server.app import serve
 from camu.deploy.server.fleet import (
@@ -34,7 +35,11 @@ from camu.deploy.server.fleet import (
     device_ids,
     reported_world,
 )
+from camu.deploy.server.mailbox import Mailbox
+from camu.deploy.server.registry import NodeRegistry
+from camu.deploy.status import Journal, read_status
 from camu.errors import CamuError, InputError
+from camu.learning.native_kernel import provenance
 from camu.schemes import make_scheme
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import build_world
@@ -67,7 +72,7 @@ def planned_units(folder: Path) -> int:
 
 
 def test_leaders_give_the_simulations_bits(fake_grid: Any, tmp_path: Path) -> None:
-    config = small(radio__fading="rayleigh", fleet__dropout_probability=0.1)
+    config = small(radio__fading="rayleigh", faults__dropout_probability=0.1)
     nodes = partition_nodes(config, 3)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     history = serve(grid, Deployment(config, str(tmp_path / "nodes"), nodes=3))
@@ -197,7 +202,7 @@ def test_a_deployment_plans_once(
         monkeypatch.setattr(room, name, counted)
 
     count(camu.planning.groups, "cluster_devices")
-    count(camu.schemes.joint, "solve")
+    count(camu.schemes.camu_joint, "solve")
     config = small(scheme__name="camu-joint", run__rounds=1, training__model="logistic")
     nodes = partition_nodes(config, 2)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
@@ -236,7 +241,9 @@ def test_a_faulty_node_is_left_out_counted_logged_and_asked_again(
     granularity: Any,
 ) -> None:
     config = small(
-        training__model="logistic", scheme__max_extra_updates=1, data__samples_per_device=20
+        training__model="logistic",
+        scheme__parameters={"max_extra_updates": 1},
+        data__samples_per_device=20,
     )
     nodes = partition_nodes(config, 2)
     faulty = max(nodes)
@@ -297,7 +304,7 @@ def test_a_late_answer_is_noted_and_never_used(
 def test_a_server_that_was_killed_goes_on_from_its_checkpoint(
     fake_grid: Any, tmp_path: Path
 ) -> None:
-    config = small(run__rounds=3, run__checkpoint_every=3)
+    config = small(run__rounds=3, machine__checkpoint_every=3)
     nodes = partition_nodes(config, 2)
 
     class Killed(BaseException):
@@ -322,6 +329,60 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint(
     assert history.weights_sha256 == here.weights_sha256
     with pytest.raises(InputError, match="already here"):
         serve(grid, Deployment(config, str(tmp_path / "nodes"), nodes=2))
+
+
+def test_a_run_that_was_stopped_has_a_model_and_is_continued(
+    fake_grid: Any, tmp_path: Path, camu: Any
+) -> None:
+    config = small(run__rounds=3)
+    nodes, out = partition_nodes(config, 2), tmp_path / "nodes"
+
+    def stops(node: int, message: Any) -> Any:
+        if message.metadata.group_id == "round 2":
+            raise SystemExit(0)  # as Flower ends the server of a run that was stopped
+        return honest(nodes[node], message)
+
+    with pytest.raises(SystemExit):
+        serve(fake_grid(nodes, stops), Deployment(config, str(out), nodes=2))
+    directory = RunDirectory(out)
+    assert directory.read_summary()["stopped"] == "stopped"
+    assert directory.read_summary()["rounds"] == 1
+    one = run_in_directory(config.replace({"run.rounds": 1}), RunDirectory(tmp_path / "one"))
+    assert directory.read_summary()["weights_sha256"] == one.weights_sha256
+    assert read_status(out)["state"] == "stopped"
+    status = camu("deploy", "status", out)
+    assert status.code == 0
+    assert "stopped; camu deploy run --resume continues it" in status.out
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    assert events[-1]["event"] == "run-stopped"
+    assert "run-failed" not in {event["event"] for event in events}
+    assert camu("export", out, "--to", tmp_path / "model.safetensors").code == 0
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
+    history = serve(grid, Deployment(config, str(out), nodes=2, resume=True))
+    here = run_in_directory(config, RunDirectory(tmp_path / "here"))
+    assert history.weights_sha256 == here.weights_sha256
+    assert read_status(out)["state"] == "finished"
+
+
+def test_nodes_say_what_their_training_depends_on(fake_grid: Any, tmp_path: Path) -> None:
+    config = small(run__rounds=1)
+    nodes, out = partition_nodes(config, 2), tmp_path / "run"
+    grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
+    serve(grid, Deployment(config, str(out), nodes=2))
+    trained_by = provenance(config)
+    for report in json.loads((out / "nodes.json").read_text()):
+        assert report["version"] == camu_version
+        assert report["provenance"] == asdict(trained_by)
+    assert {node["kernel"] for node in read_status(out)["nodes"]} == {trained_by.kernel}
+    assert RunDirectory(out).read_summary()["kernel"] == trained_by.kernel
+    other = {"kernel": "torch", "torch": "2.0"}
+    registry = NodeRegistry(Mailbox(grid), 10, 60.0, ("0",), Journal(tmp_path))
+    devices = (DeviceReport("0", (1,) * 10, None),)
+    report = Report(devices, version="0.1.0", provenance=other)
+    registry._enter(1, write_report(report))
+    events = (tmp_path / "events.jsonl").read_text()
+    assert "has reported, as node 1, with camu 0.1.0" in events
+    assert registry.journal.status["nodes"][0]["kernel"] == "torch"
 
 
 def test_a_strange_node_is_not_used(
@@ -413,14 +474,14 @@ def test_nodes_with_their_own_data_are_planned_without_seeing_it(
     zone.mkdir(parents=True)
     (zone / "max_energy_range_uj").write_text("1000000000\n")
     (zone / "energy_uj").write_text("0\n")
-    monkeypatch.setattr(measuring, "POWERCAP", tmp_path / "powercap")
-    read = measuring._Rapl.__call__
+    monkeypatch.setattr(node_data, "POWERCAP", tmp_path / "powercap")
+    read = node_data._Rapl.__call__
 
     def count(rapl: Any) -> float:
         rapl.path.write_text(f"{int(rapl.path.read_text()) + 1_000_000}\n")
         return read(rapl)
 
-    monkeypatch.setattr(measuring._Rapl, "__call__", count)
+    monkeypatch.setattr(node_data._Rapl, "__call__", count)
     config = small(training__normalisation="none", run__rounds=1)
     nodes = own_fleet(config, tmp_path)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
@@ -435,7 +496,7 @@ def test_nodes_with_their_own_data_are_planned_without_seeing_it(
         for device in node["devices"]
         if device["joules_source"] == "rapl"
     ]
-    assert by_rapl == pytest.approx([1.0 / measuring.FEWEST_UPDATES] * 10)
+    assert by_rapl == pytest.approx([1.0 / node_data.FEWEST_UPDATES] * 10)
     assert all(record["wall_seconds"] >= 0 for record in records(out))
     plan = json.loads((out / "plan.json").read_text())
     counts = build_world(config).devices.label_counts
@@ -480,7 +541,7 @@ def test_measured_time_joules_and_known_snr_replace_the_configured_ones() -> Non
     wanted = np.full(20, 0.5)
     wanted[2] = update_seconds(plain.devices, config.training)[2]
     np.testing.assert_allclose(seconds, wanted)
-    joules = update_joules(world.devices, config.fleet, config.training, 650)
+    joules = update_joules(world.devices, config.readings, config.training, 650)
     modelled = 12 * config.fleet.cycles_per_sample * config.fleet.capacitance  # a fifth of 60
     expected = modelled * plain.devices.cpu_hz**2
     expected[1] = 0.25

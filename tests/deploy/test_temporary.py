@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from camu.deploy.host.temporary import PREFIX, socket_folder, temporary_folder
+from camu.deploy.host.processes import PREFIX, temporary_folder
 
 OWNER = """
-from camu.deploy.host.temporary import temporary_folder
+from camu.deploy.host.processes import temporary_folder
 with temporary_folder() as folder:
     (folder / "node.key").write_text("secret")
     print(folder, flush=True)
@@ -71,5 +71,5 @@ def test_the_directories_of_other_users_stay(place: Path) -> None:
 
 def test_a_socket_gets_a_short_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(place / ("long" * 30)))
-    with socket_folder() as folder:
+    with temporary_folder(for_socket=True) as folder:
         assert len(str(folder / "runtime")) < 100

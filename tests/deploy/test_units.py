@@ -56,7 +56,3 @@ def test_settings_of_the_node_are_those_that_its_unit_reads() -> None:
     (line,) = re.findall(r"^ExecStart=(.*)$", (UNITS / "camu-node.service").read_text(), re.M)
     settings = re.findall(r"^([A-Z]+)=", (UNITS / "node.env").read_text(), re.M)
     assert sorted(re.findall(r"\$\{([A-Z]+)\}", line)) == sorted(settings)
-
-
-def test_the_example_of_an_alarm_is_a_shell_script() -> None:
-    subprocess.run(["sh", "-n", str(UNITS / "alarm")], check=True, timeout=60)

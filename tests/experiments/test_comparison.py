@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 
 import numpy as np
@@ -10,15 +11,23 @@ from rich.console import Console
 from scipy import stats
 
 from camu.cli.compare import show_comparison
-from camu.experiments.comparison import Budgets, Comparison, tabulate
+from camu.experiments.comparison import Comparison, tabulate
+from camu.report.tables import comparison_table
 from camu.simulation.history import History, Record
 
 
-def history(*accuracies: float) -> History:
-    """A run that spends two joules in each round."""
+def history(*accuracies: float, seconds: float = 1.0, joules: float = 2.0, mb: int = 1) -> History:
+    """A run whose every round costs the same, half of the joules for computing."""
     records = (
-        Record(number, accuracy, None, float(number), {"compute": number, "transmit": number})
-        for number, accuracy in enumerate(accuracies)
+        Record(
+            n,
+            accuracy,
+            None,
+            n * seconds,
+            {"compute": n * joules / 2, "transmit": n * joules / 2},
+            bits={"uplink": n * mb * 6_000_000, "downlink": 0, "gather": n * mb * 2_000_000},
+        )
+        for n, accuracy in enumerate(accuracies)
     )
     return History(tuple(records), "sha", "rounds")
 
@@ -56,20 +65,11 @@ def test_any_other_target_is_shown(
     assert "target accuracy" in table.to_latex()
 
 
-def cheap(*accuracies: float) -> History:
-    """A run that spends half a joule and a tenth of a second in each round."""
-    records = (
-        Record(number, accuracy, None, number / 10, {"compute": number / 2, "transmit": 0.0})
-        for number, accuracy in enumerate(accuracies)
-    )
-    return History(tuple(records), "sha", "rounds")
-
-
 def test_budgets_that_are_given_are_those_of_the_table() -> None:
     """Two rounds of the first are 4 J and 2 s; the second spends 4 J in eight rounds."""
-    long = cheap(*(0.1 * number for number in range(9)))
+    long = history(*(0.1 * number for number in range(9)), seconds=0.1, joules=0.5)
     runs = {"fedavg": [history(0.1, 0.2, 0.4)], "fedasync": [long]}
-    given = tabulate(runs, [0], budgets=Budgets(rounds=2, joules=3.0, seconds=1.5))
+    given = tabulate(runs, [0], budgets={"rounds": 2, "joules": 3.0, "seconds": 1.5})
     first, second = given.rows
     found = [
         [row.at_equal_rounds, row.at_equal_joules, row.at_equal_seconds] for row in (first, second)
@@ -80,6 +80,34 @@ def test_budgets_that_are_given_are_those_of_the_table() -> None:
     assert means[1] == pytest.approx([0.2, 0.6, long.final_accuracy])
     least = tabulate(runs, [0])
     assert (least.equal_rounds, least.equal_joules, least.equal_seconds) == (2, 4.0, 0.8)
+
+
+def test_schemes_are_compared_at_equal_megabytes() -> None:
+    """Three rounds of the first send 3 MB, of the second 12 MB: its part of a round counts."""
+    runs = {
+        "fedavg": [history(0.1, 0.2, 0.3, 0.4)],
+        "camu": [history(0.1, 0.5, 0.7, 0.8, mb=4)],
+    }
+    table = tabulate(runs, [0], target_accuracy=0.3)
+    assert table.equal_megabytes == 3.0
+    first, second = table.rows
+    assert [first.megabytes.mean, second.megabytes.mean] == [3.0, 12.0]
+    at = 0.1 + 0.75 * 0.4  # 3 of the 4 MB of the first round
+    for row, mean in ((first, 0.4), (second, at)):
+        assert row.at_equal_megabytes is not None
+        assert row.at_equal_megabytes.mean == pytest.approx(mean)
+    assert second.megabytes_difference is not None
+    assert second.megabytes_difference.mean == pytest.approx(at - 0.4)
+    costs = [row.megabytes_to_target for row in table.rows]
+    assert [cost.mean for cost in costs if cost is not None] == [2.0, 4.0]
+    saved = list(csv.DictReader(table.to_csv().splitlines()))
+    assert [float(row["at_equal_megabytes"]) for row in saved] == pytest.approx([0.4, at])
+    assert [float(row["megabytes"]) for row in saved] == [3.0, 12.0]
+    assert table.to_dict()["equal_megabytes"] == 3.0
+    for text in (shown(table), table.to_latex(), table.to_markdown(), table._repr_html_()):
+        assert "at 3 MB" in text
+    assert comparison_table(table)["families"][0]["rows"][1][7:9] == ["40.00", "0.00"]
+    assert comparison_table(table)["head"][-1]["name"] == "sent (MB)"
 
 
 def test_differences_are_paired_by_seed_at_every_budget() -> None:
@@ -93,12 +121,13 @@ def test_differences_are_paired_by_seed_at_every_budget() -> None:
             for world, gain in zip(worlds, gains, strict=True)
         ],
     }
-    table = tabulate(runs, range(5), budgets=Budgets(rounds=2, joules=2.0, seconds=1.0))
+    table = tabulate(runs, range(5), budgets={"rounds": 2, "joules": 2.0, "seconds": 1.0})
     row = table.rows[1]
     for found, expected in (
         (row.difference, 2 * gains - 0.1),
         (row.joules_difference, gains),
         (row.seconds_difference, gains),
+        (row.megabytes_difference, 2 * gains - 0.1),
     ):
         assert found is not None
         low, high = stats.t.interval(0.95, 4, expected.mean(), stats.sem(expected))

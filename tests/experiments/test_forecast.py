@@ -41,6 +41,12 @@ def noisy(seed: int, rounds: int = 60) -> History:
     return run_of(lambda r: TRUE.accuracy(r) + noise[int(r)], rounds)
 
 
+def test_two_seeds_with_equal_costs_say_nothing_about_others() -> None:
+    (found,) = forecast({"x": [run_of(TRUE.accuracy, 60)] * 2}, 0.8)
+    assert found.how == "measured"
+    assert {(cost.low, cost.high) for cost in found.costs.values()} == {(None, None)}
+
+
 def test_a_fit_finds_the_curve_it_was_made_of() -> None:
     rounds = np.arange(3.0, 80, 3)
     found = fit_curve(rounds, np.array([TRUE.accuracy(r) for r in rounds]))

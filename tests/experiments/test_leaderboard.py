@@ -7,26 +7,23 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from scipy import stats
 
 from camu.experiments import leaderboard
-from camu.experiments.design import Scale
-from camu.experiments.execute import study_config
+from camu.experiments.design import FULL, QUICK, Scale
 from camu.experiments.leaderboard import (
-    FULL_BOARD,
-    QUICK_BOARD,
     WORLDS,
-    BoardScale,
     BoardWorld,
     Leaderboard,
     entries_of,
     run_leaderboard,
 )
-from camu.experiments.leaderboard_page import page
-from camu.experiments.leaderboard_table import (
+from camu.experiments.ranking import (
     ENDED,
     PILOT,
     Board,
@@ -34,19 +31,17 @@ from camu.experiments.leaderboard_table import (
     RunKey,
     WorldEntry,
     board_of,
-    read_board,
     standings,
 )
+from camu.experiments.scheduler import Executor
+from camu.experiments.tables import leaderboard_page
 from camu.schemes import SCHEMES
 from camu.simulation.history import History, Record
 
-DIGITS = BoardWorld("digits", "digits", "20 devices", {"data.noniid_devices": 14})
-TINY = BoardScale(Scale("tiny", 30, 2, 1, 2, (1000,)), 3, 2)
+saved_board = TypeAdapter(Board).validate_python
+DIGITS = BoardWorld("digits", "digits", "20 devices", 14)
+TINY = Scale("tiny", 30, 2, 1, 2, (1000,), board_rounds=3)
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-def quiet(*_: object) -> None:
-    return None
 
 
 def a_history(joules: list[float], accuracies: list[float]) -> History:
@@ -59,25 +54,26 @@ def a_history(joules: list[float], accuracies: list[float]) -> History:
 
 
 def test_the_worlds_cover_data_sets_divisions_channels_and_sizes() -> None:
-    configs = [
-        study_config(leaderboard._changes(scale, world, 0.1, 0))
-        for scale in (QUICK_BOARD, FULL_BOARD)
-        for world in WORLDS
-    ]
+    configs = [world.config(scale, 0.1, 0) for scale in (QUICK, FULL) for world in WORLDS]
     assert {config.data.dataset for config in configs} == {"mnist", "fashion-mnist"}
     assert {config.fleet.devices for config in configs} == {30, 300}
-    assert {config.radio.noise for config in configs} == {"thermal", "matters"}
+    assert {config.radio.noise_dbm for config in configs} == {None, -90.0}
     assert {config.data.partition for config in configs} == {"mixed", "dirichlet"}
-    assert {config.data.sizes for config in configs} == {"equal", "power-law"}
+    assert {config.data.size_exponent for config in configs} == {0, 1}
     assert {c.data.noniid_devices for c in configs if c.fleet.devices == 30} == {None, 6, 30}
-    unequal = [config for config in configs if config.data.sizes == "power-law"]
+    unequal = [config for config in configs if config.data.size_exponent]
     assert all(config.data.noniid_devices == 30 for config in unequal)
     assert len({world.name for world in WORLDS}) == len(WORLDS)
 
 
-def test_everyone_has_the_budgets_of_the_reference_scheme() -> None:
-    board = Leaderboard(TINY, (DIGITS,))
-    entries = entries_of(board, DIGITS, 0.1, 1000)
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"radio.fading": "rayleigh"}, {"faults.dropout_probability": 0.3}],
+    ids=["rounds alike", "fading", "faults"],
+)
+def test_everyone_has_the_budgets_of_the_reference_scheme(keys: dict[str, Any]) -> None:
+    world = replace(DIGITS, keys=keys)
+    entries = entries_of(Leaderboard(TINY, 2, (world,)), world, 0.1, 1000)
     assert {key.scheme for key in entries} == set(SCHEMES)
     history = a_run(entries[RunKey("digits", "compute-rounds", 1000)].config)
     assert history.final.round == 3
@@ -173,12 +169,12 @@ def test_over_all_worlds_each_seed_counts_with_its_mean() -> None:
     assert rows["y"].seconds.accuracy.mean == pytest.approx(65.5)
     assert [row.scheme for row in board.of_world("b")] == ["y", "x"]
     assert (board.worlds[0].joules, board.worlds[0].seconds) == (3.5, 7.0)
-    text = page(board)
+    text = leaderboard_page(board)
     assert "**`y` (yours)**" in text
     assert "**`x`" not in text
     # The page and the data say the same.
-    again = read_board(json.loads(json.dumps(board.to_dict())))
-    assert page(again) == text
+    again = saved_board(json.loads(json.dumps(board.to_dict())))
+    assert leaderboard_page(again) == text
 
 
 @pytest.mark.slow
@@ -194,23 +190,15 @@ def test_a_leaderboard_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(leaderboard.TITLES, "digits", "Digits")
-    trained = []
-    real = leaderboard.execute
-
-    def counted(*given, **more):
-        trained.append(real(*given, **more))
-        return trained[-1]
-
-    monkeypatch.setattr(leaderboard, "execute", counted)
-    asked = Leaderboard(TINY, (DIGITS,), ("own_leader:Twice@k=2",), ("fedavg", "fedasync"))
-    board = run_leaderboard(asked, tmp_path / "out", quiet)
-    assert trained == [3 * 2]
+    executor = Executor(tmp_path / "out")
+    asked = Leaderboard(TINY, 2, (DIGITS,), ("own_leader:Twice@k=2",), ("fedavg", "fedasync"))
+    board = run_leaderboard(asked, executor)
+    assert executor.trained == 4 + 3 * 2
     assert [row.is_own for row in board.overall].count(True) == 1
     saved = (tmp_path / "out" / "leaderboard.md").read_text()
     assert "**`own_leader:Twice k=2` (yours)**" in saved
-    assert saved == page(
-        read_board(json.loads((tmp_path / "out" / "leaderboard.json").read_text()))
-    )
+    data = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert saved == leaderboard_page(saved_board(data))
     lines = list(csv.DictReader(io.StringIO((tmp_path / "out" / "leaderboard.csv").read_text())))
     assert len(lines) == 6
     for line in lines:
@@ -222,8 +210,9 @@ def test_a_leaderboard_from_end_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert [by_scheme["fedavg"][k] for k in same] == [
         by_scheme["own_leader:Twice k=2"][k] for k in same
     ]
-    assert run_leaderboard(asked, tmp_path / "out", quiet) == replace(board)
-    assert trained == [6, 0]
+    again = Executor(tmp_path / "out")
+    assert run_leaderboard(asked, again) == board
+    assert (again.trained, again.reused) == (0, 10)
 
 
 def test_the_command_prints_the_table_over_all_worlds(
@@ -257,7 +246,7 @@ def test_the_command_prints_the_table_over_all_worlds(
     assert done.code == 0, done.err
     (board,) = asked
     assert board.own == ("m:S@k=5",)
-    assert board.scale == replace(QUICK_BOARD, seeds=4)
+    assert (board.scale, board.seeds) == (QUICK, 4)
     assert board.datasets == ("mnist",)
     lines = [line.split() for line in done.out.splitlines()]
     assert [line[:2] for line in lines if line[:1] in (["x"], ["y"])] == [
@@ -274,9 +263,7 @@ def test_own_schemes_go_with_the_leaderboard_only(camu) -> None:
     assert "leaderboard" in done.err
 
 
-@pytest.mark.skipif(
-    not (DOCS / "results" / "leaderboard.json").exists(), reason="no leaderboard is kept in docs"
-)
-def test_the_page_in_the_docs_is_made_from_the_data_beside_it() -> None:
+def test_the_table_in_the_docs_is_made_from_the_data_next_to_it() -> None:
     data = json.loads((DOCS / "results" / "leaderboard.json").read_text())
-    assert (DOCS / "leaderboard.md").read_text() == page(read_board(data))
+    overall = leaderboard_page(saved_board(data)).split("## ")[2]
+    assert overall.strip() in (DOCS / "leaderboard.md").read_text()

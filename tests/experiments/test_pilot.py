@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from camu.allocation.horizon import HorizonProblem
+from camu.allocation.p2 import P2Problem
 from camu.experiments.pilot import look_around, measured_problem, pilot_plan
-from camu.learning.data import DeviceBatch
-from camu.learning.kernel import Kernel
-from camu.schemes import Clustered
+from camu.learning.kernel import DeviceBatch, Kernel
+from camu.schemes import Clustered, make_scheme
+from camu.schemes.plans import config_of_plan
+from camu.simulation.dry_run import dry_run
 from camu.simulation.result import build_engine
-from camu.world import World
+from camu.world import World, build_world
 
 Tiny = Callable[..., World]
 Camu = Callable[..., Any]
@@ -31,7 +32,7 @@ def plan_file(camu: Camu, tmp_path: Path) -> Callable[..., Path]:
         options = [text for setting in settings for text in ("--set", setting)]
         base = ("plan", "--preset", "demo", "--scheme", "clustered", "--json")
         path = tmp_path / "plan.json"
-        path.write_text(camu(*base, *options, "--set", "run.workers=1").out)
+        path.write_text(camu(*base, *options, "--set", "machine.workers=1").out)
         return path
 
     return write
@@ -74,7 +75,7 @@ def test_the_pilot_sees_exact_gradients_and_the_scatter_of_batches(tiny: Tiny) -
 
 
 def test_a_round_of_the_pilot_costs_a_pass_over_all_data(tiny: Tiny) -> None:
-    world = tiny(radio__noise="matters")
+    world = tiny(radio__noise_dbm=-90.0)
     plan = Clustered().plan(world)
     devices, cost = world.devices, pilot_plan(plan, world)
     for before, unit in zip(plan.units, cost.units, strict=True):
@@ -97,15 +98,33 @@ def test_both_budgets_pay_for_the_pilot(plan_file: Callable[..., Path]) -> None:
     assert few.learning_rate * few.smoothness * float(few.weight @ few.dissimilarity**2) <= 1 + 1e-9
 
 
+@pytest.mark.parametrize("setting", ["radio.fading=none", "radio.fading=rayleigh"])
+def test_budgets_that_are_not_given_are_those_of_a_dry_run(
+    plan_file: Callable[..., Path], setting: str
+) -> None:
+    path = plan_file(setting, "run.rounds=60")
+    few, many = measured_problem(path, 2), measured_problem(path, 4)
+    config = config_of_plan(path)
+    spent = dry_run(build_world(config), make_scheme(config)).final
+    assert spent.round == 60
+    assert 2 * few.energy_joules - many.energy_joules == pytest.approx(spent.total_joules)
+    assert 2 * few.seconds - many.seconds == pytest.approx(spent.virtual_seconds)
+
+
 def test_the_command_names_where_numbers_come_from(
     camu: Camu, plan_file: Callable[..., Path], tmp_path: Path
 ) -> None:
     path, saved = plan_file(), tmp_path / "p2.json"
     arguments = ("allocate", "--from-plan", str(path), "--measure", "3")
     text = " ".join(camu(*arguments, "--problem", str(saved)).out.split())
-    for words in ("pilot, 3 models", "of the pilot", "1 + scheme.max_extra_updates", "certified"):
+    for words in (
+        "pilot, 3 models",
+        "of the pilot",
+        "1 + scheme.parameters.max_extra_updates",
+        "certified",
+    ):
         assert words in text
-    again = HorizonProblem.from_json(saved)
+    again = P2Problem.from_json(saved)
     document = json.loads(saved.read_text())
     assert again.to_dict() == document
     assert set(document["origin"]) >= {"convexity", "smoothness", "variance", "energy_joules"}
@@ -123,7 +142,7 @@ def test_the_command_names_where_numbers_come_from(
         ("radio.access=ofdma", "radio.access = ofdma: problem P2 knows only tdma"),
         ("radio.downlink=true", "radio.downlink = true: problem P2 knows only false"),
         ("training.local_update=epoch", "training.local_update = epoch"),
-        ("fleet.compute_model=literal", "fleet.compute_model = literal"),
+        ("readings.compute_model=literal", "readings.compute_model = literal"),
     ],
 )
 def test_settings_that_p2_does_not_know_are_refused(

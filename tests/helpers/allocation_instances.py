@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from camu.allocation.problem import Problem
+from camu.allocation.p1 import Problem
 from camu.seeding import derive
 
 Floats = NDArray[np.float64]

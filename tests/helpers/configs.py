@@ -9,6 +9,6 @@ from camu.config import Config, load_config
 
 def small(**changes: Any) -> Config:
     """Preset `demo` on two rounds and one worker; ``run__seed=3`` sets ``run.seed``."""
-    base = {"run.rounds": 2, "run.eval_every": 1, "run.workers": 1}
+    base = {"run.rounds": 2, "run.eval_every": 1, "machine.workers": 1}
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
     return load_config(preset="demo").replace({**base, **dotted})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from camu.deploy.bundles import NODE_APP, SERVER_APP
+from camu.deploy.deployment import NODE_APP, SERVER_APP
 
 # At import, so that loading it is enough to be seen.
 CODE = """

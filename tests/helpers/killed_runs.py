@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from camu import files
+from camu import files, sealed
 from camu.config import Config
 from camu.learning.engine import Engine
 from camu.learning.weights import Weights
@@ -48,7 +48,9 @@ MOMENTS = (
 
 # Processes are forked from one that has imported everything and computed nothing.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["camu.simulation.directory"])
+PROCESSES.set_forkserver_preload(
+    ["camu.simulation.directory", "camu.learning.models", "sklearn.cluster"]
+)
 
 
 def in_own_process(config: str, out: Path, moment: str | None) -> int:
@@ -122,7 +124,7 @@ def _die_in_training(rounds: int) -> None:
 
 
 def _die_inside_a_checkpoint(last: int) -> None:
-    plain = checkpoint.save_file
+    plain = sealed.save_file
 
     def save(arrays: Any, path: Any, metadata: dict[str, str]) -> None:
         plain(arrays, path, metadata=metadata)
@@ -130,7 +132,7 @@ def _die_inside_a_checkpoint(last: int) -> None:
             os.truncate(path, os.path.getsize(path) // 2)
             _die()
 
-    checkpoint.save_file = save
+    sealed.save_file = save
 
 
 def _die_inside_a_line(last: int) -> None:
@@ -152,7 +154,7 @@ def _die_before_renaming(name: str, last: int | None) -> None:
 
     def replace(source: Any, target: Any) -> None:
         chosen = Path(target).name == name
-        if chosen and (last is None or checkpoint.checkpoint_round(Path(source)) == last):
+        if chosen and (last is None or checkpoint.checkpoint_place(Path(source))[0] == last):
             _die()
         plain(source, target)
 
@@ -214,7 +216,15 @@ class Everything(FedAvg):
 
     def correction(self, view: View, state: State, unit: int) -> np.ndarray | None:
         moved: np.ndarray = view.weights.parameters - view.before.parameters
-        return moved + state["rate"] * state.get("velocity", np.zeros_like(moved))
+        own = view.kept.get(unit, np.zeros_like(moved))
+        return moved + own + state["rate"] * state.get("velocity", np.zeros_like(moved))
+
+    def keep(
+        self, view: View, state: State, unit: int, change: np.ndarray, kept: np.ndarray | None
+    ) -> np.ndarray | None:
+        if unit == 5 and kept is not None:
+            return None
+        return 0.1 * (change if kept is None else kept + state["rate"] * change)
 
     def deadline(self, view: View, state: State) -> float | None:
         return view.seconds + 0.7 * view.plan.round_seconds
@@ -225,6 +235,8 @@ class Everything(FedAvg):
     def aggregate(self, view: View, state: State) -> Weights:
         mean = super().aggregate(view, state)
         step = mean.parameters - view.weights.parameters
+        for own in view.kept.values():  # in the order in which they came
+            step = step + np.float32(0.01) * own
         state["rate"] = state["rate"] * 0.9  # of numpy: stays single precision
         if "one" not in state:  # two names of one array, and an array in another order
             state["one"] = state["two"] = np.zeros(3, np.float32)

@@ -85,7 +85,7 @@ SIX = [
 def tiny(**changes: object) -> Config:
     """Six devices and four rounds; __ for dots."""
     base = {"fleet__regions": SIX, "data__samples_per_device": 40, "data__noniid_devices": 4}
-    return small(**base | {"run__rounds": 4, "run__workers": 0, **changes})
+    return small(**base | {"run__rounds": 4, "machine__workers": 0, **changes})
 
 
 def own(**changes: object) -> Config:
@@ -130,11 +130,11 @@ def main(address: str) -> None:
     """Each case twice where the bits matter, with local workers and on the cluster."""
     found: dict[str, object] = {}
     orders("")()
-    found["own model, local"] = result(own(run__workers=1))
+    found["own model, local"] = result(own(machine__workers=1))
     Path("trained").unlink()
-    found["stateful, local"] = result(tiny(run__workers=1), Everything())
+    found["stateful, local"] = result(tiny(machine__workers=1), Everything())
     with connected(address):
-        ray = {"run__engine": "ray"}
+        ray = {"machine__engine": "ray"}
         found["stateful, ray"] = result(tiny(**ray), Everything())
         orders("meet")()
         watchers = After(1, kill_an_actor), After(2, orders("once"))
@@ -142,18 +142,18 @@ def main(address: str) -> None:
         found["ordered kill done"] = Path("order").read_text() == ""
         found["trained by"] = len(set(trained_by()))
         found["imported by"] = Path("imported").read_text().split() == [str(os.getpid())]
-        one = {"run__workers": 1, **ray}
+        one = {"machine__workers": 1, **ray}
         found["job that always kills"] = result(own(**one), None, After(1, orders("always")))
         orders("")()
         found["error, ray"] = result(own(**one), None, After(1, orders("error")))
         orders("")()
-        found["error, local"] = result(own(run__workers=1), None, After(1, orders("error")))
+        found["error, local"] = result(own(machine__workers=1), None, After(1, orders("error")))
         orders("trial")()
         found["error at the start"] = result(own(**one))
         alive = [psutil.Process(pid) for pid in set(trained_by()) if psutil.pid_exists(pid)]
         alive = [process for process in alive if process.pid != os.getpid()]
         found["actors left"] = len(psutil.wait_procs(alive, timeout=30)[1])
-        found["too many workers"] = result(own(run__workers=3, run__engine="ray"))
+        found["too many workers"] = result(own(machine__workers=3, machine__engine="ray"))
     print(json.dumps(found))
 
 

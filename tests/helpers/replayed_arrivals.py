@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from camu.config import Config
-from camu.schemes import make_scheme
-from camu.schemes.registry import plan_for
+from camu.schemes import make_scheme, plans
 from camu.simulation import Callback, History, Record, Run
-from camu.simulation.channel import Clock
-from camu.simulation.result import build_engine
-from camu.simulation.rounds import run_rounds
+from camu.simulation.clock import Clock
+from camu.simulation.result import build_engine, run_rounds
 from camu.world import build_world
 
 
@@ -45,7 +43,7 @@ def replay(config: Config, records: Sequence[Record]) -> History:
     """The history of a simulation with these arrivals."""
     world, scheme = build_world(config), make_scheme(config)
     with build_engine(world) as engine:
-        run = Run.new(world, plan_for(scheme, world), engine.initial)
+        run = Run.new(world, plans.plan(scheme, world), engine.initial)
         run.clock = clock = ReplayClock(records)
         run_rounds(run, scheme, engine, [clock])
     return run.history()

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from camu.learning.job import Evaluation, Job, Trained
+from camu.learning.kernel import Provenance
 from camu.learning.weights import Entry, Layout, Weights
-from camu.schemes import Scheme
-from camu.schemes.registry import plan_for
+from camu.schemes import Scheme, plans
 from camu.simulation import Callback, Record, Run, simulate
-from camu.simulation.rounds import run_rounds
+from camu.simulation.result import run_rounds
 from camu.world import World
 
 
@@ -45,6 +45,7 @@ class Quadratics:
     """A trainer whose device k has the loss 1/2 sum_j h_kj (w_j - a_kj)^2 and exact gradients."""
 
     fault_kinds: tuple[str, ...] = ()
+    provenance: Provenance = Provenance("quadratics")
 
     def __init__(self, world: World, size: int = 4, seed: int = 5) -> None:
         generator = np.random.default_rng(seed)
@@ -116,6 +117,6 @@ class Quadratics:
 def ends_at(world: World, scheme: Scheme) -> tuple[np.ndarray, Quadratics]:
     """The last model on quadratic losses, and the losses."""
     trainer = Quadratics(world)
-    run = Run.new(world, plan_for(scheme, world), trainer.initial)
+    run = Run.new(world, plans.plan(scheme, world), trainer.initial)
     run_rounds(run, scheme, trainer)
     return run.weights.parameters, trainer

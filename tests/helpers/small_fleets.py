@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.config import load_config
-from camu.world import Devices, World, build_links
+from camu.world import Devices, Links, World, build_links
 
 REGIONS = {"data.dataset": "digits", "data.samples_per_device": 40}
 
@@ -48,3 +48,8 @@ def random_world(count: int, seed: int, settings: Sequence[str] = ()) -> World:
     for row in counts:
         row[draw.choice(10, 2, replace=False)] = draw.integers(20, 60, 2)
     return make_world(places.tolist(), counts, settings)
+
+
+def device_gain(links: Links, rows: npt.ArrayLike, cols: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Mean gains between devices, a block (len(rows), len(cols))."""
+    return links.pair_gain(np.asarray(rows, np.int64)[:, None], np.asarray(cols, np.int64))

@@ -30,7 +30,7 @@ SETS = [
 
 @pytest.fixture(params=["torch", *SETS])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every kernel that this machine has, as the value of `run.kernel`."""
+    """Every kernel that this machine has, as the value of `machine.kernel`."""
     if request.param == "torch":
         return "torch"
     monkeypatch.setenv(native.LIMIT, request.param)

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from camu.errors import InputError
-from camu.learning import native, native_check
+from camu.learning import native, native_kernel
 from camu.learning.cnn import CNN
 from camu.learning.models import build_model
 from camu.learning.weights import Weights
@@ -104,9 +104,9 @@ def test_a_damaged_note_only_means_another_comparison(
     notes.write_text(damage)
     instructions = native.instruction_set()
     assert instructions is not None
-    native_check.trouble.cache_clear()
-    assert native_check.trouble(native.Shape(1, 8, 3, 1, "group", 10), instructions) is None
-    native_check.trouble.cache_clear()
+    native_kernel.trouble.cache_clear()
+    assert native_kernel.trouble(CNN((1, 8, 8), 10, "group"), instructions) is None
+    native_kernel.trouble.cache_clear()
     assert len(json.loads(notes.read_text())) == 1
 
 
@@ -119,6 +119,6 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(
     monkeypatch.setenv("CAMU_DATA", str(file))
     instructions = native.instruction_set()
     assert instructions is not None
-    native_check.trouble.cache_clear()
-    assert native_check.trouble(native.Shape(1, 8, 3, 1, "group", 10), instructions) is None
-    native_check.trouble.cache_clear()
+    native_kernel.trouble.cache_clear()
+    assert native_kernel.trouble(CNN((1, 8, 8), 10, "group"), instructions) is None
+    native_kernel.trouble.cache_clear()

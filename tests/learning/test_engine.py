@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
 import weakref
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,10 +19,12 @@ import pytest
 import torch
 from torch import nn
 
+from camu.config import load_config
 from camu.errors import CamuError, InputError, UserCodeError
 from camu.learning.engine import Engine
 from camu.learning.job import Job, LocalRule
 from camu.learning.models import build_model
+from camu.learning.native_kernel import provenance
 from camu.learning.pool import BUNDLE_COST, BUNDLE_ITEMS, bundled
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import derive
@@ -83,9 +90,9 @@ def test_a_large_unit_is_split_into_passes_without_a_trace(
     for normalisation in ("batch", "none"):
         options = {"normalisation": normalisation, "batch": 1, "kernel": "torch"}
         with small_toy.engine(**options) as engine:
-            monkeypatch.setattr("camu.learning.data.MICRO_BATCH_SAMPLES", 10**6)
+            monkeypatch.setattr("camu.learning.kernel.MICRO_BATCH_SAMPLES", 10**6)
             (whole,) = engine.train(engine.initial, [UNIT], 0)
-            monkeypatch.setattr("camu.learning.data.MICRO_BATCH_SAMPLES", 40)
+            monkeypatch.setattr("camu.learning.kernel.MICRO_BATCH_SAMPLES", 40)
             (split,) = engine.train(engine.initial, [UNIT], 0)
         assert_close(split, (torch.tensor(whole.parameters), torch.tensor(whole.buffers)))
 
@@ -121,7 +128,7 @@ def test_one_update_on_all_devices_is_centralised_sgd_without_batch_norm(
 ) -> None:
     sizes = [len(held) for held in toy.devices]
     everything = Job(tuple(range(len(sizes))), tuple(float(size) for size in sizes))
-    with toy.engine(normalisation="none", batch=1, kernel=kernel) as engine:
+    with toy.engine(normalisation="none", batch=1.0, kernel=kernel) as engine:
         (trained,) = engine.train(engine.initial, [everything], 0)
         gradient = engine.gradient(engine.initial)
         step = engine.initial.parameters - engine.learning_rate * gradient
@@ -146,7 +153,7 @@ def test_gradient_and_loss_match_plain_autograd(small_toy: Toy) -> None:
 
 
 def test_training_learns_and_evaluation_counts_right(small_toy: Toy, kernel: str) -> None:
-    with small_toy.engine(batch=1, learning_rate=0.3, kernel=kernel) as engine:
+    with small_toy.engine(batch=1.0, learning_rate=0.3, kernel=kernel) as engine:
         weights = engine.initial
         before = engine.evaluate(weights)
         (weights,) = engine.train(weights, [Job((0, 1, 2, 3), (1, 1, 1, 1), 60)], 0)
@@ -421,7 +428,7 @@ def test_bad_data_is_refused(small_toy: Toy) -> None:
 
 def test_each_label_is_evaluated(small_toy: Toy, kernel: str) -> None:
     """Against the predictions of the module itself, sample by sample."""
-    with small_toy.engine(batch=1, learning_rate=0.3, kernel=kernel) as engine:
+    with small_toy.engine(batch=1.0, learning_rate=0.3, kernel=kernel) as engine:
         (weights,) = engine.train(engine.initial, [Job((0, 1, 2, 3), (1, 1, 1, 1), 6)], 0)
         found = engine.evaluate(weights)
         data = engine.test_data
@@ -434,3 +441,27 @@ def test_each_label_is_evaluated(small_toy: Toy, kernel: str) -> None:
     assert found.label_accuracy == pytest.approx(expected)
     assert found.accuracy == pytest.approx(float((said == truth).mean()))
     assert 0 < found.accuracy < 1
+
+
+def test_what_decides_the_bits_is_told(small_toy: Toy, kernel: str) -> None:
+    """An engine names it, and so does its configuration without an engine."""
+    config = load_config(preset="demo", settings=[f"machine.kernel={kernel}"])
+    with small_toy.engine(kernel=kernel) as engine:
+        found = engine.provenance
+    assert found == provenance(config)
+    assert found.kernel == engine.kernel
+    assert found.device == "cpu"
+    assert found.instructions
+    assert bool(found.compiler) == (kernel == "native")
+    assert found.torch == ("" if kernel == "native" else torch.__version__)
+    assert json.loads(json.dumps(asdict(found))) == asdict(found)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no process")
+def test_a_process_that_may_use_one_core_has_one_worker() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from camu.learning.pool import available_cores; print(available_cores())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"

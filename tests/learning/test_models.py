@@ -13,6 +13,7 @@ from camu.errors import InputError
 from camu.learning.models import build_model
 from camu.learning.weights import Weights
 from camu.seeding import derive
+from helpers.toys import Toy
 
 
 def build(name="cnn", shape=(28, 28), normalisation="batch", seed=0) -> nn.Module:
@@ -82,6 +83,28 @@ def test_an_own_module_is_found_in_the_current_directory(
 
 
 @pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("", "it has no weights that can be trained"),
+        ("self.layer = nn.Linear(2, 2).requires_grad_(False)", "no weights that can be trained"),
+        ("self.layer, self.state_dict = nn.Linear(2, 2), None", "state_dict hides torch's method"),
+        ("self.layer, self.eval = nn.Linear(2, 2), False", "eval hides torch's method"),
+        ("self.layer, self.loss = nn.Linear(2, 2), len", "camu never calls its method loss"),
+    ],
+)
+def test_an_own_module_that_could_not_be_trained_as_it_says(
+    tmp_path: Path, body: str, message: str
+) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, shape, classes):\n"
+        f"        super().__init__()\n        {body}\n"
+    )
+    with pytest.raises(InputError, match=message) as refused:
+        build(f"{tmp_path}/net.py:Net", (8, 8))
+    assert str(refused.value).startswith(f"training.model = {tmp_path}/net.py:Net: ")
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"name": "resnet"}, "module:Class"),
@@ -94,3 +117,17 @@ def test_an_own_module_is_found_in_the_current_directory(
 def test_what_cannot_be_built_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         build(**options)
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+def test_complex_numbers_are_refused(small_toy: Toy, buffer: bool) -> None:
+    """Their imaginary parts would be lost without a word."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    if buffer:
+        model.register_buffer("phase", torch.zeros(3, dtype=torch.complex64))
+    else:
+        model[1].weight = nn.Parameter(model[1].weight.detach().to(torch.complex64))
+    with pytest.raises(
+        InputError, match=r"model: its \w+ (1\.weight|phase) has numbers of type compl"
+    ):
+        small_toy.engine(model)

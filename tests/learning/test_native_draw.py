@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from camu.data.batches import Batches, Schedules, Wanted
-from camu.learning import native, native_draw
+from camu.learning import native
 from camu.seeding import Stream
 
 needs_library = pytest.mark.skipif(
@@ -36,7 +36,7 @@ WANTED = st.builds(
 @given(ENTROPY, st.lists(WANTED, min_size=1, max_size=4))
 def test_batches_are_those_that_numpy_draws(entropy: int, units: list[Wanted]) -> None:
     batches = Batches(1, [np.arange(size) * 3 + 5 for size in SIZES], 0.2)
-    draw = native_draw.compiled_draw(batches)
+    draw = native.compiled_draw(batches)
     assert draw is not None
     found = draw(Stream(entropy), units)
     expected = batches.draw_by_numpy(Stream(entropy), units)
@@ -48,8 +48,8 @@ def test_batches_are_those_that_numpy_draws(entropy: int, units: list[Wanted]) -
 @needs_library
 def test_branches_with_large_numbers_are_numpys() -> None:
     far = range(10**12, 10**12 + 1)  # this pass has a number of two words
-    batches = Batches(1, [np.arange(30)], 1)
-    draw = native_draw.compiled_draw(batches)
+    batches = Batches(1, [np.arange(30)], 1.0)
+    draw = native.compiled_draw(batches)
     assert draw is not None
     found = draw(Stream(5), [Wanted((0,), far)]).indices
     branch = np.random.SeedSequence(5, spawn_key=(0, 10**12))
@@ -65,7 +65,7 @@ def test_branches_with_large_numbers_are_numpys() -> None:
 def test_noise_is_what_numpy_draws(entropy: int, count: int, scale: float, relative: bool) -> None:
     model, start = np.linspace(-1, 1, 2 * count, dtype=np.float32).reshape(2, count)
     asked = scale, relative, Stream(entropy)
-    found, squares = native_draw._compiled_change(model, start, *asked)
+    found, squares = native._compiled_change(model, start, *asked)
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
     noise = generator.standard_normal(count, dtype=np.float32)
     change = model - start
@@ -73,11 +73,11 @@ def test_noise_is_what_numpy_draws(entropy: int, count: int, scale: float, relat
     expected = change + np.float32(scale * size) * noise
     assert found.tobytes() == expected.tobytes()
     assert squares == np.square(expected, dtype=np.float64).sum()
-    again = native_draw._compiled_change(change, None, *asked)
+    again = native._compiled_change(change, None, *asked)
     assert (again[0].tobytes(), again[1]) == (found.tobytes(), squares)
     with pytest.raises(ValueError, match="did not start from"):
-        native_draw._compiled_change(model, np.append(start, start), *asked)
-    by_numpy = native_draw._numpy_change(model, start, *asked)
+        native._compiled_change(model, np.append(start, start), *asked)
+    by_numpy = native._numpy_change(model, start, *asked)
     assert (by_numpy[0].tobytes(), by_numpy[1]) == (found.tobytes(), squares)
 
 
@@ -87,7 +87,7 @@ NOTHING = Schedules(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """What was found about numpy's draws is forgotten before and after the test."""
-    checks = (native_draw._batches_are_numpys, native_draw._changes_are_numpys)
+    checks = (native._batches_are_numpys, native._changes_are_numpys)
     for check in checks:
         check.cache_clear()
     yield
@@ -99,10 +99,10 @@ def unchecked() -> Iterator[None]:
 def test_without_the_library_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(11)
     monkeypatch.setattr(native, "library", lambda: None)
-    assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
+    assert native.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
     expected = stream.numpy().standard_normal(9, dtype=np.float32)
     nothing = np.zeros(9, dtype=np.float32)
-    found, _ = native_draw.noisy_change(nothing, nothing, 1.0, False, stream)
+    found, _ = native.noisy_change(nothing, nothing, 1.0, False, stream)
     assert np.array_equal(found, expected)
 
 
@@ -110,7 +110,7 @@ def test_without_the_library_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("unchecked")
 def test_where_numpy_draws_in_another_way_numpy_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Batches, "draw_by_numpy", lambda self, stream, units: NOTHING)
-    assert native_draw.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
+    assert native.compiled_draw(Batches(1, [np.arange(5)], 0.2)) is None
     ones = np.ones(9, dtype=np.float32)
-    monkeypatch.setattr(native_draw, "_numpy_change", lambda *_: (ones, 3.0))
-    assert native_draw.noisy_change(ones, ones, 1.0, False, Stream(11)) == (ones, 3.0)
+    monkeypatch.setattr(native, "_numpy_change", lambda *_: (ones, 3.0))
+    assert native.noisy_change(ones, ones, 1.0, False, Stream(11)) == (ones, 3.0)

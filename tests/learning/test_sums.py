@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
-from camu.learning import native, sums
-from camu.learning.sums import WeightedSum
+from camu.arrays import sum_of_squares
+from camu.learning import native
+from camu.learning.weights import WeightedSum
 
 needs_library = pytest.mark.skipif(native.library() is None, reason="no compiled code here")
 
 
 @pytest.fixture(params=[pytest.param("compiled", marks=needs_library), "numpy"])
-def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "numpy":
         monkeypatch.setattr(native, "library", lambda: None)
-    sums._squares_are_numpys.cache_clear()
-    yield
-    sums._squares_are_numpys.cache_clear()
 
 
 def arrays(count: int, size: int) -> list[np.ndarray]:
@@ -48,7 +43,7 @@ def test_arrays_need_not_lie_together_in_memory() -> None:
     found, matrix = WeightedSum(5), np.arange(50, dtype=np.float32).reshape(5, 10)
     found.add(3.0, matrix[:, 2])
     assert found.total.tolist() == [6, 36, 66, 96, 126]
-    assert sums.sum_of_squares(matrix[:, 2]) == 4 + 144 + 484 + 1024 + 1764
+    assert sum_of_squares(matrix[:, 2]) == 4 + 144 + 484 + 1024 + 1764
 
 
 def test_arrays_of_another_size_are_refused() -> None:
@@ -56,29 +51,9 @@ def test_arrays_of_another_size_are_refused() -> None:
         WeightedSum(5).add(1.0, np.zeros(4, dtype=np.float32))
 
 
-@needs_library
-@settings(deadline=None)
-@given(st.integers(0, 3000), st.integers(0, 2**32))
-@example(21_840, 1)
-@example(1_000_003, 2)
-def test_squares_are_added_in_the_order_of_numpy(size: int, seed: int) -> None:
-    numbers = np.random.default_rng(seed).standard_normal(size, dtype=np.float32)
-    assert sums._compiled_squares(numbers) == np.square(numbers, dtype=np.float64).sum()
-
-
-@pytest.mark.usefixtures("either")
 def test_squares_of_what_is_not_a_number() -> None:
     numbers = np.ones(500, dtype=np.float32)
     for wrong in (np.nan, np.inf, -np.inf):
         numbers[333] = wrong
-        assert not math.isfinite(sums.sum_of_squares(numbers))
-    assert (
-        sums.sum_of_squares(np.full(9, 3e38, dtype=np.float32)) == 9 * float(np.float32(3e38)) ** 2
-    )
-
-
-@needs_library
-@pytest.mark.usefixtures("either")
-def test_where_numpy_adds_in_another_order_numpy_adds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "numpy_squares", lambda numbers: -1.0)
-    assert sums.sum_of_squares(np.ones(3, dtype=np.float32)) == -1.0
+        assert not math.isfinite(sum_of_squares(numbers))
+    assert sum_of_squares(np.full(9, 3e38, dtype=np.float32)) == 9 * float(np.float32(3e38)) ** 2

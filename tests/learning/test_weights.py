@@ -8,9 +8,11 @@ import torch
 from safetensors.numpy import load, save
 
 from camu.errors import InputError
+from camu.learning.job import Job
 from camu.learning.models import build_model
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import derive
+from helpers.toys import Toy
 
 
 @pytest.fixture
@@ -71,3 +73,13 @@ def test_what_does_not_fit_is_refused(weights: Weights) -> None:
         Weights.from_tensors(tensors, weights.layout)
     with pytest.raises(InputError, match="no array"):
         weights.load_into(build_model("logistic", (28, 28), 10, "none", derive(0, "model")))
+
+
+def test_a_result_keeps_no_others_in_memory(small_toy: Toy, kernel: str) -> None:
+    """A worker writes the models of many units into one block of memory."""
+    with small_toy.engine(kernel=kernel, workers=1) as engine:
+        results = engine.train(engine.initial, [Job((n % 5,), (1.0,)) for n in range(8)], 0)
+    for own in results:
+        for array in (own.parameters, own.buffers):
+            base = array if array.base is None else array.base
+            assert base.nbytes == array.nbytes

@@ -66,14 +66,14 @@ def test_arrow_keys_move_add_and_delete(visit: Visits) -> None:
 
 def test_a_higher_threshold_leaves_fewer_clusters_with_more_updates(visit: Visits) -> None:
     seen = visit()
-    before = seen.total("multi")
-    slider = seen.page.locator(".field[data-key='scheme.threshold_quantile'] input[type=range]")
+    before = seen.total("repeating")
+    field = seen.page.locator(".field[data-key='scheme.parameters.threshold_quantile']")
+    slider = field.locator("input[type=range]")
     slider.focus()
     seen.after(lambda: slider.press("End"))
-    assert seen.total("multi") < before
-    assert seen.total("multi") == 1
-    field = seen.page.locator(".field[data-key='scheme.threshold_quantile']")
-    assert "was 0.5" in field.inner_text()
+    assert seen.total("repeating") < before
+    assert seen.total("repeating") == 0
+    assert "was unset" in field.inner_text()
 
 
 def test_half_the_budget_raises_the_objective(visit: Visits) -> None:
@@ -126,7 +126,8 @@ def test_training_draws_while_it_runs_survives_a_reload_and_equals_camu_run(
 ) -> None:
     seen = visit()
     page = seen.page
-    page.locator("label.scheme:has-text('camu-joint') input").uncheck()
+    second = page.locator("label.scheme:has-text('camu-joint') input")
+    seen.after(second.uncheck)  # the map gets wider
     seen.drag(0, 60, 10)
     seen.type("run.rounds", ROUNDS)
     page.evaluate(PAUSE_WITH_THE_FIRST_POINTS)
@@ -160,17 +161,19 @@ def test_training_draws_while_it_runs_survives_a_reload_and_equals_camu_run(
 
 def test_two_pages_do_not_mix(visit: Visits) -> None:
     one, other = visit(), visit()
-    before = other.total("multi")
-    one.type("scheme.threshold_quantile", "1")
+    before = other.total("repeating")
+    one.type("scheme.parameters.threshold_quantile", "1")
     one.type("run.rounds", "2")
     other.type("data.noniid_devices", "3")
     one.page.click("#train")
     one.page.wait_for_selector("html[data-training='finished finished']")
-    assert one.total("multi") == 1
-    assert other.page.locator("#field-scheme\\.threshold_quantile").input_value() == "0.5"
+    assert one.total("repeating") == 0
+    assert (
+        other.page.locator("[id='field-scheme.parameters.threshold_quantile']").input_value() == ""
+    )
     assert other.page.get_attribute("html", "data-training") == ""
     other.after(lambda: other.page.click("#undo"))
-    assert other.total("multi") == before
+    assert other.total("repeating") == before
 
 
 def test_a_link_carries_the_settings(visit: Visits) -> None:
@@ -312,12 +315,31 @@ def test_names_that_hold_markup_stay_text(
     page = seen.page
     assert name in page.locator("#units").inner_text()
     page.locator("summary").click()
-    seen.type("training.model", "<img src=x onerror='window.bad=1'>")
-    assert "plain names only" in page.locator("[id='fault-field-training.model']").inner_text()
+    seen.type("radio.exponent", "<img src=x onerror='window.bad=1'>")
+    assert "plain names only" in page.locator("[id='fault-field-radio.exponent']").inner_text()
     assert page.evaluate("window.bad") is None
     assert page.locator("main img, main b, main script").count() == 0
     seen.drag(0, 10, 0)
     assert page.evaluate("window.bad") is None
+
+
+def test_a_fleet_in_degrees_is_edited_and_its_base_stations_are_drawn(
+    start: Callable[..., Any], visit: Visits, tmp_path: Path
+) -> None:
+    lines = ["id,lat,lon,samples", "a,52.5,13.4,30", "b,52.501,13.402,20", "c,52.502,13.404,25"]
+    (tmp_path / "fleet.csv").write_text("\n".join(lines))
+    (tmp_path / "masts.csv").write_text("id,lat,lon\nn,52.51,13.4\ns,52.49,13.41\n")
+    server = start("--fleet", "fleet.csv", "--set", "fleet.base_station_file=masts.csv")
+    seen = visit(server.address)
+    assert seen.page.locator(".map").first.locator(".station.fixed").count() == 2
+    others = seen.label(1)
+    before = seen.label(0)
+    seen.drag(0, 40, 10)
+    assert seen.page.get_attribute("html", "data-plan") == "good"
+    assert seen.label(0) != before
+    assert others.rpartition("; at ")[2] == seen.label(1).rpartition("; at ")[2]
+    seen.after(lambda: seen.page.click("#add"))
+    assert seen.page.locator(".map").first.locator(".device").count() == 4
 
 
 def test_a_run_elsewhere_is_followed_without_touching_it(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from camu.config import Config, load_config
 from camu.errors import InputError
-from camu.live.fleet_edits import fleet_csv
+from camu.live.downloads import CHARTS, download, fleet_csv, training_config
 from camu.live.planner import Planner
-from camu.live.state import PageState, read_state
-from camu.live.take_away import CHARTS, take
-from camu.schemes import make_scheme
-from camu.schemes.registry import plan_for
+from camu.live.settings import PageState, read_state
+from camu.report.scenes import plan_sentences
+from camu.schemes import make_scheme, plans
+from camu.simulation.dry_run import round_cost
 from camu.world import build_world
 from helpers.configs import small
 
@@ -31,22 +34,28 @@ def page(*schemes: str, fleet: Any = None, **changes: Any) -> PageState:
 
 def planned(config: Config) -> dict[str, Any]:
     world = build_world(config)
-    return plan_for(make_scheme(config), world).to_dict(world)
+    return plans.plan(make_scheme(config), world).to_dict(world)
 
 
 def content(planner: Planner, state: PageState, what: str, scheme: str = "camu") -> bytes:
-    return base64.b64decode(take(planner, state, what, scheme)["content"])
+    return base64.b64decode(download(planner, state, what, scheme)["content"])
 
 
 def test_numbers_are_those_of_camu_plan(tmp_path: Path) -> None:
-    answer = Planner(small(), tmp_path).plan(page("camu", "camu-joint"))
-    for name in ("camu", "camu-joint"):
-        own = planned(small(scheme__name=name))
+    names = ("camu", "camu-joint", "near-iid-bandit", "fedpaq")
+    answer = Planner(small(), tmp_path).plan(page(*names))
+    for name in names:
+        config = small(scheme__name=name)
+        own, world, scheme = planned(config), build_world(config), make_scheme(config)
+        cost = round_cost(world, scheme, plans.plan(scheme, world))  # as the command prints it
         shown = answer["schemes"][name]
-        assert shown["totals"]["joules"] == own["round_joules"]
-        assert shown["totals"]["seconds"] == own["round_seconds"]
+        assert shown["totals"]["joules"] == pytest.approx(cost.joules)
+        assert shown["totals"]["seconds"] == pytest.approx(cost.seconds)
         members = [[str(k) for k in unit["members"]] for unit in shown["units"]]
         assert members == [list(map(str, unit["members"])) for unit in own["units"]]
+        repeating = sum(unit["local_updates"] > 1 for unit in own["units"])
+        assert shown["totals"]["repeating"] == repeating
+        assert f"{repeating or 'no'} cluster" in plan_sentences(own, 0, True, None, None)
     certificate = planned(small(scheme__name="camu-joint"))["allocation"]
     totals = answer["schemes"]["camu-joint"]["totals"]
     assert [totals[key] for key in ("objective", "gap", "shadow_price")] == [
@@ -89,8 +98,11 @@ def test_the_configuration_taken_away_gives_the_same_plan(tmp_path: Path) -> Non
 
 def test_devices_written_as_a_fleet_file_are_the_same_devices(tmp_path: Path) -> None:
     config = small()
-    (tmp_path / "fleet.csv").write_text(fleet_csv(build_world(config).devices))
+    world = build_world(config).with_devices(harvest_watts=np.full(20, 0.25))
+    (tmp_path / "fleet.csv").write_text(fleet_csv(world.devices))
     again = planned(config.replace({"fleet.file": str(tmp_path / "fleet.csv")}))
+    files = build_world(config.replace({"fleet.file": str(tmp_path / "fleet.csv")}))
+    assert files.devices.harvest_watts.tolist() == [0.25] * 20
     plan = planned(config)
     assert [unit["members"] for unit in again["units"]] == [
         [str(k) for k in unit["members"]] for unit in plan["units"]
@@ -128,17 +140,24 @@ class TestFleetFile:
             content(planner, state, "plan.json")
         )
 
-    def test_a_drag_leaves_one_file_and_a_training_keeps_its_own(self, tmp_path: Path) -> None:
+    def test_a_drag_writes_nothing_and_a_training_keeps_its_fleet(self, tmp_path: Path) -> None:
         planner = self.planner(tmp_path)
         states = [page(fleet={"moved": {"gate-1": [float(x), 0.0]}}) for x in range(5)]
         for state in states:
             assert planner.plan(state)["errors"] == []
-        assert len(list((tmp_path / "fleets").iterdir())) == 1
-        kept = Path(planner.config(states[1], keep=True).fleet.file or "")
-        assert "gate-1" in kept.read_text()
+        assert list(tmp_path.iterdir()) == []
+        kept = training_config(planner, states[1])
+        assert build_world(kept).devices.positions[0, :2].tolist() == [1.0, 0.0]
         planner.plan(states[2])
-        assert planner.config(states[1], keep=True).fleet.file == str(kept)
-        assert len(list((tmp_path / "fleets").iterdir())) == 2
+        assert training_config(planner, states[1]) == kept
+        assert len(list((tmp_path / "fleets").iterdir())) == 1
+
+    @pytest.mark.parametrize("like", ["new-1", "new-2"])
+    def test_a_new_device_is_like_one_of_the_file(self, tmp_path: Path, like: str) -> None:
+        names = ("new-1", "new-2")
+        added = [{"id": name, "like": like, "x": 3.0, "y": 4.0} for name in names]
+        answer = self.planner(tmp_path).plan(page(fleet={"added": added}))
+        assert f"there is no device '{like}'" in answer["errors"][0]["text"]
 
     def test_an_unknown_device_is_refused(self, tmp_path: Path) -> None:
         answer = self.planner(tmp_path).plan(page(fleet={"removed": ["../x"]}))
@@ -148,7 +167,78 @@ class TestFleetFile:
         edits = {"added": [{"id": "../../x", "like": "cart-1", "x": 3.0, "y": 4.0}]}
         folder = tmp_path / "live"
         assert self.planner(folder).plan(page(fleet=edits))["errors"] == []
+        training_config(self.planner(folder), page(fleet=edits))
         assert [path.name for path in tmp_path.iterdir()] == ["live"]
+        assert [path.parent.name for path in folder.rglob("*.csv")] == ["fleets"]
+
+
+GATEWAYS = """id,lat,lon,rssi_dbm,harvest_watts,samples
+a,52.5,13.4,-80,0.5,30
+b,52.501,13.402,-82,,20
+c,52.502,13.404,,0.25,25
+d,52.503,13.401,-79,,40
+"""
+STATIONS = "id,latitude,longitude\nnorth,52.51,13.4\nsouth,52.49,13.41\n"
+
+
+class TestGateways:
+    """A fleet in latitude and longitude, with measured uplinks and base stations from a file."""
+
+    def planner(self, folder: Path) -> Planner:
+        (folder / "in.csv").write_text(GATEWAYS)
+        (folder / "masts.csv").write_text(STATIONS)
+        files = {
+            "fleet.file": str(folder / "in.csv"),
+            "fleet.base_station_file": str(folder / "masts.csv"),
+        }
+        return Planner(load_config(preset="paper").replace(files), folder)
+
+    def test_devices_are_moved_on_the_map_and_the_others_stay(self, tmp_path: Path) -> None:
+        planner = self.planner(tmp_path)
+        before = planner.plan(page())["world"]
+        moved = planner.plan(page(fleet={"moved": {"a": [500.0, -100.0]}, "removed": ["d"]}))
+        assert moved["errors"] == []
+        devices = {device["id"]: device for device in moved["world"]["devices"]}
+        assert devices["a"]["at"][:2] == [500.0, -100.0]
+        for device in before["devices"][1:3]:
+            assert devices[device["id"]] == device
+        assert moved["world"]["stations"] == before["stations"]
+        # A setting still has an effect.
+        quiet = planner.plan(
+            page(fleet={"moved": {"a": [500.0, -100.0]}}, fleet__max_power_watts=3)
+        )
+        assert quiet["errors"] == []
+
+    def test_a_moved_device_loses_its_measured_uplink(self, tmp_path: Path) -> None:
+        planner = self.planner(tmp_path)
+        before = planner.plan(page())["world"]["devices"]
+        state = page(fleet={"moved": {"a": before[2]["at"][:2]}})
+        moved = planner.plan(state)["world"]["devices"]
+        assert planner.table(state).rows[0]["rssi_dbm"] is None
+        # At the place of c, which has no measurement, it is heard as c is.
+        assert moved[0]["snr_db"] == pytest.approx(before[2]["snr_db"], abs=0.1)
+        assert moved[0]["snr_db"] != before[0]["snr_db"]
+
+    def test_all_base_stations_are_drawn(self, tmp_path: Path) -> None:
+        world = self.planner(tmp_path).plan(page())["world"]
+        assert len(world["stations"]) == 2
+        assert not world["station_moves"]
+        assert {device["station"] for device in world["devices"]} <= {0, 1}
+
+    @pytest.mark.parametrize("edits", [None, {"moved": {"a": [500.0, -100.0]}}])
+    def test_the_downloaded_files_give_the_same_plan(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edits: Any
+    ) -> None:
+        planner, state = self.planner(tmp_path), page(fleet=edits)
+        folder = tmp_path / "unpacked"
+        with zipfile.ZipFile(io.BytesIO(content(planner, state, "all.zip"))) as archive:
+            archive.extractall(folder)
+        monkeypatch.chdir(folder)
+        plan = json.loads((folder / "plan.json").read_text())
+        assert planned(load_config(folder / "config.toml")) == plan
+        header = (folder / "fleet.csv").read_text().splitlines()[0].split(",")
+        assert {"rssi_dbm", "harvest_watts"} <= set(header)
+        assert plan == planned(training_config(planner, state))
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -166,5 +256,5 @@ def test_tables_have_a_line_per_unit_and_device(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["../../etc/passwd", "/etc/passwd", "x.svg", "command.svg", ""])
 def test_no_other_file_can_be_taken_away(tmp_path: Path, what: str) -> None:
-    with pytest.raises(InputError, match="no such file to take away"):
-        take(Planner(small(), tmp_path), page(), what, "camu")
+    with pytest.raises(InputError, match="no such file to download"):
+        download(Planner(small(), tmp_path), page(), what, "camu")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from camu.simulation.directory import RunDirectory
+from helpers.configs import small
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 SLOW = {"allocation.solver": "ppo", "allocation.ppo_steps": 1_000_000}
@@ -35,7 +37,7 @@ def begin_training(server: Any) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_and_no_port_is_left(start: Start, number: int) -> None:
-    server = start("--set", "run.workers=2") if number == signal.SIGKILL else start()
+    server = start("--set", "machine.workers=2") if number == signal.SIGKILL else start()
     begin_training(server)
     processes = family(server)
     assert len(processes) >= 4  # two that plan, two that train
@@ -109,19 +111,7 @@ def _wait_until_idle(server: Any, number: int) -> None:
         time.sleep(0.05)
 
 
-def test_connections_that_never_ask_do_not_keep_the_page_away(server: Any) -> None:
-    lines = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
-    for line in lines:
-        line.sendall(b"GET / HTTP/1.1\r\nhost: 127")  # and no more
-    assert server.ask("GET", f"/{server.token}/")[0] == 200
-    for line in lines:
-        line.settimeout(60)
-        assert line.recv(100) == b""  # closed
-        line.close()
-    assert server.ask("GET", f"/{server.token}/")[0] == 200
-
-
-def test_a_plan_that_nobody_waits_for_is_given_up(server: Any) -> None:
+def test_a_plan_that_nobody_waits_for_does_not_keep_the_page_away(server: Any) -> None:
     planning = [one for one in family(server) if "camu.live.worker" in one.cmdline()]
     assert len(planning) == 2
     body = json.dumps({"schemes": ["camu-joint"], "changes": SLOW})
@@ -135,6 +125,23 @@ def test_a_plan_that_nobody_waits_for_is_given_up(server: Any) -> None:
     gone, _ = psutil.wait_procs(planning, timeout=60)
     assert len(gone) == 2
     assert server.post("plan", {"schemes": ["fedavg"]})["errors"] == []
+
+
+def test_a_named_pipe_below_a_followed_directory_does_not_keep_the_server(
+    start: Start, tmp_path: Path
+) -> None:
+    run = tmp_path / "study" / "run"
+    run.mkdir(parents=True)
+    (run / "config.toml").write_text(small().to_toml())
+    os.mkfifo(run / "rounds.jsonl")
+    server = start("--follow", str(tmp_path / "study"))
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
+        host = f"host: 127.0.0.1:{server.port}"
+        line.sendall(f"GET /{server.token}/follow/events HTTP/1.1\r\n{host}\r\n\r\n".encode())
+        text = b""
+        while b'"total": 1' not in text:
+            text += line.recv(4096)
+    assert server.end() == 0
 
 
 def test_a_second_server_has_a_directory_and_a_token_of_its_own(server: Any, start: Start) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from camu.errors import InputError
-from camu.live import following
-from camu.live.following import Feed, Following
-from camu.live.watching import Watch
+from camu.live import watching
+from camu.live.watching import Feed, Following, Watch
 from helpers.configs import small
 
 
@@ -33,6 +32,10 @@ def test_only_new_rounds_are_reported(tmp_path: Path) -> None:
     (point,) = watch.look()["points"]
     assert (point["round"], point["joules"], point["seconds"]) == (1, 1.75, 2.0)
     assert point["faults"] == {"outages": 2}
+    assert point["megabytes"] is None
+    with path.open("a") as stream:
+        stream.write(line(2, bits={"uplink": 8e6, "downlink": 0, "gather": 4e6}))
+    assert watch.look()["points"][0]["megabytes"] == 1.5
 
 
 def test_a_file_that_begins_anew_is_read_from_its_start(tmp_path: Path) -> None:
@@ -93,7 +96,7 @@ def test_a_feed_tells_what_is_new_and_then_nothing(tmp_path: Path) -> None:
 def test_the_latest_runs_are_read_where_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "MOST_RUNS", 2)
+    monkeypatch.setattr(watching, "MOST_RUNS", 2)
     for number in range(4):
         (tmp_path / str(number)).mkdir()
         path = tmp_path / str(number) / "config.toml"
@@ -114,3 +117,32 @@ def test_a_run_without_a_summary_that_is_quiet_has_no_news(tmp_path: Path) -> No
     assert run.status(1)["state"] == "no news"
     (tmp_path / "summary.json").write_text("{}")
     assert run.status(1) == {"state": "finished"}
+
+
+@pytest.mark.parametrize("spoiled", ["accuracy", "virtual_seconds", "round"])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "[]"])
+def test_a_round_without_finite_numbers_is_left_out(
+    tmp_path: Path, spoiled: str, value: str
+) -> None:
+    bad = json.dumps({**json.loads(line(1)), spoiled: "HERE"}).replace('"HERE"', value)
+    (tmp_path / "rounds.jsonl").write_text(line(0) + bad + "\n" + line(2))
+    news = Watch(tmp_path).look()
+    assert [point["round"] for point in news["points"]] == [0, 2]
+    (tmp_path / "devices.json").write_text(f'{{"joules": [{value}]}}')
+    json.dumps(Watch(tmp_path).look(), allow_nan=False)
+
+
+@pytest.mark.parametrize("name", ["config.toml", "rounds.jsonl", "plan.json", "nodes.json"])
+def test_a_named_pipe_does_not_stop_the_feed(tmp_path: Path, name: str) -> None:
+    for folder in ("good", "piped"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.toml").write_text(small().to_toml())
+        (tmp_path / folder / "rounds.jsonl").write_text(line(0))
+    (tmp_path / "piped" / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / "piped" / name)
+    following = Following(tmp_path)
+    news = Feed(following).look()
+    assert [point["round"] for point in news["runs"]["good"]["points"]] == [0]
+    if name == "plan.json":
+        with pytest.raises(InputError, match="there is no plan yet"):
+            following.plan("piped")

@@ -11,7 +11,7 @@ from camu.planning.codecs import RAW, Quantised, Raw, payload_bits
 from camu.planning.costs import Costs, device_spending, unit_costs
 from camu.planning.groups import single_devices
 from camu.schemes import make_scheme
-from camu.schemes.joint import CamuJoint
+from camu.schemes.camu_joint import CamuJoint
 from camu.simulation import History, simulate
 from camu.world import World, build_world
 from helpers.configs import small
@@ -62,7 +62,7 @@ def test_problem_p1_counts_the_configured_bits_and_pays_for_the_broadcast() -> N
     )
     problem, other = (CamuJoint().problem(single_devices(w)) for w in (plain, changed))
     assert other.payload_bits * 4 == problem.payload_bits
-    once = single_devices(changed).once
+    once = single_devices(changed).costs_of_one_update
     assert other.energy_joules == pytest.approx(50.0 - 6 * 0.1 * once.downlink_seconds, rel=1e-12)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from camu.planning.bias import label_bias
-from camu.schemes import Camu, CamuNova, ComputeRounds, FedAvg
-from camu.world import World
+from camu.config import load_config
+from camu.planning.contribution import label_bias
+from camu.schemes import Camu, CamuNova, ClusterNova, ComputeRounds, FedAvg, FedNova
+from camu.world import World, build_world
 
 Tiny = Callable[..., World]
 
@@ -34,6 +36,40 @@ def test_every_sample_counts_by_its_device_its_unit_and_the_steps(tiny: Tiny, sc
     assert found.everyone == pytest.approx(everyone)
     assert found.distance == pytest.approx(0.5 * np.abs(totals / totals.sum() - everyone).sum())
     assert found.distance_of_weights == pytest.approx(0.5 * np.abs(plain - everyone).sum())
+
+
+UNEQUAL = np.array([[40, 0, 0], [0, 10, 0], [0, 0, 90], [5, 5, 5], [20, 60, 0], [0, 7, 1]])
+
+
+def unequal(**changes: Any) -> World:
+    """Six devices with 8 to 90 samples, in epochs of batches of ten samples."""
+    settings = {
+        "fleet.regions": [{"name": "here", "devices": 6, "x": [0.0, 5.0], "y": [0.0, 5.0]}],
+        "data.noniid_devices": 6,
+        "training.local_update": "epoch",
+        "training.batch_samples": 10,
+        **changes,
+    }
+    return build_world(load_config(preset="demo", overrides=settings), label_counts=UNEQUAL)
+
+
+@pytest.mark.parametrize("local_update", ["step", "epoch"])
+def test_normalised_updates_have_the_bias_of_their_weights(local_update: str) -> None:
+    world = unequal(**{"training.local_update": local_update})
+    assert label_bias(FedNova().plan(world), world).distance == pytest.approx(0, abs=1e-12)
+    for scheme in (ClusterNova(), CamuNova()):
+        found = label_bias(scheme.plan(world), world)
+        assert found.distance == pytest.approx(found.distance_of_weights, abs=1e-12)
+
+
+def test_an_epoch_on_more_data_takes_more_steps() -> None:
+    world = unequal()
+    found = label_bias(FedAvg().plan(world), world)
+    steps = np.array([4, 1, 9, 2, 8, 1])  # batches of ten
+    labels = UNEQUAL / UNEQUAL.sum(axis=1, keepdims=True)
+    moved = UNEQUAL.sum(axis=1) * steps
+    assert found.trained == pytest.approx(moved @ labels / moved.sum())
+    assert found.distance > 0.1
 
 
 def test_equal_steps_and_weights_by_samples_have_no_bias(tiny: Tiny) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import wasserstein_distance
 
-from camu.planning.groups import (
+from camu.planning.contribution import (
     SMALLEST_DISTANCE,
     aggregation_weights,
     contribution,
@@ -21,7 +21,6 @@ from camu.planning.groups import (
     gate,
     group_counts,
     label_distance,
-    local_updates,
     log_contribution,
 )
 
@@ -184,8 +183,3 @@ def test_extra_updates_by_counting(ticks: list[int], most: int, unit: float) -> 
     found = extra_updates(np.array(ticks) * unit, most)
     assert found.tolist() == expected
     assert found.dtype == np.int64
-
-
-def test_updates_with_and_without_the_gate() -> None:
-    extra = np.array([0, 3, 4])
-    assert local_updates(np.array([True, True, False]), extra).tolist() == [1, 4, 1]

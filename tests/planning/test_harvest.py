@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from camu.errors import InputError
-from camu.planning.batteries import Batteries
-from camu.planning.harvest import Harvest
+from camu.planning.batteries import Batteries, Harvest
 from camu.world import World
 from helpers.small_fleets import make_world
 
@@ -55,12 +54,12 @@ def test_a_checkpoint_finds_its_place_in_the_trace(tmp_path: Path) -> None:
 WRONG = {
     "": "header",
     "seconds,watts\n1,2\n": "header",
-    "seconds,device,watts\n1,d0\n": "row 2: write 3 cells",
-    "seconds,device,watts\n1,d9,2\n": "row 2, column device: no device `d9`",
-    "seconds,device,watts\nnan,d0,2\n": "row 2, column seconds: `nan`",
-    "seconds,device,watts\n1,d0,2\n1,d0,-2\n": "row 3, column watts: `-2`",
-    "seconds,device,watts\n1,d0,1e999\n": "row 2, column watts",
-    "seconds,device,watts\n1,d0,much\n": "row 2, column watts: `much`",
+    "seconds,device,watts\n1,d0\n": "line 2: 2 cells for the 3 columns",
+    "seconds,device,watts\n1,d9,2\n": "line 2, column device: d9; no device",
+    "seconds,device,watts\nnan,d0,2\n": "line 2, column seconds: 'nan'",
+    "seconds,device,watts\n1,d0,2\n1,d0,-2\n": "line 3, column watts: -2;",
+    "seconds,device,watts\n1,d0,1e999\n": "line 2, column watts",
+    "seconds,device,watts\n1,d0,much\n": "line 2, column watts: 'much'",
 }
 
 

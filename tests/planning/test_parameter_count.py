@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from camu.config import load_config
 from camu.learning.models import build_model
-from camu.planning.parameters import _count
+from camu.planning.codecs import _count, parameter_count
 from camu.seeding import derive
+from camu.world import build_world
 
 SHAPES = [(28, 28), (8, 8), (4, 4), (1, 15, 15), (3, 16, 16), (3, 32, 32), (2, 9, 31)]
 
@@ -40,3 +43,28 @@ def test_a_plan_without_clusters_loads_neither_torch_nor_a_clustering_library() 
         [sys.executable, "-c", code, fleet], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+MODEL = """
+import torch
+
+
+class Mine(torch.nn.Sequential):
+    def __init__(self, shape, classes):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64, {width}, bias=False))
+"""
+
+
+def test_a_model_that_was_changed_and_loaded_again_is_counted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file = tmp_path / "changing_model.py"
+    config = load_config(preset="demo", overrides={"training.model": "changing_model:Mine"})
+    for width in (10, 12):
+        file.write_text(MODEL.format(width=width))
+        sys.modules.pop("changing_model", None)
+        importlib.invalidate_caches()
+        assert parameter_count(build_world(config)) == 64 * width
+    sys.modules.pop("changing_model", None)

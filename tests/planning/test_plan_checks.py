@@ -132,5 +132,19 @@ def test_a_wrong_number_of_weights_or_updates_is_refused_in_words() -> None:
     with pytest.raises(InputError, match=r"scheme fedavg: weights have shape \(1,\).*20 groups"):
         make_plan(FedAvg(), groups, [1.0])
     plan = make_plan(FedAvg(), groups, groups.sample_weights)
-    with pytest.raises(InputError, match=r"with_updates: 1 numbers were given for 20 units"):
+    with pytest.raises(InputError, match=r"local_updates: 1 values were given for 20 units"):
         plan.with_updates([1])
+
+
+def test_columns_of_a_plan_are_read_only_and_changed_one_value_per_unit() -> None:
+    made = plan(UNIT, OTHER)
+    assert made.column("weight").tolist() == [0.5, 0.5]
+    assert made.column("seconds") == pytest.approx([1.3, 1.3])
+    with pytest.raises(ValueError, match="read-only"):
+        made.column("weight")[0] = 1.0
+    other = made.with_columns(weight=[0.25, 0.75]).with_rates([1.0, 0.5])
+    assert other.column("weight").tolist() == [0.25, 0.75]
+    assert [unit.rule.rate for unit in other.units] == [1.0, 0.5]
+    assert made.column("weight").tolist() == [0.5, 0.5]
+    with pytest.raises(InputError, match="weight: 1 values were given for 2 units; give one per"):
+        made.with_columns(weight=[1.0])

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from camu.arrays import Float64
-from camu.planning import lifetime, rotation
+from camu.planning import rotation
 from camu.planning.groups import assess, make_plan
-from camu.planning.lifetime import forecast_lifetime
 from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
 from camu.schemes import FedAvg
+from camu.simulation import dry_run
+from camu.simulation.dry_run import battery_life
 from camu.world import World
 from helpers.small_fleets import make_world, random_world
 
@@ -33,7 +34,7 @@ def rounds_until_empty(plan: Plan, world: World, charge: Float64, index: int) ->
         other = plan_of(world, groups, leaders, plan.units[index].local_updates)
         # A round of this plan, device by device.
         full = world.with_devices(battery_joules=np.full(world.devices.count, 1e9))
-        need = forecast_lifetime(other, full, 1).round_joules
+        need = battery_life(full, FedAvg(), other).round_joules
         own = list(plan.units[index].members)
         found[leader] = float((charge[own] / need[own]).min())
     return found
@@ -118,9 +119,9 @@ def test_turns_that_are_taken_together_change_a_forecast_by_little(
     plan = plan_of(world, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]], [0, 4, 8])
     joules = 3000 * plan.round_joules / 12
     world = world.with_devices(battery_joules=np.full(12, joules))
-    quick = forecast_lifetime(plan, world, 1)
-    monkeypatch.setattr(lifetime, "_LONG_TURNS", 10**9)
-    exact = forecast_lifetime(plan, world, 1)
+    quick = battery_life(world, FedAvg(), plan)
+    monkeypatch.setattr(dry_run, "_TURNS", 10**9)
+    exact = battery_life(world, FedAvg(), plan)
     assert exact.empty_round.min() > 2 * 200 * 5
     assert quick.empty_round == pytest.approx(exact.empty_round, rel=0.01)
 
@@ -132,5 +133,5 @@ def test_rotation_lengthens_the_time_to_the_first_empty_device() -> None:
         world = random_world(12, 4, [*settings, f"clustering.leader={leader}"])
         world = world.with_devices(battery_joules=np.full(12, 2000.0))
         plan = plan_of(world, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]], [0, 4, 8])
-        first[leader] = forecast_lifetime(plan, world, 1).empty_round.min()
+        first[leader] = battery_life(world, FedAvg(), plan).empty_round.min()
     assert first["rotating"] > 2 * first["exemplar"]

@@ -46,6 +46,7 @@ def make_run(
                 "transmit": number * (plan["round_joules"] - compute),
             },
             "waiting_seconds": [],
+            "bits": {"uplink": 8_000_000 * number, "downlink": 0, "gather": 4_000_000 * number},
         }
         for number in range(rounds + 1)
     ]
@@ -67,9 +68,9 @@ VERDICTS: list[dict[str, Any]] = [
      "verdict": "reproduced", "paper": "0.255 -> 6.262", "statement": "</script><script>alert(1)",
      "unit": "points"},
     {"claim": "U1", "dataset": "digits", "mean": 2.1, "low": 1.0, "high": 3.2, "n": 3,
-     "verdict": "contradicted", "paper": -4.468},
-    {"claim": "T1", "dataset": "digits", "mean": None, "low": None, "high": None, "n": 9,
-     "verdict": "open", "paper": "holds"},
+     "verdict": "contradicted", "paper": -4.468, "statement": "", "unit": ""},
+    {"claim": "T1", "dataset": "digits", "mean": 0.0, "low": None, "high": None, "n": 9,
+     "verdict": "open", "paper": "holds", "statement": "", "unit": ""},
 ]  # fmt: skip
 
 
@@ -120,7 +121,7 @@ def page_data(page: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(text[start : text.index("</script>", start)])
     held = document["tables"]
     for scene in document["scenes"]:
-        for tables in (scene["curves"], *(plan["tables"] for plan in scene["plans"].values())):
+        for tables in (scene["tables"], *(plan["tables"] for plan in scene["plans"].values())):
             tables.update({name: held[number] for name, number in tables.items()})
     return document
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from camu.report.groups import group_runs
-from camu.report.runs import read_runs
+from camu.report.runs import group_runs, read_runs
 from camu.report.scenes import Scene, scenes_of
 from camu.report.writing import write_report
 from camu.simulation.directory import RunDirectory, run_in_directory
@@ -69,20 +69,20 @@ def test_bars_per_device_add_up_to_the_run(drained: Path) -> None:
 def test_the_curve_counts_the_devices_that_are_left(drained: Path) -> None:
     lines = (drained / "camu" / "rounds.jsonl").read_text().splitlines()
     empty = [json.loads(line)["empty"] for line in lines]
-    rows = scene_of(drained / "camu").alive
+    rows = scene_of(drained / "camu").tables["alive"]
     assert [row["alive"] for row in rows] == (20 - np.array(empty)).tolist()
 
 
 def test_without_batteries_there_is_no_curve(drained: Path) -> None:
     scene = scene_of(drained / "fedavg")
-    assert scene.alive == []
+    assert scene.tables["alive"] == []
     view = next(iter(scene.plans.values()))
     assert {row["battery"] for row in view.tables["devices"]} == {"mains power"}
 
 
 def test_receiving_is_a_part_of_the_energy(drained: Path) -> None:
     last = RunDirectory(drained / "fedavg").read_history().final
-    phases = {row["phase"]: row["joules"] for row in scene_of(drained / "fedavg").energy}
+    phases = {row["phase"]: row["joules"] for row in scene_of(drained / "fedavg").tables["energy"]}
     assert phases["receive"] == pytest.approx(last.joules["receive"], rel=1e-4)
     assert sum(phases.values()) == pytest.approx(last.total_joules, rel=1e-3)
 
@@ -92,3 +92,11 @@ def test_the_page_and_the_figures_are_written(drained: Path, tmp_path: Path) -> 
     assert "how many devices still take part" in page.read_text()
     names = {path.name for path in (tmp_path / "figures").rglob("*.svg")}
     assert {"alive.svg", "spending.svg", "map.svg"} <= names
+
+
+def test_batteries_of_a_run_that_has_not_ended_are_not_known(
+    make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", finished=False, settings=("fleet.battery_joules=5.0",))
+    view = next(iter(scene_of(run).plans.values()))
+    assert {row["battery"] for row in view.tables["devices"]} == {"not known"}

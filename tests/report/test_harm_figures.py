@@ -11,9 +11,8 @@ import pytest
 from camu.errors import InputError
 from camu.experiments.design import Cell
 from camu.experiments.statistics import estimate
-from camu.simulation.directory import run_in_directory
+from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.history import History, Record
-from camu.simulation.run_files import RunDirectory
 from helpers.configs import small
 
 
@@ -61,7 +60,7 @@ def test_figures_name_data_set_and_normalisation(script: dict[str, Any], tmp_pat
         [{"samples": 200, "contribution": 270.0}],
     )
     for name, chart in {"rounds": rounds, "labels": labels, "gate": gate}.items():
-        script["save"](script["quiet"](chart), tmp_path / f"{name}.svg")
+        script["save"](script["quiet"](chart.to_dict()), tmp_path / f"{name}.svg")
     for name in ("rounds", "labels"):
         text = (tmp_path / f"{name}.svg").read_text()
         for words in ("MNIST, batch norm", "MNIST, group norm", "by speed", "over 2 seeds"):

@@ -11,6 +11,7 @@ from camu.planning.plan import Plan
 from camu.report import rows
 from camu.report.figures import plan_figure
 from camu.schemes import FedAvg
+from camu.simulation.dry_run import round_cost
 from camu.world import World
 from helpers.small_fleets import random_world
 
@@ -33,7 +34,7 @@ def _small_map(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_maps_and_bars_are_chosen_from_the_whole_fleet(world: World, plan: Plan) -> None:
-    tables = rows.plan_rows(plan.to_dict(world), [[0.0, 0.0, 10.0]], world.links)
+    tables = rows.plan_rows(plan.to_dict(world), [[0.0, 0.0, 10.0]], world.links, None)
     drawn = [int(row["device"]) for row in tables["devices"]]
     assert 60 <= len(drawn) <= 80
     assert max(drawn) > 0.9 * DEVICES
@@ -48,7 +49,7 @@ def test_maps_and_bars_are_chosen_from_the_whole_fleet(world: World, plan: Plan)
 
 
 def test_bars_have_the_numbers_of_their_own_units(world: World, plan: Plan) -> None:
-    tables = rows.plan_rows(plan.to_dict(world), [[0.0, 0.0, 10.0]], world.links)
+    tables = rows.plan_rows(plan.to_dict(world), [[0.0, 0.0, 10.0]], world.links, None)
     for row in tables["units"]:
         assert row["samples"] == plan.units[int(row["cluster"])].samples
     for row in tables["labels"]:
@@ -69,7 +70,7 @@ def test_the_matrix_shows_devices_that_are_on_the_map(world: World, plan: Plan) 
 def test_a_figure_does_not_grow_with_the_fleet(world: World, plan: Plan) -> None:
     small = random_world(100, 1)
     sizes = [
-        len(json.dumps(plan_figure(made, where).to_dict()))
+        len(json.dumps(plan_figure(made, where, round_cost(where, FedAvg(), made))))
         for made, where in ((FedAvg().plan(small), small), (plan, world))
     ]
     assert sizes[1] < 1.5 * sizes[0]

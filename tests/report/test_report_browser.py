@@ -68,6 +68,7 @@ def test_the_page_works(browser: Any, address: str, width: int, theme: str) -> N
 
 def _switch_axis(visit: Visit) -> None:
     words = {"rounds": "rounds", "joules": "joules, all devices", "seconds": "virtual seconds"}
+    words = {"megabytes": "megabytes sent", **words}
     for axis, title in words.items():
         visit.page.select_option("#axis", axis)
         chart = visit.ready("accuracy")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import altair
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,13 +16,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from camu.config import load_config
-from camu.report.frontier import unbeaten
-from camu.report.page import chart_specs, paper_names
-from camu.report.panels import HEIGHT, PLAN_PANELS, WORLD_PANELS, Panel
-from camu.report.runs import read_runs
-from camu.report.style import VEGA_LITE_VERSION
+from camu.experiments.statistics import judge
+from camu.report.runs import KeptRun, read_runs
+from camu.report.scenes import unbeaten
+from camu.report.tables import paper_names
 from camu.report.writing import write_report
+from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import build_world
+from helpers.configs import small
 
 Camu = Callable[..., Any]
 Anything = Callable[..., Any]
@@ -48,8 +46,6 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from camu.report.writing import write_report
-
     return write_report([study], tmp_path_factory.mktemp("page") / "report.html")
 
 
@@ -89,10 +85,12 @@ def test_numbers_are_those_of_the_runs(page: Path, page_data: Anything, column: 
     text = page.read_text(encoding="utf-8")
     assert f"{100 * np.mean(finals):.1f} ± {50 * (high - low):.1f}" in text
     scene = page_data(page)["scenes"][0]
-    for axis in ("rounds", "joules", "seconds"):
-        curve = scene["curves"][axis]
+    for axis in ("rounds", "joules", "seconds", "megabytes"):
+        curve = scene["tables"][f"accuracy-{axis}"]
         last = np.flatnonzero(column(curve, "scheme") == "fedavg")[-1]
         assert column(curve, "n")[last] == 3
+        if axis == "megabytes":
+            assert column(curve, "x")[last] == 9.0
         if axis == "rounds":
             assert column(curve, "x")[last] == 6
             assert column(curve, "mean")[last] == pytest.approx(np.mean(finals), rel=1e-4)
@@ -124,17 +122,44 @@ def test_verdicts_have_word_and_symbol(page: Path) -> None:
 def test_names_of_the_paper_are_those_of_the_glossary() -> None:
     glossary = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
     found = dict(re.findall(r"^\| ((?:Benchmark|Configuration) \d) \| `([\w-]+)`", glossary, re.M))
-    said = paper_names([{"statement": f"{name} beats all"} for name in found])
     assert len(found) == 8
-    assert said == "; ".join(f"{name} is {scheme}" for name, scheme in found.items()) + "."
-    assert paper_names([{"statement": "Configuration 3 wins"}]) == "Configuration 3 is camu."
-    assert paper_names([{"claim": "X"}]) == ""
+
+    def said(statement: str) -> str:
+        return paper_names([judge("X", "mnist", statement, [1.0, 1.5], 1)])
+
+    known = "; ".join(f"{name} is {scheme}" for name, scheme in found.items())
+    assert said(f"{' and '.join(found)} differ") == f"{known}."
+    assert said("Configuration 3 wins") == "Configuration 3 is camu."
+    assert said("X") == ""
+
+
+def test_runs_of_an_earlier_version_have_no_megabytes(
+    make_run: Anything, page_data: Anything, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", "petrel", finished=False)
+    text = (run / "rounds.jsonl").read_text()
+    (run / "rounds.jsonl").write_text(re.sub(r', "bits": \{[^}]*\}', "", text))
+    page = write_report([run])
+    scene = page_data(page)["scenes"][0]
+    assert scene["tables"]["accuracy-joules"]["rows"] > 0
+    assert scene["tables"]["accuracy-megabytes"]["rows"] == 0
+    assert 'value="megabytes"' not in page.read_text(encoding="utf-8")
+
+
+def test_a_run_in_memory_gives_the_page_of_its_directory(tmp_path: Path) -> None:
+    config = small(run__rounds=2)
+    directory = RunDirectory(tmp_path / "run")
+    kept = KeptRun(directory.path)
+    run = kept.ended(run_in_directory(config, directory, callbacks=[kept]))
+    assert run is not None
+    page = write_report([directory.path]).read_text(encoding="utf-8")
+    for name in ("plan.json", "rounds.jsonl", "devices.csv"):
+        (directory.path / name).unlink()
+    assert write_report([run]).read_text(encoding="utf-8") == page
 
 
 def test_seeds_are_counted_and_named(page: Path, make_run: Anything, tmp_path: Path) -> None:
     """`0` under "seeds" would read as no seeds."""
-    from camu.report.writing import write_report
-
     assert "<td>3 (seeds 0–2)</td>" in page.read_text(encoding="utf-8")
     one = write_report([make_run(tmp_path / "one", "fedavg")])
     assert "<td>1 (seed 0)</td>" in one.read_text(encoding="utf-8")
@@ -161,17 +186,31 @@ def test_one_run_lies_in_its_own_directory(
     assert "Verdicts" not in text
     assert "1 run: 1 scheme in 1 setting." in text
     scene = page_data(run / "report.html")["scenes"][0]
-    assert scene["curves"]["rounds"]["columns"]["low"] is None  # one seed has no interval
+    assert scene["tables"]["accuracy-rounds"]["columns"]["low"] is None  # one seed has no interval
     assert scene["plans"]["petrel"]["tables"]["threshold"]["columns"]["seen"] is False
 
 
 @pytest.mark.slow
 def test_a_single_directory_needs_no_list(make_run: Anything, tmp_path: Path) -> None:
-    from camu.report.writing import write_report
-
     run = make_run(tmp_path / "run", "petrel")
     for path in (run, str(run)):
         assert write_report(path) == run / "report.html"
+
+
+def test_the_page_of_a_comparison_stays(camu: Camu, make_run: Anything, tmp_path: Path) -> None:
+    for scheme in ("fedavg", "petrel"):
+        make_run(tmp_path / "all" / scheme, scheme)
+    page = tmp_path / "all" / "report.html"
+    page.write_text('<section id="comparison"><h2>Compared</h2></section>')
+    before = page.read_bytes()
+    done = camu("report", tmp_path / "all")
+    assert done.code == 0, done.err
+    assert "report-runs.html" in done.out
+    assert "What was run" in (tmp_path / "all" / "report-runs.html").read_text("utf-8")
+    done = camu("report", tmp_path / "all", "--out", page)
+    assert done.code == 2
+    assert f"{page}: is the page of a comparison" in done.err
+    assert page.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -198,10 +237,11 @@ def test_what_was_varied_becomes_a_label(
     camu: Camu, make_run: Anything, page_data: Anything, tmp_path: Path
 ) -> None:
     for h in (8, 20):
-        varied = (f"data.noniid_devices={h}", "scheme.threshold=300")
-        make_run(tmp_path / f"{h}" / "fedavg", "fedavg", settings=varied)
-        make_run(tmp_path / f"{h}" / "camu", "camu", settings=varied)
-    more = ("data.noniid_devices=8", "scheme.threshold=600")
+        varied = f"data.noniid_devices={h}"
+        make_run(tmp_path / f"{h}" / "fedavg", "fedavg", settings=(varied,))
+        gated = (varied, "scheme.parameters.threshold=300")
+        make_run(tmp_path / f"{h}" / "camu", "camu", settings=gated)
+    more = ("data.noniid_devices=8", "scheme.parameters.threshold=600")
     make_run(tmp_path / "8" / "camu-600", "camu", settings=more)
     make_run(tmp_path / "copy", "camu", rounds=6, settings=more)  # no second sample
     done = camu("report", tmp_path)
@@ -265,14 +305,30 @@ def test_a_broken_directory_is_named(
     assert expected in done.err
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("joules", "null"), ("accuracy", "NaN"), ("virtual_seconds", "Infinity")]
+)
+def test_an_unfinished_run_without_numbers_is_named(
+    camu: Camu, make_run: Anything, tmp_path: Path, key: str, value: str
+) -> None:
+    run = make_run(tmp_path / "run", finished=False)
+    lines = (run / "rounds.jsonl").read_text().splitlines()
+    bad = json.dumps({**json.loads(lines[2]), key: "HERE"}).replace('"HERE"', value)
+    (run / "rounds.jsonl").write_text("\n".join([*lines[:2], bad, *lines[3:]]) + "\n")
+    done = camu("report", run)
+    assert done.code == 1
+    assert f"{run / 'rounds.jsonl'}, line 3: cannot be read" in done.err
+    assert "bug in camu" not in done.err
+
+
 @pytest.mark.slow
 def test_figures_for_papers(camu: Camu, study: Path, tmp_path: Path) -> None:
     done = camu("report", study / "camu" / "seed-0", "--out", tmp_path / "page.html",
                 "--figures", tmp_path / "figures")  # fmt: skip
     assert done.code == 0, done.err
     written = {str(path.relative_to(tmp_path / "figures")) for path in tmp_path.rglob("*.svg")}
-    names = {f"digits/accuracy-{axis}" for axis in ("rounds", "joules", "seconds")}
-    names |= {"digits/energy"} | {
+    names = {f"digits/accuracy-{axis}" for axis in ("rounds", "joules", "seconds", "megabytes")}
+    names |= {"digits/energy", "digits/traffic"} | {
         f"digits/camu/{name}"
         for name in ("map", "timeline", "contribution", "labels", "snr", "ppo")
     }
@@ -317,39 +373,5 @@ def test_many_schemes_fold_by_family_and_draw_in_their_own_colours(
             if scene["families"][number] == family or number == 0
         ]
         assert len({repr(looks[name]) for name in members}) == len(members)
-    for cost in ("joules", "seconds"):
-        assert document["tables"][scene["frontier"][cost]]["rows"] == 16
-
-
-@pytest.mark.parametrize("panel", [*WORLD_PANELS, *PLAN_PANELS], ids=lambda panel: panel.key)
-def test_charts_are_valid_although_a_page_does_not_check_them(panel: Panel) -> None:
-    """With all of Altair's checks a chart says the same."""
-    chart = panel.make().properties(width="container")
-    if panel.row_pixels is None:
-        chart = chart.properties(height=HEIGHT)
-    checked = chart.to_dict(validate=True)
-    del checked["config"]
-    assert panel.spec("container") == checked
-
-
-def test_charts_come_from_the_cache_without_altair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CAMU_DATA", str(tmp_path))
-    made = chart_specs()
-    assert made == {p.key: p.spec("container") for p in (*WORLD_PANELS, *PLAN_PANELS)}
-    code = (
-        "import sys, json; from camu.report.page import chart_specs; import camu.report.writing; "
-        "print(json.dumps(chart_specs())); print('altair' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    text, loaded = done.stdout.splitlines()
-    assert (json.loads(text), loaded) == (made, "False")
-    (kept,) = (tmp_path / "report").iterdir()
-    for damaged in (b"{", b"\xff"):
-        kept.write_bytes(damaged)
-        assert chart_specs() == made
-
-
-def test_vega_lite_is_that_of_altair() -> None:
-    assert altair.SCHEMA_VERSION.startswith(f"v{VEGA_LITE_VERSION}.")
+    for cost in ("joules", "seconds", "megabytes"):
+        assert scene["tables"][f"frontier-{cost}"]["rows"] == 16

@@ -12,7 +12,7 @@ import pytest
 
 from camu.learning.weights import Weights
 from camu.schemes import AdaptiveTau, Plan, State, View
-from camu.schemes.tau_bound import control_value
+from camu.schemes.adaptive_tau import control_value
 from camu.simulation import simulate
 from camu.world import World
 from helpers.scheme_runs import Quadratics, ends_at
@@ -92,7 +92,7 @@ def test_tau_follows_the_published_algorithm(
         run__rounds=20,
         run__max_joules=budget,
         data__noniid_devices=6,
-        data__sizes="power-law",
+        data__size_exponent=1.0,
         data__with_replacement=True,
         radio__uplink="digital",
     )
@@ -171,7 +171,7 @@ def test_the_whole_trajectory_on_quadratics(tiny: Tiny, control: float, cap: int
     world = tiny(
         run__rounds=60,
         run__max_joules=None,
-        data__sizes="power-law",
+        data__size_exponent=1.0,
         data__with_replacement=True,
         radio__uplink="digital",
         training__learning_rate=0.02,
@@ -212,7 +212,7 @@ def test_the_best_model_is_returned(tiny: Tiny) -> None:
 
 def best(delta: float, fixed: float, most: int = 100) -> int:
     scores = [
-        control_value(tau, 1.5, 2.0, delta, 0.1, 0.025, 0.01, fixed, 50.0)
+        control_value(tau, (1.5, 2.0, delta), (0.01, fixed, 50.0), 0.1, 0.025)
         for tau in range(1, most + 1)
     ]
     return 1 + int(np.argmin(scores))

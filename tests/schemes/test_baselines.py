@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,10 @@ import pytest
 
 from camu.learning.weights import Weights
 from camu.planning.codecs import Raw
+from camu.planning.contribution import gradient_steps
 from camu.planning.groups import clusters, make_plan
 from camu.schemes import (
+    SCHEMES,
     Camu,
     ClusterNova,
     ClusterScaffold,
@@ -37,14 +39,13 @@ from camu.schemes import (
     State,
     View,
 )
-from camu.schemes.nova import gradient_steps
 from camu.simulation import simulate
 from camu.simulation.result import build_engine
 from camu.world import World
 from helpers.scheme_runs import bits, ends_at, models
 
 Tiny = Callable[..., World]
-UNEVEN: dict[str, Any] = {"data__sizes": "power-law", "data__with_replacement": True}
+UNEVEN: dict[str, Any] = {"data__size_exponent": 1.0, "data__with_replacement": True}
 
 
 # Limiting cases
@@ -310,7 +311,7 @@ def test_normalised_updates_take_the_first_order_bias_away(tiny: Tiny) -> None:
 
 
 def test_steps_are_counted_in_batches_where_an_update_is_an_epoch(tiny: Tiny) -> None:
-    for settings in ({}, {"training__local_update": "epoch", "training__batch": 0.25}):
+    for settings in ({}, {"training__local_update": "epoch", "training__batch_fraction": 0.25}):
         world = tiny(**settings, **UNEVEN)
         with build_engine(world) as engine:
             for unit in LocalSgd(3).plan(world).units:
@@ -320,7 +321,7 @@ def test_steps_are_counted_in_batches_where_an_update_is_an_epoch(tiny: Tiny) ->
 
 def test_scaffold_estimates_gradients_also_in_epochs(tiny: Tiny) -> None:
     """With one batch per epoch, an epoch is a step."""
-    settings = {"training__batch": 1.0, "radio__uplink": "digital", "run__rounds": 4}
+    settings = {"training__batch_fraction": 1.0, "radio__uplink": "digital", "run__rounds": 4}
     steps = models(tiny(**settings), Scaffold(3))
     epochs = models(tiny(training__local_update="epoch", **settings), Scaffold(3))
     assert np.abs(steps[-1] - epochs[-1]).max() < 1e-6
@@ -354,3 +355,33 @@ def test_kmeans_on_labels_does_not_see_the_links(tiny: Tiny) -> None:
         for j in range(6):
             if np.array_equal(labels[i], labels[j]):
                 assert place[i] == place[j]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("fedpaq", {}),
+        ("two-sided", {}),
+        ("oort", {}),
+        ("age-scheduling", {}),
+        ("near-iid-bandit", {"size": 1}),
+        ("cost-effective", {"participants": 3, "updates": 1}),
+    ],
+)
+def test_no_device_that_is_empty_for_good_is_drawn(
+    tiny: Tiny, name: str, parameters: dict[str, Any]
+) -> None:
+    kind: Any = SCHEMES[name]
+    empty: list[int] = []
+
+    class Watched(kind):  # type: ignore[misc]
+        def select(self, view: View, state: State) -> Iterable[int]:
+            chosen = list(super().select(view, state))
+            members = {view.plan.units[unit].leader for unit in chosen}
+            assert len(view.empty) == 6 or not members & view.empty
+            empty.append(len(view.empty))
+            return chosen
+
+    world = tiny(fleet__battery_joules=0.05, run__rounds=100, run__eval_every=100)
+    assert simulate(world, Watched(**parameters)).history.stopped == "batteries empty"
+    assert len(set(empty)) > 3

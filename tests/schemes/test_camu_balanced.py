@@ -9,20 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import camu.planning.groups
+from camu.clustering import cluster_devices
 from camu.errors import InputError
 from camu.learning.models import seeded_model
 from camu.learning.weights import Weights
-from camu.planning.balanced import (
-    MOST_GATHERS,
-    MOST_STEPS,
-    POWER_SHARES,
-    Limits,
-    best_design,
-    best_near_iid_design,
-    progress,
-)
-from camu.planning.groups import clusters, group_counts, label_distance, make_plan
-from camu.schemes import CamuBalanced, LocalRule
+from camu.planning.contribution import group_counts, label_distance
+from camu.planning.groups import clusters, make_plan
+from camu.schemes import Camu, CamuBalanced, LocalRule
+from camu.schemes.camu_balanced import MOST_GATHERS, MOST_STEPS, POWER_SHARES, progress
 from camu.simulation import simulate
 from camu.world import World, build_world
 from helpers.configs import small
@@ -31,16 +26,30 @@ Tiny = Callable[..., World]
 
 
 def world(**changes: Any) -> World:
-    return build_world(small(**{"radio__noise": "matters", **changes}))
+    return build_world(small(**{"radio__noise_dbm": -90.0, **changes}))
 
 
-@pytest.mark.parametrize("slow_down", [True, False])
-@pytest.mark.parametrize("access", ["tdma", "ofdma"])
-def test_the_design_is_the_cheapest_of_all_plans(access: str, slow_down: bool) -> None:
+DOWNLINK = {"radio__downlink": True, "radio__receive_watts": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("dvfs", "settings"),
+    [
+        (True, {}),
+        (False, {}),
+        (True, {"radio__access": "ofdma"}),
+        (False, {"radio__access": "ofdma"}),
+        (True, {"radio__bits_per_parameter": 4}),
+        (True, DOWNLINK),
+        (False, DOWNLINK),
+        (True, {"radio__access": "ofdma", "radio__uplink": "packet", **DOWNLINK}),
+    ],
+)
+def test_the_design_is_the_cheapest_of_all_plans(dvfs: bool, settings: dict[str, Any]) -> None:
     """Against plans that are made one by one and priced by themselves."""
-    here = world(radio__access=access)
-    choices = [clusters(here), best_near_iid_design(here, 0.3, Limits(clusters=2)).groups]
-    found = best_design(choices, 0.3, Limits(slow_down=slow_down))
+    here = world(**settings)
+    choices = [clusters(here), CamuBalanced(drift=0.3, clusters_per_area=2).design(here).groups]
+    found = CamuBalanced(drift=0.3, dvfs=dvfs).best_design(choices)
     counts = here.devices.label_counts
     everyone = counts.sum(axis=0)
     alone = np.average(label_distance(counts, everyone, "tv"), weights=here.devices.samples)
@@ -54,6 +63,7 @@ def test_the_design_is_the_cheapest_of_all_plans(access: str, slow_down: bool) -
             band = here.links.share(len(groups))
             snr = watts * here.links.uplink_gain[leaders] / band.noise_watts
             noise = sum(g * g / x for g, x in zip(groups.sample_weights, snr, strict=True))
+            noise = 0.0 if here.config.radio.uplink == "packet" else noise
             for gathers in range(1, MOST_GATHERS + 1):
                 for steps in range(1, MOST_STEPS + 1):
                     worth = progress(gathers, steps, float(alone), float(apart), 0.3) / (1 + noise)
@@ -62,7 +72,7 @@ def test_the_design_is_the_cheapest_of_all_plans(access: str, slow_down: bool) -
                         plan = make_plan(
                             CamuBalanced(), groups, groups.sample_weights, gathers, watts, rule=rule
                         )
-                        plan = plan.slowed(here) if slow_down else plan
+                        plan = plan.with_dvfs(here) if dvfs else plan
                         price = plan.round_joules * plan.round_seconds / worth**2
                         prices[groups.members, share, gathers, steps] = price
     assert found.price == pytest.approx(min(prices.values()), rel=1e-9)
@@ -81,7 +91,10 @@ def test_progress_adds_up_what_each_step_is_worth() -> None:
 
 def test_more_drift_never_asks_for_more_steps() -> None:
     groups = [clusters(world())]
-    steps = [best_design(groups, drift, Limits(gathers=1)).steps for drift in (0.0, 0.1, 0.4, 2.0)]
+    steps = [
+        CamuBalanced(drift=drift, gathers=1).best_design(groups).steps
+        for drift in (0.0, 0.1, 0.4, 2.0)
+    ]
     assert steps == sorted(steps, reverse=True)
     assert steps[-1] == 1 < steps[0]
 
@@ -100,20 +113,20 @@ def test_clusters_are_closer_to_everyone_than_the_paper_s() -> None:
         ("near_iid", {"members", "weight"}),
         ("sample_weights", {"weight"}),
         ("equal_updates", {"local_updates"}),
-        ("slow_down", set()),
+        ("dvfs", set()),
     ],
 )
 def test_each_rule_is_switched_off_alone(switch: str, changed: set[str]) -> None:
-    here = world(radio__noise="thermal", fleet__cpu_hz=(1e7, 3e9))
+    here = world(radio__noise_dbm=None, fleet__cpu_hz=(1e7, 3e9))
     fixed: dict[str, Any] = {"clusters_per_area": 4, "gathers": 1, "steps": 2, "power_watts": 0.5}
     plan = CamuBalanced(**fixed).plan(here)
     other = CamuBalanced(**fixed, **{switch: False}).plan(here)
     for name in ("members", "weight", "local_updates", "rule", "power_watts"):
         one, two = ([getattr(unit, name) for unit in made.units] for made in (plan, other))
         assert (set(map(str, one)) != set(map(str, two))) == (name in changed), name
-    assert plan.slow_down == "units"
-    assert (other.slow_down == "none") == (switch == "slow_down")
-    assert other.round_seconds == plan.round_seconds or switch != "slow_down"
+    assert plan.dvfs == "units"
+    assert (other.dvfs == "none") == (switch == "dvfs")
+    assert other.round_seconds == plan.round_seconds or switch != "dvfs"
     shares = [unit.samples / here.devices.samples.sum() for unit in other.units]
     by_samples = [unit.weight for unit in other.units] == pytest.approx(shares)
     assert by_samples == (switch != "sample_weights")
@@ -147,12 +160,43 @@ def test_momentum_adds_the_last_move(tiny: Tiny) -> None:
 def test_the_number_of_clusters_is_chosen_by_price() -> None:
     """No fixed number is much cheaper; clusters are dealt when it is chosen, swapped after."""
     here = world()
-    chosen = best_near_iid_design(here, 0.16, Limits())
-    prices = [best_near_iid_design(here, 0.16, Limits(clusters=n)).price for n in range(1, 11)]
+    chosen = CamuBalanced().design(here)
+    prices = [CamuBalanced(clusters_per_area=n).design(here).price for n in range(1, 11)]
     assert chosen.price <= 1.1 * min(prices)
     assert max(prices) > 1.2 * chosen.price
 
 
 def test_a_drift_that_no_design_survives_is_refused() -> None:
     with pytest.raises(InputError, match="no design makes progress"):
-        best_design([clusters(world())], 5.0, Limits(steps=8))
+        CamuBalanced(drift=5.0, steps=8).best_design([clusters(world())])
+
+
+@pytest.mark.parametrize("settings", [{"radio__bits_per_parameter": 4}, DOWNLINK])
+def test_the_plan_costs_what_the_design_says(settings: dict[str, Any]) -> None:
+    here = world(**settings)
+    design = CamuBalanced().design(here)
+    plan = CamuBalanced().plan(here)
+    assert plan.round_joules == pytest.approx(design.joules, rel=1e-9)
+    assert plan.round_seconds == pytest.approx(design.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_any_number_of_clusters_leaves_areas_with_devices(count: int) -> None:
+    """Merged clusters belong to one primary cluster, so that another one has no device."""
+    here = world(clustering__count=count, clustering__min_link_snr_db=-300.0)
+    plan = CamuBalanced().plan(here)
+    assert sorted(k for unit in plan.units for k in unit.members) == list(range(20))
+
+
+def test_the_clusters_of_the_world_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return cluster_devices(*arguments)
+
+    monkeypatch.setattr(camu.planning.groups, "cluster_devices", counted)
+    here = world()
+    for scheme in (Camu(), CamuBalanced(), CamuBalanced(gathers=1)):
+        scheme.plan(here)
+    assert len(calls) == 1

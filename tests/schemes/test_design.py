@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,14 +26,15 @@ from camu.schemes import (
     State,
     TalkOrWork,
 )
-from camu.schemes.design import (
+from camu.schemes.cost_effective import (
     best_pair,
     expected_longest,
     fit_ratio,
-    mean_round_seconds,
     participation_factor,
+    round_seconds,
     rounds_between,
 )
+from camu.schemes.fedsa import mean_round_seconds
 from camu.schemes.hti_total import split_total
 from camu.schemes.talk_or_work import best_updates
 from camu.simulation import simulate
@@ -39,6 +42,7 @@ from camu.world import World
 from helpers.scheme_runs import bits
 
 Tiny = Callable[..., World]
+COLUMNS = ("uplink_seconds", "update_joules", "fixed_joules")
 EQUAL: dict[str, Any] = {"fleet__cpu_hz": [1e9, 1e9]}
 
 
@@ -66,6 +70,34 @@ def test_the_expected_longest_time_against_all_draws(count: int, devices: int) -
     assert expected_longest(times, devices) == pytest.approx(float(np.mean(draws)))
 
 
+def test_the_search_takes_thousands_of_devices(tiny: Tiny) -> None:
+    plan = CostEffective().plan(tiny())
+    units = (plan.units * 700)[:4000]  # more than a plan accepts: each device stands in many
+    columns = {name: np.array([getattr(unit, name) for unit in units]) for name in COLUMNS}
+    many = cast(Plan, SimpleNamespace(units=units, access="tdma", column=columns.__getitem__))
+    times = np.sort(np.random.default_rng(0).exponential(size=4000))
+    assert times[0] < expected_longest(times, 2000) < expected_longest(times, 4000) == times[-1]
+    began = time.process_time()
+    devices, updates = best_pair(many, 50.0, 0.5, 20)
+    assert time.process_time() - began < 20
+    assert 1 <= devices <= 4000
+    assert 1 <= updates <= 20
+
+
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+def test_a_round_of_all_devices_takes_the_time_of_the_plan(tiny: Tiny, access: str) -> None:
+    plan = CostEffective().plan(
+        tiny(fleet__cpu_hz=[2e8, 2e9], radio__access=access, radio__downlink=True)
+    )
+    seconds, count = round_seconds(plan, 6), len(plan.units)
+    for updates in range(1, 7):
+        priced = plan.with_updates([updates] * count)
+        assert seconds[updates - 1, -1] == pytest.approx(priced.round_seconds, rel=1e-12)
+    assert (seconds <= seconds[:, -1:]).all()  # nobody waits longer for fewer devices
+    alone = plan.column("ready_seconds") + plan.column("uplink_seconds")
+    assert seconds[0, 0] == pytest.approx(alone.mean())
+
+
 def test_a_price_of_energy_alone_takes_one_device(tiny: Tiny) -> None:
     plan = CostEffective().plan(tiny())
     for ratio in (0.1, 5.0, 100.0):
@@ -76,6 +108,17 @@ def test_a_price_of_time_alone_takes_all_devices_alike(tiny: Tiny) -> None:
     plan = alike(CostEffective().plan(tiny()), 0.1, 0.4)
     for ratio in (0.1, 5.0, 100.0):
         assert best_pair(plan, ratio, 0.0, 20)[0] == len(plan.units)
+
+
+@pytest.mark.parametrize("energy_price", [0.0, 1.0])
+def test_receiving_the_model_counts_in_the_best_pair(tiny: Tiny, energy_price: float) -> None:
+    """With everyone alike, K = N costs what the plan costs."""
+    plan = alike(CostEffective().plan(tiny()), 0.1, 0.4)
+    units = [replace(unit, downlink_seconds=30.0, receive_watts=1.0) for unit in plan.units]
+    heard = replace(plan, units=tuple(units))
+    _, before = best_pair(plan, 1e4, energy_price, 200)
+    _, after = best_pair(heard, 1e4, energy_price, 200)
+    assert after > 2 * before
 
 
 def test_updates_rise_with_the_time_of_sending(tiny: Tiny) -> None:
@@ -230,9 +273,12 @@ def test_updates_grow_as_the_cube_root_of_the_price_of_talking_and_then_no_more(
     assert best_updates(1.0, 0.0, 144.0) == 1
 
 
-def test_it_is_luos_design_for_energy_alone_and_everyone(tiny: Tiny) -> None:
+@pytest.mark.parametrize("settings", [{}, {"radio__downlink": True, "radio__receive_watts": 50.0}])
+def test_it_is_luos_design_for_energy_alone_and_everyone(
+    tiny: Tiny, settings: dict[str, Any]
+) -> None:
     """With g = 1 and K = N: K (ep E + em) (A0 / E + B0 E)."""
-    world = tiny()
+    world = tiny(**settings)
     plan = TalkOrWork(ratio=40.0).plan(world)
     found = {unit.local_updates for unit in plan.units}
     costs = {

@@ -141,7 +141,7 @@ def scaffold(local_updates: int) -> Scheme:
 
 def test_scaffold_with_one_update_is_fedavg(tiny: Tiny) -> None:
     """The corrections of all devices add up to nothing; in the first round there is none."""
-    sizes = {"data__sizes": "power-law", "data__with_replacement": True}
+    sizes = {"data__size_exponent": 1.0, "data__with_replacement": True}
     world = tiny(run__rounds=6, radio__uplink="digital", **sizes)
     assert len(set(world.devices.samples)) > 1
     mine, plain = models(world, scaffold(1)), models(world, FedAvg())
@@ -162,7 +162,9 @@ def test_scaffold_sends_twice_as_much(tiny: Tiny) -> None:
 
 def test_scaffold_against_its_algorithm_written_out(tiny: Tiny) -> None:
     """Algorithm 1 (option II) with full batches, as plain arrays of double precision."""
-    world = tiny(run__rounds=4, radio__uplink="digital", training__batch=1.0, training__l2=0.01)
+    world = tiny(
+        run__rounds=4, radio__uplink="digital", training__batch_fraction=1.0, training__l2=0.01
+    )
     found = models(world, scaffold(3))
     rate, shares = world.config.training.learning_rate, world.devices.samples / 120
     with build_engine(world) as engine:
@@ -188,7 +190,7 @@ def test_scaffold_ends_nearer_the_optimum_than_local_sgd(tiny: Tiny) -> None:
     world = tiny(
         run__rounds=40,
         radio__uplink="digital",
-        training__batch=1.0,
+        training__batch_fraction=1.0,
         training__l2=0.3,
         training__learning_rate=0.3,
         data__noniid_devices=6,

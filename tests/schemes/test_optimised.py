@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 import camu.planning.groups
+import camu.schemes.camu_joint
 import camu.schemes.hti
-import camu.schemes.joint
-from camu.allocation.exact import solve_exact
-from camu.planning.groups import extra_updates, gate
+from camu.allocation.p1_exact import solve_exact
+from camu.errors import CamuError, InputError
+from camu.planning.contribution import extra_updates, gate
 from camu.schemes import SCHEMES, FedAvg, Plan, State, View, clusters, make_scheme
-from camu.schemes.adaptive_tau import AdaptiveTau
-from camu.schemes.joint import CamuJoint
-from camu.schemes.problem import energy_budget, problem_of
-from camu.schemes.tau_bound import control_value
+from camu.schemes.adaptive_tau import AdaptiveTau, control_value
+from camu.schemes.camu_joint import CamuJoint, problem_of
+from camu.schemes.compute_rounds import energy_budget
 from camu.simulation import simulate
 from camu.world import build_world
 from helpers.configs import small
 
-noisy = partial(small, radio__noise="matters", run__rounds=4, run__eval_every=2)
+noisy = partial(small, radio__noise_dbm=-90.0, run__rounds=4, run__eval_every=2)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,18 +56,18 @@ def test_clusters_are_formed_once_and_the_problem_solved_once(
         monkeypatch.setattr(module, function, counted)
 
     count(camu.planning.groups, "cluster_devices")
-    count(camu.schemes.joint, "solve")
-    count(camu.schemes.hti, "solve_latency_gap")
+    count(camu.schemes.camu_joint, "solve")
+    count(camu.schemes.hti, "minimise_arrival_spread")
     config = noisy()
     make_scheme(config, name).plan(build_world(config))
-    solver = {"camu-joint": "solve", "hti": "solve_latency_gap"}[name]
+    solver = {"camu-joint": "solve", "hti": "minimise_arrival_spread"}[name]
     assert calls == {"cluster_devices": 1, solver: 1}
 
 
 @pytest.mark.parametrize("bound", ["theorem1", "corrected"])
 @pytest.mark.parametrize("power_law", ["power", "amplitude"])
 def test_joint_plan_is_the_certified_answer(bound: str, power_law: str) -> None:
-    config = noisy(allocation__bound=bound, allocation__power_law=power_law)
+    config = noisy(readings__bound=bound, readings__power_law=power_law)
     world = build_world(config)
     plan = CamuJoint().plan(world)
     answer = plan.allocation
@@ -148,9 +148,9 @@ def test_joint_takes_a_solver_of_your_own(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_hti_plans_at_a_learning_rate_where_the_bound_says_nothing() -> None:
-    config = small(radio__noise="matters", training__learning_rate=5.0)
+    config = small(radio__noise_dbm=-90.0, training__learning_rate=5.0)
     plan = make_scheme(config, "hti").plan(build_world(config))
-    calm = small(radio__noise="matters", training__learning_rate=0.1)
+    calm = small(radio__noise_dbm=-90.0, training__learning_rate=0.1)
     same = make_scheme(calm, "hti").plan(build_world(calm))
     assert [u.local_updates for u in plan.units] == [u.local_updates for u in same.units]
 
@@ -176,8 +176,6 @@ def test_more_energy_never_hurts() -> None:
 
 
 def test_impossible_budget_names_the_smallest() -> None:
-    from camu.errors import CamuError
-
     with pytest.raises(CamuError, match="smallest") as caught:
         CamuJoint().plan(build_world(noisy(allocation__energy_joules=1e-6)))
     assert caught.value.exit_code == 1
@@ -231,7 +229,7 @@ def test_hti_arrives_closest_together_of_all_counts_within_the_budget(
 
 
 def test_nova_divides_by_steps_and_keeps_the_length() -> None:
-    config = noisy(scheme__threshold=0.0)
+    config = noisy(scheme__parameters={"threshold": 0.0})
     world = build_world(config)
     camu, nova = (make_scheme(config, name).plan(world) for name in ("camu", "camu-nova"))
     mean = sum(unit.weight * unit.local_updates for unit in camu.units)
@@ -241,7 +239,7 @@ def test_nova_divides_by_steps_and_keeps_the_length() -> None:
 
 
 def test_nova_with_equal_steps_changes_nothing() -> None:
-    config = noisy(scheme__max_extra_updates=0)
+    config = noisy(scheme__parameters={"max_extra_updates": 0})
     world = build_world(config)
     runs = [simulate(world, make_scheme(config, name)).history for name in ("camu", "camu-nova")]
     assert runs[0].weights_sha256 == runs[1].weights_sha256
@@ -258,7 +256,7 @@ def test_control_value_against_its_definition() -> None:
             + (s**2 / (4 * rate**2 * phi**2) + rho * h / (rate * phi * tau)) ** 0.5
             + rho * h
         )
-        got = control_value(tau, rho, beta, delta, rate, phi, c, b, budget)
+        got = control_value(tau, (rho, beta, delta), (c, b, budget), rate, phi)
         assert got == pytest.approx(expected, rel=1e-9)
 
 
@@ -281,7 +279,7 @@ def test_adaptive_tau_adapts_reproducibly_and_within_limits() -> None:
     assert len(seen) == first.final.round
     assert first.stopped == "scheme"  # its budget was spent before the fifth round
     assert all(1 <= after <= 10 * before for before, after in itertools.pairwise([1, *seen]))
-    again = simulate(build_world(config.replace({"run.workers": 2})), Spy()).history
+    again = simulate(build_world(config.replace({"machine.workers": 2})), Spy()).history
     assert again.weights_sha256 == first.weights_sha256
     budget = 5 * Spy().plan(world).round_joules
     assert first.final.total_joules <= budget * (1 + 1e-12)  # the whole budget
@@ -290,7 +288,7 @@ def test_adaptive_tau_adapts_reproducibly_and_within_limits() -> None:
 def test_expensive_aggregation_asks_for_more_local_steps() -> None:
     def best(fixed: float) -> int:
         values = [
-            control_value(tau, 1.0, 1.0, 0.5, 0.05, 0.025, 0.01, fixed, 100.0)
+            control_value(tau, (1.0, 1.0, 0.5), (0.01, fixed, 100.0), 0.05, 0.025)
             for tau in range(1, 30)
         ]
         return 1 + int(np.argmin(values))
@@ -307,3 +305,49 @@ def test_all_schemes_run_on_the_same_world() -> None:
         history = simulate(world, make_scheme(config, name)).history
         assert history.final.round == 2 or history.stopped == "scheme"
         assert history.final.loss is not None  # a model that blew up has none
+
+
+ONE_CLUSTER = {"clustering__count": 1, "clustering__min_link_snr_db": -300.0}
+
+
+@pytest.mark.parametrize("name", ["hti", "hti-dynamic"])
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("settings", [{"scheme__parameters__max_extra_updates": 0}, ONE_CLUSTER])
+def test_hti_is_not_refused_by_rounding(settings: dict[str, Any], seed: int, name: str) -> None:
+    """The budget is what one update of each cluster costs, up to the last digit."""
+    config = small(run__seed=seed, **settings)
+    plan = make_scheme(config, name).plan(build_world(config))
+    assert {unit.local_updates for unit in plan.units} == {1}
+
+
+def test_hti_names_the_energy_that_one_update_of_each_cluster_takes() -> None:
+    once = make_scheme(small(), "hti").plan(build_world(small()))
+    once = once.with_updates([1] * len(once.units))
+    config = small(allocation__energy_joules=0.5 * once.round_joules)
+    with pytest.raises(CamuError, match=f"takes {once.round_joules:.6f}"[:-1]):
+        make_scheme(config, "hti").plan(build_world(config))
+
+
+def test_hti_refuses_leaders_with_more_power_than_all_may_have() -> None:
+    config = small(allocation__max_total_power_watts=0.6)
+    with pytest.raises(InputError, match=r"max_total_power_watts = 0\.6: the leaders' own powers"):
+        make_scheme(config, "hti").plan(build_world(config))
+
+
+@pytest.mark.parametrize("name", ["hti", "hti-dynamic"])
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+@pytest.mark.parametrize("share", [1.05, 1.15, 1.5])
+def test_what_leaders_spend_listening_is_part_of_the_budget(
+    name: str, access: str, share: float
+) -> None:
+    settings = {
+        "radio__downlink": True,
+        "radio__receive_watts": 2.0,
+        "radio__access": access,
+        "fleet__cpu_hz": (2e8, 2e9),
+    }
+    least = make_scheme(small(), "clustered").plan(build_world(small(**settings))).round_joules
+    config = small(**settings, allocation__energy_joules=share * least)
+    plan = make_scheme(config, name).plan(build_world(config))
+    assert least <= plan.round_joules <= share * least * (1 + 1e-9)
+    assert share < 1.5 or max(unit.local_updates for unit in plan.units) > 1

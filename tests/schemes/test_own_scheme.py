@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +12,17 @@ import pytest
 
 from camu.config import load_config
 from camu.errors import InputError
-from camu.schemes import SCHEMES, describe, find_scheme, make_scheme
+from camu.learning.weights import Weights
+from camu.schemes import SCHEMES, FedAvg, State, View, describe, find_scheme, make_scheme
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.camu import Camu
 from camu.schemes.local_sgd import LocalSgd
 from camu.schemes.registry import configs_for
+from camu.simulation import simulate
 from camu.world import build_world
+from helpers.configs import small
 
+Cli = Callable[..., Any]
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "examples" / "fairness_scheme.py"
 
@@ -50,11 +55,18 @@ def refusal(*settings: str) -> str:
 
 
 def test_parameters_come_from_the_configuration() -> None:
-    scheme = make_scheme(
-        config_of("scheme.threshold=5000", "scheme.threshold_quantile=0.3", "scheme.name=camu")
-    )
+    given = ("scheme.parameters.threshold=5000", "scheme.parameters.threshold_quantile=0.3")
+    scheme = make_scheme(config_of(*given, "scheme.name=camu"))
     assert scheme == Camu(threshold=5000.0, threshold_quantile=0.3, max_extra_updates=4)
-    assert make_scheme(config_of("scheme.local_updates=5"), "local-sgd") == LocalSgd(5)
+    assert make_scheme(config_of("scheme.parameters.local_updates=5"), "local-sgd") == LocalSgd(5)
+
+
+def test_a_default_of_the_class_holds_on_the_command_line_as_in_python(camu: Cli) -> None:
+    own = f"{DOCS / 'examples' / 'fedprox.py'}:FedProx"
+    plan = json.loads(camu("plan", "--preset", "demo", "--json", "--scheme", own).out)
+    assert {unit["local_updates"] for unit in plan["units"]} == {5}
+    here = find_scheme(own)().plan(build_world(config_of()))
+    assert {unit.local_updates for unit in here.units} == {5}
 
 
 def test_a_scheme_that_does_not_exist() -> None:
@@ -166,13 +178,13 @@ class Typed(camu.Scheme):
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [
-        ("exponent=abc", "float"),
-        ("exponent=true", "float"),
-        ("times=1.5", "int"),
-        ("times=true", "int"),
-        ("fast=1", "bool"),
-        ("label=3", "str"),
-        ("limit=high", "float | None"),
+        ("exponent=abc", "a valid number"),
+        ("exponent=true", "a valid number"),
+        ("times=1.5", "a valid integer"),
+        ("times=true", "a valid integer"),
+        ("fast=1", "a valid boolean"),
+        ("label=3", "a valid string"),
+        ("limit=high", "a valid number"),
     ],
 )
 def test_a_parameter_of_another_type_is_refused(
@@ -181,7 +193,7 @@ def test_a_parameter_of_another_type_is_refused(
     here("own_typed", TYPED)
     message = refusal("scheme.name=own_typed:Typed", f"scheme.parameters.{wrong}")
     assert message.startswith(f"scheme.parameters.{wrong.partition('=')[0]} = ")
-    assert message.endswith(f": this is not of type {kind}")
+    assert message.endswith(f" (own_typed:Typed): it should be {kind}")
 
 
 def test_parameters_of_the_right_type_are_taken(here: Callable[[str, str], None]) -> None:
@@ -201,6 +213,29 @@ def test_compared_schemes_get_the_parameters_that_they_have() -> None:
         configs_for(config, ["fedavg", "camu"])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("agregate", "aggregate"), ("adapt", "revise"), ("finish", "finished"), ("selekt", "select")],
+)
+def test_a_method_that_is_nearly_one_of_the_contract_is_refused(
+    here: Callable[[str, str], None], wrong: str, right: str
+) -> None:
+    here("own_typo", f"import camu\nclass Mine(camu.schemes.FedAvg):\n    def {wrong}(self): ...\n")
+    message = refusal("scheme.name=own_typo:Mine")
+    assert message.startswith("scheme.name = own_typo:Mine: scheme Mine: camu never calls")
+    assert f"a method {wrong}; did you mean `{right}`?" in message
+
+
+def test_a_local_rule_with_a_method_is_refused(here: Callable[[str, str], None]) -> None:
+    here(
+        "own_rule",
+        "import camu\nclass Adam(camu.schemes.LocalRule):\n    def step(self, w, g): ...\n",
+    )
+    message = refusal("scheme.name=own_rule:Adam")
+    assert "Adam: camu never calls step() of a LocalRule" in message
+    assert "Scheme.correction" in message
+
+
 def test_own_class_without_plan(here: Callable[[str, str], None]) -> None:
     here("own_four", MINE)
     assert "no method plan(self, world)" in refusal("scheme.name=own_four:Planless")
@@ -212,7 +247,7 @@ def test_own_class_without_plan(here: Callable[[str, str], None]) -> None:
 
 def test_the_example_plans(here: Callable[[str, str], None]) -> None:
     here(EXAMPLE.stem, EXAMPLE.read_text("utf-8"))
-    sizes = ("data.sizes=power-law", "data.with_replacement=true")
+    sizes = ("data.size_exponent=1.0", "data.with_replacement=true")
     settings = [f"scheme.name={EXAMPLE.stem}:Fairness", *sizes]
     plans = {}
     for exponent in (0.0, 0.5, 1.0):
@@ -225,7 +260,7 @@ def test_the_example_plans(here: Callable[[str, str], None]) -> None:
     assert len({unit.samples for unit in plans[1.0].units}) > 1
     petrel = make_scheme(config, "petrel").plan(build_world(config))
     assert [u.local_updates for u in plans[0.0].units] == [u.local_updates for u in petrel.units]
-    once = config_of(*settings, "scheme.max_extra_updates=0")  # the field has a key in [scheme]
+    once = config_of(*settings, "scheme.parameters.max_extra_updates=0")
     assert {u.local_updates for u in make_scheme(once).plan(build_world(once)).units} == {1}
 
 
@@ -236,3 +271,28 @@ def test_the_example_on_the_command_line(
     done = camu("plan", "--scheme", f"{EXAMPLE.stem}:Fairness", "--json")
     assert done.code == 0, done.err
     assert '"scheme": "fairness_scheme:Fairness"' in done.out
+
+
+class OldBuffers(FedAvg):
+    """Returns the new parameters with the old statistics of batch norm."""
+
+    def aggregate(self, view: View, state: State) -> Weights:
+        mean = super().aggregate(view, state)
+        return view.weights.with_parameters(mean.parameters)
+
+
+class NewBuffers(FedAvg):
+    def aggregate(self, view: View, state: State) -> Weights:
+        mean = super().aggregate(view, state)
+        return mean.with_parameters(mean.parameters)
+
+
+def test_frozen_statistics_of_batch_norm_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    batch, group = small(), small(training__normalisation="group")
+    for scheme, config in ((NewBuffers(), batch), (OldBuffers(), group)):
+        simulate(build_world(config), scheme)
+        assert "buffers" not in caplog.text
+    simulate(build_world(batch), OldBuffers())
+    [line] = [text for text in caplog.messages if "buffers" in text]
+    assert "OldBuffers: aggregate() keeps the old buffers" in line
+    assert "super().aggregate(view, state).with_parameters(...)" in line

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from camu.learning.weights import Weights
-from camu.schemes import FedAvg, FedAvgM, Scheme, State, View
-from camu.schemes.robust import krum_choice, robust_centre
+from camu.schemes import FedAvg, FedAvgM, FedBuff, Scheme, State, View
+from camu.schemes.aggregation import krum_choice, robust_centre
 from camu.world import World
 from helpers.scheme_runs import bits, models
 
@@ -100,3 +100,25 @@ def test_nobody_to_trim_is_the_plain_mean_of_equal_devices(tiny: Tiny) -> None:
     world = tiny(scheme__aggregation="trimmed-mean", scheme__faulty_share=0.0)
     assert len(set(world.devices.samples)) == 1
     assert np.abs(models(world, FedAvg())[-1] - models(tiny(), FedAvg())[-1]).max() < 1e-6
+
+
+class Weightless(FedBuff):
+    """No update counts, as with contributions so small that they are rounded to 0."""
+
+    def aggregate(self, view: View, state: State) -> Weights:
+        arrived = tuple(replace(arrival, weight=0.0) for arrival in view.arrived)
+        return super().aggregate(replace(view, arrived=arrived), state)
+
+
+class WeightlessMean(Weightless):
+    def aggregate(self, view: View, state: State) -> Weights:
+        arrived = tuple(replace(arrival, weight=0.0) for arrival in view.arrived)
+        return Scheme.aggregate(self, replace(view, arrived=arrived), state)
+
+
+@pytest.mark.parametrize("rule", ["mean", *RULES])
+def test_updates_without_weight_leave_the_model_as_it_is(tiny: Tiny, rule: str) -> None:
+    world = tiny(scheme__aggregation=rule, run__rounds=2)
+    for scheme in (Weightless(), WeightlessMean()):
+        first, *_, last = models(world, scheme)
+        assert np.array_equal(first, last)

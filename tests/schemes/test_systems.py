@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from camu.arrays import send_in_turn
+from camu.errors import InputError
 from camu.learning.engine import Engine
 from camu.learning.models import seeded_model
 from camu.learning.weights import Weights
 from camu.planning.codecs import Quantised, Sparse
-from camu.planning.costs import send_in_turn, unit_costs
+from camu.planning.costs import unit_costs
 from camu.schemes import (
     AdaptiveBatch,
     AgeScheduling,
@@ -35,17 +37,16 @@ from camu.schemes import (
     TwoSided,
     View,
 )
-from camu.schemes.near_iid import near_iid_groups
-from camu.schemes.tiers import tiers_by_time
+from camu.schemes.near_iid_bandit import near_iid_groups
 from camu.simulation import simulate
 from camu.simulation.result import build_engine
 from camu.world import World
 from helpers.scheme_runs import bits, ends_at, models
 
 Tiny = Callable[..., World]
-UNEVEN: dict[str, Any] = {"data__sizes": "power-law", "data__with_replacement": True}
+UNEVEN: dict[str, Any] = {"data__size_exponent": 1.0, "data__with_replacement": True}
 # Links on which fading decides how long an update takes.
-FEEBLE: dict[str, Any] = {"radio__noise": "matters", "radio__bandwidth_hz": 1e5}
+FEEBLE: dict[str, Any] = {"radio__noise_dbm": -90.0, "radio__bandwidth_hz": 1e5}
 
 
 def close(world: World, one: Any, other: Any, by: float = 1e-5) -> None:
@@ -258,7 +259,7 @@ def test_times_are_closer_inside_tiers_than_in_random_ones(tiny: Tiny) -> None:
         def spread(tiers: np.ndarray) -> float:
             return sum(float(np.ptp(seconds[tiers == t])) for t in set(tiers.tolist()))  # noqa: B023
 
-        for tiers in (tiers_by_time(plan, 3), StragglerTiers(tiers=3).tiers_of(plan)):
+        for tiers in (FedAt(tiers=3).tiers_of(plan), StragglerTiers(tiers=3).tiers_of(plan)):
             shuffled = [spread(generator.permutation(tiers)) for _ in range(20)]
             assert spread(tiers) < np.mean(shuffled)
 
@@ -353,6 +354,11 @@ def test_one_update_is_a_step_on_the_union_of_the_batches(tiny: Tiny) -> None:
             slope = pooled.gradient(engine.initial)
     rate = world.config.training.learning_rate * np.mean(batches) / max(batches)
     assert np.abs(last - (first - rate * slope)).max() < 1e-5
+
+
+def test_adaptive_batches_refuse_epochs_whose_time_no_batch_changes(tiny: Tiny) -> None:
+    with pytest.raises(InputError, match=r"set training\.local_update = step"):
+        AdaptiveBatch().plan(tiny(training__local_update="epoch"))
 
 
 # HTI under fading

@@ -14,7 +14,7 @@ from camu.learning.models import seeded_model
 from camu.learning.weights import Entry, Layout, Weights
 from camu.planning.codecs import Part
 from camu.schemes import FedAvg, LocalSgd, State, View, WidthScaled
-from camu.schemes.width import WIDTHS, width_mask
+from camu.schemes.width_scaled import WIDTHS, width_mask
 from camu.simulation import simulate
 from camu.simulation.result import build_engine
 from camu.world import World

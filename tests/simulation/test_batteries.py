@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from camu.config import Config
-from camu.planning.lifetime import forecast_lifetime, jain
-from camu.schemes import make_scheme
-from camu.schemes.registry import plan_for
+from camu.planning.batteries import jain
+from camu.schemes import make_scheme, plans
 from camu.simulation import Callback, History, Record, Run, simulate
 from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.simulation.dry_run import battery_life
 from camu.simulation.ledger import DeviceEnergy
 from camu.world import build_world
 from helpers.configs import small
@@ -66,7 +66,7 @@ CASES: dict[str, dict[str, Any]] = {
     "downlink": {"radio__downlink": True},
     "ofdma": {"radio__access": "ofdma"},
     "rotating": {"clustering__leader": "rotating", "clustering__rotate_every": 3},
-    "fading and dropout": {"radio__fading": "rayleigh", "fleet__dropout_probability": 0.2},
+    "fading and dropout": {"radio__fading": "rayleigh", "faults__dropout_probability": 0.2},
 }
 
 
@@ -90,7 +90,7 @@ def test_an_empty_device_never_trains_again_and_the_ledger_adds_up(case: str) ->
 def test_the_forecast_agrees_with_a_run_to_the_end(case: str) -> None:
     config = drained(**CASES[case])
     world, scheme = build_world(config), make_scheme(config)
-    forecast = forecast_lifetime(plan_for(scheme, world), world, config.run.rounds)
+    forecast = battery_life(world, scheme, plans.plan(scheme, world))
     history = simulate(world, scheme).history
     assert history.devices is not None
     difference = np.abs(forecast.empty_round - history.devices.empty_round)
@@ -103,8 +103,9 @@ def test_the_forecast_agrees_with_a_run_to_the_end(case: str) -> None:
 def test_a_forecast_of_one_device_is_division() -> None:
     config = drained(scheme__name="fedavg", fleet__battery_joules=0.77)
     world = build_world(config)
-    plan = plan_for(make_scheme(config), world)
-    forecast = forecast_lifetime(plan, world, 10)
+    scheme = make_scheme(config)
+    plan = plans.plan(scheme, world)
+    forecast = battery_life(world, scheme, plan)
     own = np.array([unit.joules for unit in plan.units])
     assert (forecast.empty_round == np.floor(0.77 / own)).all()
     assert forecast.round_joules == pytest.approx(own)
@@ -125,7 +126,7 @@ def test_killed_and_resumed_a_device_stays_empty(tmp_path: Path) -> None:
         clustering__rotate_every=3,
         fleet__harvest_watts=0.001,
         run__rounds=60,
-        run__checkpoint_every=1,
+        machine__checkpoint_every=1,
     )
 
     class Killed(Exception):
@@ -184,9 +185,8 @@ def test_enough_harvesting_keeps_a_fleet_alive_and_little_brings_devices_back() 
     assert max(record.empty for record in history.records) > 5
     came_back = [(before & ~now).any() for before, now in pairwise(poor)]
     assert any(came_back)
-    forecast = forecast_lifetime(
-        plan_for(make_scheme(config), build_world(config)), build_world(config), 150
-    )
+    scheme, world = make_scheme(config), build_world(config)
+    forecast = battery_life(world, scheme, plans.plan(scheme, world))
     assert history.devices is not None
     assert (forecast.empty_round == history.devices.empty_round).all()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,7 @@ from camu.schemes.contract import PilotRun
 from camu.simulation import Callback, History, Record, Run, simulate
 from camu.simulation.hooks import check_trainer
 from camu.world import World
+from helpers.small_fleets import device_gain
 
 Tiny = Callable[..., World]
 
@@ -183,7 +186,7 @@ def test_only_those_who_start_are_charged(tiny: Tiny) -> None:
 
 @pytest.mark.parametrize("scheme", [FedAvg(), Clustered(), FirstK(2), LocalSgd(3)])
 def test_the_devices_joules_add_up_to_the_total(tiny: Tiny, scheme: Scheme) -> None:
-    faults = {"fleet__dropout_probability": 0.2, "fleet__leader_failure_probability": 0.2}
+    faults = {"faults__dropout_probability": 0.2, "faults__leader_failure_probability": 0.2}
     world, watch = tiny(run__rounds=6, radio__fading="rayleigh", **faults), Watch()
     simulate(world, scheme, [watch])
     for devices, total in zip(watch.device_joules, watch.totals, strict=True):
@@ -206,7 +209,7 @@ def test_steps_between_gathers_cost_computing_only(tiny: Tiny) -> None:
     world, watch = tiny(run__rounds=1), Watch()
     plan = TwoGroups().plan(world)
     history = simulate(world, TwoGroups(), [watch]).history
-    devices, links, fleet = world.devices, world.links, world.config.fleet
+    devices, links, config = world.devices, world.links, world.config
     bits = 32 * plan.parameters
     total = 0.0
     expected = np.zeros(6)
@@ -219,14 +222,14 @@ def test_steps_between_gathers_cost_computing_only(tiny: Tiny) -> None:
         expected[own] += 8 * devices.capacitance[own] * work[own] * devices.cpu_hz[own] ** 2
         for member in set(own) - {unit.leader}:
             power = devices.power_watts[member]
-            snr = power * links.device_gain([member], [unit.leader])[0, 0] / links.noise_watts
-            air = bits / (links.bandwidth_hz * math.log2(1 + snr))
+            snr = power * device_gain(links, [member], [unit.leader])[0, 0] / links.noise_watts
+            air = bits / (links.radio.bandwidth_hz * math.log2(1 + snr))
             gather += air
             expected[member] += 2 * power * air
         assert unit.gather_seconds == pytest.approx(2 * gather, rel=1e-9)
         expected[unit.leader] += unit.uplink_joules
         total = expected.sum()
-    assert fleet.compute_model == "cycles"
+    assert config.readings.compute_model == "cycles"
     assert watch.device_joules[0] == pytest.approx(expected, rel=1e-9)
     assert history.final.total_joules == pytest.approx(total, rel=1e-9)
     assert history.final.virtual_seconds == pytest.approx(plan.round_seconds, rel=1e-12)
@@ -404,7 +407,9 @@ def test_a_scheme_that_needs_the_oracle_is_refused_without_it() -> None:
 # Mistakes
 
 
-HOOKS = ("plan", "pilot", "select", "correction", "deadline", "ready", "aggregate", "revise")
+HOOKS = (
+    "plan", "pilot", "select", "correction", "keep", "deadline", "ready", "aggregate", "revise"
+)  # fmt: skip
 
 
 def broken(hook: str, answer: Callable[..., Any]) -> Scheme:
@@ -431,6 +436,15 @@ def test_an_error_inside_a_generator_is_the_users_too(tiny: Tiny) -> None:
         simulate(tiny(), broken("select", lazy))
 
 
+def test_a_selection_without_end_is_refused(tiny: Tiny) -> None:
+    def endless(self: Scheme, view: View, state: State) -> Any:
+        while True:
+            yield 0
+
+    with pytest.raises(InputError, match=r"select\(\) returned more numbers than the 6 units"):
+        simulate(tiny(), broken("select", endless))
+
+
 @pytest.mark.parametrize(
     ("hook", "answer", "words"),
     [
@@ -444,6 +458,8 @@ def test_an_error_inside_a_generator_is_the_users_too(tiny: Tiny) -> None:
         ("correction", np.zeros(3), r"correction\(\) returned float64 of shape \(3,\)"),
         ("correction", "much", r"correction\(\) returned .* one number per parameter"),
         ("correction", [[1.0], [1.0, 2.0]], r"correction\(\) returned .* one number per parameter"),
+        ("keep", [1.0], r"keep\(\) returned a value of type list; it must return a numpy array"),
+        ("keep", np.array(["a"]), r"keep\(\) returned a value of type ndarray; it must return a"),
         ("ready", [], r"ready\(\) returned a value of type list; it must return True or False"),
         ("ready", np.ones(3, bool), r"ready\(\) returned a value of type ndarray; it must"),
         ("finished", None, r"finished\(\) returned None; it must return True or False"),
@@ -623,3 +639,18 @@ def test_a_codecs_wrong_answer_is_refused_in_words(tiny: Callable[..., World], a
 
     with pytest.raises(InputError, match=r"codec Odd: encode\(\) returned"):
         simulate(tiny(), Mine())
+
+
+def test_a_scheme_that_leaves_the_working_directory_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Away(FedAvg):
+        """Goes elsewhere, and relative names of outputs with it."""
+
+        def finished(self, view: View, state: State) -> bool:
+            os.chdir(tmp_path)
+            return False
+
+    before = Path.cwd()
+    with pytest.raises(CamuError, match=r"changed the working directory to .*; use full paths"):
+        simulate(tiny(), Away())
+    assert Path.cwd() == before

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def flip(path: Path, place: int) -> None:
 def test_the_checkpoint_before_a_damaged_one_is_used_and_the_history_says_so(
     tiny: Tiny, tmp_path: Path
 ) -> None:
-    config = tiny(run__rounds=6, run__checkpoint_every=2).config
+    config = tiny(run__rounds=6, machine__checkpoint_every=2).config
     whole = run_in_directory(config, RunDirectory(tmp_path / "whole"))
     out = RunDirectory(tmp_path / "run")
     run_in_directory(config.replace({"run.rounds": 4}), out)
@@ -51,7 +52,7 @@ def test_the_checkpoint_before_a_damaged_one_is_used_and_the_history_says_so(
 
 
 def test_two_damaged_checkpoints_are_refused(tiny: Tiny, tmp_path: Path) -> None:
-    config = tiny(run__rounds=4, run__checkpoint_every=2).config
+    config = tiny(run__rounds=4, machine__checkpoint_every=2).config
     out = RunDirectory(tmp_path / "run")
     run_in_directory(config, out)
     flip(out.checkpoint, 300)
@@ -62,7 +63,7 @@ def test_two_damaged_checkpoints_are_refused(tiny: Tiny, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("change", ["missing", "twice", "swapped", "edited"])
 def test_changed_rounds_are_refused(tiny: Tiny, tmp_path: Path, change: str) -> None:
-    config = tiny(run__rounds=4, run__checkpoint_every=2).config
+    config = tiny(run__rounds=4, machine__checkpoint_every=2).config
     out = RunDirectory(tmp_path / "run")
     run_in_directory(config, out)
     lines = out.rounds.read_text().splitlines()
@@ -108,8 +109,8 @@ def test_a_checkpoint_of_another_version_is_named(
     world, path, plain = tiny(run__rounds=2), tmp_path / "state.safetensors", json.dumps
     plan = FedAvg().plan(world)
 
-    def older(state: dict[str, object]) -> str:  # one that did not have this key yet
-        return plain({key: value for key, value in state.items() if key != "clock"})
+    def older(state: dict[str, object], **options: Any) -> str:  # without a key of today
+        return plain({key: value for key, value in state.items() if key != "clock"}, **options)
 
     with build_engine(world) as engine:
         with monkeypatch.context() as patch:
@@ -145,7 +146,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tiny: Tiny, tmp_pat
 
 def test_a_refused_run_leaves_no_directory(tiny: Tiny, tmp_path: Path) -> None:
     out = RunDirectory(tmp_path / "deep" / "run")
-    config = tiny(fleet__dropout_trace=str(tmp_path / "none.csv")).config
+    config = tiny(faults__dropout_trace=str(tmp_path / "none.csv")).config
     with pytest.raises(InputError):
         run_in_directory(config, out)
     assert list(tmp_path.iterdir()) == []

@@ -20,25 +20,25 @@ from camu.errors import UserCodeError
 from camu.learning import pool
 from camu.learning.engine import Engine
 from camu.learning.job import Job, Trained
-from camu.learning.sums import WeightedSum
-from camu.learning.weights import Weights
+from camu.learning.weights import WeightedSum, Weights
 from camu.planning.codecs import Sparse
 from camu.planning.groups import make_plan, single_devices
 from camu.planning.plan import Plan
 from camu.schemes import FedAvg, State, View
-from camu.schemes.mean import MeanUpdate
+from camu.schemes.aggregation import MeanUpdate
 from camu.seeding import Stream
 from camu.simulation import Callback, Record, Run, loop, simulate
-from camu.simulation.delivery import Delivery, Received, delivery_of
 from camu.simulation.hooks import Hooks
 from camu.simulation.loop import Loop
 from camu.simulation.result import build_engine
+from camu.simulation.run import Update
+from camu.simulation.uplink import Delivery, delivery_of
 from camu.world import World, build_world
 from helpers.configs import small
 
 FAULTY = {
-    "fleet__dropout_probability": 0.2,
-    "fleet__corrupt_probability": 0.3,
+    "faults__dropout_probability": 0.2,
+    "faults__corrupt_probability": 0.3,
     "radio__outage_snr_db": 23.0,
     "radio__fading": "rayleigh",
 }
@@ -88,7 +88,7 @@ class Watch(Callback):
     def on_round(self, run: Run, record: Record) -> None:
         self.models.append(run.weights.sha256())
         self.records.append(record)
-        assert not run.flights
+        assert not run.in_flight
 
 
 def play(scheme: FedAvg, **changes: Any) -> Watch:
@@ -117,7 +117,7 @@ def test_faults_are_met_while_adding_up() -> None:
 
 
 def test_same_bits_for_any_number_of_workers_with_faults_and_codecs() -> None:
-    runs = [play(Uneven(), run__workers=workers, **FAULTY) for workers in (1, 2, 3)]
+    runs = [play(Uneven(), machine__workers=workers, **FAULTY) for workers in (1, 2, 3)]
     assert runs[0].models == runs[1].models == runs[2].models
     assert runs[0].records == runs[1].records == runs[2].records
 
@@ -136,8 +136,8 @@ class Counting:
         self.alive, self.most, self.made = 0, 0, 0
         self.lock = threading.Lock()
 
-    def watch(self, received: Received) -> Received:
-        assert received.update is not None
+    def watch(self, received: Update) -> Update:
+        assert received.update.size
         with self.lock:
             self.made += 1
             self.alive += 1
@@ -169,7 +169,7 @@ def test_the_updates_in_memory_do_not_grow_with_the_units(
     regions = [{"name": "All", "devices": units, "x": (-10.0, 20.0), "y": (-5.0, 5.0)}]
     config = small(
         run__rounds=1,
-        run__workers=2,
+        machine__workers=2,
         training__model="logistic",
         fleet__regions=regions,
         data__samples_per_device=3,
@@ -183,7 +183,7 @@ def test_the_updates_in_memory_do_not_grow_with_the_units(
 
 def test_jobs_are_made_as_workers_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "TASKS_AHEAD", TASKS)
-    world = build_world(small(training__model="logistic", run__workers=2))
+    world = build_world(small(training__model="logistic", machine__workers=2))
     made: list[int] = []
 
     def jobs(count: int) -> Iterator[Job]:
@@ -205,7 +205,7 @@ def test_deliveries_are_made_where_the_job_was_trained() -> None:
         threads.add(threading.current_thread().name)
         return number
 
-    with build_engine(build_world(small(run__workers=2))) as engine:
+    with build_engine(build_world(small(machine__workers=2))) as engine:
         jobs = [Job((number,), (1.0,)) for number in range(20)]
         assert list(engine.iterate(engine.initial, jobs, 0, deliver)) == list(range(20))
     assert threads
@@ -229,7 +229,7 @@ class Other:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.oracle, self.fault_kinds, self.initial = None, (), engine.initial
-        self.evaluate = engine.evaluate
+        self.evaluate, self.provenance = engine.evaluate, engine.provenance
 
     def take_faults(self) -> dict[str, int]:
         return {}
@@ -276,7 +276,7 @@ def test_an_error_of_the_users_codec_on_a_worker_names_their_line(workers: int) 
 
     said = r"^codec Broken: .*test_delivery\.py, line \d+, in encode: ZeroDivisionError: nothing"
     with pytest.raises(UserCodeError, match=said):
-        play(Failing(), run__workers=workers)
+        play(Failing(), machine__workers=workers)
 
 
 def test_workers_may_load_the_users_uplink_at_the_same_time(
@@ -285,6 +285,6 @@ def test_workers_may_load_the_users_uplink_at_the_same_time(
     slow = "import time\ntime.sleep(0.2)\n\ndef kept(update, snr, generator):\n    return update\n"
     (tmp_path / "slow_air.py").write_text(slow)
     monkeypatch.chdir(tmp_path)
-    run = partial(play, FedAvg(), run__workers=3)
+    run = partial(play, FedAvg(), machine__workers=3)
     own = run(radio__uplink="./slow_air.py:kept")
     assert own.models == run(radio__uplink="digital").models

@@ -53,7 +53,7 @@ def reference(camu: Camu, out: Path, rounds: int) -> str:
 def start(out: Path, rounds: int, *extra: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "camu.cli", "run", *SMALL, "--set", f"run.rounds={rounds}"]
     return subprocess.Popen(
-        [*command, "--set", "run.checkpoint_every=2", "--out", str(out), *extra],
+        [*command, "--set", "machine.checkpoint_every=2", "--out", str(out), *extra],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -182,7 +182,7 @@ def test_trackers_write_their_files(camu: Camu, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     out = tmp_path / "run"
     done = camu(
-        "run", *SMALL, "--set", "run.rounds=2", "--set", "run.tensorboard=true", "--out", out
+        "run", *SMALL, "--set", "run.rounds=2", "--set", "machine.tensorboard=true", "--out", out
     )
     assert done.code == 0, done.err
     assert list((out / "tensorboard").iterdir())
@@ -193,7 +193,14 @@ def test_missing_extra_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     done = camu(
-        "run", *SMALL, "--set", "run.rounds=2", "--set", "run.mlflow=true", "--out", tmp_path / "r"
+        "run",
+        *SMALL,
+        "--set",
+        "run.rounds=2",
+        "--set",
+        "machine.mlflow=true",
+        "--out",
+        tmp_path / "r",
     )
     assert done.code == 2
     assert "camu-fl[tracking]" in done.err

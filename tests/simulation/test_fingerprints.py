@@ -46,7 +46,7 @@ def vendor() -> str:
 
 def measured(settings: list[str], kernel: str) -> dict[str, float | str]:
     config = load_config(
-        preset="demo", settings=["run.rounds=10", f"run.kernel={kernel.split()[0]}", *settings]
+        preset="demo", settings=["run.rounds=10", f"machine.kernel={kernel.split()[0]}", *settings]
     )
     history = simulate(build_world(config), make_scheme(config)).history
     return {
@@ -81,8 +81,10 @@ def test_a_scheme_gives_the_bits_it_gave_before(
     now = measured(kept["settings"], kernel)
     assert now["joules"] == pytest.approx(kept["joules"], rel=1e-12)
     assert now["virtual_seconds"] == pytest.approx(kept["virtual_seconds"], rel=1e-12)
-    if kernels()[kernel] == KEPT["rounding"].get(kernel):
-        assert now["weights_sha256"] == kept["weights_sha256"][kernel]
+    here, there = kernels()[kernel], KEPT["rounding"].get(kernel)
+    if here != there:
+        pytest.skip(f"joules and seconds agree; the bits are kept for {there}, not for {here}")
+    assert now["weights_sha256"] == kept["weights_sha256"][kernel]
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def test_a_fleet_with_label_counts_trains_above_chance(camu: Camu, tmp_path: Pat
     counts = write_fleet(tmp_path / "f.csv")
     done = camu(
         "run", "--fleet", tmp_path / "f.csv", "--scheme", "fedavg", "--out", tmp_path / "run",
-        "--set", "run.rounds=40", "--set", "run.workers=1", "--json",
+        "--set", "run.rounds=40", "--set", "machine.workers=1", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert json.loads(done.out)["final_accuracy"] > 0.3  # chance is 0.1
@@ -77,7 +77,7 @@ def test_compare_trains_a_fleet(camu: Camu, tmp_path: Path) -> None:
     write_fleet(tmp_path / "f.csv", devices=6)
     done = camu(
         "compare", "--fleet", tmp_path / "f.csv", "--schemes", "fedavg,camu", "--seeds", 2,
-        "--out", tmp_path / "c", "--set", "run.rounds=2", "--set", "run.workers=1", "--json",
+        "--out", tmp_path / "c", "--set", "run.rounds=2", "--set", "machine.workers=1", "--json",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert [row["scheme"] for row in json.loads(done.out)["rows"]] == ["fedavg", "camu"]

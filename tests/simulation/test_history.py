@@ -15,8 +15,8 @@ import pytest
 from camu.errors import InputError
 from camu.experiments.claims import accuracy_ahead
 from camu.experiments.comparison import tabulate
-from camu.report.groups import Group
-from camu.report.rows import curve_rows
+from camu.report.runs import Group
+from camu.report.scenes import curve_rows
 from camu.simulation.history import History, Record
 
 
@@ -29,6 +29,7 @@ def history(joules: float, accuracies: list[float | None], seconds: float = 1.0)
             None,
             number * seconds,
             {"compute": number * joules / 4, "transmit": number * 3 * joules / 4},
+            bits={"uplink": 6_000_000 * number, "downlink": 0, "gather": 2_000_000 * number},
         )
         for number, accuracy in enumerate(accuracies)
     ]

@@ -48,7 +48,7 @@ def test_same_bits_for_any_number_of_workers(scheme: str, local_update: str) -> 
     outcomes = {
         play(
             tiny(
-                run__workers=workers,
+                machine__workers=workers,
                 scheme__name=scheme,
                 training__local_update=local_update,
                 radio__fading="rayleigh",
@@ -70,8 +70,8 @@ def test_camu_threshold_limits_are_petrel_and_clustered() -> None:
 
     petrel, clustered = bits(scheme__name="petrel"), bits(scheme__name="clustered")
     assert petrel != clustered
-    assert bits(scheme__name="camu", scheme__threshold=0.0) == petrel
-    assert bits(scheme__name="camu", scheme__threshold=math.inf) == clustered
+    assert bits(scheme__name="camu", scheme__parameters={"threshold": 0.0}) == petrel
+    assert bits(scheme__name="camu", scheme__parameters={"threshold": math.inf}) == clustered
 
 
 def test_fedavg_on_one_update_is_centralised_sgd() -> None:
@@ -137,7 +137,7 @@ def test_fading_changes_the_uplink_and_nothing_else() -> None:
         ({}, 1),
         ({"radio__fading": "rayleigh"}, 4),
         ({"clustering__leader": "rotating", "clustering__rotate_every": 1}, 4),
-        ({"fleet__dropout_probability": 0.3, "run__rounds": 8}, 8),
+        ({"faults__dropout_probability": 0.3, "run__rounds": 8}, 8),
         ({"scheme__name": "fedasync", "radio__access": "ofdma", "run__rounds": 8}, 8),
     ],
 )
@@ -250,16 +250,21 @@ def test_a_run_is_evaluated_near_the_budget_that_it_has_to_spend(key: str, measu
 def test_patience_counts_evaluations_since_the_best() -> None:
     class Run_:
         stopped = None
-        records = tuple(Record(i, a, 1.0, 0, {}) for i, a in enumerate([0.1, 0.5, None, 0.4, 0.5]))
+
+        def __init__(self, records: list[Record]) -> None:
+            self.records = records
 
         def stop(self, reason: str) -> None:
             self.stopped = reason
 
-    run = Run_()
-    Patience(3).on_round(run, run.records[-1])
-    assert run.stopped is None
-    Patience(2).on_round(run, run.records[-1])
-    assert run.stopped
+    records = [Record(i, a, 1.0, 0, {}) for i, a in enumerate([0.1, 0.5, None, 0.4, 0.5])]
+    for patience, stops in ((3, False), (2, True)):
+        for resumed in range(5):  # the rest is seen round by round
+            run, watch = Run_(records[:resumed]), Patience(patience)
+            watch.on_start(run)
+            for record in records[resumed:]:
+                watch.on_round(run, record)
+            assert (run.stopped is not None) == stops
 
 
 # Faults
@@ -273,20 +278,20 @@ def faults_of(history: History) -> dict[str, int]:
 
 
 def test_dropout_is_counted_and_the_round_goes_on() -> None:
-    history = play(tiny(fleet__dropout_probability=0.4, run__rounds=6))
+    history = play(tiny(faults__dropout_probability=0.4, run__rounds=6))
     counts = faults_of(history)
     assert 0.2 * 120 < counts["absent"] < 0.6 * 120
     assert history.final.round == 6
     clean = play(tiny(run__rounds=6))
     assert history.final.joules["compute"] < clean.final.joules["compute"]
-    again = play(tiny(fleet__dropout_probability=0.4, run__rounds=6, run__workers=2))
+    again = play(tiny(faults__dropout_probability=0.4, run__rounds=6, machine__workers=2))
     assert again.weights_sha256 == history.weights_sha256
 
 
 def test_dropout_trace(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("round,device\n1,3\n2,0\n2,1\n")
-    history = play(tiny(fleet__dropout_trace=str(trace), scheme__name="fedavg"))
+    history = play(tiny(faults__dropout_trace=str(trace), scheme__name="fedavg"))
     assert [record.faults["absent"] for record in history.records] == [0, 1, 2, 0, 0]
     assert [record.units for record in history.records] == [0, 19, 18, 20, 20]
 
@@ -301,17 +306,17 @@ def test_all_absent_keeps_the_model(tmp_path: Path) -> None:
         def on_start(self, run: Run) -> None:
             seen.append(run.weights.sha256())
 
-    history = play(tiny(fleet__dropout_trace=str(trace)), (Watch(),))
+    history = play(tiny(faults__dropout_trace=str(trace)), (Watch(),))
     assert history.weights_sha256 == seen[0]
     assert history.final.round == 4
     assert history.final.total_joules == 0
 
 
 def test_failing_leader_is_replaced_by_the_best_uplink() -> None:
-    config = tiny(fleet__leader_failure_probability=0.5, scheme__name="clustered")
+    config = tiny(faults__leader_failure_probability=0.5, scheme__name="clustered")
     history = play(config)
     assert faults_of(history)["leader_failures"] > 0
-    from camu.simulation.faults import Faults
+    from camu.simulation.attendance import Faults
 
     world = build_world(config)
     plan = make_scheme(config).plan(world)
@@ -336,7 +341,7 @@ def test_outage_loses_updates_but_not_energy() -> None:
 
 
 def test_corrupt_updates_are_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    history = play(tiny(fleet__corrupt_probability=0.5, run__rounds=6))
+    history = play(tiny(faults__corrupt_probability=0.5, run__rounds=6))
     refused = faults_of(history)["refused"]
     assert refused > 5
     assert "not finite" in caplog.text

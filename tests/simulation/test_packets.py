@@ -9,25 +9,25 @@ import pytest
 
 from camu.schemes import FedAvg
 from camu.simulation import simulate
-from camu.simulation.channel import packet_error
+from camu.simulation.uplink import packet_error
 from camu.world import build_world
 from helpers.configs import small
 
 
 def test_the_error_rate_is_the_published_formula() -> None:
-    power, gain, interference_and_noise, m = 0.2, 3e-9, 4e-11, 1.7
+    power, gain, interference_and_noise, m = 0.2, 3e-9, 4e-11, 10**0.0023
     expected = 1 - math.exp(-m * interference_and_noise / (power * gain))
     snr = power * gain / interference_and_noise
-    assert packet_error(snr, 10 * math.log10(m)) == pytest.approx(expected, rel=1e-12)
-    assert packet_error(1e300, 0.0) == pytest.approx(1e-300)
-    assert packet_error(1e-300, 0.0) == 1.0
+    assert packet_error(snr) == pytest.approx(expected, rel=1e-12)
+    assert packet_error(1e300) == pytest.approx(m * 1e-300)
+    assert packet_error(1e-300) == packet_error(0.0) == 1.0
 
 
 def test_lost_packets_are_counted_and_as_many_as_expected() -> None:
     rounds = 30
     config = small(
         radio__uplink="packet",
-        radio__waterfall_db=20.0,
+        radio__noise_dbm=-87.0,
         run__rounds=rounds,
         run__eval_every=rounds,
         training__model="logistic",
@@ -35,7 +35,7 @@ def test_lost_packets_are_counted_and_as_many_as_expected() -> None:
     world = build_world(config)
     history = simulate(world, FedAvg()).history
     lost = sum(record.faults["lost_packets"] for record in history.records)
-    error = np.array([packet_error(float(snr), 20.0) for snr in world.links.uplink_snr()])
+    error = np.array([packet_error(float(snr)) for snr in world.links.uplink_snr()])
     mean, variance = rounds * error.sum(), rounds * (error * (1 - error)).sum()
     assert mean > 20
     assert abs(lost - mean) < 4 * math.sqrt(variance)
@@ -46,7 +46,7 @@ def test_lost_packets_are_counted_and_as_many_as_expected() -> None:
 def test_a_link_without_errors_gives_what_digital_gives() -> None:
     runs = {
         uplink: simulate(
-            build_world(small(radio__uplink=uplink, radio__waterfall_db=-100.0)), FedAvg()
+            build_world(small(radio__uplink=uplink, radio__noise_dbm=-200.0)), FedAvg()
         ).history
         for uplink in ("packet", "digital")
     }

@@ -11,14 +11,15 @@ import pytest
 
 from camu.allocation import ppo
 from camu.config import Config
-from camu.experiments import execute, reproduce
+from camu.experiments import reproduce, scheduler
 from camu.experiments.design import Scale
 from camu.experiments.reproduce import Study, run_study
+from camu.experiments.scheduler import Executor, in_turn
 from camu.planning import groups
-from camu.schemes import joint
-from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.schemes import camu_joint as joint
+from camu.simulation.directory import RunDirectory
 
-SMALL = ["--preset", "demo", "--set", "data.samples_per_device=20", "--set", "run.workers=1"]
+SMALL = ["--preset", "demo", "--set", "data.samples_per_device=20", "--set", "machine.workers=1"]
 SMALL += ["--set", "training.model=logistic", "--set", "run.eval_every=10"]
 JOINT = ["--scheme", "camu-joint", "--set", "allocation.ppo_steps=64"]
 
@@ -39,7 +40,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     counted(groups, "cluster_devices", "clustering")
     counted(joint, "solve", "P1")
-    counted(ppo, "solve_ppo", "PPO")
+    counted(ppo, "train", "PPO")
     return counts
 
 
@@ -72,20 +73,16 @@ def test_a_study_plans_once_per_run_and_judges_without_planning(
         small |= {"data.dataset": "digits"}  # in place of MNIST
         return plain({**changes, **small})
 
-    def in_this_process(missing: dict[Path, Config], *_: object) -> None:
-        for path, config in missing.items():
-            run_in_directory(config, RunDirectory(path), resume=True)
-
     monkeypatch.setattr(reproduce, "study_config", quick)
     monkeypatch.setattr(reproduce, "LEARNING_RATES", (0.1,))
-    monkeypatch.setattr(execute, "_run_locally", in_this_process)
+    monkeypatch.setattr(scheduler, "on_processes", in_turn())
     study = Study(("resources",), ("mnist",), Scale("tiny", 20, 1, 1, 2, (1000,)))
-    run_study(study, tmp_path, lambda *_: None)
+    run_study(study, Executor(tmp_path))
     schemes = [cell.scheme for cell in study.cells("mnist")]
     single = ("fedavg", "wasserstein", "local-sgd", "adaptive-tau")
     clustered = [name for name in schemes if name not in single]
     assert schemes.count("camu-joint") == 2
     assert calls == {"clustering": 2 * len(clustered), "P1": 2 * 2, "PPO": 2}
     before = dict(calls)
-    run_study(study, tmp_path, lambda *_: None)
+    run_study(study, Executor(tmp_path))
     assert calls == before

@@ -20,7 +20,8 @@ import pytest
 
 from camu.errors import CamuError, InputError
 from camu.simulation import ray_session
-from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
+from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.simulation.manifest import Manifest
 from camu.simulation.ray_session import connected, engine_session
 from helpers import ray_runs
 from helpers.configs import small
@@ -170,7 +171,7 @@ def test_actors_end_with_the_run(found: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_more_workers_than_processors_are_refused(found: dict[str, Any]) -> None:
     assert found["too many workers"].startswith(
-        "InputError: run.workers = 3: the Ray cluster has 2"
+        "InputError: machine.workers = 3: the Ray cluster has 2"
     )
 
 
@@ -179,9 +180,9 @@ def test_more_workers_than_processors_are_refused(found: dict[str, Any]) -> None
 def test_the_command_on_a_cluster_prints_json_alone_and_leaves_the_cluster(
     cluster: str, tmp_path: Path
 ) -> None:
-    config = small(scheme__name="fedavg", run__rounds=4, run__workers=0)
+    config = small(scheme__name="fedavg", run__rounds=4, machine__workers=0)
     (tmp_path / "run.toml").write_text(config.to_toml())
-    arguments = ["run", "-c", "run.toml", "--set", "run.engine=ray", "--address", cluster]
+    arguments = ["run", "-c", "run.toml", "--set", "machine.engine=ray", "--address", cluster]
     done = subprocess.run(
         [sys.executable, "-m", "camu.cli", *arguments, "--out", "ray", "--json"],
         cwd=tmp_path,
@@ -203,7 +204,9 @@ def test_the_command_on_a_cluster_prints_json_alone_and_leaves_the_cluster(
 @pytest.mark.slow
 def test_an_interrupted_run_ends_its_own_ray_and_is_resumed_locally(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    config = small(scheme__name="fedavg", run__rounds=2000, run__workers=0, run__engine="ray")
+    config = small(
+        scheme__name="fedavg", run__rounds=2000, machine__workers=0, machine__engine="ray"
+    )
     (tmp_path / "run.toml").write_text(config.to_toml())
     out = RunDirectory(tmp_path / "run")
     process = subprocess.Popen(
@@ -226,7 +229,7 @@ def test_an_interrupted_run_ends_its_own_ray_and_is_resumed_locally(tmp_path: Pa
     assert "continue with: camu run --resume" in errors
     assert psutil.wait_procs(family, timeout=60)[1] == []
     rounds = out.read_records()[-1].round + 1
-    shorter = {"run.rounds": rounds, "run.engine": "local"}
+    shorter = {"run.rounds": rounds, "machine.engine": "local"}
     resumed = run_in_directory(config.replace(shorter), out, resume=True)
     whole = run_in_directory(config.replace(shorter), RunDirectory(tmp_path / "whole"))
     assert resumed.weights_sha256 == whole.weights_sha256
@@ -245,14 +248,14 @@ def test_an_address_where_nothing_listens(camu: Any, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     address = f"127.0.0.1:{free_port()}"
     out = tmp_path / "run"
-    done = camu("run", "--set", "run.engine=ray", "--address", address, "--out", out)
+    done = camu("run", "--set", "machine.engine=ray", "--address", address, "--out", out)
     assert (done.code, done.out) == (1, "")
     assert f"--address {address}: no Ray cluster answers there" in done.err
     assert not out.exists()
 
 
 def test_an_address_needs_the_engine() -> None:
-    refused = pytest.raises(InputError, match=r"add --set run\.engine=ray")
+    refused = pytest.raises(InputError, match=r"add --set machine\.engine=ray")
     with refused, engine_session(small(), "10.0.0.5:6379"):
         pass
 
@@ -260,12 +263,12 @@ def test_an_address_needs_the_engine() -> None:
 def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_session.importlib.util, "find_spec", lambda name: None)
     refused = pytest.raises(InputError, match=r"pip install 'camu-fl\[ray\]'")
-    with refused, engine_session(small(run__engine="ray"), None):
+    with refused, engine_session(small(machine__engine="ray"), None):
         pass
 
 
 def test_the_engine_decides_nothing_of_the_result() -> None:
-    assert Manifest.of(small(run__engine="ray")).key == Manifest.of(small()).key
+    assert Manifest.of(small(machine__engine="ray")).key == Manifest.of(small()).key
 
 
 def test_machines_with_other_versions_are_refused(caplog: pytest.LogCaptureFixture) -> None:

@@ -50,7 +50,7 @@ def test_the_model_predicts_as_the_engine_evaluates(
     if model == "own":
         (tmp_path / "own.py").write_text(OWN)
         model = f"{tmp_path}/own.py:Net"
-    changes = {"data.dataset": dataset, "training.model": model, "run.workers": 1}
+    changes = {"data.dataset": dataset, "training.model": model, "machine.workers": 1}
     changes["training.normalisation"] = normalisation
     config = camu.load_config(preset="demo", overrides=changes)
     numbers = np.random.default_rng(4)
@@ -84,7 +84,7 @@ def test_results_and_plans_show_tables_in_notebooks() -> None:
     class Mine(camu.schemes.FedAvg):
         name = "<b>mine</b>"
 
-    overrides = {"run.rounds": 2, "run.workers": 1, "data.samples_per_device": 30}
+    overrides = {"run.rounds": 2, "machine.workers": 1, "data.samples_per_device": 30}
     world = camu.build_world(camu.load_config(preset="demo", overrides=overrides))
     result = camu.simulate(world, Mine())
     page = result.plan._repr_html_()

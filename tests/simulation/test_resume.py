@@ -39,7 +39,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "radio__access": "ofdma",
         "radio__fading": "rayleigh",
         "radio__outage_snr_db": 23.0,
-        "fleet__corrupt_probability": 0.3,
+        "faults__corrupt_probability": 0.3,
     },
     "codec with memory": {"scheme__name": f"{HERE}:Sparsified"},
     "oracle": {
@@ -65,7 +65,7 @@ def story(out: Path) -> tuple[str, dict[str, bytes], dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_kill_and_resume_at_seven_moments(tiny: Tiny, tmp_path: Path, kind: str) -> None:
-    world = tiny(run__rounds=12, run__checkpoint_every=2, run__eval_every=3, **SCHEMES[kind])
+    world = tiny(run__rounds=12, machine__checkpoint_every=2, run__eval_every=3, **SCHEMES[kind])
     config = world.config.to_toml()
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert in_own_process(config, whole, None) == 0
@@ -80,7 +80,7 @@ def test_kill_and_resume_at_seven_moments(tiny: Tiny, tmp_path: Path, kind: str)
 @pytest.mark.parametrize("kind", SCHEMES)
 def test_a_checkpoint_holds_the_whole_run(tiny: Tiny, tmp_path: Path, kind: str) -> None:
     """Going on from a file gives the bits of going on from memory, from every second round."""
-    config = tiny(run__rounds=8, run__checkpoint_every=2, **SCHEMES[kind]).config
+    config = tiny(run__rounds=8, machine__checkpoint_every=2, **SCHEMES[kind]).config
     whole = RunDirectory(tmp_path / "whole")
     run_in_directory(config, whole)
     for last in (2, 4, 6):
@@ -146,7 +146,7 @@ def test_the_state_comes_back_as_it_was(tiny: Tiny, tmp_path: Path) -> None:
 def test_a_run_that_fails_while_it_rewrites_its_rounds_loses_nothing(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny(run__rounds=4, run__checkpoint_every=2).config
+    config = tiny(run__rounds=4, machine__checkpoint_every=2).config
     out = RunDirectory(tmp_path / "run")
     run_in_directory(config, out)
     before = out.rounds.read_bytes()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
-from camu.simulation.starting import read_start
+from camu.simulation.directory import RunDirectory, run_in_directory
+from camu.simulation.manifest import Manifest
+from camu.simulation.result import read_start
 from helpers.configs import small
 
 CHEAP = {"training__model": "logistic", "data__samples_per_device": 20}
@@ -35,7 +37,8 @@ def test_a_run_begins_with_the_model_of_another_and_its_manifest_says_so(
     assert camu("run", *more).code == 0  # without --start: what it began with is known
     again = json.loads((tmp_path / "second" / "manifest.json").read_text())
     assert again["sources"]["start"] == first.weights_sha256
-    other = camu("run", *more, "--start", tmp_path / "second" / "model.safetensors")
+    trained = shutil.copy(tmp_path / "second" / "model.safetensors", tmp_path / "copy.safetensors")
+    other = camu("run", *more, "--start", trained)
     assert other.code == 2
     assert "the model of --start has changed" in other.err
     cold, warm = Manifest.of(small(**CHEAP)), Manifest.of(small(**CHEAP), first.weights_sha256)
@@ -45,7 +48,7 @@ def test_a_run_begins_with_the_model_of_another_and_its_manifest_says_so(
 
 
 def test_a_warm_start_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    config = small(run__checkpoint_every=1, **CHEAP)
+    config = small(machine__checkpoint_every=1, **CHEAP)
     run_in_directory(config, RunDirectory(tmp_path / "first"))
     start = read_start(tmp_path / "first" / "model.safetensors", config)
     other = config.replace({"run.seed": 3})
@@ -78,5 +81,5 @@ def test_a_wrong_start_is_refused_and_nothing_is_left(
     outcome = camu("run", "-c", tmp_path / "run.toml", "--out", out, "--start", model)
     assert outcome.code in (1, 2)
     assert str(model) in outcome.err
-    assert "defect" not in outcome.err
+    assert "bug in camu" not in outcome.err
     assert not out.exists()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from camu.errors import InputError
 from camu.schemes import FedAvg
 from camu.simulation import History, simulate
-from camu.simulation.traces import read_absences, read_availability
+from camu.simulation.attendance import read_absences, read_availability
 from camu.world import World
 from helpers.small_fleets import random_world
 
@@ -23,7 +23,7 @@ Tiny = Callable[..., World]
 def trained(tiny: Tiny, tmp_path: Path, text: str, **more: Any) -> History:
     path = tmp_path / "trace.csv"
     path.write_text(text)
-    return simulate(tiny(fleet__availability_trace=str(path), **more), FedAvg()).history
+    return simulate(tiny(faults__availability_trace=str(path), **more), FedAvg()).history
 
 
 def absent(history: History) -> list[int]:
@@ -46,7 +46,7 @@ def test_devices_take_part_in_rounds_that_begin_while_they_are_available(
 def test_the_end_of_an_interval_is_not_part_of_it(tmp_path: Path) -> None:
     world = random_world(3, 0)
     (tmp_path / "t.csv").write_text("start,end,device\n1,2,d0\n2,3,d0\n5,6,d1\n5,6,d2\n")
-    config = world.config.replace({"fleet.availability_trace": str(tmp_path / "t.csv")})
+    config = world.config.replace({"faults.availability_trace": str(tmp_path / "t.csv")})
     found = read_availability(World(config, world.links))
     assert found.present(0.9).tolist() == [False, False, False]
     assert found.present(1.0).tolist() == [True, False, False]
@@ -74,7 +74,7 @@ def test_when_nobody_comes_any_more_the_model_stays(tiny: Tiny, tmp_path: Path) 
 
 BAD_AVAILABILITY = {
     "header": ("round,device\n1,2\n", ["line 1", "start,end,device"]),
-    "empty": ("", ["line 1", "start,end,device"]),
+    "empty": ("", ["is empty", "the header start,end,device"]),
     "truncated": ("start,end,device\n0,5,1\n0,5", ["line 3", "2 cells"]),
     "text": ("start,end,device\nnow,5,1\n", ["line 2", "column start", "'now'"]),
     "nan": ("start,end,device\n0,nan,1\n", ["line 2", "column end", "'nan'"]),
@@ -82,14 +82,17 @@ BAD_AVAILABILITY = {
     "inf": ("start,end,device\n0,inf,1\n", ["line 2", "column end"]),
     "negative": ("start,end,device\n-1,5,1\n", ["line 2", "column start", "from 0"]),
     "backwards": ("start,end,device\n5,5,1\n", ["line 2", "column end", "not after"]),
-    "stranger": ("start,end,device\n0,5,nobody\n", ["line 2", "column device", "'nobody'"]),
+    "stranger": (
+        "start,end,device\n0,5,nobody\n",
+        ["line 2", "column device", "nobody; no"],
+    ),
     "not UTF-8": (b"start,end,device\n0,5,\xff\n", ["not UTF-8 text"]),
     "NUL": ("start,end,device\n0,5,\0\n", ["line 2"]),
 }
 BAD_ROUNDS = {
     "header": ("when,who\n1,2\n", ["line 1", "round,device"]),
     "round 0": ("round,device\n0,2\n", ["line 2", "column round"]),
-    "stranger": ("round,device\n1,77\n", ["line 2", "column device", "'77'"]),
+    "stranger": ("round,device\n1,77\n", ["line 2", "column device", "77; no device"]),
     "truncated": ("round,device\n1\n", ["line 2", "1 cells"]),
     "superscript": ("round,device\n²,2\n", ["line 2", "column round"]),
     "huge": (f"round,device\n{'9' * 5000},2\n", ["line 2", "column round"]),
@@ -111,7 +114,7 @@ def test_wrong_traces_name_file_row_and_fix(
     content, words = (BAD_AVAILABILITY if key == "availability_trace" else BAD_ROUNDS)[case]
     path = tmp_path / "trace.csv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    settings = ("--set", f"fleet.{key}={path}", "--set", "run.workers=1")
+    settings = ("--set", f"faults.{key}={path}", "--set", "machine.workers=1")
     done = camu("run", "--preset", "demo", "--out", tmp_path / "run", *settings)
     assert done.code == 2, done.err
     for word in ("trace.csv", *words):
@@ -122,8 +125,8 @@ def test_wrong_traces_name_file_row_and_fix(
 def test_a_missing_trace_is_refused(tmp_path: Path) -> None:
     world = random_world(3, 0)
     for key, read in (
-        ("fleet.dropout_trace", read_absences),
-        ("fleet.availability_trace", read_availability),
+        ("faults.dropout_trace", read_absences),
+        ("faults.availability_trace", read_availability),
     ):
         config = world.config.replace({key: str(tmp_path / "none.csv")})
         with pytest.raises(InputError, match=r"none\.csv: cannot be read"):
@@ -138,7 +141,7 @@ def test_any_trace_is_read_or_refused(
     content = "start,end,device\n" + text if headed else text
     path.write_bytes(content.encode("utf-8", "surrogatepass"))
     world = random_world(3, 0)
-    config = world.config.replace({"fleet.availability_trace": str(path)})
+    config = world.config.replace({"faults.availability_trace": str(path)})
     try:
         found = read_availability(World(config, world.links))
     except InputError:

@@ -82,7 +82,7 @@ def complaint(case: Case, outcome: Outcome) -> str | None:
     said = "".join(outcome.err.split())
     if outcome.code not in ((0, 1, 2) if case.may_work else (1, 2)):
         return f"exit code {outcome.code}"
-    for word in ("Traceback", "defectofcamu", "Warning", "Exceptionignored"):
+    for word in ("Traceback", "bugincamu", "Warning", "Exceptionignored"):
         if word in said:
             return word
     if outcome.seconds > HANG_SECONDS:

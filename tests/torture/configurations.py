@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from camu.config import Config
-from camu.config.keys import section_keys
+from camu.config.words import section_keys
 from torture.calls import EXAMPLES, Case, write
 
 
@@ -168,12 +168,10 @@ def environment(dice: random.Random, place: Path) -> Case:
 
 # Keys that only say how much there is; at their limits they mean work of hours, not mistakes.
 SIZES = (
-    "run.workers",
+    "machine.workers",
     "run.rounds",
     "fleet.devices",
     "data.samples_per_device",
-    "clustering.max_iter",
-    "clustering.convergence_iter",
 )
 
 

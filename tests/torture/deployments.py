@@ -36,6 +36,7 @@ model = "logistic"
 [run]
 rounds = {rounds}
 eval_every = 1
+[machine]
 workers = 1
 """
 # What is killed or stopped, by words of its command line.
@@ -207,7 +208,7 @@ def left_behind(place: Place, seconds: float = 20.0) -> str:
     if ports := [port for port in place.ports if is_open(port)]:
         return f"ports left: {ports}"
     # Whoever was killed could not remove its directory; the next start does.
-    from camu.deploy.host.temporary import remove_stale
+    from camu.deploy.host.processes import remove_stale
 
     remove_stale(place.temporary)
     if names := [path.name for path in place.temporary.iterdir()]:

@@ -41,7 +41,7 @@ def odd_file(dice: random.Random, place: Path) -> Case:
         "fleet": ["plan", "--fleet", str(path)],
         "snr": ["plan", "--fleet", str(EXAMPLES / "fleet.csv"), "--snr", str(path)],
         "problem": ["allocate", str(path)],
-        "trace": ["run", "--out", str(place / "run"), "--set", f"fleet.dropout_trace={path}"],
+        "trace": ["run", "--out", str(place / "run"), "--set", f"faults.dropout_trace={path}"],
         "report": ["report", str(path)],
         "export": ["export", str(path), "--to", str(place / "model.pt2")],
         "data": [

@@ -36,6 +36,7 @@ name = "fedavg"
 model = "logistic"
 [run]
 rounds = {rounds}
+[machine]
 workers = 1
 [[fleet.regions]]
 name = "I"
@@ -108,9 +109,8 @@ def hostile_fleet(place: Place, nodes: int, rounds: int) -> Iterator[Fleet]:
 
 def start_bound(local: Any, control: Any, number: int, data: Path) -> None:
     """Start a node whose key is registered for its devices; node 0 is hostile."""
-    from camu.deploy.claims import binding
     from camu.deploy.host import supernode
-    from camu.deploy.host.keys import NodeKeys
+    from camu.deploy.server.mailbox import binding
 
     devices = [str(device) for device in range(HELD * number, HELD * (number + 1))]
     name, keys = f"node-{number}", local.keys
@@ -118,9 +118,9 @@ def start_bound(local: Any, control: Any, number: int, data: Path) -> None:
     module = "torture.hostile_node" if number == 0 else supernode.MODULE
     with mock.patch.object(supernode, "MODULE", module):
         table = {"devices": ",".join(devices), "data": str(data)}
-        own = NodeKeys(keys.authority, keys.node_key(number))
-        command = supernode.supernode_command(local.address, own, table)
-    local.processes.start(name, command, local.logs / f"{name}.log", local._environment(name))
+        files = keys.authority, keys.node_key(number)
+        command = supernode.supernode_command(local.address, *files, table)
+    local._start(name, command)
 
 
 def hostile(

@@ -19,7 +19,7 @@ from torture.configurations import (
 )
 from torture.folders import checkpoint, data, odd_file, own_data, run_directory
 from torture.own_code import own_code, own_hook
-from torture.tables import fleet, horizon, problem, snr, trace, traced
+from torture.tables import fleet, p2, problem, snr, trace, traced
 
 TINY = """[data]
 samples_per_device = 20
@@ -28,6 +28,7 @@ dataset = "digits"
 model = "logistic"
 [run]
 rounds = 4
+[machine]
 checkpoint_every = 2
 workers = 1
 [[fleet.regions]]
@@ -41,7 +42,7 @@ DamagedMaker = Callable[[random.Random, Path, Path], Case]
 
 MAKERS: tuple[tuple[Maker, int], ...] = (
     (toml_value, 18), (toml_text, 6), (odd_file, 6), (setting, 5), (option, 8), (extreme, 9),
-    (deployment, 3), (fleet, 10), (snr, 2), (problem, 6), (horizon, 3), (trace, 4), (traced, 2),
+    (deployment, 3), (fleet, 10), (snr, 2), (problem, 6), (p2, 3), (trace, 4), (traced, 2),
     (data, 2), (own_data, 3), (environment, 1), (own_code, 4), (own_hook, 3),
 )  # fmt: skip
 DAMAGED: tuple[DamagedMaker, ...] = (run_directory, run_directory, checkpoint)

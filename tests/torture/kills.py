@@ -31,7 +31,7 @@ PRELOADED = (
     "camu.data.store",
     "camu.experiments.compare",
     "camu.experiments.comparison",
-    "camu.experiments.execute",
+    "camu.experiments.scheduler",
     "camu.report.writing",
     "camu.simulation.directory",
 )
@@ -163,12 +163,11 @@ class Work:
 def _reproduce(config: Path, out: Path) -> None:
     """The runs of a study, as `camu reproduce` executes them."""
     from camu.config import load_config
-    from camu.experiments.execute import execute
-    from camu.work import silent
+    from camu.experiments.scheduler import Executor
 
     whole = load_config(config)
     configs = {f"cell-{seed}": whole.replace({"run.seed": seed}) for seed in (1, 2)}
-    execute(configs, out, silent, processes=1)
+    Executor(out, processes=1).run(configs)
 
 
 def _fetch(out: Path) -> None:

@@ -19,7 +19,7 @@ from torture.calls import tell
 from torture.inputs import TINY
 from torture.kills import story
 
-BAD = ("Traceback", "defect of camu", "Exception ignored", "Warning")
+BAD = ("Traceback", "bug in camu", "Exception ignored", "Warning")
 
 
 def start(

@@ -35,6 +35,7 @@ model = "logistic"
 [run]
 rounds = {rounds}
 eval_every = 10
+[machine]
 workers = 1
 [[fleet.regions]]
 name = "I"

@@ -132,12 +132,12 @@ def problem(dice: random.Random, place: Path) -> Case:
 
 
 TRACES = {
-    "fleet.dropout_trace": (
+    "faults.dropout_trace": (
         "", "round\n1\n", "round,device\n0,d0\n", "round,device\n1,nobody\n", "device,round\n",
         "round,device\n1\n", "round,device\n-3,d0\n", "round,device\n" + "9" * 5000 + ",d0\n",
         "round,device\n²,d0\n", 'round,device\n1,"d0\n\0', "round,device\nx,y,z\n",
     ),
-    "fleet.availability_trace": (
+    "faults.availability_trace": (
         "", "start,end\n", "start,end,device\n1,0,0\n", "start,end,device\n0,inf,0\n",
         "start,end,device\nnan,1,0\n", "start,end,device\n0,1,nobody\n",
         "start,end,device\n-1,1,0\n", "start,end,device\n0,1e400,0\n", "start,end,device\n1,1,0\n",
@@ -198,7 +198,7 @@ def traced(dice: random.Random, place: Path) -> Case:
     )
 
 
-HORIZON = {
+P2 = {
     "kind": "P2", "noise_watts": 1e-13, "payload_bits": 1e6, "convexity": 0.1, "smoothness": 1.0,
     "learning_rate": 0.1, "initial_gap": 1.0, "energy_joules": 1000.0, "seconds": 1000.0,
 }  # fmt: skip
@@ -209,9 +209,9 @@ CLUSTER = {
 DEVICE = {"cycles": 1e7, "capacitance": 1e-28, "max_hz": 1e9}
 
 
-def horizon(dice: random.Random, place: Path) -> Case:
+def p2(dice: random.Random, place: Path) -> Case:
     """A problem over several rounds: wrong values are refused; extreme ones may have an answer."""
-    document: dict[str, Any] = {**HORIZON, "max_rounds": 200}
+    document: dict[str, Any] = {**P2, "max_rounds": 200}
     document["clusters"] = [{**CLUSTER, "devices": [dict(DEVICE)]} for _ in range(2)]
     cluster = document["clusters"][dice.randrange(2)]
     where = dice.choice([document, cluster, cluster["devices"][0]])

@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camu.config import FleetConfig, TrainingConfig
+from camu.config import ReadingsConfig, TrainingConfig
 from camu.data.batches import batch_samples
 from camu.world import (
     Devices,
-    cluster_joules,
-    cluster_seconds,
     update_joules,
     update_seconds,
 )
@@ -40,36 +38,30 @@ def test_batches() -> None:
     assert batch_samples(32, [1500, 32, 5, 0]).tolist() == [32, 32, 5, 0]
 
 
-@given(batch=st.floats(1e-9, 1e9), samples=st.integers(1, 10**9))
+@given(batch=st.floats(1e-9, 1) | st.integers(1, 10**9), samples=st.integers(1, 10**9))
 def test_a_batch_is_some_of_the_data(batch: float, samples: int) -> None:
     assert 1 <= int(batch_samples(batch, samples)) <= samples
 
 
 def test_a_step_processes_one_batch(devices: Devices) -> None:
-    training = TrainingConfig(batch=0.2)
+    training = TrainingConfig(batch_fraction=0.2)
     seconds = update_seconds(devices, training)
     assert seconds == pytest.approx([2e6 * 20 / 1e9, 1e6 * 2 / 2e9, 4e6 * 1 / 0.5e9])
-    joules = update_joules(devices, FleetConfig(), training, 21_880)
+    joules = update_joules(devices, ReadingsConfig(), training, 21_880)
     assert joules == pytest.approx([1e-28 * 4e7 * 1e18, 2e-28 * 2e6 * 4e18, 1e-28 * 4e6 * 0.25e18])
 
 
 def test_an_epoch_processes_everything(devices: Devices) -> None:
     training = TrainingConfig(local_update="epoch")
     assert update_seconds(devices, training) == pytest.approx([0.2, 0.005, 0.016])
-    joules = update_joules(devices, FleetConfig(), training, 21_880)
+    joules = update_joules(devices, ReadingsConfig(), training, 21_880)
     assert joules == pytest.approx([0.02, 2e-28 * 1e7 * 4e18, 1e-28 * 8e6 * 0.25e18])
 
 
 def test_the_printed_energy(devices: Devices) -> None:
-    fleet = FleetConfig(compute_model="literal", compute_watts=0.5)
-    joules = update_joules(devices, fleet, TrainingConfig(), 1000)
+    readings = ReadingsConfig(compute_model="literal")
+    joules = update_joules(devices, readings, TrainingConfig(), 1000)
     assert joules == pytest.approx([2e9 / 1e9 / 2, 1e9 / 2e9 / 2, 4e9 / 0.5e9 / 2])
-
-
-def test_a_cluster_waits_for_its_slowest_and_pays_for_all() -> None:
-    values = np.array([1.0, 5.0, 3.0])
-    assert cluster_seconds(values, [0, 2]) == 3.0
-    assert cluster_joules(values, [0, 2]) == 4.0
 
 
 def test_devices_are_read_only_and_selectable(devices: Devices) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ BAD = {
     ),
     "battery": (
         "id,x,y,samples,battery_joules\na,0,0,1,-1\n",
-        ["column battery_joules", "negative"],
+        ["column battery_joules", "an energy is from 0"],
     ),
     "not UTF-8": (b"id,x,y,samples\n\xff\xfe,0,0,1\n", ["is not UTF-8 text, byte 15"]),
 }
@@ -341,10 +342,10 @@ def test_label_counts_replace_those_of_the_file() -> None:
 
 
 @pytest.mark.slow
-def test_50_000_devices_are_read(tmp_path: Path) -> None:
+def test_20_000_devices_are_read(tmp_path: Path) -> None:
     generator = np.random.Generator(np.random.PCG64(1))
-    places = generator.uniform(-500, 500, size=(50_000, 2))
-    counts = generator.integers(1, 90, size=(50_000, 10))
+    places = generator.uniform(-500, 500, size=(20_000, 2))
+    counts = generator.integers(1, 90, size=(20_000, 10))
     labels = ",".join(f"label_{label}" for label in range(10))
     lines = [
         f"d{k},{x:.3f},{y:.3f},1.2e9,{','.join(map(str, row))}"
@@ -355,3 +356,30 @@ def test_50_000_devices_are_read(tmp_path: Path) -> None:
     devices = parse_fleet(path, None, CONFIG).devices
     assert (devices.label_counts == counts).all()
     assert devices.positions[:, :2] == pytest.approx(places, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("harvest_watts", "-1", "a power is from 0 to 1e+06 W"),
+        ("harvest_watts", "1e20", "a power is from 0 to 1e+06 W"),
+        ("battery_joules", "-1", "an energy is from 0 to 1e+15 J"),
+        ("battery_joules", "1e30", "an energy is from 0 to 1e+15 J"),
+    ],
+)
+def test_the_limits_of_a_column_are_those_of_its_key(
+    tmp_path: Path, column: str, value: str, said: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, f"id,x,y,label_0,{column}\na,0,0,5,{value}\n")
+    assert f"column {column}" in str(caught.value)
+    assert said in str(caught.value)
+    with pytest.raises(InputError, match=f"fleet.{column}"):
+        CONFIG.replace({f"fleet.{column}": float(value)})
+
+
+def test_a_name_that_is_not_utf_8_is_refused_with_the_fix(tmp_path: Path) -> None:
+    path = os.fsdecode(bytes(tmp_path) + b"/\xff.csv")
+    Path(path).write_text(GOOD)
+    with pytest.raises(InputError, match=r"fleet\.file = .*the name is not UTF-8; rename the file"):
+        read_fleet(path)

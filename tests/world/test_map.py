@@ -58,7 +58,7 @@ def test_without_positions_there_is_no_map(tmp_path: Path) -> None:
 
 
 def test_one_device_on_the_mast_is_drawn() -> None:
-    world = build_world(load_config(preset="paper"), 0, np.ones((30, 2)))
-    there = np.tile(world.base_stations[0], (30, 1))
-    page = parsed(world.with_devices(positions=there)._repr_html_())
+    config = load_config(preset="paper")
+    there = {"fleet.positions": [list(config.fleet.base_station)] * 30}
+    page = parsed(build_world(config.replace(there), 0, np.ones((30, 2)))._repr_html_())
     assert {dot.attrib["cx"] for dot in page.iter("circle")} == {"210.0"}

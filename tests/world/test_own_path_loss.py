@@ -12,6 +12,7 @@ import pytest
 from camu.config import load_config
 from camu.errors import InputError, UserCodeError
 from camu.world import World, build_world
+from helpers.small_fleets import device_gain
 
 PAGE = Path(__file__).parents[2] / "docs" / "world.md"
 
@@ -31,7 +32,7 @@ def test_the_documented_example(tmp_path: Path) -> None:
     bare = {"radio.device_gain_dbi": 0.0, "radio.bs_gain_dbi": 0.0}
     world = world_of(tmp_path, found[1], changes=bare)
     everyone = np.arange(world.devices.count)
-    gain = world.links.device_gain(everyone, everyone)
+    gain = device_gain(world.links, everyone, everyone)
     assert (gain == gain.T).all()
     offset = world.devices.positions[:, None] - world.devices.positions[None]
     loss_db = 40 + 35 * np.log10(np.maximum(np.sqrt((offset**2).sum(-1)), 1))
@@ -39,7 +40,7 @@ def test_the_documented_example(tmp_path: Path) -> None:
     walls = np.abs(extra_db[np.triu_indices(len(gain), 1)])
     assert set(walls.round(6)) == {0.0, 10.0}
     away = world.devices.positions - world.base_stations[0]
-    uplink_db = -10 * np.log10(world.links.uplink_gain / world.links.antennas)
+    uplink_db = -10 * np.log10(world.links.uplink_gain / world.config.radio.antennas)
     free_db = 40 + 35 * np.log10(np.sqrt((away**2).sum(-1)))
     assert set(np.abs(uplink_db - free_db).round(6)) <= {0.0, 10.0}
 

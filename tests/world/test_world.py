@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from camu.config import Config, load_config
+from camu.errors import InputError
 from camu.world import World, build_world
 
 DIGITS = load_config(preset="demo")
@@ -44,7 +45,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
     assert (one.links.gamma() == same.links.gamma()).all()
     assert (one.devices.positions != other.devices.positions)[:, :2].all()
     assert (one.devices.cpu_hz != other.devices.cpu_hz).all()
-    quiet = config.replace({"radio.noise": "harsh"})
+    quiet = config.replace({"radio.noise_dbm": -80.0})
     assert (without_data(quiet, 4).devices.cpu_hz == one.devices.cpu_hz).all()
 
 
@@ -96,7 +97,7 @@ def test_the_printed_noise_is_called_by_its_name() -> None:
     deviation = re.search(r"raw weight has a standard deviation of about (\d+)", warning)
     assert deviation is not None
     assert 2000 <= int(deviation[1]) <= 6000
-    assert "radio.noise=thermal" in warning
+    assert "radio.noise_dbm unset" in warning
 
 
 def test_warnings_follow_the_world() -> None:
@@ -133,6 +134,12 @@ def test_the_docs_quote_the_warning_as_it_is() -> None:
 def test_a_world_makes_a_value_once_and_a_changed_world_makes_it_again() -> None:
     world, made = build_world(load_config(preset="demo")), []
     for _ in range(2):
-        assert world.once("key", lambda: made.append(1) or len(made)) == 1
+        assert world.cached("key", lambda: made.append(1) or len(made)) == 1
     slower = world.with_devices(cpu_hz=world.devices.cpu_hz / 2)
-    assert slower.once("key", lambda: made.append(1) or len(made)) == 2
+    assert slower.cached("key", lambda: made.append(1) or len(made)) == 2
+
+
+def test_devices_are_not_moved_without_their_links() -> None:
+    world = build_world(load_config(preset="demo"))
+    with pytest.raises(InputError, match=r"fleet\.positions"):
+        world.with_devices(positions=world.devices.positions + 100.0)

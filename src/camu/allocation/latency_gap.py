@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from camu.allocation.answer import Allocation
-from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Problem, round_up
-from camu.arrays import Float64, Int64
+from camu.allocation.p1 import Problem, round_up
+from camu.allocation.p1_exact import solve_exact
+from camu.arrays import Float64, Int64, send_in_turn
 from camu.errors import CamuError, InputError
 
 
@@ -41,10 +41,8 @@ def minimise_latency_gap(
 
     ``budget_joules`` is what extra updates may cost together. Among equal gaps the cheapest wins.
     """
-    per_update = np.asarray(seconds_per_update, dtype=np.float64)
-    transmit = np.asarray(transmit_seconds, dtype=np.float64)
-    limit = np.asarray(max_extra_updates, dtype=np.int64)
-    joules = np.asarray(compute_joules, dtype=np.float64)
+    per_update, transmit = np.asarray(seconds_per_update), np.asarray(transmit_seconds)
+    limit, joules = np.asarray(max_extra_updates), np.asarray(compute_joules)
     extra, spent = np.zeros(per_update.size, dtype=np.int64), 0.0
     finish = per_update + transmit
     queue = [(float(t), c) for c, t in enumerate(finish)]
@@ -81,10 +79,8 @@ def minimise_arrival_spread(
     it is decided who is first and when, the queue ends soonest if all others are ready as early as
     they may be, so every such decision is tried. Clusters ready together send in their order.
     """
-    per_update = np.asarray(seconds_per_update, dtype=np.float64)
-    transmit = np.asarray(transmit_seconds, dtype=np.float64)
-    limit = np.asarray(max_extra_updates, dtype=np.int64)
-    joules = np.asarray(compute_joules, dtype=np.float64)
+    per_update, transmit = np.asarray(seconds_per_update), np.asarray(transmit_seconds)
+    limit, joules = np.asarray(max_extra_updates), np.asarray(compute_joules)
     everyone, total = np.arange(per_update.size), float(transmit.sum())
     last = float((per_update * (1 + limit)).min())  # an upper bound on waiting
     starts = [
@@ -103,7 +99,8 @@ def minimise_arrival_spread(
         updates += (everyone < first) & (per_update * updates == target)  # else it would be first
         if (updates > 1 + limit).any() or (joules * (updates - 1)).sum() > budget_joules:
             continue
-        spread = _queue_end(per_update * updates, transmit) - (target + float(transmit[first]))
+        ends = send_in_turn(per_update * updates, transmit)
+        spread = float(ends.max() - ends[first])
         if spread < best - 1e-12 * (target + total):  # rounding decides no tie
             best, best_extra = spread, updates - 1
     return best_extra, float(best)
@@ -117,19 +114,11 @@ def _fewest(per_update: Float64, target: float) -> Int64:
     return np.where(updates * per_update < target, updates + 1, updates).astype(np.int64)
 
 
-def _queue_end(ready: Float64, transmit: Float64) -> float:
-    """When the last transmission ends: someone's readiness plus all that is sent from then on."""
-    order = np.argsort(ready, kind="stable")
-    return float((ready[order] + np.cumsum(transmit[order][::-1])[::-1]).max())
+def solve_latency_gap(problem: Problem) -> Allocation:
+    """Benchmark 3 on a problem: leaders send at their caps, or at equal shares of the total cap.
 
-
-def solve_latency_gap(
-    problem: Problem, power_watts: ArrayLike | None = None, shared_channel: bool = False
-) -> Allocation:
-    """Benchmark 3 on a problem: powers stay as given (by default at the cap, or the total's share).
-
-    With ``shared_channel`` the clusters' uplinks queue on one channel; otherwise each has a band of
-    its own. The objective and its gap are P1's, so that answers can be compared.
+    Each cluster's uplink has a band of its own. The objective and its gap are P1's, so that answers
+    can be compared.
     """
     began = time.perf_counter()
     seconds = problem.compute_seconds
@@ -138,20 +127,22 @@ def solve_latency_gap(
             f"{problem.source}: the latency solver needs clusters[].compute_seconds, "
             "the positive time of one local update of each cluster"
         )
-    power = _fixed_power(problem, power_watts)
+    power = problem.max_power_watts
+    if problem.max_total_power_watts is not None:
+        share = problem.max_total_power_watts / problem.size
+        power = np.minimum(power, share ** (1 / problem.exponent) * (1 - 1e-15))
     fixed = float(problem.spent_joules(power, np.zeros(problem.size)))
-    if fixed > problem.energy_joules:
+    if fixed > problem.energy_joules * (1 + 1e-9):
         raise CamuError(
-            f"{problem.source}: a budget of {problem.energy_joules:.10g} J is too small at this "
-            f"power: the smallest that would do is {round_up(fixed)} J (energy_joules)"
+            f"{problem.source}: a budget of {problem.energy_joules:.10g} J is too small: at this "
+            f"power one update of each cluster needs at least {round_up(fixed)} J (energy_joules)"
         )
-    minimise = minimise_arrival_spread if shared_channel else minimise_latency_gap
-    extra, spread = minimise(
+    extra, spread = minimise_latency_gap(
         seconds,
         problem.transmit_seconds(power),
         problem.extra_limit,
         problem.compute_joules,
-        problem.energy_joules - fixed,
+        max(problem.energy_joules - fixed, 0.0),  # rounding
     )
     if not float(problem.denominator(extra)) > 0:
         raise CamuError(f"{problem.source}: with these updates 1 - A is not positive (descent)")
@@ -164,22 +155,3 @@ def solve_latency_gap(
         seconds=time.perf_counter() - began,
         details={"latency_gap_seconds": spread},
     )
-
-
-def _fixed_power(problem: Problem, power_watts: ArrayLike | None) -> Float64:
-    """The given powers, or each leader's cap, lowered to an equal share of the total cap."""
-    if power_watts is None:
-        if problem.max_total_power_watts is None:
-            return problem.max_power_watts
-        share = problem.max_total_power_watts / problem.size
-        equal = share ** (1 / problem.exponent) * (1 - 1e-15)
-        return np.asarray(np.minimum(problem.max_power_watts, equal))
-    power = np.broadcast_to(np.asarray(power_watts, dtype=np.float64), (problem.size,)).copy()
-    total = problem.max_total_power_watts
-    too_much = total is not None and float((power**problem.exponent).sum()) > total * (1 + 1e-9)
-    if not ((power > 0) & (power <= problem.max_power_watts * (1 + 1e-9))).all() or too_much:
-        raise InputError(
-            f"{problem.source}: the fixed powers must be positive and within max_power_watts "
-            "and max_total_power_watts"
-        )
-    return power

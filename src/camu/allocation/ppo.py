@@ -1,7 +1,7 @@
-"""P1 by reinforcement learning, as in the paper: proximal policy optimisation (section IV-B).
+"""P1 and P2 by proximal policy optimisation (section IV-B): the games, their training, answers.
 
-The state holds the last round's powers, updates, GAP and energy; the action is the next powers and
-updates; the reward is minus the objective, less a penalty for spending too much. Two readings
+The state holds the last round's decisions, score and spending; the action is the next decisions;
+the reward is minus the objective, less a penalty for spending too much. Two readings of P1
 differ from the printed text, which stays available as ``reward="literal"``: the reward belongs to
 the current action (printed: the last round's GAP), and only over-spending is punished (printed:
 ``- alpha (E - E_total)``, which pays for saving energy). The default reward also takes the
@@ -12,34 +12,93 @@ Nothing here looks at the exact solution; the exact lower bound only measures th
 
 from __future__ import annotations
 
+import random
 import time
-from typing import Any, cast
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import gymnasium
 import numpy as np
+import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
 
-from camu.allocation.answer import Allocation
-from camu.allocation.exact import solve_exact
-from camu.allocation.ppo_training import Players, PpoSettings, train
-from camu.allocation.problem import Problem
+from camu.allocation.answer import Allocation, P2Answer
+from camu.allocation.p1 import Problem
+from camu.allocation.p1_exact import solve_exact
+from camu.allocation.p2 import P2Problem
+from camu.allocation.p2_exact import most_rounds, solve_p2
 from camu.arrays import Float64, Int64
 from camu.errors import CamuError
+from camu.seeding import derive
 from camu.work import Progress, silent
 
-Space = spaces.Space[NDArray[np.float32]]
+_P2_POWER_DECADES = 3.0  # how far the action reaches below the caps
 
 
-class Game:
-    """P1 as a game for many players at once: rows are players, everything is an array.
+@dataclass(frozen=True)
+class PpoSettings:
+    """Every setting of the training; the defaults solve the paper's instances in seconds."""
+
+    steps: int = 100_000  # actions tried in total
+    environments: int = 128  # evaluated together as arrays
+    rollout: int = 8  # steps of each environment between two updates of the policy
+    minibatch: int = 512
+    epochs: int = 8  # passes over a rollout, the paper's inner loop
+    clip: float = 0.2  # epsilon
+    discount: float = 0.2  # Upsilon; the system is static, so a short memory is enough
+    gae_lambda: float = 0.9
+    learning_rate: float = 2e-3  # falls linearly to zero
+    log_std: float = -0.5  # of the first policy, in units where the action spans 2
+    episode: int = 8  # steps until an environment starts again
+    energy_penalty: float = 10.0  # alpha, per budget that is spent too much
+    power_decades: float = 1.5  # how far the action reaches above and below the first powers
+    reward: Literal["current", "literal"] = "current"
+
+
+class Game(ABC):
+    """An allocation problem as a game for many players at once: rows are players.
+
+    Actions in [-1, 1] get a score and spend a share of the budget. The game remembers the decisions
+    of the best feasible trial of all players.
+    """
+
+    def __init__(self, settings: PpoSettings, actions: int) -> None:
+        self.settings, self.actions = settings, actions
+        self.best_objective = np.inf
+        self.best: tuple[Any, ...] | None = None
+
+    @abstractmethod
+    def play(self, action: NDArray[Any]) -> tuple[Float64, Float64]:
+        """The score of these actions, and the share of the budget that they spend."""
+
+    @abstractmethod
+    def reward(self, score: Float64, spent: Float64) -> Float64:
+        """The reward of actions."""
+
+    def keep_best(self, objectives: Float64, *decisions: NDArray[Any]) -> None:
+        """Keep the best of these feasible trials if it is better than all before."""
+        winner = int(np.argmin(objectives))
+        if objectives[winner] < self.best_objective:
+            self.best_objective = float(objectives[winner])
+            self.best = tuple(rows[winner] for rows in decisions)
+
+
+class P1Game(Game):
+    """P1 as a game: the action sets powers and extra updates.
 
     The scales of objective and power are those of the simplest allocation, where every leader
-    sends at the same share of its cap. `best` remembers the best trial of all players.
+    sends at the same share of its cap.
     """
 
     def __init__(self, problem: Problem, settings: PpoSettings) -> None:
-        self.problem, self.settings, self.best = problem, settings, Best(problem)
+        super().__init__(settings, 2 * problem.size)
+        self.problem = problem
         full = problem.max_power_watts[None]
         single, value = np.zeros((1, problem.size), dtype=np.int64), np.inf
         for extra in (problem.extra_limit[None], single):
@@ -53,97 +112,38 @@ class Game:
     def decode(self, action: NDArray[Any]) -> tuple[Float64, Int64]:
         """Actions in [-1, 1] as powers, projected onto both caps, and whole extra updates."""
         size, problem = self.problem.size, self.problem
-        clipped = np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0)
-        share = (clipped[:, :size] + 1) / 2
-        power = np.exp(self.low + share * (self.high - self.low))
+        share = (np.clip(np.asarray(action, dtype=np.float64), -1.0, 1.0) + 1) / 2
+        power = np.exp(self.low + share[:, :size] * (self.high - self.low))
         power = np.minimum(power, problem.max_power_watts)
-        if problem.max_total_power_watts is not None:
-            total = (power**problem.exponent).sum(axis=1, keepdims=True)
-            share = np.minimum(1.0, problem.max_total_power_watts / total)
-            power = power * share ** (1 / problem.exponent) * (1 - 1e-12)
-        extra = np.rint((clipped[:, size:] + 1) / 2 * problem.extra_limit)
-        return power, extra.astype(np.int64)
+        power = power * np.minimum(1.0, _to_total_cap(problem, power))[:, None]
+        return power, np.rint(share[:, size:] * problem.extra_limit).astype(np.int64)
 
     def play(self, action: NDArray[Any]) -> tuple[Float64, Float64]:
-        """What these actions score, and the share of the budget that they spend."""
-        return self.judge(*self.decode(action))
-
-    def judge(self, power: Float64, extra: Int64) -> tuple[Float64, Float64]:
         """The logarithm of objective / reference, and the energy as a share of the budget."""
-        energy = self.problem.spent_joules(power, extra) / self.problem.energy_joules
-        self.best.consider(*spend_budget(self.problem, power, extra))
-        ratio = self.problem.objective(power, extra) / self.reference
-        return np.log(np.clip(ratio, 1e-4, 1e4)), energy
+        problem = self.problem
+        power, extra = self.decode(action)
+        spent = problem.spent_joules(power, extra) / problem.energy_joules
+        fitting = spend_budget(problem, power, extra)
+        self.keep_best(problem.objective(*fitting), *fitting)
+        ratio = problem.objective(power, extra) / self.reference
+        return np.log(np.clip(ratio, 1e-4, 1e4)), spent
 
-    def observe(self, action: NDArray[Any], score: Float64, energy: Float64) -> NDArray[np.float32]:
-        """The state: powers and updates as acted, objective and energy, all of order one."""
-        parts = [np.clip(action, -1, 1), score[:, None], np.log(np.maximum(energy, 1e-4))[:, None]]
-        return np.concatenate(parts, axis=1).astype(np.float32)
-
-    def reward(self, score: Float64, energy: Float64) -> Float64:
-        """What an allocation earns."""
+    def reward(self, score: Float64, spent: Float64) -> Float64:
+        """Minus the logarithm of the objective, less a fine; or the printed reward."""
         alpha, problem = self.settings.energy_penalty, self.problem
         if self.settings.reward == "literal":
             gap = np.exp(score) * self.reference
-            return np.asarray(-gap - alpha * (energy - 1) * problem.energy_joules)
-        return np.asarray(-score - alpha * np.maximum(0.0, energy - 1))
-
-    @property
-    def action_space(self) -> spaces.Box:
-        """Powers, then extra updates."""
-        return spaces.Box(-1.0, 1.0, (2 * self.problem.size,), dtype=np.float32)
-
-    @property
-    def observation_space(self) -> spaces.Box:
-        """The bounds that `observe` keeps."""
-        return spaces.Box(-20.0, 80.0, (2 * self.problem.size + 2,), dtype=np.float32)
+            return np.asarray(-gap - alpha * (spent - 1) * problem.energy_joules)
+        return np.asarray(-score - alpha * np.maximum(0.0, spent - 1))
 
 
-class AllocationEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """One player, for any reinforcement learning library that uses Gymnasium."""
-
-    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium asks for a class attribute
-
-    def __init__(self, problem: Problem, settings: PpoSettings | None = None) -> None:
-        self.game = Game(problem, settings or PpoSettings())
-        self.players = Players(self.game, 1)
-        self.action_space = cast("Space", self.players.game.action_space)
-        self.observation_space = cast("Space", self.players.game.observation_space)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start an episode at a random allocation."""
-        super().reset(seed=seed)
-        self.players.restart(self.np_random, np.ones(1, dtype=np.bool_))
-        return self.players.state[0].copy(), {}
-
-    def step(
-        self, action: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Try one allocation."""
-        reward = self.players.act(np.asarray(action)[None])
-        done = bool(self.players.over[0])
-        power, extra = self.game.decode(np.asarray(action)[None])
-        info = {"power": power[0], "extra": extra[0]}
-        return self.players.state[0].copy(), float(reward[0]), done, False, info
-
-
-class Best:
-    """The best feasible allocation among all that were tried."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.objective = problem, np.inf
-        self.power: Float64 | None = None
-        self.extra: Int64 | None = None
-
-    def consider(self, power: Float64, extra: Int64) -> None:
-        """Keep the best of these feasible trials if it is better than all before."""
-        value = self.problem.objective(power, extra)
-        winner = int(np.argmin(value))
-        if value[winner] < self.objective:
-            self.objective = float(value[winner])
-            self.power, self.extra = power[winner], extra[winner]
+def _to_total_cap(problem: Problem, power: Float64) -> Float64:
+    """The factor that scales each row of powers to max_total_power_watts; infinite without one."""
+    if problem.max_total_power_watts is None:
+        return np.full(len(power), np.inf)
+    total = (power**problem.exponent).sum(axis=1)
+    factor = (problem.max_total_power_watts / total) ** (1 / problem.exponent)
+    return np.asarray(factor * (1 - 1e-12))
 
 
 def spend_budget(
@@ -153,57 +153,225 @@ def spend_budget(
 
     Rows whose updates alone exceed the budget lose the same share of all extra updates.
     """
-    room = problem.energy_joules - problem.update_joules(np.zeros(problem.size)).sum()
-    room -= problem.base_joules.sum()
     wanted = (problem.compute_joules * extra).sum(axis=-1)
-    share = np.minimum(1.0, room * (1 - 1e-9) / np.maximum(wanted, 1e-300))
+    share = np.minimum(1.0, problem.spare_joules * (1 - 1e-9) / np.maximum(wanted, 1e-300))
     extra = np.floor(extra * share[:, None]).astype(np.int64)
     left = problem.energy_joules - problem.update_joules(extra).sum(axis=-1)
-    high = (problem.max_power_watts / power).min(axis=1)
-    if problem.max_total_power_watts is not None:
-        total = (power**problem.exponent).sum(axis=1)
-        high = np.minimum(
-            high, (problem.max_total_power_watts / total) ** (1 / problem.exponent) * (1 - 1e-12)
-        )
-    low, span = np.log(high) - 60.0, np.log(high)
-    fits = problem.transmit_joules(power * high[:, None]).sum(axis=1) <= left
-    low = np.where(fits, span, low)
+    factor = np.minimum(
+        (problem.max_power_watts / power).min(axis=1), _to_total_cap(problem, power)
+    )
+    high = np.log(factor)
+    fits = problem.transmit_joules(power * factor[:, None]).sum(axis=1) <= left
+    low = np.where(fits, high, high - 60.0)
     for _ in range(halvings):
-        middle = (low + span) / 2
+        middle = (low + high) / 2
         good = problem.transmit_joules(power * np.exp(middle)[:, None]).sum(axis=1) <= left
-        low, span = np.where(good, middle, low), np.where(good, span, middle)
+        low, high = np.where(good, middle, low), np.where(good, high, middle)
     return np.minimum(power * np.exp(low)[:, None], problem.max_power_watts), extra
 
 
+class P2Game(Game):
+    """P2 as a game: the action sets powers, updates, the number of rounds and the ready time."""
+
+    def __init__(self, problem: P2Problem, settings: PpoSettings) -> None:
+        super().__init__(settings, 2 * problem.size + 2)
+        self.problem = problem
+        self.most_rounds = most_rounds(problem)
+
+    def decode(self, action: NDArray[Any]) -> tuple[Float64, Int64, Float64, Float64]:
+        """Rounds, updates, powers and ready times of actions in [-1, 1]."""
+        problem, size = self.problem, self.problem.size
+        share = (np.clip(np.asarray(action, dtype=np.float64), -1, 1) + 1) / 2
+        power = problem.max_power_watts * 10.0 ** (-_P2_POWER_DECADES * (1 - share[:, :size]))
+        updates = 1 + np.rint(share[:, size:-2] * (problem.max_updates - 1)).astype(np.int64)
+        rounds = np.rint(self.most_rounds ** share[:, -2])
+        first = (updates * (problem.least_seconds + problem.gather_seconds)).max(axis=1)
+        latest = np.maximum(problem.seconds / rounds, first)
+        return rounds, updates, power, first * (latest / first) ** share[:, -1]
+
+    def play(self, action: NDArray[Any]) -> tuple[Float64, Float64]:
+        """The logarithm of the gap, and the larger of the shares of both budgets."""
+        problem = self.problem
+        rounds, updates, power, ready = self.decode(action)
+        joules = problem.round_joules(updates, power, ready) / problem.energy_joules
+        seconds = problem.round_seconds(power, ready) / problem.seconds
+        each = np.maximum(joules, seconds)
+        fitting = np.minimum(rounds, np.floor(1 / each))
+        value = problem.objective(np.maximum(fitting, 1), updates, power)
+        self.keep_best(np.where(fitting >= 1, value, np.inf), fitting, updates, power, ready)
+        ratio = problem.objective(rounds, updates, power) / problem.initial_gap
+        descent, _ = problem.recursion(updates, power)
+        # Rounds that climb have no gap; the less they climb, the better, so that learning has a
+        # direction.
+        climb = -descent / (2 * problem.convexity * problem.learning_rate)
+        score = np.log(np.clip(ratio, 1e-6, 2.0)) + np.where(descent > 0, 0, np.clip(climb, 0, 10))
+        return score, rounds * each
+
+    def reward(self, score: Float64, spent: Float64) -> Float64:
+        """Minus the logarithm of the gap, less a fine for spending too much."""
+        return np.asarray(-score - self.settings.energy_penalty * np.clip(spent - 1, 0.0, 10.0))
+
+
+class AllocationEnv(VecEnv):
+    """Many players of one game as one array computation; an observation is of order one."""
+
+    def __init__(self, game: Game, rng: np.random.Generator) -> None:
+        count, size = game.settings.environments, game.actions
+        self.game, self.rng, self.mean_reward = game, rng, 0.0
+        self.age = np.zeros(count, dtype=np.int64)
+        self.state = np.zeros((count, size + 2), dtype=np.float32)
+        self.last_reward = np.zeros(count)
+        actions = spaces.Box(-1.0, 1.0, (size,), dtype=np.float32)
+        super().__init__(count, spaces.Box(-50.0, 50.0, (size + 2,), dtype=np.float32), actions)
+
+    def _play(self, action: NDArray[Any]) -> tuple[NDArray[np.float32], Float64]:
+        """The state after actions (they, their score and their spending), and their reward."""
+        score, spent = self.game.play(action)
+        used = np.log(np.clip(spent, 1e-4, 1e4))
+        parts = [np.clip(action, -1, 1), score[:, None], used[:, None]]
+        return np.concatenate(parts, axis=1).astype(np.float32), self.game.reward(score, spent)
+
+    def _restart(self, who: NDArray[np.bool_]) -> None:
+        """Put some players on random allocations."""
+        action = self.rng.uniform(-1, 1, (int(who.sum()), self.game.actions))
+        self.state[who], self.last_reward[who] = self._play(action)
+        self.age[who] = 0
+
+    def reset(self) -> NDArray[np.float32]:
+        self._restart(np.ones(self.num_envs, dtype=np.bool_))
+        return self.state.copy()
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        self.actions = actions
+
+    def step_wait(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Evaluate all actions, and restart the players whose episode is over."""
+        before = self.last_reward
+        self.state, self.last_reward = self._play(self.actions)
+        literal = self.game.settings.reward == "literal"  # printed: the reward of the last round
+        reward = (before if literal else self.last_reward).copy()
+        self.mean_reward = float(reward.mean())
+        self.age += 1
+        done = self.age >= self.game.settings.episode
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        if done.any():
+            for i in np.flatnonzero(done).tolist():
+                infos[i]["terminal_observation"] = self.state[i].copy()
+            self._restart(done)
+        return self.state.copy(), reward.astype(np.float32), done, infos
+
+    def close(self) -> None:
+        pass
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self, attr_name, None) for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        setattr(self, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any
+    ) -> list[Any]:
+        return [getattr(self, method_name)(*args, **kwargs) for _ in self._get_indices(indices)]
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        return [False for _ in self._get_indices(indices)]
+
+
+class _Curve(BaseCallback):
+    """Keeps the learning curve and reports progress after each rollout.
+
+    The curve begins with the first rollout after which a feasible allocation is known.
+    """
+
+    def __init__(self, environment: AllocationEnv, progress: Progress) -> None:
+        super().__init__()
+        self.environment, self.progress = environment, progress
+        self.points: list[list[float]] = []
+        self.rewards: list[float] = []
+
+    def _on_step(self) -> bool:
+        self.rewards.append(self.environment.mean_reward)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        game = self.environment.game
+        if np.isfinite(game.best_objective):
+            mean = float(np.mean(self.rewards))
+            self.points.append([self.num_timesteps, game.best_objective, mean])
+        self.rewards.clear()
+        total = game.settings.steps
+        done = min(self.num_timesteps, total)
+        self.progress(f"PPO, best so far {game.best_objective:.4g}", done, total)
+
+
+def train(game: Game, seed: int, progress: Progress) -> list[list[float]]:
+    """Train a policy on a game, which remembers the best answer.
+
+    Progress is reported after each rollout. Returns the learning curve: [steps, best objective so
+    far, mean reward] per rollout.
+    """
+    settings, stream = game.settings, derive(seed, "ppo")
+    environment = AllocationEnv(game, stream.numpy())
+    curve = _Curve(environment, progress)
+    with _global_state_kept():
+        torch.set_num_threads(1)  # the networks are tiny: threads would wait for each other
+        agent = PPO(
+            "MlpPolicy",
+            environment,
+            learning_rate=lambda left: settings.learning_rate * left,
+            n_steps=settings.rollout,
+            batch_size=settings.minibatch,
+            n_epochs=settings.epochs,
+            gamma=settings.discount,
+            gae_lambda=settings.gae_lambda,
+            clip_range=settings.clip,
+            policy_kwargs={"log_std_init": settings.log_std},
+            seed=stream.entropy % 2**31,
+            device="cpu",
+        )
+        agent.learn(settings.steps, callback=curve)
+    return curve.points
+
+
+@contextmanager
+def _global_state_kept() -> Iterator[None]:
+    """Stable-baselines3 seeds and uses the global generators; leave them as they were."""
+    python, numbers, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numbers)
+        torch.set_rng_state(tensors)
+        torch.set_num_threads(threads)
+
+
 def solve_ppo(
-    problem: Problem,
+    problem: Problem | P2Problem,
     seed: int = 0,
     settings: PpoSettings | None = None,
     progress: Progress = silent,
-) -> Allocation:
-    """Train a policy on the problem and return the best feasible allocation it tried.
-
-    Progress is reported after each rollout. The learning curve, [steps, best objective so far, mean
-    reward] per rollout, is in the answer's details.
-    """
-    began = time.perf_counter()
-    game = Game(problem, settings or PpoSettings())
-    lower = solve_exact(problem).lower_bound
+) -> Allocation | P2Answer:
+    """Train a policy on P1 or P2 and return the best feasible answer that it tried."""
+    began, settings = time.perf_counter(), settings or PpoSettings()
+    if isinstance(problem, P2Problem):
+        game: Game = P2Game(problem, settings)
+        lower = solve_p2(problem).lower_bound
+    else:
+        game = P1Game(problem, settings)
+        lower = solve_exact(problem).lower_bound
     curve = train(game, seed, progress)
-    return _answer(problem, game.best, lower, curve, seed, began)
-
-
-def _answer(
-    problem: Problem, best: Best, lower: float, curve: list[list[float]], seed: int, began: float
-) -> Allocation:
-    if best.power is None or best.extra is None:
+    if game.best is None:
         raise CamuError(f"{problem.source}: PPO met no feasible allocation; give it more steps")
-    return Allocation.of(
-        problem,
-        "ppo",
-        best.power,
-        best.extra,
-        lower_bound=lower,
-        seconds=time.perf_counter() - began,
-        details={"seed": seed, "learning_curve": curve},
-    )
+    details = {"seed": seed, "learning_curve": curve}
+    seconds = time.perf_counter() - began
+    certificate: dict[str, Any] = {"lower_bound": lower, "seconds": seconds, "details": details}
+    if isinstance(problem, P2Problem):
+        rounds, updates, power, ready = game.best
+        decisions = (int(rounds), updates, power, float(ready))
+        return P2Answer.of(problem, "ppo", *decisions, **certificate)
+    return Allocation.of(problem, "ppo", *game.best, **certificate)

@@ -14,35 +14,33 @@ against the certified lower bound.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 
-from camu.allocation.answer import Allocation
-from camu.allocation.exact import solve_exact
-from camu.allocation.horizon import HorizonProblem
-from camu.allocation.horizon_answer import HorizonAnswer
-from camu.allocation.horizon_exact import solve_horizon
+from camu.allocation.answer import Allocation, P2Answer
+from camu.allocation.document import read_problem_document
 from camu.allocation.latency_gap import solve_latency_gap
-from camu.allocation.problem import Problem
+from camu.allocation.p1 import Problem
+from camu.allocation.p1_exact import solve_exact
+from camu.allocation.p2 import P2Problem
+from camu.allocation.p2_exact import solve_p2
 from camu.errors import InputError, suggest
-from camu.files import read_json
 from camu.plugins import import_object, is_plugin, user_code
 from camu.work import Progress, silent
 
+SOLVERS = ("exact", "ppo", "latency")  # of P1
+Reward = Literal["current", "literal"]
 
-def read_problem(path: str | Path) -> Problem | HorizonProblem:
+
+def read_problem(path: str | Path) -> Problem | P2Problem:
     """Read PROBLEM.json: P2 if its `kind` says so, P1 otherwise."""
-    document = read_json(path, "a problem as docs/allocation.md describes")
-    if not isinstance(document, dict) or "kind" not in document:
-        return Problem.from_dict(document, str(path))
-    if document["kind"] == "P2":
-        return HorizonProblem.from_dict(document, str(path))
-    if document["kind"] != "P1":
-        raise InputError(f"{path}: kind is {document['kind']!r}; it must be P1 or P2")
-    return Problem.from_dict({k: v for k, v in document.items() if k != "kind"}, str(path))
+    document = read_problem_document(path)
+    kind = document.get("kind", "P1") if isinstance(document, dict) else "P1"
+    if kind not in ("P1", "P2"):
+        raise InputError(f"{path}: kind is {kind!r}; it must be P1 or P2")
+    return (P2Problem if kind == "P2" else Problem).from_dict(document, str(path))
 
 
 @overload
@@ -52,31 +50,31 @@ def solve(
     *,
     seed: int = 0,
     steps: int = 100_000,
-    reward: Literal["current", "literal"] = "current",
+    reward: Reward = "current",
     progress: Progress = silent,
 ) -> Allocation: ...
 
 
 @overload
 def solve(
-    problem: HorizonProblem,
+    problem: P2Problem,
     solver: str = "exact",
     *,
     seed: int = 0,
     steps: int = 100_000,
     progress: Progress = silent,
-) -> HorizonAnswer: ...
+) -> P2Answer: ...
 
 
 def solve(
-    problem: Problem | HorizonProblem,
+    problem: Problem | P2Problem,
     solver: str = "exact",
     *,
     seed: int = 0,
     steps: int = 100_000,
-    reward: Literal["current", "literal"] = "current",
+    reward: Reward = "current",
     progress: Progress = silent,
-) -> Allocation | HorizonAnswer:
+) -> Allocation | P2Answer:
     """Solve problem P1 (split an energy budget among clusters) or P2 (two budgets, rounds too).
 
     Parameters:
@@ -91,8 +89,14 @@ def solve(
     Returns:
         Powers and updates, with a lower bound that no answer can beat.
     """
-    if isinstance(problem, HorizonProblem):
-        return _solve_horizon(problem, solver, seed, steps, progress)
+    if solver == "ppo":
+        from camu.allocation.ppo import PpoSettings, solve_ppo  # deferred: it imports torch
+
+        return solve_ppo(problem, seed, PpoSettings(steps=steps, reward=reward), progress)
+    if isinstance(problem, P2Problem):
+        if solver != "exact":
+            raise InputError(f"solver = {solver}: P2 has the solvers exact and ppo")
+        return solve_p2(problem)
     if is_plugin(solver):
         return _solve_own(problem, solver)
     if solver not in SOLVERS:
@@ -100,35 +104,7 @@ def solve(
             f"solver = {solver}: no such solver{suggest(solver, SOLVERS)}; there are "
             f"{', '.join(SOLVERS)}, or your own function as module:name"
         )
-    return SOLVERS[solver](problem, seed=seed, steps=steps, reward=reward, progress=progress)
-
-
-def _solve_horizon(
-    problem: HorizonProblem, solver: str, seed: int, steps: int, progress: Progress
-) -> HorizonAnswer:
-    if solver == "exact":
-        return solve_horizon(problem)
-    if solver != "ppo":
-        raise InputError(f"solver = {solver}: P2 has the solvers exact and ppo")
-    from camu.allocation.horizon_ppo import solve_horizon_ppo  # deferred: it imports torch
-    from camu.allocation.ppo_training import PpoSettings
-
-    return solve_horizon_ppo(problem, seed, PpoSettings(steps=steps), progress)
-
-
-def _ppo(problem: Problem, **options: Any) -> Allocation:
-    from camu.allocation.ppo import solve_ppo  # deferred: it imports torch
-    from camu.allocation.ppo_training import PpoSettings
-
-    settings = PpoSettings(steps=options["steps"], reward=options["reward"])
-    return solve_ppo(problem, options["seed"], settings, options["progress"])
-
-
-SOLVERS: Mapping[str, Callable[..., Allocation]] = {
-    "exact": lambda problem, **options: solve_exact(problem),
-    "ppo": _ppo,
-    "latency": lambda problem, **options: solve_latency_gap(problem),
-}
+    return solve_exact(problem) if solver == "exact" else solve_latency_gap(problem)
 
 
 def _solve_own(problem: Problem, solver: str) -> Allocation:

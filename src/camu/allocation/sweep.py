@@ -1,13 +1,16 @@
-"""Problem P1 at several energy budgets: what each buys."""
+"""What other budgets would buy: P1 at several energies, P2 over a grid of both budgets."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from camu.allocation.problem import Problem
+from camu.allocation.p1 import Problem
+from camu.allocation.p2 import P2Problem
 from camu.allocation.solve import solve
 from camu.errors import CamuError, InputError
 from camu.work import Progress, silent
@@ -21,12 +24,12 @@ class SweepRow:
     """The answer at one budget; None where the budget is too small for any answer."""
 
     budget_joules: float
-    objective: float | None
-    gap: float | None
-    compute_joules: float | None
-    transmit_joules: float | None
-    power_watts: float | None  # of all leaders
-    updates: int | None  # local updates of all clusters in a round
+    objective: float | None = None
+    gap: float | None = None
+    compute_joules: float | None = None
+    transmit_joules: float | None = None
+    power_watts: float | None = None  # of all leaders
+    updates: int | None = None  # local updates of all clusters in a round
 
 
 def parse_sweep(text: str) -> list[float]:
@@ -78,15 +81,14 @@ def sweep_energy(
 
 def _row(problem: Problem, solver: str, seed: int) -> SweepRow:
     budget = problem.energy_joules
-    nothing = SweepRow(budget, None, None, None, None, None, None)
     if budget < problem.smallest_budget_joules:
-        return nothing
+        return SweepRow(budget)
     try:
         answer = solve(problem, solver, seed=seed)
     except InputError:
         raise
     except CamuError:  # `latency` sends at fixed power, so it needs more than the smallest budget
-        return nothing
+        return SweepRow(budget)
     return SweepRow(
         budget,
         answer.objective,
@@ -96,3 +98,32 @@ def _row(problem: Problem, solver: str, seed: int) -> SweepRow:
         float(answer.power_watts.sum()),
         int(problem.size + answer.extra_updates.sum()),
     )
+
+
+class Cell(NamedTuple):
+    """The best that a pair of budgets buys; means over clusters and devices."""
+
+    energy_joules: float
+    seconds: float
+    objective: float
+    rounds: int
+    updates: float
+    power_watts: float
+    cpu_hz: float
+    joule_price: float
+    second_price: float
+
+
+def trade_off(problem: P2Problem, factors: Sequence[float]) -> list[Cell]:
+    """The answer at every pair of factors on both budgets; pairs that fit no round are left out."""
+    cells = []
+    for energy, time in itertools.product(factors, repeat=2):
+        joules, seconds = energy * problem.energy_joules, time * problem.seconds
+        try:
+            answer = solve(replace(problem, energy_joules=joules, seconds=seconds))
+        except CamuError:
+            continue
+        means = (answer.updates.mean(), answer.power_watts.mean(), answer.cpu_hz.mean())
+        prices = (answer.joule_price, answer.second_price)
+        cells.append(Cell(joules, seconds, answer.objective, answer.rounds, *means, *prices))
+    return cells

@@ -2,27 +2,27 @@
 
 Plain is the obvious way: torch's layers, its default threads and layout, an optimiser, a state dict
 per device. Tuned is the best simple loop that we know: one process per core with one torch thread,
-channels-last layout, parameters and gradients in flat tensors, in-place steps, updates added up
+channels-last images, parameters and gradients in flat tensors, in-place steps, updates added up
 where they are computed. Both take one device after another. Their batches are drawn before the
 clock starts; the engine's are drawn while it runs.
 """
 
 from __future__ import annotations
 
-import copy
 import multiprocessing
 import os
 import time
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from typing import Any
+from concurrent.futures import ProcessPoolExecutor
+from copy import deepcopy
+from typing import Any, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from camu.arrays import Float32, Int64, UInt8
+from camu.arrays import Float32
 from camu.bench.workloads import LEARNING_RATE, Samples, Share, Workload
 from camu.learning.pool import available_cores
 from camu.learning.weights import Weights
@@ -31,49 +31,62 @@ from camu.work import end_with_parent
 EVALUATION_BATCH = 500
 
 
+class OwnNetwork(nn.Module):
+    """The network of the workload `own`, as a user may write it; the engine does not know it."""
+
+    def __init__(self, image_shape: tuple[int, int, int], classes: int) -> None:
+        super().__init__()
+        channels, height, width = image_shape
+        self.first = nn.Conv2d(channels, 8, 3, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.hidden = nn.Linear(16 * (-(-height // 4)) * (-(-width // 4)), 32)
+        self.output = nn.Linear(32, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of float images."""
+        features = self.norm(self.first(images)).relu()
+        features = self.second(features).relu()
+        return cast(Tensor, self.output(self.hidden(features.flatten(1)).relu()))
+
+
 class PlainLoop:
     """The obvious way: torch's layers, its default threads, one device after another."""
 
-    def __init__(self, workload: Workload, initial: Weights, train: Samples, test: Samples) -> None:
-        self.workload = workload
-        self.threads = torch.get_num_threads()
-        model = workload.build_model()
-        initial.load_into(model)
-        self.model = copy.deepcopy(model)
-        self.start = {key: value.clone() for key, value in self.model.state_dict().items()}
-        self.train, self.test = _as_tensors(*train), _as_tensors(*test)
+    def __init__(self, workload: Workload) -> None:
+        self.workload, self.threads = workload, torch.get_num_threads()
+        self.model = workload.build_model()
+        (self.images, self.labels), self.test = map(_as_tensors, workload.samples())
 
-    def round(self, shares: Sequence[Share], round_number: int) -> float:
-        """The seconds to train these devices; `result` is their weighted sum."""
+    def round(
+        self, shares: Sequence[Share], round_number: int, start: Weights
+    ) -> tuple[float, Float32]:
+        """The seconds to train these devices, and the weighted sum of their states."""
         batches = self.workload.batches(shares, round_number)
         # The engine's workers set the threads of matrix products for the whole process.
         torch.set_num_threads(self.threads)
         self.model.train()
         begin = time.perf_counter()
-        total = {key: torch.zeros_like(value) for key, value in self.start.items()}
+        first = {key: torch.from_numpy(array.copy()) for key, array in start.tensors().items()}
+        total = {key: torch.zeros_like(value) for key, value in first.items()}
         for share, chosen in zip(shares, batches, strict=True):
-            self._train_device(chosen)
-            for key, value in self.model.state_dict().items():
-                if value.is_floating_point():
-                    total[key] += share.weight * value
+            self.model.load_state_dict(first, strict=False)
+            optimiser = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+            for indices in chosen:
+                images = self.images[indices].float() / 255
+                optimiser.zero_grad()
+                F.cross_entropy(self.model(images), self.labels[indices]).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+            state = self.model.state_dict()
+            for key in total:
+                total[key] += share.weight * state[key]
         seconds = time.perf_counter() - begin
-        self.result = np.concatenate([total[key].reshape(-1).numpy() for key in _keys(self.model)])
-        return seconds
+        return seconds, torch.cat([value.reshape(-1) for value in total.values()]).numpy()
 
-    def _train_device(self, batches: Sequence[Int64]) -> None:
-        all_images, all_labels = self.train
-        self.model.load_state_dict(self.start)
-        optimiser = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
-        for indices in batches:
-            images = all_images[indices].float() / 255
-            optimiser.zero_grad()
-            F.cross_entropy(self.model(images), all_labels[indices]).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-
-    def evaluate(self) -> tuple[float, float, float]:
-        """Seconds, accuracy and mean loss of the initial model on the test samples."""
+    def evaluate(self, start: Weights) -> tuple[float, float, float]:
+        """Seconds, accuracy and mean loss of a model on the test samples."""
         torch.set_num_threads(self.threads)
-        self.model.load_state_dict(self.start)
+        start.load_into(self.model)
         begin = time.perf_counter()
         right, loss = _evaluate(self.model, *self.test, torch.contiguous_format)
         count = len(self.test[1])
@@ -85,34 +98,27 @@ class TunedLoop:
 
     def __init__(self, workers: int = 0) -> None:
         context = multiprocessing.get_context("spawn")  # forks of a process with threads may hang
-        self.connections: list[Connection] = []
-        self.processes = []
-        for _ in range(workers or available_cores()):
-            mine, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
-            process.start()
-            theirs.close()
-            self.connections.append(mine)
-            self.processes.append(process)
+        self.workers = [
+            ProcessPoolExecutor(1, context, _begin_worker, (os.getpid(),))
+            for _ in range(workers or available_cores())
+        ]
 
     def __enter__(self) -> TunedLoop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for connection in self.connections:
-            connection.close()  # ends the worker
-        for process in self.processes:
-            process.join()
+        for worker in self.workers:
+            worker.shutdown()
 
     def use(self, workload: Workload) -> None:
         """Let the workers make the workload's data and model."""
-        self._ask_all("use", [(workload,)] * len(self.connections))
+        self._ask_all("use", [(workload,)] * len(self.workers))
 
     def round(
         self, shares: Sequence[Share], round_number: int, start: Weights
     ) -> tuple[float, Float32]:
         """The seconds to train these devices, and the weighted sum of their states."""
-        count = len(self.connections)
+        count = len(self.workers)
         self._ask_all("draw", [(shares[number::count], round_number) for number in range(count)])
         begin = time.perf_counter()
         state = np.concatenate([start.parameters, start.buffers])
@@ -122,7 +128,7 @@ class TunedLoop:
 
     def evaluate(self, start: Weights) -> tuple[float, float, float]:
         """Seconds, accuracy and mean loss of a model on the test samples."""
-        count = len(self.connections)
+        count = len(self.workers)
         begin = time.perf_counter()
         state = np.concatenate([start.parameters, start.buffers])
         parts = self._ask_all("evaluate", [(state, number, count) for number in range(count)])
@@ -130,26 +136,25 @@ class TunedLoop:
         return time.perf_counter() - begin, right / samples, loss / samples
 
     def _ask_all(self, what: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        for connection, values in zip(self.connections, arguments, strict=True):
-            connection.send((what, values))
-        return [connection.recv() for connection in self.connections]
+        """The answers of all workers, which compute at the same time."""
+        asked = zip(self.workers, arguments, strict=True)
+        answers = [worker.submit(_answer, what, *values) for worker, values in asked]
+        return [answer.result() for answer in answers]
 
 
-def _serve(connection: Connection, parent: int) -> None:
-    """A worker process of the tuned loop: answer questions until the other side is closed."""
+def _begin_worker(parent: int) -> None:
     end_with_parent(parent)
     torch.set_num_threads(1)
-    worker: _TunedWorker | None = None
-    while True:
-        try:
-            what, values = connection.recv()
-        except EOFError:
-            return
-        if what == "use":
-            worker = _TunedWorker(*values)
-            connection.send(None)
-        else:
-            connection.send(getattr(worker, what)(*values))
+
+
+_here: list[_TunedWorker] = []  # that of this process
+
+
+def _answer(what: str, *values: Any) -> Any:
+    if what == "use":
+        _here[:] = [_TunedWorker(*values)]
+        return None
+    return getattr(_here[0], what)(*values)
 
 
 class _TunedWorker:
@@ -157,9 +162,9 @@ class _TunedWorker:
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.images, self.labels = _as_tensors(*workload.train_samples())
-        self.test = _as_tensors(*workload.held_out_samples())
-        self.model = FlatModel(workload.build_model())
+        (self.images, self.labels), self.test = map(_as_tensors, workload.samples())
+        self.module = workload.build_model()
+        self.state, self.gradient = _flattened(self.module)
         self.work: list[tuple[float, list[Tensor]]] = []
 
     def draw(self, shares: Sequence[Share], round_number: int) -> None:
@@ -172,77 +177,45 @@ class _TunedWorker:
 
     def train(self, state: Float32) -> Float32:
         """The weighted sum of the devices' trained states."""
-        model = self.model
-        model.module.train()
-        start = model.from_natural(state)
+        self.module.train()
+        start, parameters = torch.from_numpy(state), self.state[: len(self.gradient)]
         total = torch.zeros_like(start)
         for weight, batches in self.work:
-            model.state.copy_(start)
+            self.state.copy_(start)
             for indices in batches:
                 images = _floats(self.images[indices], torch.channels_last)
-                model.gradient.zero_()
-                F.cross_entropy(model.module(images), self.labels[indices]).backward()  # type: ignore[no-untyped-call]
-                model.parameters.add_(model.gradient, alpha=-LEARNING_RATE)
-            total.add_(model.state, alpha=weight)
-        return model.to_natural(total)
+                self.gradient.zero_()
+                F.cross_entropy(self.module(images), self.labels[indices]).backward()  # type: ignore[no-untyped-call]
+                parameters.add_(self.gradient, alpha=-LEARNING_RATE)
+            total.add_(self.state, alpha=weight)
+        return cast(Float32, total.numpy())
 
     def evaluate(self, state: Float32, number: int, count: int) -> tuple[int, float, int]:
         """Right answers, sum of losses and number of samples in this worker's part of the test."""
-        self.model.state.copy_(self.model.from_natural(state))
+        self.state.copy_(torch.from_numpy(state))
         images, labels = (part.tensor_split(count)[number] for part in self.test)
-        return (
-            *_evaluate(self.model.module, images, labels, torch.channels_last),
-            len(labels),
-        )
+        # Forward alone is faster with the kernels channels-last too; training is not.
+        module = deepcopy(self.module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return (*_evaluate(module, images, labels, torch.channels_last), len(labels))
 
 
-class FlatModel:
-    """A channels-last module whose state is one flat tensor, and whose gradient is another."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        parameters = list(self.module.parameters())
-        named = [(n, b) for n, b in self.module.named_buffers() if b.is_floating_point()]
-        self.shapes = [tensor.shape for tensor in (*parameters, *(b for _, b in named))]
-        count = sum(parameter.numel() for parameter in parameters)
-        self.state = torch.zeros(sum(shape.numel() for shape in self.shapes))
-        self.parameters = self.state[:count]
-        self.gradient = torch.zeros(count)
-        views = self._views(self.state)
-        own_views, gradients = views[: len(parameters)], self._views(self.gradient)
-        for parameter, own, gradient in zip(parameters, own_views, gradients, strict=True):
-            parameter.data = own
-            parameter.grad = gradient  # autograd adds to it in place
-        for (name, _), own in zip(named, views[len(parameters) :], strict=True):
-            owner, _, short = name.rpartition(".")
-            setattr(self.module.get_submodule(owner), short, own)
-
-    def _views(self, flat: Tensor) -> list[Tensor]:
-        """The tensors inside a flat one, as many as fit; kernels of convolutions channels-last."""
-        views, first = [], 0
-        for shape in self.shapes:
-            part = flat[first : first + shape.numel()]
-            first += shape.numel()
-            if len(part) < shape.numel():
-                break
-            if len(shape) == 4:
-                outputs, inputs, height, width = shape
-                part = part.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
-            views.append(part.view(shape))
-        return views
-
-    def from_natural(self, state: Float32) -> Tensor:
-        """A state of the engine's order in the order of this model."""
-        flat = torch.empty_like(self.state)
-        ends = np.cumsum([shape.numel() for shape in self.shapes])[:-1]
-        for view, part in zip(self._views(flat), np.split(state.copy(), ends), strict=True):
-            view.copy_(torch.from_numpy(part).view(view.shape))
-        return flat
-
-    def to_natural(self, flat: Tensor) -> Float32:
-        """A state of this model's order in the engine's order."""
-        natural: Float32 = torch.cat([view.reshape(-1) for view in self._views(flat)]).numpy()
-        return natural
+def _flattened(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """Flat tensors for the state of a module and for its gradient, which it uses from now on."""
+    parameters = list(module.parameters())
+    buffers = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
+    tensors = [*parameters, *(b for _, b in buffers)]
+    sizes = [tensor.numel() for tensor in tensors]
+    state = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    gradient = torch.zeros(sum(sizes[: len(parameters)]))
+    views = iter(torch.split(state, sizes))
+    slopes = torch.split(gradient, sizes[: len(parameters)])
+    for parameter, slope in zip(parameters, slopes, strict=True):
+        parameter.data = next(views).view(parameter.shape)
+        parameter.grad = slope.view(parameter.shape)  # autograd adds to it in place
+    for name, buffer in buffers:
+        owner, _, short = name.rpartition(".")
+        setattr(module.get_submodule(owner), short, next(views).view(buffer.shape))
+    return state, gradient
 
 
 def _evaluate(
@@ -265,11 +238,6 @@ def _floats(images: Tensor, layout: torch.memory_format) -> Tensor:
     return images.float().mul_(1 / 255).contiguous(memory_format=layout)
 
 
-def _as_tensors(images: UInt8, labels: Int64) -> tuple[Tensor, Tensor]:
+def _as_tensors(samples: Samples) -> tuple[Tensor, Tensor]:
+    images, labels = samples
     return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels)
-
-
-def _keys(module: nn.Module) -> list[str]:
-    """The names of a module's floating-point state, parameters first, as the engine orders it."""
-    parameters = [name for name, _ in module.named_parameters()]
-    return parameters + [n for n, b in module.named_buffers() if b.is_floating_point()]

@@ -8,44 +8,106 @@ of the process, the world, the plan and the report.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import re
+import resource
 import statistics
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from camu.bench.gauges import TimedEngine, peak_megabytes
 from camu.bench.workloads import MADE_UP_MNIST
 from camu.config import Config, load_config
+from camu.data.batches import Schedules
 from camu.errors import CamuError
-from camu.schemes import FedAvg, make_scheme
-from camu.schemes.contract import State, View
-from camu.schemes.registry import plan_for
+from camu.learning.engine import Engine
+from camu.learning.job import Evaluation, Job, Trained
+from camu.learning.kernel import Kernel
+from camu.learning.weights import Weights
+from camu.schemes import FedAvg, make_scheme, plans
+from camu.schemes.view import State, View
 from camu.simulation.directory import RunDirectory, keep_in_directory
 from camu.simulation.history import History, Record
-from camu.simulation.rounds import run_rounds
+from camu.simulation.result import run_rounds, samples_of
 from camu.simulation.run import Callback, Run
 from camu.work import end_with_parent
-from camu.world import World, build_world
+from camu.world import build_world
 
 STUDY_ROUNDS = 150  # of the preset study, to which a shorter run is extrapolated
 DEVICE_SAMPLES = 60  # of which a batch takes a fifth
 GROWTH_ROUNDS = 3
+Figures = dict[str, Any]
 
 
-def measure_run(rounds: int, samples_per_device: int, workers: int) -> dict[str, Any]:
-    """The figures of `camu run --preset study` with fewer rounds, on made-up images."""
-    return _in_own_process(_time_run, rounds, samples_per_device, workers)
+class TimedEngine(Engine):
+    """An engine that adds up the processor seconds of its training kernels, and its evaluations."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+        super().__init__(*arguments, **settings)
+
+    def reset(self) -> None:
+        """Start to count from zero."""
+        self.job_seconds = self.evaluation_seconds = 0.0
+
+    def train_on(
+        self,
+        kernel: Kernel,
+        jobs: Sequence[tuple[Weights, Job]],
+        schedules: Schedules,
+        round_number: int,
+    ) -> list[Trained]:
+        """Train some jobs on a worker, and note how long its processor core works on them."""
+        begin = time.thread_time()
+        trained = super().train_on(kernel, jobs, schedules, round_number)
+        seconds = time.thread_time() - begin
+        with self._lock:
+            self.job_seconds += seconds
+        return trained
+
+    def evaluate(self, weights: Weights) -> Evaluation:
+        """Accuracy and loss, and note how long it takes."""
+        begin = time.perf_counter()
+        result = super().evaluate(weights)
+        self.evaluation_seconds += time.perf_counter() - begin
+        return result
+
+    def outside_fraction(self, wall_seconds: float) -> float:
+        """The part of the workers' time that they did not compute inside training kernels."""
+        return max(0.0, 1 - self.job_seconds / (self.workers * wall_seconds))
 
 
-def measure_growth(devices: int, units_per_round: int, workers: int) -> dict[str, Any]:
-    """The figures of rounds in which some devices train, each a unit of its own."""
-    return _in_own_process(_time_growth, devices, units_per_round, workers)
+class PeakMemory:
+    """The highest resident memory of the process; on Linux while the block ran."""
+
+    megabytes = 0.0
+
+    def __enter__(self) -> PeakMemory:
+        gc.collect()
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.megabytes = peak_megabytes()
+
+
+def peak_megabytes() -> float:
+    """The highest resident memory of this process since it began, or since it was reset."""
+    with suppress(OSError):
+        if found := re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text()):
+            return int(found[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 class _RoundClock(Callback):
@@ -62,12 +124,11 @@ class _RoundClock(Callback):
         self.training_seconds = 0.0
 
     def on_round(self, run: Run, record: Record) -> None:
-        now = time.perf_counter()
-        before = self.training_seconds
+        now, before = time.perf_counter(), self.training_seconds
         self.training_seconds = self.engine.job_seconds / self.engine.workers
-        wall = now - self.last
-        self.round_seconds.append(wall)
-        self.outside.append(max(0.0, 1 - (self.training_seconds - before) / wall))
+        self.round_seconds.append(now - self.last)
+        inside = (self.training_seconds - before) / (now - self.last)
+        self.outside.append(max(0.0, 1 - inside))
         self.last = now
         if len(self.round_seconds) == self.stop_after:
             run.stop("measured")
@@ -76,23 +137,25 @@ class _RoundClock(Callback):
         self.seconds = time.perf_counter() - self.begin  # with the last checkpoint
 
 
-def _time_run(launched: float, rounds: int, samples_per_device: int, workers: int) -> Any:
-    watch = _Stopwatch(time.time() - launched)
+def time_run(launched: float, rounds: int, samples_per_device: int, workers: int) -> Figures:
+    """The figures of `camu run --preset study` with fewer rounds, on made-up images."""
+    watch = _Stopwatch(launched)
     config = load_config(
         preset="study",
         overrides={
             "data.dataset": MADE_UP_MNIST,
             "data.samples_per_device": samples_per_device,
             "run.rounds": rounds,
-            "run.workers": workers,
+            "machine.workers": workers,
         },
     )
     world = build_world(config)
     watch.lap("world")
     scheme = make_scheme(config)
-    plan = plan_for(scheme, world)
+    plan = plans.plan(scheme, world)
     watch.lap("plan")
-    with tempfile.TemporaryDirectory(prefix="camu-bench-") as name, _engine(world) as engine:
+    timed = TimedEngine.from_config(config, *samples_of(world))
+    with tempfile.TemporaryDirectory(prefix="camu-bench-") as name, timed as engine:
         watch.lap("engine")
         directory = RunDirectory(Path(name) / "run")
         clock = _RoundClock(engine)
@@ -120,10 +183,10 @@ def _time_run(launched: float, rounds: int, samples_per_device: int, workers: in
 
 
 class _Stopwatch:
-    """The seconds between laps, by name."""
+    """The seconds between laps, by name; the first is the start of the process."""
 
-    def __init__(self, start_seconds: float) -> None:
-        self.parts = {"start": start_seconds}
+    def __init__(self, launched: float) -> None:
+        self.parts = {"start": time.time() - launched}
         self.last = time.perf_counter()
 
     def lap(self, name: str, without: float = 0.0) -> None:
@@ -136,7 +199,7 @@ class _Stopwatch:
 class _SomeDevices(FedAvg):
     """FedAvg in which a fixed number of devices takes part in each round."""
 
-    name: ClassVar[str] = "some-devices"
+    name = "some-devices"
     count: int = 1
 
     def select(self, view: View, state: State) -> list[int]:
@@ -144,15 +207,16 @@ class _SomeDevices(FedAvg):
         return [int(unit) for unit in chosen]
 
 
-def _time_growth(launched: float, devices: int, units_per_round: int, workers: int) -> Any:
+def time_growth(launched: float, devices: int, units_per_round: int, workers: int) -> Figures:
+    """The figures of rounds in which some devices train, each a unit of its own."""
     config = _growth_config(devices, workers)
-    watch = _Stopwatch(time.time() - launched)
+    watch = _Stopwatch(launched)
     world = build_world(config)
     watch.lap("world")
     scheme = _SomeDevices(count=min(devices, units_per_round))
-    plan = plan_for(scheme, world)
+    plan = plans.plan(scheme, world)
     watch.lap("plan")
-    with _engine(world) as engine:
+    with TimedEngine.from_config(config, *samples_of(world)) as engine:
         clock = _RoundClock(engine, stop_after=GROWTH_ROUNDS)
         run_rounds(Run.new(world, plan, engine.initial), scheme, engine, [clock])
     return {
@@ -180,38 +244,16 @@ def _growth_config(devices: int, workers: int) -> Config:
             "data.with_replacement": True,
             "fleet.regions": [region],
             "run.eval_every": STUDY_ROUNDS,  # evaluation is measured apart
-            "run.workers": workers,
+            "machine.workers": workers,
         },
     )
 
 
-def _engine(world: World) -> TimedEngine:
-    assert world.federation is not None
-    data = world.federation.dataset
-    train, test = (data.train_images, data.train_labels), (data.test_images, data.test_labels)
-    engine = TimedEngine.from_config(world.config, train, world.federation.indices, test)
-    assert isinstance(engine, TimedEngine)
-    return engine
-
-
-def _in_own_process(work: Callable[..., Any], *arguments: int) -> dict[str, Any]:
-    """Call a function in a new process, which starts with the time at which it was launched."""
+def in_own_process(work: Callable[..., Figures], *arguments: int) -> Figures:
+    """Call a function in a new process, with the time at which it was launched first."""
     context = multiprocessing.get_context("spawn")
-    mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_answer, args=(theirs, os.getpid(), work, time.time(), *arguments), daemon=True
-    )
-    process.start()
-    theirs.close()
-    try:
-        answer: dict[str, Any] = mine.recv()
-    except EOFError:
-        raise CamuError("the process of a measurement ended early; see its message above") from None
-    finally:
-        process.join()
-    return answer
-
-
-def _answer(connection: Connection, parent: int, work: Callable[..., Any], *arguments: Any) -> None:
-    end_with_parent(parent)
-    connection.send(work(*arguments))
+    with ProcessPoolExecutor(1, context, end_with_parent, (os.getpid(),)) as pool:
+        try:
+            return pool.submit(work, time.time(), *arguments).result()
+        except BrokenProcessPool:
+            raise CamuError("the process of a measurement was killed") from None

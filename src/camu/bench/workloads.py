@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,13 @@ LEARNING_RATE = 0.05
 SEED = 0
 IMAGE = (28, 28)
 CLASSES = 10
-OWN_MODEL = "camu.bench.network:OwnNetwork"
+OWN_MODEL = "camu.bench.loops:OwnNetwork"
 MADE_UP_MNIST = "camu.bench.workloads:mnist_sized"  # a value of data.dataset
 
 Samples = tuple[UInt8, Int64]  # images and labels
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """A device's part in the mean over all units."""
 
     device: int
@@ -100,13 +99,9 @@ class Workload:
 
         return build_model(self.model, IMAGE, CLASSES, "batch", derive(SEED, "bench-model"))
 
-    def train_samples(self) -> Samples:
-        """Made-up training samples; the same in every process."""
-        return made_up(self.devices, self.samples_per_device)
-
-    def held_out_samples(self) -> Samples:
-        """Made-up test samples; the same in every process."""
-        return made_up(1, self.test_samples)
+    def samples(self) -> tuple[Samples, Samples]:
+        """Made-up training and test samples; the same in every process."""
+        return made_up(self.devices, self.samples_per_device), made_up(1, self.test_samples)
 
     def device_indices(self) -> list[Int64]:
         """The samples of each device."""
@@ -121,36 +116,15 @@ class Workload:
         return [drawn.epoch(round_number, share.device, 0) for share in shares]
 
 
+_LARGE = Workload(devices=30, samples_per_device=2000, batch=400, units=30)
+_MANY = Workload(1000, 60, 12, units=30, plain_devices=300, tuned_devices=500)
 WORKLOADS = {
-    "W1": Workload(devices=30, samples_per_device=2000, batch=400, units=30),
-    "W2": Workload(
-        devices=30,
-        samples_per_device=2000,
-        batch=400,
-        units=30,
-        local_update="epoch",
-        plain_devices=10,
-        tuned_devices=10,
-    ),
-    "W3": Workload(
-        devices=1000,
-        samples_per_device=60,
-        batch=12,
-        units=30,
-        plain_devices=300,
-        tuned_devices=500,
-    ),
-    "W3d": Workload(
-        devices=1000,
-        samples_per_device=60,
-        batch=12,
-        units=1000,
-        plain_devices=300,
-        tuned_devices=500,
-    ),
-    "own": Workload(devices=30, samples_per_device=2000, batch=400, units=30, model=OWN_MODEL),
+    "W1": _LARGE,
+    "W2": replace(_LARGE, local_update="epoch", plain_devices=10, tuned_devices=10),
+    "W3": _MANY,
+    "W3d": replace(_MANY, units=1000),
+    "own": replace(_LARGE, model=OWN_MODEL),
 }
-
 EVALUATION = Workload(
     devices=4, samples_per_device=20, batch=10, units=4, test_samples=10_000, plain_devices=4
 )

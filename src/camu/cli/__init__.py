@@ -40,22 +40,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo.demo)
-app.command()(plan.plan)
-app.command()(live.live)
-app.command()(run.run)
-app.command()(compare.compare)
-app.command()(forecast.forecast)
-app.command()(report.report)
-app.command()(export.export)
-app.command()(schemes.schemes)
-app.command()(allocate.allocate)
-app.command()(reproduce.reproduce)
-app.command()(bench.bench)
-app.add_typer(config.app)
-app.add_typer(data.app)
-app.add_typer(fleet.app)
-app.add_typer(deploy.app)
+for command in (
+    *(demo.demo, plan.plan, live.live, run.run, compare.compare, forecast.forecast, report.report),
+    *(export.export, schemes.schemes, allocate.allocate, reproduce.reproduce, bench.bench),
+):
+    app.command()(command)
+for group in (config, data, fleet, deploy):
+    app.add_typer(group.app)
 
 
 def _print_version(asked: bool) -> None:

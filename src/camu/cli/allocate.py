@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, overload
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
-from camu.cli.console import plain_console
+from camu.cli.console import WorkBar, number_table, plain_console, print_table
 from camu.cli.guard import print_json
-from camu.cli.options import Json, output_path
+from camu.cli.options import Json, check_outputs, to_file
 from camu.errors import InputError
 
 if TYPE_CHECKING:
-    from camu.allocation.answer import Allocation
-    from camu.allocation.horizon import HorizonProblem
-    from camu.allocation.horizon_answer import HorizonAnswer
-    from camu.allocation.problem import Problem
+    from camu.allocation.answer import Allocation, P2Answer
+    from camu.allocation.p1 import Problem
+    from camu.allocation.p2 import P2Problem
     from camu.allocation.sweep import SweepRow
 
 _MOST_ROWS = 40
+_SHOWN_FACTORS = (0.5, 1.0, 2.0)
+_LARGEST_TRADE_OFF = 200  # clusters; above, the table would take minutes
 
 
 ProblemFile = Annotated[
@@ -50,14 +49,9 @@ Sweep = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of PPO.")]
 Picture = Annotated[
-    Path | None,
-    typer.Option(
-        "--figure",
-        parser=output_path,
-        metavar="FILE",
-        help="Save the trade-off: .svg, .png, .pdf, .html.",
-    ),
+    Path | None, to_file("--figure", "Save the trade-off: .svg, .png, .pdf, .html.")
 ]
+ProblemOut = Annotated[Path | None, to_file("--problem", "Save the instance as PROBLEM.json.")]
 FromPlan = Annotated[
     Path | None,
     typer.Option(
@@ -76,10 +70,6 @@ Measure = Annotated[
         help="With --from-plan: state problem P2 of the plan, with constants that a pilot "
         "measures at so many models. Its joules and seconds are taken from the budgets.",
     ),
-]
-ProblemOut = Annotated[
-    Path | None,
-    typer.Option("--problem", metavar="FILE", help="Save the instance as PROBLEM.json."),
 ]
 
 
@@ -101,40 +91,38 @@ def allocate(
     has a budget of joules and one of seconds for the whole run, and also decides about its rounds
     and CPU frequencies.
     """
-    from camu.allocation.horizon import HorizonProblem
+    check_outputs((figure, problem_out), None, problem_file, from_plan, code=[solver])
+    problem: Any = _problem(problem_file, from_plan, measure)
+    if from_plan is not None and (figure or problem_out):
+        from camu.schemes.plans import config_of_plan
 
-    problem = _problem(problem_file, from_plan, measure)
+        check_outputs((figure, problem_out), config_of_plan(from_plan))
     if problem_out is not None:
         from camu.files import write_json
 
         write_json(problem_out, problem.to_dict())
-    if isinstance(problem, HorizonProblem):
-        if sweep is not None:
-            raise InputError("--sweep: a problem over several rounds cannot be swept; leave it out")
-        from camu.cli.allocate_horizon import allocate_horizon
+    with WorkBar() as bar:
+        from camu.allocation.solve import solve
 
-        allocate_horizon(problem, lambda p: _solve(p, solver, seed), figure, as_json)
-        return
-    if sweep is not None:
-        _sweep(problem, sweep, solver, seed, figure, as_json)
-        return
-    answer = _solve(problem, solver, seed)
+        found: Any = (
+            solve(problem, solver, seed=seed, progress=bar)
+            if sweep is None
+            else _sweep(problem, sweep, solver, seed, bar)
+        )
     if figure is not None:
-        from camu.report.figures import allocation_figure
-        from camu.report.style import save
-
-        save(allocation_figure(problem, answer), figure)
+        _draw(problem, found, figure)
     if as_json:
-        print_json(answer.to_dict())
+        print_json(_document(problem, found, solver))
         return
-    show_allocation(problem, answer, plain_console())
+    show = _show_sweep if sweep is not None else _show_p1 if problem.kind == "P1" else _show_p2
+    show(problem, found, plain_console())
     if figure is not None:
         print(f"picture: {figure}")
 
 
 def _problem(
     problem_file: Path | None, from_plan: Path | None, measure: int | None
-) -> Problem | HorizonProblem:
+) -> Problem | P2Problem:
     """The instance of a file, or of a plan."""
     if (problem_file is None) == (from_plan is None):
         raise InputError("give PROBLEM.json or --from-plan PLAN, one of the two")
@@ -145,7 +133,7 @@ def _problem(
 
         return measured_problem(from_plan, measure)
     if from_plan is not None:
-        from camu.schemes.plan_problem import problem_of_plan
+        from camu.schemes.plans import problem_of_plan
 
         return problem_of_plan(from_plan)
     from camu.allocation.solve import read_problem
@@ -155,114 +143,144 @@ def _problem(
 
 
 def _sweep(
-    problem: Problem, text: str, solver: str, seed: int, figure: Path | None, as_json: bool
-) -> None:
-    """Solve for several budgets; show a table, and a figure if it is asked for."""
-    from dataclasses import asdict
-
+    problem: Problem | P2Problem, text: str, solver: str, seed: int, bar: WorkBar
+) -> list[SweepRow]:
+    """The answers at several budgets."""
+    from camu.allocation.p1 import Problem
     from camu.allocation.sweep import parse_sweep, sweep_energy
 
-    budgets = parse_sweep(text)
-    with _bar() as show:
-        rows = sweep_energy(problem, budgets, solver, seed, show)
-    if figure is not None:
-        from camu.report.figures import sweep_figure
-        from camu.report.style import save
-
-        save(sweep_figure(rows, problem), figure)
-    if as_json:
-        smallest = problem.smallest_budget_joules
-        found = [asdict(row) for row in rows]
-        print_json({"solver": solver, "smallest_budget_joules": smallest, "rows": found})
-        return
-    show_sweep(rows, problem, plain_console())
-    if figure is not None:
-        print(f"picture: {figure}")
+    if not isinstance(problem, Problem):
+        raise InputError("--sweep: a problem over several rounds cannot be swept; leave it out")
+    return sweep_energy(problem, parse_sweep(text), solver, seed, bar)
 
 
-def show_sweep(rows: Sequence[SweepRow], problem: Problem, console: Console) -> None:
-    """A line per budget."""
-    table = Table(box=None, header_style="bold")
-    for name in ("budget J", "objective", "compute J", "transmit J", "power W", "updates"):
-        table.add_column(name, justify="right")
+def _draw(problem: Any, found: Any, path: Path) -> None:
+    """Save the figure of a sweep or of an answer."""
+    from camu.report import figures
+    from camu.report.charts import save
+
+    if isinstance(found, list):
+        save(figures.sweep_figure(found, problem), path)
+    else:
+        draw = figures.p2_figure if problem.kind == "P2" else figures.allocation_figure
+        save(draw(problem, found), path)
+
+
+def _document(problem: Any, found: Any, solver: str) -> dict[str, Any]:
+    """A sweep or an answer as JSON."""
+    if isinstance(found, list):
+        smallest, rows = problem.smallest_budget_joules, [asdict(row) for row in found]
+        return {"solver": solver, "smallest_budget_joules": smallest, "rows": rows}
+    origin = dict(getattr(problem, "origin", {}))
+    return {**found.to_dict(), **({"origin": origin} if origin else {})}
+
+
+def _show_sweep(problem: Problem, rows: list[SweepRow], console: Console) -> None:
+    """Print a line per budget."""
+    lines = []
     for row in rows:
-        if row.objective is None:
-            table.add_row(f"{row.budget_joules:.4g}", "too small")
-            continue
         numbers = (row.objective, row.compute_joules, row.transmit_joules, row.power_watts)
-        cells = [f"{number:.4g}" for number in numbers]
-        table.add_row(f"{row.budget_joules:.4g}", *cells, str(row.updates))
-    console.print(table)
+        cells = [f"{number:.4g}" for number in numbers if number is not None]
+        cells = [*cells, str(row.updates)] if cells else ["too small"]
+        lines.append([f"{row.budget_joules:.4g}", *cells])
+    names = ("budget J", "objective", "compute J", "transmit J", "power W", "updates")
+    print_table(number_table(names, lines), console)
     gaps = [row.gap for row in rows if row.gap is not None]
     console.print(
         f"\nThe smallest budget that has an answer is {problem.smallest_budget_joules:.4g} J."
         + (f" Every objective is at most {max(gaps):.2g} above the optimum." if gaps else ""),
-        highlight=False,
         soft_wrap=True,
     )
 
 
-@contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar, which appears with the first report of progress."""
-    stderr = plain_console(stderr=True)
-    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
-        tasks: list[TaskID] = []
-
-        def show(what: str, done: int, total: int) -> None:
-            if not tasks:
-                tasks.append(bar.add_task(what, total=total))
-            bar.update(tasks[0], completed=done, description=what)
-
-        yield show
-
-
-@overload
-def _solve(problem: Problem, solver: str, seed: int) -> Allocation: ...
-
-
-@overload
-def _solve(problem: HorizonProblem, solver: str, seed: int) -> HorizonAnswer: ...
-
-
-def _solve(problem: Problem | HorizonProblem, solver: str, seed: int) -> Allocation | HorizonAnswer:
-    from camu.allocation.solve import solve
-
-    with _bar() as show:
-        return solve(problem, solver, seed=seed, progress=show)
-
-
-def show_allocation(problem: Problem, answer: Allocation, console: Console) -> None:
-    """The allocation as a table, with what binds and what a joule is worth."""
+def _show_p1(problem: Problem, answer: Allocation, console: Console) -> None:
+    """Print powers and updates, what binds, and what a joule more would bring."""
     transmit = problem.transmit_joules(answer.power_watts)
     update = problem.update_joules(answer.extra_updates)
-    table = Table(box=None, header_style="bold")
-    for name in ("cluster", "power W", "cap W", "updates", "compute J", "transmit J", "J"):
-        table.add_column(name, justify="right")
+    columns = (answer.power_watts, problem.max_power_watts, update, transmit, update + transmit)
+    rows = []
     for c in range(min(problem.size, _MOST_ROWS)):
-        table.add_row(
-            str(c),
-            f"{answer.power_watts[c]:.4g}",
-            f"{problem.max_power_watts[c]:.4g}",
-            str(1 + int(answer.extra_updates[c])),
-            f"{update[c]:.4g}",
-            f"{transmit[c]:.4g}",
-            f"{update[c] + transmit[c]:.4g}",
-        )
-    console.print(table)
+        power, cap, *joules = (f"{column[c]:.4g}" for column in columns)
+        rows.append((str(c), power, cap, str(1 + int(answer.extra_updates[c])), *joules))
+    names = ("cluster", "power W", "cap W", "updates", "compute J", "transmit J", "J")
+    _show_answer(
+        *(problem, answer, number_table(names, rows), console),
+        f"objective {answer.objective:.6g}",
+        f" ({update.sum():.3g} computing, {transmit.sum():.3g} sending)",
+        f"One joule more would lower the objective by about {answer.shadow_price:.3g}.",
+    )
+
+
+def _show_answer(problem: Any, answer: Any, table: Table, console: Console, *said: str) -> None:
+    """Print the table of clusters; `said` is about the value, the spending and the prices."""
+    value, more, prices = said
+    print_table(table, console)
     if problem.size > _MOST_ROWS:
         console.print(f"... and {problem.size - _MOST_ROWS} more; --json lists all.")
     console.print(
-        f"\n{answer.solver}: objective {answer.objective:.6g}, certified to be at most "
-        f"{answer.gap:.2g} (relative) above the optimum; {answer.seconds:.3g} s.\n"
-        f"Spends {answer.energy_joules:.4g} of {problem.energy_joules:.4g} J "
-        f"({update.sum():.3g} computing, {transmit.sum():.3g} sending).\n"
-        f"Binding: {', '.join(answer.binding) or 'nothing'}.",
-        highlight=False,
+        f"\n{answer.solver}: {value}, certified to be at most {answer.gap:.2g} (relative) above "
+        f"the optimum; {answer.seconds:.3g} s.\n"
+        f"Spends {answer.energy_joules:.4g} of {problem.energy_joules:.4g} J{more}.\n"
+        f"Binding: {', '.join(answer.binding) or 'nothing'}."
+        + (f"\n{prices}" if answer.solver == "exact" else ""),  # only it computes prices
         soft_wrap=True,
     )
-    if answer.solver == "exact":  # only it computes a price
-        console.print(
-            f"One joule more would lower the objective by about {answer.shadow_price:.3g}.",
-            highlight=False,
-        )
+
+
+def _show_p2(problem: P2Problem, answer: P2Answer, console: Console) -> None:
+    """Print where the numbers come from, the answer, and what other budgets would change."""
+    from camu.allocation.sweep import trade_off
+
+    if problem.origin:
+        _show_origin(problem, console)
+    _show_p2_answer(problem, answer, console)
+    if problem.size > _LARGEST_TRADE_OFF:
+        return
+    names = ("J", "s", "gap", "rounds", "mean updates", "mean W", "mean GHz", "per J", "per s")
+    forms = ("{:.4g}", "{:.4g}", "{:.5g}", "{}", "{:.2f}", "{:.3g}", "{:.3g}", "{:.2g}", "{:.2g}")
+    rows = []
+    for cell in trade_off(problem, _SHOWN_FACTORS):
+        values = cell._replace(cpu_hz=cell.cpu_hz / 1e9)
+        rows.append([form.format(value) for form, value in zip(forms, values, strict=True)])
+    console.print()
+    print_table(number_table(names, rows, "Joules against seconds"), console)
+
+
+def _show_origin(problem: P2Problem, console: Console) -> None:
+    """Print the numbers of the problem and where they come from; of clusters, the range."""
+    import numpy as np
+
+    table = Table(
+        box=None, header_style="bold", title="The problem and its sources", title_justify="left"
+    )
+    for name in ("key", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for key, text in problem.origin.items():
+        values = np.atleast_1d(np.asarray(getattr(problem, key, np.nan), dtype=np.float64))
+        ends = [f"{value:.4g}" for value in (values.min(), values.max())]
+        shown = ends[0] if ends[0] == ends[1] else " to ".join(ends)
+        table.add_row(key, "" if shown == "nan" else shown, text)
+    console.print(table)
+    console.print()
+
+
+def _show_p2_answer(problem: P2Problem, answer: P2Answer, console: Console) -> None:
+    """Print powers, updates and frequencies, what binds, and what joules and seconds are worth."""
+    rows = []
+    for c in range(min(problem.size, _MOST_ROWS)):
+        hertz = answer.cpu_hz[problem.cluster == c]
+        powers = [f"{watts[c]:.4g}" for watts in (answer.power_watts, problem.max_power_watts)]
+        ends = [f"{end / 1e9:.3g}" for end in (hertz.min(), hertz.max())]
+        rows.append((str(c), str(int(answer.updates[c])), *powers, str(hertz.size), *ends))
+    names = ("cluster", "updates", "power W", "cap W", "devices", "slowest GHz", "fastest GHz")
+    slowed = float((answer.cpu_hz < problem.max_hz * (1 - 1e-9)).mean())
+    _show_answer(
+        *(problem, answer, number_table(names, rows), console),
+        f"{answer.rounds} rounds, gap {answer.objective:.6g} of {problem.initial_gap:.6g} at the "
+        "start",
+        f" and {answer.run_seconds:.4g} of {problem.seconds:.4g} s; clusters are ready after "
+        f"{answer.ready_seconds:.4g} s of a round, and {slowed:.0%} of the devices run below their "
+        "largest frequency",
+        f"With as many rounds, one joule more would lower the gap by about "
+        f"{answer.joule_price:.3g}, one second more by about {answer.second_price:.3g}.",
+    )

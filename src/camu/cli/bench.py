@@ -40,7 +40,7 @@ LEGEND = (
     "times plain: how much faster than one device after another with torch's layers,\n"
     "  optimiser and default threads.\n"
     "times tuned: how much faster than one process per core with one torch thread,\n"
-    "  channels-last layout and in-place steps on flat tensors.\n"
+    "  channels-last images and in-place steps on flat tensors.\n"
     "of sgemm: arithmetic per second against a large matrix product on all cores,\n"
     "  measured in turn with the rest.\n"
     "outside training: the part of the workers' time that they do not compute inside kernels.\n"

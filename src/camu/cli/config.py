@@ -28,7 +28,12 @@ def show(
 
     With --json unset keys are null, and infinity is the text inf.
     """
+    from camu.plugins import is_plugin
+    from camu.schemes import find_scheme
+
     config = resolve(file, preset, settings)
+    if not is_plugin(config.scheme.name):  # your own code need not be here
+        find_scheme(config.scheme.name)
     if as_json:
         sections = config.model_dump(mode="json").items()
         print_json({s: {k: _finite(v) for k, v in values.items()} for s, values in sections})
@@ -37,6 +42,8 @@ def show(
 
 
 def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
     return "inf" if value == math.inf else value
 
 
@@ -48,7 +55,7 @@ def keys(
 ) -> None:
     """List every key with its default, what it accepts, and what it means."""
     from camu.config import Config
-    from camu.config.keys import as_markdown, describe_keys
+    from camu.config.words import as_markdown, describe_keys
 
     if section is not None and section not in Config.model_fields:
         raise InputError(f"{section}: no such section; there are {', '.join(Config.model_fields)}")

@@ -6,12 +6,21 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -54,6 +63,63 @@ def stage(what: str) -> Iterator[None]:
         teller.join()
 
 
+class WorkBar:
+    """The progress of work in steps, on stderr; a context manager and a `camu.work.Progress`.
+
+    On a terminal it is a bar with the time left, which appears with the first step. Elsewhere (a
+    file, a pipe, a journal) it is a line every `LINE_SECONDS`. `step` is the word for a step.
+    """
+
+    def __init__(self, step: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self.step, self.clock, self.said_seconds = step, clock, clock()
+        self.console = plain_console(stderr=True)
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}", markup=False),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.bar.add_task("", total=None, state="", visible=False)
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, what: str, done: int, total: int, state: str = "") -> None:
+        """Show how far the work is; `state` is more about the last step."""
+        self._show(what, done, total, state)
+        if self.clock() - self.said_seconds >= LINE_SECONDS:
+            place = " ".join(filter(None, (self.step, f"{done} of {total}")))
+            self._line(f"{what}: {', '.join(filter(None, (place, state)))}")
+
+    def begin(self, what: str, total: int, state: str) -> None:
+        """Show what is done before the first step; each is a line where there is no terminal."""
+        self._show(what, 0, total, state)
+        self._line(f"{what}: {state}")
+
+    def _show(self, what: str, done: int, total: int, state: str) -> None:
+        self.bar.update(
+            self.task, description=what, completed=done, total=total, state=state, visible=True
+        )
+
+    def _line(self, text: str) -> None:
+        self.said_seconds = self.clock()
+        if not self.console.is_terminal:
+            self.console.print(text)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr, as one line where there is no terminal."""
+    plain_console(stderr=True).print(f"warning: {text}", style="yellow", soft_wrap=True)
+
+
 class Warnings(logging.Handler):
     """Prints each record as one sentence on stderr."""
 
@@ -66,6 +132,24 @@ class Warnings(logging.Handler):
 def counted(number: int, name: str) -> str:
     """A number of things in words: 1 unit, 2 units."""
     return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def number_table(
+    names: Sequence[str],
+    rows: Iterable[Sequence[str | Text]] = (),
+    title: str | None = None,
+    text: Collection[str] = (),
+) -> Table:
+    """A table of numbers, aligned to the right and never cut; columns of `text` may fold."""
+    table = Table(title=title, title_justify="left", box=None, header_style="bold")
+    for name in names:
+        if name in text:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def print_table(table: Table, to: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
@@ -29,7 +29,13 @@ def list_(as_json: Json = False) -> None:
     from camu.data.store import cache_root
 
     if as_json:
-        print_json([{**_facts(spec), "state": _state(spec)} for spec in CATALOG.values()])
+        facts = ("name", "title", "image_shape", "train_samples", "test_samples", "classes")
+        rows = [
+            {name: getattr(spec, name) for name in (*facts, "download_bytes")}
+            | {"state": _state(spec)}
+            for spec in CATALOG.values()
+        ]
+        print_json(rows)
         return
     table = Table(box=None, header_style="bold")
     for title in ("name", "images", "train", "test", "classes", "size", "state"):
@@ -60,18 +66,6 @@ def _state(spec: DatasetSpec) -> str:
     from camu.data import is_cached
 
     return "embedded" if not spec.files else "cached" if is_cached(spec) else "not cached"
-
-
-def _facts(spec: DatasetSpec) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "title": spec.title,
-        "image_shape": spec.image_shape,
-        "train_samples": spec.train_samples,
-        "test_samples": spec.test_samples,
-        "classes": spec.classes,
-        "download_bytes": spec.download_bytes if spec.files else 0,
-    }
 
 
 @app.command()

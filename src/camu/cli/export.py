@@ -7,19 +7,14 @@ from typing import Annotated
 
 import typer
 
-from camu.cli.options import output_path
+from camu.cli.options import check_outputs, to_file
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")],
     to: Annotated[
         Path,
-        typer.Option(
-            "--to",
-            parser=output_path,
-            metavar="FILE",
-            help="The file: .safetensors, .pt2 or .onnx.",
-        ),
+        to_file("--to", "The file: .safetensors, .pt2 or .onnx."),
     ],
 ) -> None:
     """Write the trained model of a run: tensors by name, a torch program, or ONNX.
@@ -29,5 +24,6 @@ def export(
     """
     from camu.simulation.export import export_model
 
+    check_outputs([to])
     export_model(run, to)
     print(f"model: {to}")

@@ -6,33 +6,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from camu.cli.console import plain_console
-from camu.cli.options import ConfigFile, Preset, Settings, resolve
+from camu.cli.console import warn
+from camu.cli.options import (
+    ConfigFile,
+    Preset,
+    Settings,
+    check_outputs,
+    resolve,
+    to_folder,
+)
 from camu.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from camu.world.traced_links import Traced
+    from camu.world.ray_tracers import Traced
 
 app = typer.Typer(name="fleet", help="Fleet files from other tools.", no_args_is_help=True)
 
 
+Gains = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="Path gains to the base stations: .npz, .npy or .csv (docs/fleet.md)."
+    ),
+]
+ImportOut = Annotated[
+    Path,
+    to_folder("--out", "Directory of the files that are written; empty, or of an earlier import."),
+]
+
+
 @app.command("import")
 def import_(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="Path gains to the base stations: .npz, .npy or .csv (docs/fleet.md).",
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Directory of the files that are written.")
-    ],
+    source: Gains,
+    out: ImportOut,
     samples: Annotated[
         int, typer.Option("--samples", metavar="N", min=1, help="Samples that each device holds.")
     ],
@@ -52,28 +62,28 @@ def import_(
     power and the noise, from which the SNR between devices follows.
     """
     from camu.files import write_text
+    from camu.outputs import claim
     from camu.world import noise_watts
-    from camu.world.traced_links import fleet_text, read_traced, snr_text, stations_text
+    from camu.world.places import stations_csv
+    from camu.world.ray_tracers import fleet_text, read_traced, snr_text
 
     config = resolve(file, preset, settings)
-    stderr = plain_console(stderr=True)
     traced = read_traced(source)
     links = None if between is None else _checked(read_traced(between), between, traced)
-    kept = _kept(traced, links, source, stderr)
+    kept = _kept(traced, links, source)
     for path, one in ((source, traced), (between, links)):
         if one is not None and one.clipped:
-            stderr.print(
-                f"warning: {path}: {one.clipped} gains above 1 are set to 1; nothing is amplified "
-                "on its way",
-                style="yellow",
-                markup=False,
+            warn(
+                f"{path}: {one.clipped} gains above 1 are set to 1; nothing is amplified on its way"
             )
     texts = {"fleet.csv": fleet_text(traced, kept, samples)}
     if traced.transmitters is not None:
-        texts["stations.csv"] = stations_text(traced.transmitters)
+        texts["stations.csv"] = stations_csv(traced.transmitters)
     if links is not None:
         power, noise = config.fleet.power_watts, noise_watts(config.radio)
         texts["snr.csv"] = snr_text(links, traced.ids, kept, power, noise)
+    check_outputs([out / name for name in texts], config, file, source, between)
+    claim(out, "fleet import")
     for name, text in texts.items():
         write_text(out / name, text)
     more = f" --snr {out / 'snr.csv'}" if links is not None else ""
@@ -94,13 +104,11 @@ def _checked(links: Traced, path: Path, traced: Traced) -> Traced:
     return links
 
 
-def _kept(
-    traced: Traced, links: Traced | None, source: Path, stderr: Console
-) -> npt.NDArray[np.int64]:
+def _kept(traced: Traced, links: Traced | None, source: Path) -> npt.NDArray[np.int64]:
     """The devices with a path to a base station or to a device; the others are named."""
     import numpy as np
 
-    from camu.world.traced_links import with_a_path
+    from camu.world.ray_tracers import with_a_path
 
     some = with_a_path(traced, links)
     lost = [traced.ids[k] for k in np.flatnonzero(~some)]
@@ -108,10 +116,5 @@ def _kept(
         raise InputError(f"{source}: no device has a path to a base station")
     if lost:
         named = f"{', '.join(lost[:5])}{' ...' if len(lost) > 5 else ''}"
-        stderr.print(
-            f"warning: {source}: {len(lost)} of {len(some)} devices have no path and are left out: "
-            f"{named}",
-            style="yellow",
-            markup=False,
-        )
+        warn(f"{source}: {len(lost)} of {len(some)} devices have no path and are left out: {named}")
     return np.flatnonzero(some)

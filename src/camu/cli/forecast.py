@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from camu.cli.compare import run_with_bars
-from camu.cli.console import plain_console, print_table
+from camu.cli.compare import Schemes, Seeds, run_schemes
+from camu.cli.console import number_table, plain_console, print_table
 from camu.cli.guard import print_json
 from camu.cli.options import (
     Address,
@@ -22,6 +22,8 @@ from camu.cli.options import (
     Snr,
     fleet_files,
     resolve,
+    target_accuracy,
+    to_folder,
 )
 
 if TYPE_CHECKING:
@@ -30,27 +32,28 @@ if TYPE_CHECKING:
 EVALUATIONS = 30  # at least so many of a run, or every round
 
 
+ForecastOut = Annotated[
+    Path | None, to_folder("--out", "Where runs are kept [default: runs/forecast].")
+]
+
+
 def forecast(
     target: Annotated[
-        float, typer.Option("--target", metavar="ACCURACY", min=0.0, max=1.0, help="As 0.9.")
+        float,
+        typer.Option("--target", parser=target_accuracy, metavar="ACCURACY", help="As 0.9."),
     ],
     file: ConfigFile = None,
     preset: Preset = None,
     settings: Settings = None,
     fleet: Fleet = None,
     snr: Snr = None,
-    schemes: Annotated[
-        str, typer.Option("--schemes", metavar="A,B,...", help="Schemes, separated by commas.")
-    ] = "fedavg,clustered,camu",
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Seeds.")] = 3,
+    schemes: Schemes = "fedavg,clustered,camu",
+    seeds: Seeds = 3,
     rounds: Annotated[
         int | None,
         typer.Option("--rounds", metavar="N", min=1, help="Rounds per run [default: run.rounds]."),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Where runs are kept [default: runs/forecast]."),
-    ] = None,
+    out: ForecastOut = None,
     address: Address = None,
     as_json: Json = False,
 ) -> None:
@@ -62,24 +65,22 @@ def forecast(
     the evaluations, the model must predict the others. A run is evaluated at least 30 times.
     Intervals are 95 % over seeds; those of the model are widened by the error of that prediction.
     """
-    from camu.experiments.compare import compared_runs
+    from camu.experiments.compare import by_scheme
     from camu.experiments.forecast import forecast as from_runs
-    from camu.simulation.ray_session import engine_session
 
-    names = [name.strip() for name in schemes.split(",") if name.strip()]
     config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
     length = rounds or config.run.rounds
     often = min(config.run.eval_every, max(1, length // EVALUATIONS))
     config = config.replace(
         {"run.target_accuracy": None, "run.rounds": length, "run.eval_every": often}
     )
-    numbers = range(config.run.seed, config.run.seed + seeds)
     folder = out or Path("runs/forecast")
-    with engine_session(config, address):
-        found = from_runs(run_with_bars(compared_runs(config, names, numbers, folder)), target)
+    done = run_schemes("forecast", config, schemes, seeds, folder, address)
+    found = from_runs(by_scheme(done), target)
     if as_json:
-        rows = [row.to_dict() for row in found]
-        print_json({"target_accuracy": target, "seeds": list(numbers), "schemes": rows})
+        rows = [asdict(row) for row in found]
+        numbers = [config.run.seed + number for number in range(seeds)]
+        print_json({"target_accuracy": target, "seeds": numbers, "schemes": rows})
         return
     show_forecast(found, target, plain_console())
     print(f"all runs are in {folder}")
@@ -88,15 +89,12 @@ def forecast(
 def show_forecast(rows: list[Forecast], target: float, console: Console) -> None:
     """A row per scheme, and a sentence about each that did not reach the target."""
     title = f"Cost of an accuracy of {target:.4g} (mean and 95 % interval over seeds)"
-    table = Table(title=title, title_justify="left", box=None, header_style="bold")
-    table.add_column("scheme")
-    table.add_column("how", no_wrap=True)
-    for name in ("rounds", "joules", "virtual s"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        costs = [cost.show() for cost in row.costs.values()] or [""] * 3
-        table.add_row(row.scheme, row.how, *costs)
-    print_table(table, console)
+    cells = [
+        [row.scheme, row.how, *([cost.show() for cost in row.costs.values()] or [""] * 3)]
+        for row in rows
+    ]
+    names = ("scheme", "how", "rounds", "joules", "virtual s")
+    print_table(number_table(names, cells, title, text=("scheme", "how")), console)
     for row in rows:
         if row.note:
             console.print(f"{row.scheme}: {row.note}.", highlight=False, soft_wrap=True)

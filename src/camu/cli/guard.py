@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from rich.console import Console
-
+from camu.cli.console import plain_console
 from camu.errors import CamuError
 
 _STOPS = ("SIGTERM", "SIGHUP")  # they stop a command as Ctrl-C does
+_documents: list[TextIO] = []  # stdout itself, while all else that is printed goes to stderr
 
 
 def run_guarded(command: Callable[[], object], debug: bool, json_only: bool) -> NoReturn:
@@ -26,10 +26,9 @@ def run_guarded(command: Callable[[], object], debug: bool, json_only: bool) -> 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a letter shows `?`
             stream.reconfigure(errors="replace")
-    stderr = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
     def fail(text: str, code: int = 1) -> int:
-        stderr.print(f"error: {text}", style="bold red", markup=False)
+        plain_console(stderr=True).print(f"error: {text}", style="bold red", soft_wrap=True)
         return code
 
     code: Any = 0
@@ -56,7 +55,7 @@ def run_guarded(command: Callable[[], object], debug: bool, json_only: bool) -> 
 
 def print_json(document: Any, indent: int | None = None) -> None:
     """Print the one JSON document of a command on stdout."""
-    stream = getattr(sys.stdout, "document_stream", sys.stdout)
+    stream = _documents[0] if _documents else sys.stdout
     print(json.dumps(document, indent=indent, allow_nan=False), file=stream, flush=True)
 
 
@@ -66,7 +65,7 @@ def explain(error: Exception) -> str:
         return str(error)
     if isinstance(error, MemoryError):
         return (
-            "there is not enough memory; use fewer workers (run.workers), devices or samples"
+            "there is not enough memory; use fewer workers (machine.workers), devices or samples"
             f"{f' ({error})' if str(error) else ''}"
         )
     if isinstance(error, OSError):
@@ -79,7 +78,10 @@ def explain(error: Exception) -> str:
             f"a library cannot be loaded ({error}); install camu again, or give it more memory if "
             "that is limited"
         )
-    return f"{type(error).__name__}: {error}. This is a defect of camu; --debug shows where."
+    return (
+        f"{type(error).__name__}: {error}. This is a bug in camu; please report it. --debug shows "
+        "the traceback."
+    )
 
 
 def _flush(fail: Callable[[str], int]) -> int:
@@ -128,40 +130,23 @@ def _stopped_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Diverted(io.TextIOBase):
-    """Stands for stdout while only `print_json` may write there: all else goes to stderr."""
-
-    def __init__(self, document_stream: TextIO) -> None:
-        self.document_stream = document_stream
-
-    def write(self, text: str) -> int:
-        return sys.stderr.write(text)
-
-    def flush(self) -> None:
-        sys.stderr.flush()
-
-
 @contextlib.contextmanager
 def _stdout_for_json(wanted: bool) -> Iterator[None]:
     """Keep stdout for one document: what a user's own code or a library prints goes to stderr."""
-    real = sys.stdout
-    if not wanted or real is None or sys.stderr is None:
+    real = None
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # there may be no such file
+        if wanted and sys.stdout.fileno() == 1:
+            sys.stdout.flush()
+            real = os.dup(1)
+            os.dup2(2, 1)  # also for what is printed below Python
+    if real is None:
         yield
         return
-    document: TextIO = real
-    saved: int | None = None
-    with contextlib.suppress(OSError, ValueError):  # in tests, stdout is no file
-        if real.fileno() == 1:
-            real.flush()
-            saved = os.dup(1)
-            os.dup2(2, 1)  # also for what is printed below Python
-            document = os.fdopen(os.dup(saved), "w", encoding="utf-8")
-    sys.stdout = _Diverted(document)
-    try:
-        yield
-    finally:
-        sys.stdout = real
-        if saved is not None:
-            os.dup2(saved, 1)
-            os.close(saved)
-            document.close()
+    with os.fdopen(real, "w", encoding="utf-8") as stream:
+        _documents.append(stream)
+        try:
+            yield
+        finally:
+            _documents.clear()
+            sys.stdout.flush()
+            os.dup2(real, 1)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from camu.cli.options import ConfigFile, Preset, Scheme, Seed, Settings, resolve
+from camu.cli.options import ConfigFile, Fleet, Preset, Scheme, Seed, Settings, resolve
 from camu.errors import InputError
 
 
@@ -18,10 +18,7 @@ def live(
     settings: Settings = None,
     seed: Seed = None,
     scheme: Scheme = None,
-    fleet: Annotated[
-        str | None,
-        typer.Option("--fleet", metavar="FILE", help="Your fleet as CSV or JSON (docs/fleet.md)."),
-    ] = None,
+    fleet: Fleet = None,
     follow: Annotated[
         Path | None,
         typer.Option(
@@ -46,8 +43,6 @@ def live(
             raise InputError("camu live: install the extra with pip install 'camu-fl[live]'")
     if follow is not None and any((file, preset, settings, seed, scheme, fleet)):
         raise InputError("--follow: it shows runs as they are; leave the other options out")
-    if fleet is not None and file is None and preset is None:
-        preset = "paper"
     config = resolve(file, preset, settings, seed, scheme, {"fleet.file": fleet})
     from camu.live.serving import serve
 

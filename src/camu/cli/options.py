@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from camu.config.names import DEFAULT_PRESET, PRESETS
+from camu.config.presets import DEFAULT_PRESET, PRESETS
 from camu.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +43,49 @@ def output_folder(path: str | Path) -> Path:
     return folder
 
 
+def to_file(name: str, text: str) -> Any:
+    """An option that names a file to write."""
+    return typer.Option(name, parser=output_path, metavar="FILE", help=text)
+
+
+def to_folder(name: str, text: str) -> Any:
+    """An option that names a directory to write into."""
+    return typer.Option(name, parser=output_folder, metavar="DIR", help=text)
+
+
+def check_outputs(
+    outputs: Iterable[Path | None],
+    config: Config | None = None,
+    *inputs: Path | None,
+    code: Iterable[str] = (),
+) -> None:
+    """Refuse to write to a file that the command reads, or that belongs to a run.
+
+    The inputs are these files, those that the configuration names, and the user's own code that it
+    or `code` names.
+    """
+    from camu.outputs import check_output
+
+    read = [*input_files(config, *inputs), *_code_files(code)]
+    for path in outputs:
+        if path is not None:
+            check_output(path, read)
+
+
+def input_files(config: Config | None, *given: Path | None) -> list[Path]:
+    """The files that a command reads: these, and data and code that its configuration names."""
+    values = () if config is None else config.flat().values()
+    named = [value for value in values if isinstance(value, str)]
+    data = [Path(os.path.expanduser(value)) for value in named]
+    return [*(path for path in given if path is not None), *data, *_code_files(named)]
+
+
+def _code_files(names: Iterable[str]) -> list[Path]:
+    from camu.plugins import is_plugin, own_files
+
+    return [file for name in names if is_plugin(name) for file in own_files(name)]
+
+
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="TOML file, over the preset.")
 ]
@@ -70,7 +115,11 @@ Scheme = Annotated[
 ]
 Fleet = Annotated[
     str | None,
-    typer.Option("--fleet", metavar="FILE", help="Your fleet as CSV or JSON (docs/fleet.md)."),
+    typer.Option(
+        "--fleet",
+        metavar="FILE",
+        help="Your fleet as CSV or JSON (docs/fleet.md); the rest from the preset [default: demo].",
+    ),
 ]
 Snr = Annotated[
     str | None,
@@ -89,7 +138,7 @@ Address = Annotated[
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help="Running Ray cluster, for run.engine=ray [default: start Ray here].",
+        help="Running Ray cluster, for machine.engine=ray [default: start Ray here].",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -98,6 +147,30 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 def fleet_files(fleet: str | None, snr: str | None) -> dict[str, str | None]:
     """The keys that --fleet and --snr set."""
     return {"fleet.file": fleet, "fleet.snr_file": snr}
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    """Refuse file names that are no text: the configuration, which names them, is a text file."""
+    from camu.files import shown
+
+    for key, value in given.items():
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{key} = {shown(value)}: the name is not valid UTF-8 text; rename the file"
+            ) from None
+
+
+def target_accuracy(text: str) -> float:
+    """An accuracy from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise InputError(f"--target {text}: give an accuracy from 0 to 1, for example 0.9")
+    return value
 
 
 def resolve(
@@ -113,6 +186,7 @@ def resolve(
 
     options = {"run.seed": seed, "scheme.name": scheme, **overrides}
     given = {key: value for key, value in options.items() if value is not None}
+    _check_names(given)
     config = load_config(file, preset, settings or [], given)
     if config.fleet.snr_file is not None and config.fleet.file is None:
         raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.progress import Progress
 
-from camu.cli.console import plain_console
-from camu.cli.options import output_path
+from camu.cli.console import WorkBar
+from camu.cli.options import check_outputs, to_file, to_folder
 
 
 def report(
@@ -20,38 +18,27 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            parser=output_path,
-            metavar="FILE",
-            help="The page [default: report.html in DIR].",
-        ),
+        to_file("--out", "The page [default: report.html in DIR]."),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            "--figures",
-            parser=output_path,
-            metavar="DIR",
-            help="Also save every chart as SVG and PDF.",
-        ),
+        to_folder("--figures", "Also save every chart as SVG and PDF."),
     ] = None,
 ) -> None:
     """Write one HTML page about runs: it needs no network and no other file.
 
     DIR is what `camu run`, `camu compare --out` or `camu reproduce` wrote; run directories are
-    found at any depth, unfinished ones too. A verdicts.json on top is shown as a table.
+    found at any depth, unfinished ones too. A verdicts.json on top is shown as a table. Next to
+    the page of a comparison, which stays, the page is report-runs.html.
     """
+    from camu.outputs import claim
     from camu.report.writing import write_report
 
-    stderr = plain_console(stderr=True)
-    with Progress(console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
-        task = bar.add_task("writing figures", visible=False)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=escape(what), completed=done, total=total, visible=True)
-
-        page = write_report(directories, out, figures, progress=show)
+    check_outputs([out])
+    if figures is not None:
+        claim(figures, "report --figures")
+    with WorkBar() as progress:
+        page = write_report(directories, out, figures, progress=progress)
     if figures is not None:
         print(f"figures: {figures}")
     print(f"report: {page}")

@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from camu.cli.console import counted, plain_console, print_table, stage
-from camu.cli.options import output_folder
+from camu.cli.console import WorkBar, counted, number_table, plain_console, print_table, stage
+from camu.cli.options import to_folder
 from camu.errors import InputError
 
 if TYPE_CHECKING:
-    from camu.experiments.leaderboard_table import Board
-    from camu.experiments.reproduce import Outcome
-    from camu.experiments.verdicts import Verdict
+    from camu.experiments.leaderboard import Leaderboard
+    from camu.experiments.ranking import Board
+    from camu.experiments.reproduce import Study
+    from camu.experiments.scheduler import Executor
+    from camu.experiments.statistics import Verdict
 
 
-class Experiment(StrEnum):
-    """What can be reproduced."""
-
-    aggregation = "aggregation"
-    updates = "updates"
-    resources = "resources"
-    theory = "theory"
-    sensitivity = "sensitivity"
-    harm = "harm"
-    contest = "contest"
-    unseen = "unseen"
-    leaderboard = "leaderboard"
-    all = "all"
-
-
-class Executor(StrEnum):
-    """Where runs are executed."""
-
-    local = "local"
-    ray = "ray"
+Printed = Literal["aggregation", "updates", "resources", "theory"]  # and `all`
+# These are not about printed claims, and most take as long as all of those.
+Further = Literal["sensitivity", "harm", "contest", "unseen", "leaderboard"]
+Experiment = Annotated[Literal[Printed, Further, "all"], typer.Argument(help="Which experiment.")]
+Engine = Annotated[
+    Literal["local", "ray"], typer.Option("--engine", help="Local processes or Ray.")
+]
 
 
 def reproduce(
-    experiment: Annotated[Experiment, typer.Argument(help="Which experiment.")] = Experiment.all,
+    experiment: Experiment = "all",
     dataset: Annotated[
         str | None, typer.Option("--dataset", metavar="D", help="Only mnist or fashion-mnist.")
     ] = None,
@@ -64,19 +51,14 @@ def reproduce(
         bool,
         typer.Option("--quick", help="200 samples per device, 60 rounds, 8 seeds: about an hour."),
     ] = False,
-    engine: Annotated[Executor, typer.Option("--engine", help="Local processes or Ray.")] = (
-        Executor.local
-    ),
+    engine: Engine = "local",
     address: Annotated[
         str | None, typer.Option("--address", help="Address of a running Ray cluster.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            parser=output_folder,
-            metavar="DIR",
-            help="Where results are kept [default: results; of the leaderboard, leaderboard].",
+        to_folder(
+            "--out", "Where results are kept [default: results; of the leaderboard, leaderboard]."
         ),
     ] = None,
     schemes: Annotated[
@@ -96,83 +78,70 @@ def reproduce(
     their name. leaderboard ranks all schemes at equal joules and seconds, and writes
     leaderboard.json, leaderboard.csv and leaderboard.md.
     """
-    where = (engine.value, address)
-    if experiment is Experiment.leaderboard:
-        _leaderboard(dataset, seeds, quick, schemes or [], out or Path("leaderboard"), where)
+    from camu.experiments.leaderboard import Leaderboard
+    from camu.experiments.reproduce import Study
+
+    if experiment == "leaderboard":
+        board = Leaderboard.make(dataset, seeds, quick, schemes or [])
+        _leaderboard(board, _executor(out or Path("leaderboard"), engine, address))
         return
     if schemes:
         raise InputError(f"--scheme {schemes[0]}: it goes with `camu reproduce leaderboard` only")
-    _study(experiment, dataset, seeds, quick, out or Path("results"), where)
+    chosen = get_args(Printed) if experiment == "all" else (experiment,)
+    study = Study.make(chosen, dataset, seeds, quick)
+    _study(study, _executor(out or Path("results"), engine, address))
 
 
-def _leaderboard(
-    dataset: str | None,
-    seeds: int | None,
-    quick: bool,
-    schemes: list[str],
-    out: Path,
-    where: tuple[str, str | None],
-) -> None:
+def _executor(out: Path, engine: str, address: str | None) -> Executor:
+    from camu.experiments.scheduler import Executor
+    from camu.outputs import claim
+
+    claim(out, "reproduce")
+    return Executor(out, engine=engine, address=address)
+
+
+class _Bar(WorkBar):
+    """A bar; Ctrl-C ends the command with exit code 130, and says that nothing is lost."""
+
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        super().__exit__()
+        if kind is KeyboardInterrupt:
+            plain_console(stderr=True).print("stopped; the same command continues from here")
+            raise typer.Exit(130) from None
+
+
+def _leaderboard(asked: Leaderboard, executor: Executor) -> None:
     """Run what is missing of the leaderboard, print the table over all worlds, and say where."""
-    from camu.cli.progress_bar import WorkBar
-    from camu.experiments.leaderboard import Leaderboard, run_leaderboard
+    from camu.experiments.leaderboard import run_leaderboard
 
-    asked = Leaderboard.make(dataset, seeds, quick, schemes)
-    with _continued(), WorkBar() as bar:
-        board = run_leaderboard(asked, out, bar, *where)
+    with _Bar() as executor.progress:
+        board = run_leaderboard(asked, executor)
     print_table(board_table(board), plain_console())
-    print(f"page: {out / 'leaderboard.md'}")
+    print(f"page: {executor.out / 'leaderboard.md'}")
 
 
-def _study(
-    experiment: Experiment,
-    dataset: str | None,
-    seeds: int | None,
-    quick: bool,
-    out: Path,
-    where: tuple[str, str | None],
-) -> None:
+def _study(study: Study, executor: Executor) -> None:
     """Run what is missing of the study, print the verdicts, and write the page."""
-    from camu.cli.progress_bar import WorkBar
-    from camu.experiments.reproduce import Study, run_study
+    from camu.cli.compare import saved
+    from camu.experiments.reproduce import run_study
     from camu.report.writing import PAGE, write_report
 
-    stderr = plain_console(stderr=True)
-    # These are not about printed claims, and most take as long as all others.
-    apart = (Experiment.sensitivity, Experiment.harm, Experiment.contest, Experiment.unseen)
-    chosen: tuple[str, ...] = (experiment.value,)
-    if experiment is Experiment.all:
-        others = (*apart, Experiment.leaderboard, Experiment.all)
-        chosen = tuple(each.value for each in Experiment if each not in others)
-    study = Study.make(chosen, dataset, seeds, quick)
-    with _continued(), WorkBar() as bar:
-        outcome = run_study(study, out, bar, *where)
-    stderr.print(_work_done(outcome), soft_wrap=True)
-    show_verdicts(outcome.verdicts, plain_console())
-    print(f"verdicts: {outcome.verdicts_path}")
-    with stage("writing the page"):
-        page = write_report([out], out / PAGE)
-    print(f"page: {page}")
-
-
-@contextlib.contextmanager
-def _continued() -> Iterator[None]:
-    """End with exit code 130 on Ctrl-C, and say that nothing is lost."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        plain_console(stderr=True).print("stopped; the same command continues from here")
-        raise typer.Exit(130) from None
-
-
-def _work_done(outcome: Outcome) -> str:
-    """What this call did: runs trained and reused, federations computed for theory."""
+    with _Bar() as executor.progress:
+        verdicts = run_study(study, executor)
     parts = []
-    if outcome.trained or outcome.reused:
-        parts.append(f"trained {outcome.trained} runs, reused {outcome.reused} finished ones")
-    if outcome.federations:
-        parts.append(f"computed {outcome.federations} convex federations (these are not kept)")
-    return "; ".join(parts)
+    if executor.done:
+        parts.append(f"trained {executor.trained} runs, reused {executor.reused} finished ones")
+    if study.federations:
+        parts.append(f"computed {study.federations} convex federations (these are not kept)")
+    plain_console(stderr=True).print("; ".join(parts), soft_wrap=True)
+    show_verdicts(verdicts, plain_console())
+    out = executor.out
+    print(f"verdicts: {out / 'verdicts.json'}")
+    with stage("writing the page"):
+        judged = (one for one in executor.done if one.planned.directory.path.parent == out / "runs")
+        title = f"camu report: {out.resolve().name}"
+        page = write_report([*saved(judged), out], out / PAGE, title=title)
+    print(f"page: {page}")
 
 
 _LEGEND = (
@@ -193,30 +162,24 @@ def show_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
-    """The verdicts for the terminal."""
+    """The verdicts for the terminal, without those by the servers' averages."""
     table = Table(box=None, header_style="bold")
     widths = {"verdict": 12, "after Holm": 12, "paper": 8, "statement": 24}
-    names = ("claim", "data set", "verdict", "after Holm", "measured", "sd", "n", "needed", "paper")
-    for name in (*names, "statement"):
+    rows = [row.cells() for row in verdicts]
+    names = [name for name in rows[0] if name != "by server average"]
+    for name in names:
         least = widths.get(name)
         table.add_column(name, overflow="fold", min_width=least, no_wrap=least is None)
-    for row in verdicts:
-        paper = "" if row.paper is None else str(row.paper)
-        needed = "" if row.seeds_needed is None else str(row.seeds_needed)
-        measured = f"{row.measured} {row.unit}".strip()
-        cells = (row.claim, row.dataset, row.verdict, row.holm or "", measured, row.spread)
-        table.add_row(*cells, str(row.n), needed, paper, row.statement)
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
     return table
 
 
 def board_table(board: Board) -> Table:
     """The leaderboard over all worlds for the terminal."""
     title = f"All worlds: accuracy in % (mean ± 95 % interval, {board.seeds} seeds) and rank"
-    table = Table(title=title, title_justify="left", box=None, header_style="bold")
-    for name in ("scheme", "family"):
-        table.add_column(name)
-    for name in ("at equal joules", "rank", "at equal seconds", "rank"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("scheme", "family", "at equal joules", "rank", "at equal seconds", "rank")
+    table = number_table(names, title=title, text=("scheme", "family"))
     for row in board.overall:
         scheme = Text(f"{row.scheme} (yours)", style="bold") if row.is_own else row.scheme
         table.add_row(scheme, row.family, *row.joules.show(), *row.seconds.show())

@@ -25,25 +25,22 @@ from camu.cli.options import (
     Snr,
     StartModel,
     fleet_files,
-    output_folder,
+    input_files,
     resolve,
+    to_folder,
 )
 from camu.errors import CamuError, InputError
 
 if TYPE_CHECKING:
     from camu.config import Config
+    from camu.report.runs import KeptRun, SavedRun
     from camu.simulation.directory import RunDirectory
     from camu.simulation.history import History
 
 
 RunFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
-        parser=output_folder,
-        metavar="DIR",
-        help="Run directory [default: below runs/].",
-    ),
+    to_folder("--out", "Run directory [default: below runs/]."),
 ]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")
@@ -71,14 +68,16 @@ def run(
     directory, and --set goes over it; without --out, it goes on in the last default directory of
     the configuration.
 
-    With --fleet the devices come from your file. They get samples of the configured data set, as
-    many as the file says.
+    With --fleet the devices come from your file, and the rest from the preset `demo` unless you
+    name another. They get samples of the configured data set, as many as the file says.
 
     With --start the run begins with the model of an earlier run, not with random weights.
 
-    With --set run.engine=ray the units are trained on the machines of a Ray cluster, with the same
+    With --set machine.engine=ray the units are trained on a Ray cluster, with the same
     result.
     """
+    from camu.outputs import RUN_FILES, refuse_inputs
+    from camu.report.runs import KeptRun
     from camu.simulation.directory import RunDirectory
 
     files = fleet_files(fleet, snr)
@@ -88,7 +87,11 @@ def run(
         raise InputError(
             f"{directory.path}: there is no run to resume; check --out, or leave --resume out"
         )
-    history = _train(config, directory, resume, start, address)
+    if resume:  # a new run has an empty directory
+        own = [directory.path / name for name in RUN_FILES if name != "config.toml"]
+        refuse_inputs(own, input_files(config, start))
+    kept = KeptRun(directory.path)
+    history = _train(config, directory, resume, start, address, kept)
     if history.stopped == "interrupted":
         plain_console(stderr=True).print(
             f"stopped after round {history.final.round}; continue with: "
@@ -96,7 +99,7 @@ def run(
             soft_wrap=True,
         )
         raise typer.Exit(130)
-    show_summary(directory, as_json)
+    show_summary(directory, as_json, None if resume else kept.ended(history))
 
 
 def _train(
@@ -105,17 +108,18 @@ def _train(
     resume: bool,
     start: Path | None,
     address: str | None,
+    kept: KeptRun,
 ) -> History:
     """Run, or go on; an error that a checkpoint survives says how to go on."""
     from camu.cli.progress_bar import Notes, ProgressBar
     from camu.sealed import DamagedError
     from camu.simulation.directory import run_in_directory
     from camu.simulation.ray_session import engine_session
-    from camu.simulation.starting import read_start
+    from camu.simulation.result import read_start
 
     try:
         with engine_session(config, address):
-            watchers = [Notes(), ProgressBar(config.scheme.name)]
+            watchers = [Notes(), ProgressBar(config.scheme.name), kept]
             first = None if start is None else read_start(start, config)
             return run_in_directory(config, directory, resume, watchers, start=first)
     except InputError:
@@ -144,50 +148,49 @@ def run_config(
     """
     from camu.simulation.directory import RunDirectory
 
-    if resume and out is not None and file is None and preset is None:
-        directory = RunDirectory(out)
-        if directory.exists():
-            config = resolve(directory.config, preset, settings, seed, scheme, overrides)
-            _check_place(config)
-            return config
+    own = None if file or preset or out is None or not resume else RunDirectory(out)
+    if own is not None and own.exists():
+        config = resolve(own.config, preset, settings, seed, scheme, overrides)
+        _check_place(config)
+        return config
     return resolve(file, preset, settings, seed, scheme, overrides)
 
 
 def _check_place(config: Config) -> None:
     """Refuse to resume from a directory in which the files that the run names are not."""
     from camu.plugins import is_path, is_plugin
-    from camu.simulation.directory import INPUT_FILES
+    from camu.simulation.manifest import INPUT_FILES
 
-    for section, values in config.model_dump().items():
-        for name, value in values.items():
-            key = f"{section}.{name}"
-            if not isinstance(value, str):
-                continue
-            path = value.rpartition(":")[0] if is_plugin(value) else value
-            named = path.endswith(".py") or key in (*INPUT_FILES, "data.directory")
-            if not named and not (key == "data.dataset" and is_path(value)):
-                continue
-            if not os.path.isabs(os.path.expanduser(path)) and not os.path.exists(path):
-                raise InputError(
-                    f"{key} = {value}: it is not in the current directory; resume the run from the "
-                    "directory in which it was started"
-                )
+    for key, value in config.flat().items():
+        if not isinstance(value, str):
+            continue
+        path = value.rpartition(":")[0] if is_plugin(value) else value
+        named = path.endswith(".py") or key in (*INPUT_FILES, "data.directory")
+        if not named and not (key == "data.dataset" and is_path(value)):
+            continue
+        if not os.path.isabs(os.path.expanduser(path)) and not os.path.exists(path):
+            raise InputError(
+                f"{key} = {value}: it is not in the current directory; resume the run from the "
+                "directory in which it was started"
+            )
 
 
-def show_summary(directory: RunDirectory, as_json: bool) -> None:
+def show_summary(directory: RunDirectory, as_json: bool, run: SavedRun | None = None) -> None:
     """Print how a run ended, in words or as JSON, and write the report next to it."""
     from camu.report.writing import write_report
 
-    summary = directory.read_summary()
-    page = write_report([directory.path])
+    summary = directory.read_summary(check=False)  # it was written a moment ago
+    page = write_report([directory.path if run is None else run])
     if as_json:
         print_json({**summary, "directory": str(directory.path)})
         return
+    bits = summary.get("bits")  # earlier versions did not count them
+    sent = f"{sum(bits.values()) / 8e6:.4g} MB sent" if bits else "an uncounted number of bits"
     print(
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: accuracy "
         f"{summary['final_accuracy']:.2%} (best {summary['best_accuracy']:.2%}) after "
-        f"{counted(summary['rounds'], 'round')}, {summary['virtual_seconds']:.4g} virtual seconds "
-        f"and {summary['joules']:.4g} J; stopped by: {summary['stopped']}; "
+        f"{counted(summary['rounds'], 'round')}, {summary['virtual_seconds']:.4g} virtual seconds, "
+        f"{summary['joules']:.4g} J and {sent}; stopped by: {summary['stopped']}; "
         f"kernel: {summary['kernel']}"
     )
     print(f"everything is in {directory.path}; look at {page}")
@@ -203,7 +206,8 @@ def default_directory(config: Config, resume: bool) -> Path:
     what = f"{config.scheme.name}-{config.data.dataset}-seed{config.run.seed}"
     stem = re.sub(r"[^\w.-]+", ".", what).strip(".")
     last, path, number = Path("runs") / stem, Path("runs") / stem, 1
-    while RunDirectory(path).exists():
+    while path.exists():
         number += 1
-        last, path = path, Path("runs") / f"{stem}-{number}"
+        last = path if RunDirectory(path).exists() else last
+        path = Path("runs") / f"{stem}-{number}"
     return last if resume else path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated, Any
 
 import typer
@@ -20,9 +21,8 @@ def schemes(
 ) -> None:
     """List the schemes by family: name, one sentence, citation, what differs, parameters.
 
-    Parameters are keys of [scheme] or of scheme.parameters, for example
-    --set scheme.threshold=10000 or --set scheme.parameters.proximal=1. A scheme of your own runs by
-    import path: --scheme mymodule:MyScheme.
+    Parameters are set by name: --set scheme.parameters.threshold=10000. A scheme of your own runs
+    by import path: --scheme mymodule:MyScheme.
     """
     from camu.schemes import FAMILIES, SCHEMES, describe
 
@@ -68,16 +68,17 @@ def _parameters(row: dict[str, Any]) -> list[str]:
 
 
 def _markdown(families: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """A section per family with a table of its schemes."""
+    """A section per family with a paragraph and a list for each of its schemes."""
     lines: list[str] = []
     for title, own in families.items():
         lines += [f"### {title.rstrip('.')}", ""]
-        lines += ["| scheme | what it is, and what differs from its source | parameters |"]
-        lines += ["|---|---|---|"]
         for row in own:
             names = ", ".join(f"`{name}`" for name in (row["name"], *row["aliases"]))
-            facts = "<br>".join(_facts(row)).replace("|", "&#124;")
-            parameters = "<br>".join(f"`{text}`" for text in _parameters(row))
-            lines.append(f"| {names} | {facts} | {parameters} |")
-        lines.append("")
+            sentence, *facts = _facts(row)
+            lines += [*textwrap.wrap(f"**{names}**: {sentence}", 118), ""]
+            if parameters := ", ".join(f"`{text}`" for text in _parameters(row)):
+                facts.append(f"Parameters: {parameters}.")
+            for fact in facts:
+                lines += textwrap.wrap(f"- {fact}", 118, subsequent_indent="  ")
+            lines.append("")
     return lines[:-1]

@@ -1,4 +1,8 @@
-"""The paper's dual-segment clustering (section III-A): by links first, then by data inside each."""
+"""The paper's dual-segment clustering (section III-A): by links first, then by data inside each.
+
+Affinity propagation finds the number of clusters. Where a user wishes another one
+(clustering.count), its clusters are the start.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from camu.arrays import Float64, Int64
-from camu.clustering.affinity import TILE_DEVICES, propagate
-from camu.clustering.cluster_count import to_count
-from camu.clustering.many_sets import propagate_sets
-from camu.clustering.similarity import (
-    Similarity,
-    data_similarity,
-    link_similarity,
-)
+from camu.clustering import affinity
+from camu.clustering.similarity import Similarity, data_similarity, link_similarity
 from camu.config import ClusteringConfig
+from camu.errors import InputError
 from camu.world import World
-from camu.world.reach import hopeless_uplinks
+from camu.world.links import unusable_uplinks
 
 log = logging.getLogger(__name__)
 
@@ -57,30 +56,25 @@ def cluster_devices(world: World, config: ClusteringConfig | None = None) -> Clu
     """Group the devices of a world; the same world gives the same clusters in the same order."""
     config = config or world.config.clustering
     uplink = world.links.uplink_snr()
-    two_level = world.devices.count > max(config.two_level_above, TILE_DEVICES)
+    two_level = world.devices.count > max(affinity.TWO_LEVELS_ABOVE, affinity.TILE_DEVICES)
     everyone = np.arange(world.devices.count)
     links = link_similarity(world.links, config)
     data = data_similarity(world.devices.label_counts, config)
     # A cluster is known by its leader: every device has one, and a leader leads itself.
-    by_links = np.empty_like(everyone)
-    for head, own in _segment(links, everyone, config, two_level, "links", int(uplink.argmax())):
-        by_links[own] = head
+    by_links = affinity.propagate(links, everyone, config, two_level)
+    if by_links is None:
+        log.warning("no exemplar among %d devices by links; kept as one cluster", len(everyone))
+        by_links = np.full_like(everyone, uplink.argmax())
     by_links = _within_reach(world, config, by_links)
-    if two_level:
-        leaders = propagate_sets(data, by_links, config)
-    else:
-        leaders = np.empty_like(everyone)
-        for head, members in _groups(by_links):
-            for leader, own in _segment(data, members, config, two_level, "data", head):
-                leaders[own] = leader
+    leaders = affinity.propagate_sets(data, by_links, config, two_level)
     if config.leader == "best-uplink":
         leaders = _best(uplink, leaders)
     else:  # a leader must be able to send, where a member can
-        lost = hopeless_uplinks(world.links)
+        lost = unusable_uplinks(world.links)
         leaders = np.where(lost[leaders], _best(uplink, leaders), leaders)
     leaders = _within_reach(world, config, leaders)
     if config.count is not None:
-        leaders = to_count(world, config, links, data, leaders)
+        leaders = _to_count(world, config, links, data, leaders)
         if config.leader == "best-uplink":
             leaders = _led_by_best(world, config, leaders)
     return _clustering(leaders, by_links)
@@ -121,42 +115,91 @@ def _best(value: Float64, group: Int64) -> Int64:
     return best
 
 
-def _groups(leaders: Int64) -> list[tuple[int, Int64]]:
-    """Each leader with its devices in ascending order, ordered by first device."""
-    heads, sizes = np.unique(leaders, return_counts=True)
-    groups = np.split(np.argsort(leaders, kind="stable"), np.cumsum(sizes)[:-1])
-    return sorted(zip(heads.tolist(), groups, strict=True), key=lambda group: int(group[1][0]))
-
-
 def _clustering(leaders: Int64, by_links: Int64) -> Clustering:
-    """The clusters; primary clusters are numbered by their first device."""
+    """The clusters and the primary clusters, both ordered by their first device."""
     _, first, number = np.unique(by_links, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    primary = rank[number].tolist()
-    return Clustering(
-        tuple(
-            Cluster(tuple(own.tolist()), leader, primary[leader])
-            for leader, own in _groups(leaders)
-        )
-    )
+    primary = np.argsort(np.argsort(first))[number].tolist()
+    found, sizes = np.unique(leaders, return_counts=True)
+    groups = np.split(np.argsort(leaders, kind="stable"), np.cumsum(sizes)[:-1])
+    clusters = [
+        Cluster(tuple(own.tolist()), leader, primary[leader])
+        for leader, own in zip(found.tolist(), groups, strict=True)
+    ]
+    return Clustering(tuple(sorted(clusters, key=lambda cluster: cluster.members[0])))
 
 
-def _segment(
-    similarity: Similarity,
-    devices: Int64,
-    config: ClusteringConfig,
-    two_level: bool,
-    what: str,
-    fallback: int,
-) -> list[tuple[int, Int64]]:
-    """Exemplars and their devices, ordered by first device.
+def _to_count(
+    world: World, config: ClusteringConfig, links: Similarity, data: Similarity, leaders: Int64
+) -> Int64:
+    """The leader of each device such that there are `clustering.count` clusters, or nearly.
 
-    Where the messages single out no exemplar, the devices are left ungrouped; they then join the
-    one that is already known: the leader of their primary cluster, or the best uplink of all.
+    Leaders are dropped or added one by one, the least loss first. It is counted in similarity by
+    links and by data, in equal parts: each is divided by the spread of its values. A device joins
+    only leaders within its reach, so that there may be no way to fewer clusters; a warning then
+    says how many there are.
     """
-    exemplars = propagate(similarity, devices, config, two_level)
-    if exemplars is None:
-        log.warning("no exemplar among %d devices by %s; kept as one cluster", len(devices), what)
-        return [(fallback, devices)]
-    return [(head, devices[own]) for head, own in _groups(exemplars)]
+    wanted, count = config.count or 1, len(leaders)
+    if count > affinity.TWO_LEVELS_ABOVE:
+        raise InputError(
+            f"clustering.count = {wanted}: it is kept for at most {affinity.TWO_LEVELS_ABOVE} "
+            f"devices, and there are {count}; unset it"
+        )
+    if wanted > count:
+        raise InputError(f"clustering.count = {wanted}: there are only {count} devices")
+    everyone = np.arange(count)
+    value = _scaled(links.block(everyone, everyone)) + _scaled(data.block(everyone, everyone))
+    value[world.links.device_snr_db(everyone, everyone) < config.min_link_snr_db] = -np.inf
+    np.fill_diagonal(value, 0.0)  # nobody is more like a device than itself; others are below 0
+    lost = unusable_uplinks(world.links)
+    chosen, found = leaders.copy(), np.unique(leaders)
+    while len(found) > wanted:
+        weakest = _least_needed(value, chosen, found)
+        if weakest is None:
+            log.warning(
+                "clustering.count = %d: %d clusters are needed, because devices join only leaders "
+                "over links of clustering.min_link_snr_db = %g dB",
+                wanted,
+                len(found),
+                config.min_link_snr_db,
+            )
+            return chosen
+        found = found[found != weakest]
+        orphans = np.flatnonzero(chosen == weakest)
+        chosen[orphans] = found[value[np.ix_(orphans, found)].argmax(axis=1)]
+    while len(found) < wanted:
+        gain = np.maximum(value - value[everyone, chosen][:, None], 0.0).sum(axis=0)
+        gain[lost] = -0.5  # who cannot send leads only if nobody else is left
+        gain[found] = -1.0
+        new = int(gain.argmax())
+        better = value[:, new] > value[everyone, chosen]
+        better[found] = False  # a leader stays with its own cluster
+        better[new] = True
+        chosen[better] = new
+        found = np.unique(chosen)
+    return chosen
+
+
+def _least_needed(value: Float64, chosen: Int64, found: Int64) -> int | None:
+    """The leader whose devices lose least by joining others; None if every one is needed."""
+    others = value[:, found].copy()
+    own = np.searchsorted(found, chosen)
+    everyone = np.arange(len(chosen))
+    others[everyone, own] = -np.inf
+    loss = value[everyone, chosen] - others.max(axis=1)
+    losses = np.zeros(len(found))
+    np.add.at(losses, own, loss)
+    weakest = int(losses.argmin())
+    return int(found[weakest]) if np.isfinite(losses[weakest]) else None
+
+
+def _scaled(similarity: Float64) -> Float64:
+    """Similarities divided by the distance of their quartiles, or of their extremes if that is 0.
+
+    Zeros where all pairs are alike.
+    """
+    pairs = similarity[~np.eye(len(similarity), dtype=bool)]
+    if not pairs.size:
+        return np.zeros_like(similarity)
+    low, lower, upper, high = np.quantile(pairs, (0.0, 0.25, 0.75, 1.0)).tolist()
+    spread = upper - lower if upper > lower else high - low
+    return (similarity - high) / spread if spread > 0 else np.zeros_like(similarity)

@@ -18,9 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64, Int64
+from camu.arrays import Float64
 
 Mask = npt.NDArray[np.bool_]
+MOST_ITERATIONS = 400  # of one attempt
+SETTLED_AFTER = 15  # iterations without change (T_cl)
 
 
 class Settled(NamedTuple):
@@ -30,9 +32,7 @@ class Settled(NamedTuple):
     settled: Mask
 
 
-def pass_messages(
-    similarity: Float64, damping: float, max_iter: int, convergence_iter: int
-) -> Settled:
+def pass_messages(similarity: Float64, damping: float, most_iterations: int) -> Settled:
     """Exemplars of sets of n devices, from similarities (sets, n, n) with preferences as diagonals.
 
     The sets do not influence each other: each gets the bits that it would get alone.
@@ -42,14 +42,14 @@ def pass_messages(
     exemplars, settled = np.zeros((sets, size), bool), np.zeros(sets, bool)
     running = np.arange(sets)
     state = _Messages(similarity, damping)
-    for iteration in range(max_iter):
+    for iteration in range(most_iterations):
         state.exchange()
-        done = state.unchanged >= convergence_iter
-        if iteration < convergence_iter or not done.any():
+        done = state.unchanged >= SETTLED_AFTER
+        if iteration < SETTLED_AFTER or not done.any():
             continue
         done &= state.exemplars.any(axis=1)
         exemplars[running[done]] = state.exemplars[done]
-        settled[running[done]] = iteration + 1 < max_iter
+        settled[running[done]] = iteration + 1 < most_iterations
         running, state = running[~done], state.select(~done)
         if not len(running):
             break
@@ -112,20 +112,14 @@ class _Messages:
 
 def _refined(similarity: Float64, exemplars: Mask) -> Mask:
     """The exemplars, each replaced by the member of its cluster with the best total similarity."""
-    found = np.asarray(exemplars.any(axis=1))
-    labels = _joined(similarity, exemplars)
+    labels = np.where(exemplars[:, None, :], similarity, -np.inf).argmax(axis=2)
+    labels = np.where(exemplars, np.arange(exemplars.shape[1]), labels)  # the exemplar each joins
     together = np.asarray(labels[:, :, None] == labels[:, None, :])
     totals = np.where(together, similarity, 0.0).sum(axis=1)
     best = np.where(together, totals[:, None, :], -np.inf).argmax(axis=2)
     refined = np.zeros_like(exemplars)
     np.put_along_axis(refined, best, True, axis=1)
-    return np.asarray(refined & np.asarray(found)[:, None])
-
-
-def _joined(similarity: Float64, exemplars: Mask) -> Int64:
-    """The exemplar that each device joins; an exemplar joins itself."""
-    labels = np.where(exemplars[:, None, :], similarity, -np.inf).argmax(axis=2)
-    return np.where(exemplars, np.arange(exemplars.shape[1]), labels)
+    return np.asarray(refined & exemplars.any(axis=1, keepdims=True))
 
 
 def _diagonal(matrices: Float64) -> Float64:

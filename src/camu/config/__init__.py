@@ -6,7 +6,7 @@ The models are imported when a name of theirs is first used: `camu --help` needs
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from camu.config.names import DEFAULT_PRESET, PRESETS
+from camu.config.presets import DEFAULT_PRESET, PRESETS
 
 __all__ = [
     "DEFAULT_PRESET",
@@ -16,30 +16,27 @@ __all__ = [
     "DataConfig",
     "FleetConfig",
     "RadioConfig",
+    "ReadingsConfig",
     "Region",
     "TrainingConfig",
-    "keys_that_decide",
+    "keys_affecting",
     "load_config",
 ]
 
 if TYPE_CHECKING:
-    from camu.config.clustering_section import ClusteringConfig
-    from camu.config.run_sections import TrainingConfig
-    from camu.config.schema import Config, keys_that_decide, load_config
-    from camu.config.world_sections import (
-        DataConfig,
-        FleetConfig,
-        RadioConfig,
-        Region,
-    )
+    from camu.config.run_sections import ClusteringConfig, ReadingsConfig, TrainingConfig
+    from camu.config.schema import Config, keys_affecting, load_config
+    from camu.config.world_sections import DataConfig, FleetConfig, RadioConfig, Region
 else:
+    _MODULES = {
+        **dict.fromkeys(("ClusteringConfig", "ReadingsConfig", "TrainingConfig"), "run_sections"),
+        **dict.fromkeys(("Config", "keys_affecting", "load_config"), "schema"),
+        **dict.fromkeys(("DataConfig", "FleetConfig", "RadioConfig", "Region"), "world_sections"),
+    }
 
     def __getattr__(name):
-        if name not in __all__:
+        if name not in _MODULES:
             raise AttributeError(f"module 'camu.config' has no attribute {name!r}")
-        # schema imports every section, so that it has all these names but one.
-        schema = import_module("camu.config.schema")
-        module = import_module("camu.config.world_sections") if name == "Region" else schema
-        value = getattr(module, name)
+        value = getattr(import_module(f"camu.config.{_MODULES[name]}"), name)
         globals()[name] = value
         return value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from functools import partial
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -14,7 +15,6 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
 )
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 from camu.errors import suggest
@@ -24,26 +24,31 @@ from camu.plugins import HUGGING_FACE, is_path, is_plugin, missing_name
 LARGEST_COORDINATE_M = 1e7
 LARGEST_HZ = 1e15
 SMALLEST_WATTS, LARGEST_WATTS = 1e-9, 1e6
+LARGEST_JOULES = 1e15  # of a battery
 MOST = 10**9  # of anything that is counted
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Watts = Annotated[float, Field(ge=SMALLEST_WATTS, le=LARGEST_WATTS)]
+Decibels = Annotated[float, Field(ge=-300, le=300)]
 
-# "bits": the key decides what a run computes; "end": only when it ends, so that a resumed run may
-# change it; "nothing": only how the work is done.
-Decides = Literal["bits", "end", "nothing"]
+# "result": the key changes what a run computes; "stopping": only when it ends, so that a resumed
+# run may change it; "none": only how the work is done.
+Affects = Literal["result", "stopping", "none"]
 
 
-def field(default: Any, text: str, unit: str = "", decides: Decides = "bits", **limits: Any) -> Any:
+def field(
+    default: Any, text: str, unit: str = "", affects: Affects = "result", **limits: Any
+) -> Any:
     """A field with its sentence, its unit ("" for names and switches) and its limits."""
-    extra: dict[str, Any] = {"unit": unit, "decides": decides}
+    extra: dict[str, Any] = {"unit": unit, "affects": affects}
     return Field(default, description=text, json_schema_extra=extra, **limits)
 
 
-def decided_by(key: FieldInfo) -> Decides:
-    """What a field decides."""
-    assert isinstance(key.json_schema_extra, dict)
-    return cast(Decides, key.json_schema_extra["decides"])
+stopping_field = partial(field, affects="stopping")
+machine_field = partial(field, affects="none")
 
 
-def broken(text: str, *keys: str) -> PydanticCustomError:
+def rule_error(text: str, *keys: str) -> PydanticCustomError:
     """The error of a rule over several keys, with the names of these keys."""
     return PydanticCustomError("rule", "{text}", {"text": text, "keys": keys})
 
@@ -78,8 +83,6 @@ class Choice:
         return handler(schema) | {"enum": [*self.names, "module:name", *data]}
 
     def _check(self, value: str) -> str:
-        if value.encode(errors="replace").decode() != value:  # bytes of a file name, from the shell
-            raise PydanticCustomError("choice", "the name is not UTF-8; rename the file")
         if value in self.names or is_plugin(value):
             return value
         if self.data and (is_path(value) or value.startswith(HUGGING_FACE)):

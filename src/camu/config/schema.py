@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import tomli_w
 from pydantic import model_validator
 
-from camu.config.clustering_section import ClusteringConfig
-from camu.config.fields import Decides, Section, broken, decided_by, field
-from camu.config.keys import Layer, compose, nested, parse_setting, parse_toml, section_model, short
-from camu.config.names import DEFAULT_PRESET, PRESETS
+from camu.config.fields import Affects, Section, field, rule_error
+from camu.config.former import translated
+from camu.config.layers import (
+    compose,
+    document_layers,
+    nested,
+    parse_setting,
+    parse_toml,
+    preset_layers,
+    short,
+)
+from camu.config.presets import DEFAULT_PRESET
 from camu.config.run_sections import (
     AllocationConfig,
+    ClusteringConfig,
     ContributionConfig,
+    MachineConfig,
+    ReadingsConfig,
     RunConfig,
     SchemeConfig,
     TrainingConfig,
 )
-from camu.config.world_sections import DataConfig, FleetConfig, RadioConfig
-from camu.errors import InputError, suggest
+from camu.config.words import section_model
+from camu.config.world_sections import DataConfig, FaultsConfig, FleetConfig, RadioConfig
+from camu.errors import InputError
 from camu.files import read_text, shown
 
 _MOST_TOML_BYTES = 64 << 20  # regions of a million devices would fit
 
 
 class Config(Section):
-    """Everything a user may set, in nine sections; a value that never changes.
+    """Everything a user may set, in twelve sections; a value that never changes.
 
     `camu config keys` and the page on configuration explain every key. `load_config` makes one,
     and `replace` makes a changed copy.
@@ -46,13 +56,16 @@ class Config(Section):
     contribution: ContributionConfig = field(ContributionConfig(), "Contribution of a unit.")
     scheme: SchemeConfig = field(SchemeConfig(), "Scheme.")
     allocation: AllocationConfig = field(AllocationConfig(), "Joint optimisation.")
+    readings: ReadingsConfig = field(ReadingsConfig(), "The paper's formulas, read or as printed.")
     run: RunConfig = field(RunConfig(), "Run.")
+    faults: FaultsConfig = field(FaultsConfig(), "Devices and updates that fail.")
+    machine: MachineConfig = field(MachineConfig(), "How this machine works; no part of a result.")
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
         wanted, devices = self.data.noniid_devices or 0, self.fleet.devices
         if self.fleet.file is None and self.data.partition == "mixed" and wanted > devices:
-            raise broken(
+            raise rule_error(
                 f"data.noniid_devices = {wanted}: at most the {devices} devices of fleet.regions",
                 "data.noniid_devices",
                 "data.partition",
@@ -78,6 +91,11 @@ class Config(Section):
             raise InputError(f'{text}: this is a path; load a file with camu.load_config("{text}")')
         return compose(cls, document_layers(source, parse_toml(text, source)))
 
+    @classmethod
+    def from_saved(cls, text: str, source: str) -> Config:
+        """The configuration that this or an earlier version of camu wrote into a run directory."""
+        return compose(cls, document_layers(source, translated(parse_toml(text, source))))
+
     def replace(self, changes: Mapping[str, Any]) -> Config:
         """A validated copy with keys replaced: ``config.replace({"run.seed": 3})``.
 
@@ -95,13 +113,13 @@ class Config(Section):
         }
 
 
-def keys_that_decide(*what: Decides) -> frozenset[str]:
-    """The keys, as ``section.key``, that decide one of these: "bits", "end" or "nothing"."""
+def keys_affecting(*what: Affects) -> frozenset[str]:
+    """The keys, as ``section.key``, that affect one of these: "result", "stopping" or "none"."""
     return frozenset(
         f"{section}.{name}"
         for section in Config.model_fields
         for name, key in section_model(Config, section).model_fields.items()
-        if decided_by(key) in what
+        if cast(dict[str, Any], key.json_schema_extra)["affects"] in what
     )
 
 
@@ -124,7 +142,7 @@ def load_config(
         The validated configuration. An `InputError` names a wrong key and where it came from.
     """
     if file is None:
-        layers = preset_layers(preset or DEFAULT_PRESET, "--preset")
+        layers = preset_layers(DEFAULT_PRESET if preset is None else preset, "--preset")
     else:
         layers = document_layers(
             shown(file),
@@ -134,33 +152,3 @@ def load_config(
     layers.extend((f"--set {short(text)}", parse_setting(text)) for text in settings)
     layers.append(("overrides", nested(overrides)))
     return compose(Config, layers)
-
-
-def document_layers(
-    source: str, document: Mapping[str, Any], preset: str | None = None
-) -> list[Layer]:
-    """The layers of the preset that a document extends, or of `preset`, and then its own."""
-    own = dict(document)
-    extends = own.pop("extends", None)
-    if preset is not None and extends not in (None, preset):
-        raise InputError(
-            f"{source} extends the preset `{extends}`, but --preset is `{preset}`; "
-            "leave one of them out"
-        )
-    below: list[Layer] = []
-    if extends is not None:
-        below = preset_layers(extends, f"{source}: extends =")
-    elif preset is not None:
-        below = preset_layers(preset, "--preset")
-    return [*below, (source, own)]
-
-
-def preset_layers(name: Any, source: str) -> list[Layer]:
-    """The layers of a preset: those that it extends, and then its own."""
-    if name not in PRESETS:
-        raise InputError(
-            f"{source} {name}: not one of the presets {', '.join(PRESETS)}"
-            f"{suggest(str(name), PRESETS)} (a file of your own goes with -c FILE)"
-        )
-    text = (resources.files("camu.config") / "presets" / f"{name}.toml").read_text("utf-8")
-    return document_layers(f"preset {name}", tomllib.loads(text))

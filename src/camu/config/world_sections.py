@@ -6,27 +6,30 @@ default to unset, so that leaving a key out of a file and unsetting it mean the 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from camu.config.fields import (
     LARGEST_COORDINATE_M,
     LARGEST_HZ,
+    LARGEST_JOULES,
     LARGEST_WATTS,
     MOST,
-    SMALLEST_WATTS,
     Choice,
+    Count,
+    Decibels,
     Section,
-    broken,
+    Share,
+    Watts,
     field,
     printable,
+    rule_error,
 )
 
 Interval = tuple[float, float]
 Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
 Span = tuple[Metres, Metres]
-_WATTS: dict[str, Any] = {"ge": SMALLEST_WATTS, "le": LARGEST_WATTS}
 Position = Annotated[tuple[Metres, Metres, Metres], Field(strict=False)]
 
 
@@ -46,7 +49,7 @@ class Region(Section):
         for axis in ("x", "y", "z"):
             low, high = getattr(self, axis)
             if low > high:
-                raise broken(f"{axis} = [{low}, {high}]: the first number must not be larger")
+                raise rule_error(f"{axis} = [{low}, {high}]: the first number must not be larger")
         return self
 
 
@@ -75,19 +78,11 @@ class DataConfig(Section):
         ge=0,
         le=MOST,
     )
-    labels_per_device: int = field(
-        2,
-        "Labels that a Non-IID device holds under `mixed`, in equal parts.",
-        "labels",
-        ge=1,
-        le=MOST,
+    labels_per_device: Count = field(
+        2, "Labels that a Non-IID device holds under `mixed`, in equal parts.", "labels"
     )
-    samples_per_device: int | None = field(
-        None,
-        "Mean number of samples per device; unset: as many as the data allow.",
-        "samples",
-        ge=1,
-        le=MOST,
+    samples_per_device: Count | None = field(
+        None, "Mean number of samples per device; unset: as many as the data allow.", "samples"
     )
     alpha: float = field(
         0.5,
@@ -96,11 +91,10 @@ class DataConfig(Section):
         ge=1e-6,
         le=1e9,
     )
-    shards_per_device: int = field(2, "Shards per device under `shards`.", "shards", ge=1, le=MOST)
-    sizes: Literal["equal", "power-law"] = field("equal", "How the devices' sizes differ.")
+    shards_per_device: Count = field(2, "Shards per device under `shards`.", "shards")
     size_exponent: float = field(
-        1.0,
-        "Exponent of power-law sizes: the r-th largest device holds r^-exponent.",
+        0.0,
+        "Power law of the devices' sizes: the r-th largest holds r^-size_exponent; 0: equal sizes.",
         "1",
         ge=0,
         le=100,
@@ -120,13 +114,15 @@ class FleetConfig(Section):
             Region(name="Region I", devices=15, x=(-10.0, 0.0), y=(-5.0, 5.0)),
             Region(name="Region II", devices=15, x=(10.0, 20.0), y=(-5.0, 5.0)),
         ),
-        "Where devices are placed, and how many.",
+        "Where devices are placed, and how many, for example "
+        '`[{name = "A", devices = 40, x = [0, 9], y = [0, 9]}]`; z is [0, 0] where it is left out.',
         strict=False,
         min_length=1,
     )
     positions: tuple[Position, ...] | None = field(
         None,
-        "Positions of the devices in the order of the regions; unset: at random in the regions.",
+        "Positions of the devices in the order of the regions, such as `[[0, 5, 0], [3, 1, 0]]`; "
+        "unset: at random in the regions.",
         "m",
         strict=False,
     )
@@ -141,15 +137,13 @@ class FleetConfig(Section):
     unreachable: Literal["leave-out", "keep"] = field(
         "leave-out",
         "Devices of a fleet file that no other device could lead and whose upload takes more than "
-        "1000 times as long as the median one: `leave-out` of the fleet, or `keep`.",
+        "1000 times as long as the median one: `leave-out` drops them, `keep` keeps them.",
     )
-    power_watts: float = field(
-        0.5, "Transmit power of a device where no optimiser sets it.", "W", **_WATTS
-    )
-    max_power_watts: float = field(2.0, "Largest transmit power of a device.", "W", **_WATTS)
+    power_watts: Watts = field(0.5, "Transmit power of a device where no optimiser sets it.", "W")
+    max_power_watts: Watts = field(2.0, "Largest transmit power of a device.", "W")
     cpu_hz: Interval = field(
         (0.2e9, 2.0e9),
-        "Lowest and highest CPU frequency; devices draw uniformly.",
+        "Lowest and highest CPU frequency, for example `[1e9, 2e9]`; devices draw uniformly.",
         "Hz",
         strict=False,
     )
@@ -163,21 +157,13 @@ class FleetConfig(Section):
         False,
         "Devices that would wait slow their CPU down: the same seconds and model, fewer joules.",
     )
-    compute_model: Literal["cycles", "literal"] = field(
-        "cycles",
-        "`cycles`: energy kappa*cycles*f^2 of the samples used; "
-        "`literal`: l_k q / f_k * p_cmp as printed in P1.",
-    )
-    compute_watts: float = field(
-        0.5, "Computing power p_cmp, used by compute_model `literal` only.", "W", **_WATTS
-    )
     battery_joules: float | None = field(
         None,
         "Energy in the full battery of every device, or of those for which a fleet file gives "
         "none; unset: mains power.",
         "J",
         ge=0,
-        le=1e15,
+        le=LARGEST_JOULES,
     )
     harvest_watts: float = field(
         0.0,
@@ -191,39 +177,18 @@ class FleetConfig(Section):
         "CSV file of `seconds,device,watts` rows: from this virtual second on, the device (`*`: "
         "every device) charges its battery with this power.",
     )
-    dropout_probability: float = field(
-        0.0, "Probability that a device is absent in a round.", "1", ge=0, lt=1
-    )
-    dropout_trace: str | None = field(
-        None, "CSV file of `round,device` rows: these devices are absent in these rounds."
-    )
-    availability_trace: str | None = field(
-        None,
-        "CSV file of `start,end,device` rows: these devices take part only in rounds that begin "
-        "between these virtual seconds; devices without a row always do.",
-    )
-    leader_failure_probability: float = field(
-        0.0,
-        "Probability that a leader fails in a round; another member then leads.",
-        "1",
-        ge=0,
-        lt=1,
-    )
-    corrupt_probability: float = field(
-        0.0, "Probability that a unit sends nan or a huge update in a round.", "1", ge=0, lt=1
-    )
 
     @model_validator(mode="after")
     def _sane(self) -> FleetConfig:
         low, high = self.cpu_hz
         if not 1 <= low <= high <= LARGEST_HZ:
-            raise broken(
+            raise rule_error(
                 f"fleet.cpu_hz = [{low}, {high}]: two numbers from 1 to {LARGEST_HZ:g} Hz, the "
                 "smaller first",
                 "fleet.cpu_hz",
             )
         if self.power_watts > self.max_power_watts:
-            raise broken(
+            raise rule_error(
                 f"fleet.power_watts = {self.power_watts} exceeds fleet.max_power_watts = "
                 f"{self.max_power_watts}",
                 "fleet.power_watts",
@@ -231,9 +196,9 @@ class FleetConfig(Section):
             )
         names = [region.name for region in self.regions]
         if len(set(names)) < len(names):
-            raise broken("fleet.regions: two regions have the same name", "fleet.regions")
+            raise rule_error("fleet.regions: two regions have the same name", "fleet.regions")
         if self.file is None and self.positions is not None and len(self.positions) != self.devices:
-            raise broken(
+            raise rule_error(
                 f"fleet.positions: there are {len(self.positions)} positions for the "
                 f"{self.devices} devices of fleet.regions; give one each",
                 "fleet.positions",
@@ -248,6 +213,26 @@ class FleetConfig(Section):
         return sum(region.devices for region in self.regions)
 
 
+class FaultsConfig(Section):
+    """Devices and updates that fail."""
+
+    dropout_probability: Share = field(0.0, "Probability that a device is absent in a round.", "1")
+    dropout_trace: str | None = field(
+        None, "CSV file of `round,device` rows: these devices are absent in these rounds."
+    )
+    availability_trace: str | None = field(
+        None,
+        "CSV file of `start,end,device` rows: these devices take part only in rounds that begin "
+        "between these virtual seconds; devices without a row always do.",
+    )
+    leader_failure_probability: Share = field(
+        0.0, "Probability that a leader fails in a round; another member then leads.", "1"
+    )
+    corrupt_probability: Share = field(
+        0.0, "Probability that a unit sends nan or a huge update in a round.", "1"
+    )
+
+
 class RadioConfig(Section):
     """Carrier, antennas, path loss, fading, noise and access."""
 
@@ -260,32 +245,29 @@ class RadioConfig(Section):
     device_gain_dbi: float = field(0.0, "Antenna gain of a device.", "dBi", ge=-100, le=100)
     path_loss: Annotated[str, Choice(("paper", "log-distance", "umi", "uma"))] = field(
         "paper",
-        "`paper`: (c / 4 pi f d)^exponent; `log-distance`: free space up to the reference "
-        "distance; `umi`, `uma`: 3GPP TR 38.901 with LOS probability; your own as `module:name`.",
+        "`paper`: (c / 4 pi f d)^exponent; `log-distance`: free space at 1 m times d^-exponent; "
+        "`umi`, `uma`: 3GPP TR 38.901 with LOS probability; your own as `module:name`.",
     )
     exponent: float = field(
         3.76, "Path-loss exponent of `paper` and `log-distance`.", "1", gt=0, le=10
-    )
-    reference_m: float = field(
-        1.0, "Reference distance of `log-distance`.", "m", ge=1e-3, le=LARGEST_COORDINATE_M
     )
     shadowing_db: float = field(
         0.0, "Standard deviation of log-normal shadowing per link.", "dB", ge=0, le=100
     )
     fading: Literal["none", "rayleigh", "rician"] = field("none", "Small-scale block fading.")
     rician_k_db: float = field(6.0, "Rician K factor.", "dB", ge=-100, le=100)
-    fading_correlation: float = field(
-        0.0, "AR(1) correlation of the fading from one round to the next.", "1", ge=0, lt=1
+    fading_correlation: Share = field(
+        0.0, "AR(1) correlation of the fading from one round to the next.", "1"
     )
-    noise: Literal["thermal", "matters", "harsh", "literal"] = field(
-        "thermal",
-        "Noise power: `thermal` from bandwidth and noise figure, `matters` -90 dBm, "
-        "`harsh` -80 dBm, `literal` 1e-4 W as printed.",
+    noise_dbm: Decibels | None = field(
+        None,
+        "Noise power over the band; unset: thermal, -174 dBm/Hz plus noise_figure_db (-107 dBm for "
+        "1 MHz). The paper prints 1e-4 W, which is -10 dBm.",
+        "dBm",
     )
-    noise_dbm: float | None = field(
-        None, "Noise power as a number; where set it replaces `noise`.", "dBm", ge=-300, le=300
+    noise_figure_db: float = field(
+        7.0, "Noise figure of the receivers, for thermal noise.", "dB", ge=0, le=100
     )
-    noise_figure_db: float = field(7.0, "Noise figure of the receivers.", "dB", ge=0, le=100)
     access: Literal["tdma", "ofdma"] = field(
         "tdma", "Uplinks in turn over the whole band, or at once on equal shares of it."
     )
@@ -303,24 +285,15 @@ class RadioConfig(Section):
         "on raw weights, as printed; `digital`: none, the channel costs time and energy only; "
         "`packet`: an update arrives whole or is lost; your own function as `module:name`.",
     )
-    waterfall_db: float = field(
-        0.023,
-        "Waterfall threshold m of `packet`: an update is lost with probability 1 - exp(-m / SNR).",
-        "dB",
-        ge=-100,
-        le=100,
-    )
-    outage_snr_db: float | None = field(
-        None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB", ge=-300, le=300
+    outage_snr_db: Decibels | None = field(
+        None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB"
     )
     downlink: bool = field(
         False,
         "Count what receiving costs: the broadcast of the model at the rate of the weakest "
         "addressed link, and receive_watts of devices while they receive.",
     )
-    bs_power_watts: float = field(
-        1.0, "Transmit power of the base station, with downlink.", "W", **_WATTS
-    )
+    bs_power_watts: Watts = field(1.0, "Transmit power of the base station, with downlink.", "W")
     receive_watts: float = field(
         0.1,
         "Power of a device while it receives the model, and of a leader while its members send "

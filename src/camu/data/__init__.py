@@ -1,8 +1,8 @@
 """Data sets with verified sources, and partitions that deal them to devices."""
 
 from camu.data.catalog import CATALOG, Dataset, DatasetSpec
+from camu.data.federation import Federation, federate
 from camu.data.own import is_own
-from camu.data.partition import Federation, federate
 from camu.data.store import dataset_spec, is_cached, load
 
 __all__ = [

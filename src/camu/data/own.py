@@ -1,27 +1,37 @@
-"""A data set of the user's: a path, a function `module:function`, or `hf:NAME`."""
+"""A data set of the user's: a path, a function `module:function`, or `hf:NAME`.
+
+`hf:NAME` is a name on the hub of Hugging Face, a directory with files that its library `datasets`
+reads, or one that its `save_to_disk` wrote. The library comes with the extra `hf`; it runs no code
+of a data set.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from camu.data.array_files import (
+import numpy as np
+
+from camu.data.catalog import CATALOG, Dataset, DatasetSpec
+from camu.data.files import (
     ARRAYS,
     IDX_NAME,
+    as_array,
     read_idx_directory,
+    read_image_folder,
     read_npy_directory,
     read_npz,
+    stack,
 )
-from camu.data.catalog import CATALOG, Dataset, DatasetSpec
-from camu.data.hugging_face import read_hugging_face
-from camu.data.pictures import read_image_folder
 from camu.data.samples import Samples, check_parts, make_dataset
 from camu.errors import InputError, suggest
+from camu.files import expanded, shown
 from camu.plugins import HUGGING_FACE, import_object, is_path, is_plugin, user_code
 
 _WANTED = "return (train_images, train_labels), (test_images, test_labels)"
@@ -70,10 +80,10 @@ def load_own(name: str) -> Dataset:
         source = name.removeprefix(HUGGING_FACE)
         if not source:
             raise InputError("data.dataset = hf: name a data set after the colon, or a directory")
-        folder = Path(source).expanduser()
-        return _from_hugging_face(name, _stamp(folder) if folder.is_dir() else ())
-    path = Path(name).expanduser()
-    if path.exists() and (is_path(name) or not is_plugin(name)):
+        folder = expanded(source, "data.dataset")
+        return _from_hugging_face(name, _stamp(folder) if os.path.isdir(folder) else ())
+    path = expanded(name, "data.dataset")
+    if os.path.exists(path) and (is_path(name) or not is_plugin(name)):
         return _from_path(name, path, _stamp(path))
     if is_plugin(name):
         function = import_object(name, "data.dataset")
@@ -84,7 +94,9 @@ def load_own(name: str) -> Dataset:
             )
         return _from_function(function, name)
     if is_path(name):
-        raise InputError(f"data.dataset = {name}: there is no such file or directory; {_LAYOUTS}")
+        raise InputError(
+            f"data.dataset = {shown(name)}: there is no such file or directory; {_LAYOUTS}"
+        )
     raise InputError(
         f"{name}: no such data set{suggest(name, CATALOG)}; there are {', '.join(CATALOG)}, or "
         f"{_LAYOUTS}"
@@ -129,27 +141,17 @@ def _reader(path: Path) -> Callable[[Path], tuple[Samples, Samples]]:
 def _stamp(path: Path) -> Stamp:
     """What changes when a file does."""
     try:
+        files = [str(path)]
         if path.is_dir():
-            return tuple(sorted(_marks(str(path))))
-        state = path.stat()
-        return ((str(path), state.st_size, state.st_mtime_ns),)
+            files = sorted(
+                os.path.join(folder, name)
+                for folder, _, names in os.walk(path, followlinks=True)
+                for name in names
+            )
+        states = [(file, os.stat(file)) for file in files]
     except OSError as error:
         raise InputError(f"{error.filename or path}: cannot be read ({error.strerror})") from None
-
-
-def _marks(folder: str) -> Iterator[tuple[str, int, int]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                yield from _marks(entry.path)
-            else:
-                state = entry.stat()
-                yield entry.path, state.st_size, state.st_mtime_ns
-
-
-@lru_cache(maxsize=4)
-def _from_hugging_face(name: str, stamp: Stamp) -> Dataset:
-    return make_dataset(name, *read_hugging_face(name.removeprefix(HUGGING_FACE)))
+    return tuple((file, state.st_size, state.st_mtime_ns) for file, state in states)
 
 
 @lru_cache(maxsize=4)
@@ -174,3 +176,79 @@ def _from_function(function: Callable[[], Any], path: str) -> Dataset:
         return dataset
     checked = check_parts(parts, f"{what}: the division", len(dataset.train_images))
     return replace(dataset, parts=checked)
+
+
+@lru_cache(maxsize=4)
+def _from_hugging_face(name: str, stamp: Stamp) -> Dataset:
+    """The splits `train` and `test` of a data set."""
+    what = f"data.dataset = {name}"
+    if importlib.util.find_spec("datasets") is None:
+        raise InputError(f"{what}: install the extra with pip install 'camu-fl[hf]'")
+    splits = _open_splits(name.removeprefix(HUGGING_FACE), what)
+    missing = [split for split in ("train", "test") if split not in splits]
+    if missing:
+        raise InputError(
+            f"{what}: there is no split {missing[0]}; it has {', '.join(map(repr, splits))}. For "
+            "other splits, write a function and name it as module:function"
+        )
+    train, test = (_samples(splits[split], f"{what}: {split}") for split in ("train", "test"))
+    return make_dataset(name, train, test)
+
+
+def _open_splits(name: str, what: str) -> dict[str, Any]:
+    import datasets  # deferred: it takes a second, and only this needs it
+
+    folder = expanded(name, "data.dataset")
+    try:
+        if (folder / "dataset_dict.json").is_file():
+            return dict(datasets.load_from_disk(str(folder)))
+        source = str(folder) if folder.is_dir() else name
+        # The newest revision; the library runs no code from there.
+        found = datasets.load_dataset(source)  # nosec B615
+        return dict(found)
+    except Exception as error:  # the library raises errors of many kinds
+        said = str(error).strip().splitlines()
+        raise InputError(
+            f"{what}: cannot be loaded ({type(error).__name__}: {said[0][:300] if said else '-'}); "
+            "without a network, give the directory of a local copy, hf:./DIRECTORY"
+        ) from None
+
+
+def _samples(split: Any, where: str) -> Samples:
+    """One column of pictures and one of labels."""
+    import datasets
+
+    kinds = split.features
+    images = _column(
+        kinds, lambda kind: isinstance(kind, datasets.Image), ("image", "img"), f"{where}: images"
+    )
+    labels = _column(
+        kinds, lambda kind: isinstance(kind, datasets.ClassLabel), ("label",), f"{where}: labels"
+    )
+    try:
+        numbers = np.asarray(split[labels])
+        pictures = stack(
+            (as_array(image, f"{where} row {row}"), f"{where} row {row}")
+            for row, image in enumerate(split[images])
+        )
+    except InputError:
+        raise
+    except Exception as error:  # pictures that are damaged or missing
+        raise InputError(
+            f"{where}: a picture or label cannot be read ({type(error).__name__}: {error})"
+        ) from None
+    return Samples(pictures, numbers, f"{where} images", f"{where} labels")
+
+
+def _column(kinds: Any, fits: Callable[[Any], bool], usual: tuple[str, ...], what: str) -> str:
+    """The column with a usual name, or the only one of the kind."""
+    for name in usual:
+        if name in kinds:
+            return name
+    found = [str(name) for name, kind in kinds.items() if fits(kind)]
+    if len(found) != 1:
+        raise InputError(
+            f"{what}: which column? There are {', '.join(map(repr, kinds))}; rename one to "
+            f"{usual[0]}, or write a function and name it as module:function"
+        )
+    return found[0]

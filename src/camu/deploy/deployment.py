@@ -1,23 +1,43 @@
-"""A deployment: its configuration, how nodes are asked, and the Flower app that carries both."""
+"""A deployment: its configuration, how nodes are asked, and the Flower bundle that carries both.
+
+Flower installs the code of a bundle and runs it. camu's server and nodes run their own apps, each
+from its own installation, and take nothing but a table of plain values from a bundle.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping
+import tomllib
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple
 
+import tomli_w
+
+from camu import __version__
 from camu.config import Config
 from camu.data import dataset_spec, is_own
-from camu.data.own import shape_name
-from camu.deploy.bundles import Table, project_file
+from camu.data.own import shape_name, shape_spec
+from camu.deploy.messages import Refusal
+from camu.deploy.status import OWN_FILES
 from camu.errors import InputError
-from camu.files import write_text
 from camu.schemes import Scheme, make_scheme
+from camu.simulation.directory import RunDirectory, check_directory
+from camu.simulation.manifest import Manifest
+from camu.simulation.result import Start, read_start
 
 Granularity = Literal["leader", "device"]
+Table = dict[str, str | int | float | bool]
 
+SERVER_APP = "camu.deploy.server.app:app"
+NODE_APP = "camu.deploy.node_app:app"
+COMPONENTS = {"serverapp": SERVER_APP, "clientapp": NODE_APP}
+PROJECT = "pyproject.toml"
+FILES = frozenset({PROJECT, ".info/CONTENT"})  # Flower adds a list of the files
+LARGEST_BUNDLE_BYTES = 10_000_000  # Flower takes no larger bundle
 LONGEST_SECONDS = 86_400
 LARGEST_MULTIPLE = 1e6
 
@@ -43,10 +63,6 @@ class Deployment:
     most_samples: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.granularity not in get_args(Granularity):
-            raise InputError(
-                f"--granularity {self.granularity}: choose {' or '.join(get_args(Granularity))}"
-            )
         for option, seconds in (("deadline", self.deadline_seconds), ("wait", self.wait_seconds)):
             if not 0 < seconds <= LONGEST_SECONDS:
                 raise InputError(
@@ -99,24 +115,114 @@ class Deployment:
         return cls(config=config, **known)
 
 
-def make_deployable_scheme(config: Config) -> Scheme:
-    """The configured scheme; refused if only a simulation can carry it out."""
+def for_real_links(config: Config, simulate: bool) -> Config:
+    """The configuration for nodes with real links: no damage that only a simulation would do.
+
+    The uplink is `digital` unless it was configured. Noise, lost packets, outages and dropouts are
+    refused, unless the user asked for them (`simulate`): updates of nodes arrive as they were sent.
+    """
+    if simulate:
+        return config
+    if "uplink" not in config.radio.model_fields_set:
+        config = config.replace({"radio.uplink": "digital"})
+    for key, value in config.flat().items():
+        fault = key.startswith(("faults.", "radio.outage")) and value not in (None, 0)
+        if fault or (key == "radio.uplink" and value != "digital"):
+            raise InputError(
+                f"{key} = {value}: it would damage or drop the updates of real nodes, as a "
+                "simulation does; leave it out (radio.uplink: digital), or ask for it with "
+                "--simulate-faults"
+            )
+    return config
+
+
+class CheckedRun(NamedTuple):
+    """A run that can be deployed; `start` is the model that it starts from, if one was given."""
+
+    directory: RunDirectory
+    scheme: Scheme
+    start: Start | None
+    manifest: Manifest
+
+
+def check_run(deployment: Deployment) -> CheckedRun:
+    """Refuse a directory in which the run cannot be, and a scheme that needs a simulation."""
+    config, directory = deployment.config, RunDirectory(Path(deployment.out))
     scheme = make_scheme(config)
     if scheme.uses_oracle:
         raise InputError(
             f"scheme.name = {config.scheme.name}: it needs exact losses or gradients on all data, "
             "which only a simulation has; choose another scheme for a deployment"
         )
-    return scheme
+    start = read_start(Path(deployment.start), config) if deployment.start else None
+    manifest = check_directory(config, directory, deployment.resume, start, OWN_FILES)
+    return CheckedRun(directory, scheme, start, manifest)
 
 
 def make_bundle(deployment: Deployment) -> bytes:
     """The deployment as the bundle that a SuperLink takes."""
-    from camu.deploy.flower_compat import build_bundle  # it needs the extra `flower`
+    from flwr.cli.build import build_fab_from_files  # slow to load
 
-    return build_bundle(project_file(deployment.to_run_config()))
+    return build_fab_from_files({PROJECT: project_file(deployment).encode()})[0]
 
 
-def write_app(folder: Path, deployment: Deployment) -> None:
-    """Write the Flower app as a directory for `flwr run`."""
-    write_text(folder / "pyproject.toml", project_file(deployment.to_run_config()))
+def project_file(deployment: Deployment) -> str:
+    """The pyproject.toml of a run; camu itself is installed on every machine before."""
+    project = {
+        "name": "camu-deployment",
+        "version": __version__,
+        "description": "A plan of camu on Flower nodes.",
+        "license": "Apache-2.0",
+        "dependencies": [],
+    }
+    app = {"publisher": "camu", "components": COMPONENTS, "config": deployment.to_run_config()}
+    return tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
+
+
+def read_bundle(content: bytes) -> Table:
+    """The table of plain values in a bundle; any other bundle is refused, and never unpacked."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if strange := sorted(set(archive.namelist()) - FILES):
+                raise Refusal(
+                    f"its bundle carries {strange[0][:200]!r}; camu runs its own app only"
+                )
+            if archive.getinfo(PROJECT).file_size > LARGEST_BUNDLE_BYTES:
+                raise Refusal(f"the {PROJECT} of its bundle is too large")
+            project = tomllib.loads(archive.read(PROJECT).decode())
+        app = project["tool"]["flwr"]["app"]
+        components = dict(app["components"])
+        table = dict(app["config"])
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise Refusal(f"its bundle is not one of camu ({type(error).__name__})") from None
+    if components != COMPONENTS:
+        named = ", ".join(map(str, components.values()))[:200] or "none"
+        raise Refusal(f"its bundle names other apps than camu's own ({named})")
+    return {key: value for key, value in table.items() if isinstance(value, str | int | float)}
+
+
+def check_allowed(config: Config, allowed: Collection[str]) -> None:
+    """Refuse a configuration that names code or a download that the node's owner did not allow."""
+    for key, name in named_code(config):
+        if name not in allowed:
+            raise InputError(
+                f"{key} = {name}: this node's owner has not allowed it; the node must be started "
+                f"with --allow {name}"
+            )
+
+
+def named_code(config: Config) -> list[tuple[str, str]]:
+    """The keys and values of a configuration that name code or a download."""
+    return [(key, name) for key, value in config.flat().items() for name in _names(value)]
+
+
+def _names(value: object) -> Iterator[str]:
+    """Texts that may name code (module:name) or a data set to download (hf:name)."""
+    if isinstance(value, str) and ":" in value and shape_spec(value) is None:
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _names(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _names(part)

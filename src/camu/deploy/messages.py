@@ -11,24 +11,69 @@ import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from camu.arrays import Float32
-from camu.deploy.reports import REPORT, STRICT, Refusal, Report, check_report, parse
 from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.weights import Layout, Weights
 
 HEAD = "camu"  # the record with the JSON
 HEADER_BYTES = 1024  # more than numpy's header of a flat array needs
 LARGEST_HEAD = 50_000_000  # characters
+MOST = 100_000  # devices of a node, and labels
+# No conversions (a truth value is not a number), no nan.
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Nonce = Annotated[str, Field(max_length=64)]
+ShortText = Annotated[str, Field(max_length=100)]
+Value = TypeVar("Value")
+
+
+class Refusal(Exception):
+    """The reason why something from a node is not used."""
+
+
+@checked(frozen=True, config=STRICT)
+class DeviceReport:
+    """One device: its samples of each label, and its speed."""
+
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    label_counts: Annotated[tuple[Count, ...], Field(max_length=MOST)]
+    # Measured, for one local update; None: the run did not ask for it.
+    update_seconds: Annotated[float, Field(ge=1e-9, lt=1e6)] | None
+    snr_db: Annotated[float, Field(ge=-300, le=300)] | None = None  # at the base station, if known
+    # Measured joules of one local update, and by what; None: the configured energy model holds.
+    update_joules: Annotated[float, Field(gt=0, lt=1e9)] | None = None
+    joules_source: Literal["model", "rapl", "meter"] = "model"
+
+
+@checked(frozen=True, config=STRICT)
+class Report:
+    """A node: its devices, and in a trial the number of its part of the data."""
+
+    devices: Annotated[tuple[DeviceReport, ...], Field(max_length=MOST)]
+    partition: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    key: str = ""  # of the node, as the SuperLink knows it: set by the server
+    epsilon: Annotated[float, Field(gt=0, le=1e6)] | None = None  # of noise on the counts
+    problem: Annotated[str, Field(max_length=500)] = ""  # why the node cannot take part
+    version: ShortText = ""  # of camu on the node
+    # What decides the bits of its training: kernel, device, compiler, torch ...
+    provenance: Annotated[dict[ShortText, ShortText], Field(max_length=20)] = field(
+        default_factory=dict
+    )
+
+    @property
+    def name(self) -> str:
+        """The node's name; it stays the same after a restart, unlike Flower's node id."""
+        if self.partition is not None:
+            return f"partition {self.partition}"
+        return ", ".join(device.id for device in self.devices)
 
 
 @dataclass(frozen=True)
@@ -39,7 +84,6 @@ class Task:
     devices: int  # K, so that all nodes number the devices alike
     ids: Mapping[int, str]  # names of the devices by number
     jobs: tuple[Job, ...]
-    starts: tuple[int, ...]  # for each job, the number of the state that it starts from
     # Repeated in the result, so that an old one cannot be sent again.
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -51,15 +95,15 @@ class Task:
 
 @checked(frozen=True, config=STRICT)
 class _JobHead:
-    """A job as JSON."""
+    """A job as JSON; states and vectors are arrays of the message, named by their numbers."""
 
     members: tuple[Count, ...]
     weights: tuple[float, ...]
     updates: Count
     first: Count
     rule: LocalRule
-    start: Count  # number of the state
-    correction: Count | None  # number of a vector
+    start: Count
+    correction: Count | None
     anchor: Count | None
 
 
@@ -75,7 +119,7 @@ class _TaskHead:
 
 
 @checked(frozen=True, config=STRICT)
-class ResultHead:
+class _ResultHead:
     """The JSON of a result: the task that it belongs to, and the training loss of each job."""
 
     round: Count
@@ -84,13 +128,24 @@ class ResultHead:
     nonce: Nonce
 
 
-_TASK_HEAD = TypeAdapter(_TaskHead)
-RESULT_HEAD = TypeAdapter(ResultHead)
+REPORT, REPORTS = TypeAdapter(Report), TypeAdapter(tuple[Report, ...])
+_TASK_HEAD, _RESULT_HEAD = TypeAdapter(_TaskHead), TypeAdapter(_ResultHead)
+_PLAIN = ("members", "weights", "updates", "first", "rule")  # fields of a job that are JSON
+
+
+def parse(kind: TypeAdapter[Value], text: str | bytes, what: str) -> Value:
+    """The value that a JSON text describes; a Refusal names the first key that is wrong."""
+    try:
+        return kind.validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise Refusal(f"{what}: {where + ': ' if where else ''}{first['msg']}") from None
 
 
 def query_content() -> RecordDict:
     """The question who a node is."""
-    return _content("{}")
+    return _content(b"{}")
 
 
 def write_report(report: Report) -> RecordDict:
@@ -103,21 +158,34 @@ def read_report(content: RecordDict, classes: int) -> Report:
     return check_report(parse(REPORT, head_text(content), "its report"), classes)
 
 
-def write_task(task: Task, states: Sequence[Weights]) -> RecordDict:
-    """A task with the states that its jobs start from."""
-    vectors: list[Float32] = []  # each is sent once, however many jobs use it
+def check_report(report: Report, classes: int) -> Report:
+    """The report itself; a Refusal where it does not fit a data set of so many classes."""
+    if report.problem:
+        raise Refusal(f"it cannot take part: {ascii(report.problem)[1:-1]}")
+    if not report.devices and report.partition is None:
+        raise Refusal("its report names no device")
+    if len({device.id for device in report.devices}) < len(report.devices):
+        raise Refusal("its report names a device twice")
+    for device in report.devices:
+        if len(device.label_counts) != classes or not sum(device.label_counts):
+            raise Refusal(
+                f"device {device.id}: label_counts must be {classes} whole numbers, not all 0"
+            )
+    return report
+
+
+def write_task(task: Task, starts: Sequence[Weights]) -> RecordDict:
+    """A task with the state that each of its jobs starts from."""
+    states: list[Weights] = []  # each is sent once, however many jobs use it
+    vectors: list[Float32] = []
     jobs = tuple(
         _JobHead(
-            job.members,
-            job.weights,
-            job.updates,
-            job.first,
-            job.rule,
-            start,
-            _number_of(job.correction, vectors),
-            _number_of(job.anchor, vectors),
+            **{name: getattr(job, name) for name in _PLAIN},
+            start=_place(start, states),
+            correction=_place(job.correction, vectors),
+            anchor=_place(job.anchor, vectors),
         )
-        for job, start in zip(task.jobs, task.starts, strict=True)
+        for job, start in zip(task.jobs, starts, strict=True)
     )
     head = _TaskHead(task.round, task.devices, dict(task.ids), jobs, task.nonce)
     content = _content(_TASK_HEAD.dump_json(head))
@@ -129,36 +197,30 @@ def write_task(task: Task, states: Sequence[Weights]) -> RecordDict:
 
 
 def read_task(content: RecordDict, layout: Layout) -> tuple[Task, list[Weights]]:
-    """The task and its states, on a node."""
+    """The task and the state that each of its jobs starts from, on a node."""
     head = parse(_TASK_HEAD, head_text(content), "the task")
-    numbers = {n for job in head.jobs for n in (job.correction, job.anchor) if n is not None}
-    vectors = {
-        number: _flat(_record(content, f"vector-{number}"), "vector", layout.parameter_count)
-        for number in numbers
-    }
+    vectors: dict[int | None, Float32 | None] = {None: None}
+    for number in {n for job in head.jobs for n in (job.correction, job.anchor)} - {None}:
+        record = _record(content, f"vector-{number}")
+        vectors[number] = _flat(record, "vector", layout.parameter_count)
+    states = {job.start: _weights(content, f"state-{job.start}", layout) for job in head.jobs}
     jobs = tuple(
         Job(
-            job.members,
-            job.weights,
-            job.updates,
-            job.first,
-            job.rule,
-            None if job.correction is None else vectors[job.correction],
-            None if job.anchor is None else vectors[job.anchor],
+            **{name: getattr(job, name) for name in _PLAIN},
+            correction=vectors[job.correction],
+            anchor=vectors[job.anchor],
         )
         for job in head.jobs
     )
-    starts = tuple(job.start for job in head.jobs)
-    task = Task(head.round, head.devices, head.ids, jobs, starts, head.nonce)
-    count = 1 + max(starts, default=-1)
-    return task, [_weights(content, f"state-{number}", layout) for number in range(count)]
+    task = Task(head.round, head.devices, head.ids, jobs, head.nonce)
+    return task, [states[job.start] for job in head.jobs]
 
 
 def write_result(task: Task, results: Sequence[Trained]) -> RecordDict:
     """A node's result: the trained state and the loss of each job, in the order of the jobs."""
     losses = tuple(r.loss if math.isfinite(r.loss) else None for r in results)
-    head = ResultHead(task.round, task.first, losses, task.nonce)
-    content = _content(RESULT_HEAD.dump_json(head))
+    head = _ResultHead(task.round, task.first, losses, task.nonce)
+    content = _content(_RESULT_HEAD.dump_json(head))
     for number, result in enumerate(results):
         state = result.weights
         content[f"job-{number}"] = _arrays(parameters=state.parameters, buffers=state.buffers)
@@ -167,7 +229,7 @@ def write_result(task: Task, results: Sequence[Trained]) -> RecordDict:
 
 def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Trained | Refusal]:
     """The outcome of each job of this very task, each on its own; a wrong head refuses all."""
-    head = parse(RESULT_HEAD, head_text(content), "its result")
+    head = parse(_RESULT_HEAD, head_text(content), "its result")
     # People count rounds and updates from 1.
     for what, found, expected in (
         ("round", head.round, task.round),
@@ -176,7 +238,7 @@ def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Trained
         if found != expected:
             raise Refusal(f"it is for {what} {found + 1}, not {expected + 1}")
     if head.nonce != task.nonce:
-        raise Refusal("it answers another task, as a message does that is sent again")
+        raise Refusal("it answers an earlier task (a replayed message?)")
     if len(head.losses) != len(task.jobs):
         raise Refusal(f"it has {len(head.losses)} losses for {len(task.jobs)} jobs")
     results: list[Trained | Refusal] = []
@@ -198,27 +260,29 @@ def head_text(content: RecordDict) -> str:
     return text
 
 
-def _content(head: str | bytes) -> RecordDict:
-    text = head if isinstance(head, str) else head.decode()
-    return RecordDict({HEAD: ConfigRecord({"json": text})})
+def name_some(names: Sequence[str]) -> str:
+    """The first five of some names, and how many more there are."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
-def _number_of(vector: Float32 | None, vectors: list[Float32]) -> int | None:
-    """The place of a vector in the list, where it is put if it is new."""
-    if vector is None:
+def _content(head: bytes) -> RecordDict:
+    return RecordDict({HEAD: ConfigRecord({"json": head.decode()})})
+
+
+def _place(value: Any, known: list[Any]) -> Any:
+    """The place of a value in a list, to which it is added if it is new; None for None."""
+    if value is None:
         return None
-    for number, known in enumerate(vectors):
-        if known is vector:
+    for number, other in enumerate(known):
+        if other is value:
             return number
-    vectors.append(vector)
-    return len(vectors) - 1
+    known.append(value)
+    return len(known) - 1
 
 
 def _arrays(**arrays: Float32) -> ArrayRecord:
-    record = ArrayRecord()
-    for name, array in arrays.items():
-        record[name] = Array(np.array(array, dtype=np.float32))
-    return record
+    return ArrayRecord({name: Array(np.array(a, np.float32)) for name, a in arrays.items()})
 
 
 def _record(content: RecordDict, name: str) -> ArrayRecord:
@@ -256,7 +320,9 @@ def _flat(record: ArrayRecord, name: str, count: int) -> Float32:
                 raise Refusal(f"its {name} are not in the format of a numpy array")
             shape, _, kind = np.lib.format.read_array_header_1_0(stream)
             if shape != (count,) or kind != np.dtype("<f4"):
-                raise Refusal(f"its {name} are {kind} of shape {shape} in truth")
+                raise Refusal(
+                    f"the header of its {name} says {kind} {shape}, which does not match the record"
+                )
             body = stream.read()
     except ValueError:
         raise Refusal(f"its {name} are not in the format of a numpy array") from None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,24 @@ import numpy.typing as npt
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from camu import __version__
 from camu.config import Config
 from camu.data import Federation, dataset_spec, federate
-from camu.deploy.allowed import check_allowed
-from camu.deploy.deployment import Deployment
-from camu.deploy.label_noise import noisy_counts
-from camu.deploy.measuring import Measured, find_meter, measure
-from camu.deploy.messages import Task, read_task, write_report, write_result
-from camu.deploy.own_data import device_names, numbers_of, read_own
-from camu.deploy.reports import DeviceReport, Report
+from camu.deploy.deployment import Deployment, check_allowed
+from camu.deploy.messages import DeviceReport, Report, Task, read_task, write_report, write_result
+from camu.deploy.node_data import (
+    Measured,
+    device_names,
+    find_meter,
+    measure,
+    noisy_counts,
+    numbers_of,
+    read_own,
+)
 from camu.errors import CamuError, InputError
-from camu.learning.configured import model_layout
-from camu.learning.engine import Engine, Samples
+from camu.learning.engine import Engine, Samples, model_layout
 from camu.learning.job import Job, Trained
+from camu.learning.native_kernel import provenance
 from camu.learning.weights import Weights
 from camu.world import World, build_world, with_data
 
@@ -35,6 +40,7 @@ log = logging.getLogger(__name__)
 app = ClientApp()
 
 MEASURE_SECONDS = 20.0  # about as long as a node measures all its devices
+Indices = list[npt.NDArray[np.int64]]  # of each device's samples
 
 
 @app.query()
@@ -63,19 +69,28 @@ def train(message: Message, context: Context) -> Message:
 def train_content(content: RecordDict, context: Context) -> RecordDict:
     """The result of a task."""
     node = _node(context)
-    task, states = read_task(content, model_layout(node.config))
-    return write_result(task, node.train(task, states))
+    task, starts = read_task(content, model_layout(node.config))
+    return write_result(task, node.train(task, starts))
 
 
 def _node(context: Context) -> Node:
-    deployment = Deployment.from_run_config(context.run_config)
+    return _kept_node(tuple(context.run_config.items()), tuple(context.node_config.items()))
+
+
+@lru_cache(maxsize=8)
+def _kept_node(run: tuple[tuple[str, Any], ...], node: tuple[tuple[str, Any], ...]) -> Node:
+    """The node of a run; a process that handles many messages, as in Flower's simulator, keeps it.
+
+    On machines every message has a process of its own, so that none can harm the next.
+    """
+    deployment, options = Deployment.from_run_config(dict(run)), dict(node)
     config = deployment.config
-    if deployment.shape and "data" in context.node_config:  # the run's own data set is not here
+    if deployment.shape and "data" in options:  # the run's own data set is not here
         config = config.replace({"data.dataset": deployment.shape, "data.directory": None})
     # Flower's simulator, where all is on one machine, has no such list.
-    if "allow" in context.node_config:
-        check_allowed(config, str(context.node_config["allow"]).split(","))
-    return Node.of(config, context.node_config, deployment.measured)
+    if "allow" in options:
+        check_allowed(config, str(options["allow"]).split(","))
+    return Node.of(config, options, deployment.measured)
 
 
 @dataclass(frozen=True)
@@ -83,30 +98,26 @@ class Node:
     """A node: it holds a part of a trial's data set, or devices with their own data."""
 
     config: Config
+    measured: bool = False  # whether the run asks for times and joules
+    joules: str = ""  # the owner's meter, module:function
     partition: int | None = None
     partitions: int = 1
     devices: tuple[str, ...] = ()
     data: str = ""
     snr_db: Mapping[str, float] = field(default_factory=dict)
-    joules: str = ""  # the owner's meter, module:function
-    measured: bool = False  # whether the run asks for times and joules
     epsilon: float | None = None  # of the noise on label counts; None: exact counts leave the node
     secret: str = ""  # file that the noise is drawn from
 
     @classmethod
     def of(cls, config: Config, node: Mapping[str, Any], measured: bool = False) -> Node:
         """The node that a node configuration describes."""
-        meter = str(node.get("joules", ""))
+        of_run = partial(cls, config, measured, str(node.get("joules", "")))
         if "data" in node:
             names = device_names(str(node.get("devices", "")))
-            snr = numbers_of(str(node["snr-db"]), names) if "snr-db" in node else {}
-            return cls(
-                config,
+            return of_run(
                 devices=names,
                 data=str(node["data"]),
-                snr_db=snr,
-                joules=meter,
-                measured=measured,
+                snr_db=numbers_of(str(node["snr-db"]), names) if "snr-db" in node else {},
                 epsilon=float(node["epsilon"]) if "epsilon" in node else None,
                 secret=str(node.get("secret", "")),
             )
@@ -117,21 +128,19 @@ class Node:
         number, count = int(node["partition-id"]), int(node["num-partitions"])
         if not 0 <= number < count:
             raise InputError(f"node config: partition-id = {number} is not within {count} parts")
-        return cls(config, number, count, joules=meter, measured=measured)
+        return of_run(partition=number, partitions=count)
 
     def report(self) -> Report:
         """Label histograms and measured compute time of the node's own devices."""
         if self.partition is None:
-            names, numbers = self.devices, list(range(len(self.devices)))
-            train, indices = self._own(dict(enumerate(names)), len(names))
+            ids = dict(enumerate(self.devices))
+            train, indices = self._own(ids, len(ids))
         else:
-            federation = self._federation()
-            numbers = list(range(self.partition, len(federation.indices), self.partitions))
-            names = tuple(self._ids(numbers))
-            train, indices = _training(federation)
+            train, indices = self._trial()
+            ids = self._ids(range(self.partition, len(indices), self.partitions))
         labels = np.asarray(train[1], dtype=np.int64)
         classes = dataset_spec(self.config.data).classes
-        found = self._measure(train, indices, numbers)
+        found = self._measure(train, indices, list(ids))
         return Report(
             tuple(
                 DeviceReport(
@@ -142,10 +151,12 @@ class Node:
                     found[k].joules,
                     found[k].source,
                 )
-                for name, k in zip(names, numbers, strict=True)
+                for k, name in ids.items()
             ),
             self.partition,
             epsilon=self.epsilon,
+            version=__version__,
+            provenance=asdict(provenance(self.config)),
         )
 
     def _counts(self, name: str, counts: npt.NDArray[np.int64]) -> tuple[int, ...]:
@@ -155,29 +166,25 @@ class Node:
             return exact
         return noisy_counts(exact, self.epsilon, Path(self.secret).read_bytes(), name)
 
-    def train(self, task: Task, states: Sequence[Weights]) -> list[Trained]:
+    def train(self, task: Task, starts: Sequence[Weights]) -> list[Trained]:
         """The outcome of every job of a task."""
         if self.partition is None:
             mine = {k: name for k, name in task.ids.items() if name in self.devices}
             train, indices = self._own(mine, task.devices)
         else:
-            train, indices = _training(self._federation())
-        with self._engine(train, indices) as engine:
-            starts = [states[number] for number in task.starts]
-            return list(engine.iterate(starts, task.jobs, task.round))
-
-    def _engine(self, train: Samples, indices: Sequence[npt.NDArray[np.int64]]) -> Engine:
-        return Engine.from_config(self.config, train, indices)
+            train, indices = self._trial()
+        with Engine.from_config(self.config, train, indices) as engine:
+            return list(engine.iterate(list(starts), task.jobs, task.round))
 
     def _measure(
-        self, train: Samples, indices: Sequence[npt.NDArray[np.int64]], numbers: Sequence[int]
+        self, train: Samples, indices: Indices, numbers: Sequence[int]
     ) -> dict[int, Measured]:
         """Time and joules of one local update of each device on this machine, if asked for."""
         if not (self.measured and numbers):
             return dict.fromkeys(numbers, Measured(None))
         budget = MEASURE_SECONDS / len(numbers)
         meter = find_meter(self.joules)
-        with self._engine(train, indices) as engine:
+        with Engine.from_config(self.config, train, indices) as engine:
 
             def update(number: int) -> None:
                 engine.train(engine.initial, [Job((number,), (1.0,))], 0)
@@ -185,7 +192,14 @@ class Node:
             measure(partial(update, numbers[0]), budget)  # warms the process up
             return {k: measure(partial(update, k), budget, meter) for k in numbers}
 
+    def _trial(self) -> tuple[Samples, Indices]:
+        """All samples of a trial's data set, and the indices of each device."""
+        data, indices = self._federation.dataset, self._federation.indices
+        return (data.train_images, data.train_labels), [np.asarray(own) for own in indices]
+
+    @cached_property
     def _federation(self) -> Federation:
+        """The data set of a trial, dealt to its devices; read once."""
         config = self.config
         if config.fleet.file is None:
             return federate(config.data, devices=config.fleet.devices, seed=config.run.seed)
@@ -197,16 +211,14 @@ class Node:
         """The fleet file's world with all its devices: the server asks for every one."""
         return build_world(self.config.replace({"fleet.unreachable": "keep"}))
 
-    def _ids(self, numbers: Sequence[int]) -> list[str]:
+    def _ids(self, numbers: Sequence[int]) -> dict[int, str]:
         """The names of a trial's devices."""
         if self.config.fleet.file is None:
-            return [str(number) for number in numbers]
+            return {number: str(number) for number in numbers}
         ids = self._fleet().devices.ids
-        return [ids[number] for number in numbers]
+        return {number: ids[number] for number in numbers}
 
-    def _own(
-        self, names: Mapping[int, str], count: int
-    ) -> tuple[Samples, list[npt.NDArray[np.int64]]]:
+    def _own(self, names: Mapping[int, str], count: int) -> tuple[Samples, Indices]:
         """The samples of the node's devices one after the other, and the indices of each device."""
         spec = dataset_spec(self.config.data)
         indices = [np.zeros(0, dtype=np.int64)] * count
@@ -220,8 +232,3 @@ class Node:
         if not images:
             raise InputError(f"the task is for devices that are not here ({self.devices[0]}, ...)")
         return (np.concatenate(images), np.concatenate(labels)), indices
-
-
-def _training(federation: Federation) -> tuple[Samples, list[npt.NDArray[np.int64]]]:
-    data = federation.dataset
-    return (data.train_images, data.train_labels), [np.asarray(own) for own in federation.indices]

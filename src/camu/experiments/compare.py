@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.experiments.comparison import Budgets, Comparison, tabulate
+from camu.experiments.comparison import Comparison, budgets_of, tabulate
+from camu.experiments.scheduler import FinishedRun, PlannedRun
 from camu.schemes import Scheme, make_scheme
 from camu.schemes.variants import read_variants
-from camu.simulation.directory import Manifest, RunDirectory, run_in_directory
 from camu.simulation.history import History
 from camu.simulation.result import simulate
-from camu.simulation.run import Callback
 from camu.world import World, build_world, with_data
 
 
@@ -44,24 +43,19 @@ def compare(
     """
     if seeds < 1:
         raise InputError(f"compare: seeds = {seeds} must be at least 1")
+    if target_accuracy is not None and not 0 <= target_accuracy <= 1:
+        raise InputError(f"compare: target_accuracy = {target_accuracy} must be from 0 to 1")
     config = where if isinstance(where, Config) else where.config
     entrants = _entrants(config, schemes)
     numbers = range(config.run.seed, config.run.seed + seeds)
     histories: dict[str, list[History]] = {label: [] for label in entrants}
     for seed in numbers:
-        world = _world(where, seed)
+        world = with_data(build_world(where, seed) if isinstance(where, Config) else where)
         for label, (own, scheme) in entrants.items():
-            config_here = own.replace({"run.seed": seed})
-            history = simulate(replace(world, config=config_here), scheme).history
-            histories[label].append(history)
+            here = replace(world, config=own.replace({"run.seed": seed}))
+            histories[label].append(simulate(here, scheme).history)
     families = {label: scheme.family for label, (_, scheme) in entrants.items()}
-    return tabulate(histories, numbers, target_accuracy, families, Budgets.of(config))
-
-
-def _world(where: Config | World, seed: int) -> World:
-    if isinstance(where, Config):
-        return with_data(build_world(where, seed))
-    return replace(with_data(where), config=where.config.replace({"run.seed": seed}))
+    return tabulate(histories, numbers, target_accuracy, families, budgets_of(config))
 
 
 def _entrants(config: Config, schemes: Sequence[Scheme | str]) -> dict[str, tuple[Config, Scheme]]:
@@ -70,126 +64,66 @@ def _entrants(config: Config, schemes: Sequence[Scheme | str]) -> dict[str, tupl
         raise InputError("compare: give at least one scheme")
     words = [scheme for scheme in schemes if isinstance(scheme, str)]
     variants = read_variants(config, words) if words else []
-    given: list[tuple[str | None, Config, Scheme]] = []  # a label where it is known already
+    given: list[tuple[str, Config, Scheme]] = []  # the label is empty where it is not known yet
     for scheme in schemes:
         if isinstance(scheme, Scheme):
-            given.append((None, config, scheme))
+            given.append(("", config, scheme))
             continue
-        given += [
-            (v.label if v.label != v.name else None, v.config, make_scheme(v.config))
-            for v in variants
-            if v.word == scheme
-        ]
-    labels = iter(_labels([scheme for label, _, scheme in given if label is None]))
+        for variant in variants:
+            if variant.word == scheme:
+                label = "" if variant.label == variant.name else variant.label
+                given.append((label, variant.config, make_scheme(variant.config)))
+    unnamed = [scheme for label, _, scheme in given if not label]
     found: dict[str, tuple[Config, Scheme]] = {}
     for known, own, scheme in given:
-        label = known or next(labels)
+        label = known or _label(scheme, unnamed)
         if label in found:
             raise InputError(f"compare: the scheme {label} is given twice")
         found[label] = (own, scheme)
     return found
 
 
-def _labels(schemes: Sequence[Scheme]) -> list[str]:
-    """The names of schemes; a name that appears twice is followed by the fields that differ."""
-    found = []
-    for scheme in schemes:
-        twins = [other for other in schemes if other.name == scheme.name]
-        differing: list[str] = []
-        kind: Any = type(scheme)
-        if len(twins) > 1 and is_dataclass(kind):
-            differing = [
-                f"{field.name}={getattr(scheme, field.name)}"
-                for field in fields(kind)
-                if len({repr(getattr(twin, field.name, None)) for twin in twins}) > 1
-            ]
-        found.append(" ".join([scheme.name, *differing]))
-    return found
-
-
-@dataclass(frozen=True)
-class ComparedRun:
-    """One scheme on one seed's world, with the directory of its result."""
-
-    scheme: str  # its label
-    family: str
-    config: Config
-    manifest: Manifest
-    directory: RunDirectory
-
-    def superseded(self) -> str | None:
-        """Why an earlier result in the same place is not used; None if there is none."""
-        earlier = [
-            (path.stat().st_mtime, path, found)
-            for path in self.directory.path.parent.glob(f"seed-{self.config.run.seed}-*")
-            if path != self.directory.path and (found := Manifest.read(path)) is not None
-        ]
-        if not earlier:
-            return None
-        _, path, found = max(earlier, key=lambda one: one[0])
-        changes = ", ".join(self.manifest.changes_since(found))
-        return f"{self.scheme}, seed {self.config.run.seed}: {path} is not used; changed: {changes}"
+def _label(scheme: Scheme, schemes: Sequence[Scheme]) -> str:
+    """The name of a scheme, followed by the fields in which it differs from its namesakes."""
+    twins = [other for other in schemes if other.name == scheme.name]
+    kind: Any = type(scheme)
+    differing = [
+        f"{field.name}={getattr(scheme, field.name)}"
+        for field in (fields(kind) if is_dataclass(kind) else ())
+        if len({repr(getattr(twin, field.name, None)) for twin in twins}) > 1
+    ]
+    return " ".join([scheme.name, *differing])
 
 
 def compared_runs(
     config: Config, schemes: Sequence[str], seeds: Sequence[int], out: Path
-) -> list[ComparedRun]:
+) -> list[PlannedRun]:
     """Every scheme on every seed's world; wrong names are refused before work starts."""
     variants = read_variants(config, schemes)
-    found = []
-    for seed in seeds:
-        for variant in variants:
-            own = variant.config.replace({"run.seed": seed})
-            manifest = Manifest.of(own)
-            folder = out / re.sub(r"[^\w.-]+", ".", variant.label).strip(".")
-            directory = RunDirectory(folder / f"seed-{seed}-{manifest.key}")
-            found.append(ComparedRun(variant.label, variant.family, own, manifest, directory))
-    return found
+    return [
+        PlannedRun.of(
+            variant.config.replace({"run.seed": seed}),
+            out / re.sub(r"[^\w.-]+", ".", variant.label).strip(".") / f"seed-{seed}",
+            variant.label,
+            variant.family,
+        )
+        for seed in seeds
+        for variant in variants
+    ]
 
 
-def tabulate_runs(
-    runs: Sequence[ComparedRun],
-    histories: dict[str, list[History]],
-    target_accuracy: float | None = None,
-) -> Comparison:
-    """The comparison of runs that are done."""
-    seeds = list(dict.fromkeys(run.config.run.seed for run in runs))
-    families = {run.scheme: run.family for run in runs}
-    return tabulate(histories, seeds, target_accuracy, families, Budgets.of(runs[0].config))
+def tabulate_runs(done: Sequence[FinishedRun], target_accuracy: float | None = None) -> Comparison:
+    """The comparison of finished runs."""
+    planned = [one.planned for one in done]
+    seeds = list(dict.fromkeys(run.config.run.seed for run in planned))
+    families = {run.label: run.family for run in planned}
+    budgets = budgets_of(planned[0].config)
+    return tabulate(by_scheme(done), seeds, target_accuracy, families, budgets)
 
 
-def run_all(
-    todo: Sequence[ComparedRun],
-    callbacks: Callable[[ComparedRun], Sequence[Callback]] = lambda run: (),
-    say: Callable[[str], None] = lambda text: None,
-) -> dict[str, list[History]]:
-    """Run what has no result yet; returns the histories by scheme, in the order of the runs.
-
-    Finished runs are read, and runs that were cut off continue from their checkpoint. `say` gets a
-    sentence for every earlier result that differs in a key, in the user's code or in the version.
-    """
+def by_scheme(done: Sequence[FinishedRun]) -> dict[str, list[History]]:
+    """The histories of finished runs, by the label of their scheme."""
     histories: dict[str, list[History]] = {}
-    for run, history in _histories(todo, callbacks, say):
-        histories.setdefault(run.scheme, []).append(history)
+    for one in done:
+        histories.setdefault(one.planned.label, []).append(one.history)
     return histories
-
-
-def _histories(
-    todo: Sequence[ComparedRun],
-    callbacks: Callable[[ComparedRun], Sequence[Callback]],
-    say: Callable[[str], None],
-) -> Iterator[tuple[ComparedRun, History]]:
-    world = None
-    for run in todo:
-        if run.directory.finished():
-            yield run, run.directory.read_history()
-            continue
-        if reason := run.superseded():
-            say(reason)
-        if world is None or world.seed != run.config.run.seed:
-            world = with_data(build_world(run.config))
-        shared = replace(world, config=run.config)
-        history = run_in_directory(run.config, run.directory, True, callbacks(run), shared)
-        if history.stopped == "interrupted":
-            raise KeyboardInterrupt
-        yield run, history

@@ -8,12 +8,15 @@ keys that the cells do not change.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from camu.schemes.registry import field_names
 
 DATASETS = ("mnist", "fashion-mnist")
 HETEROGENEITY = (6, 12, 18, 24, 30)
+SWEEP_H = 18  # in the middle: there Benchmark 1 chooses the learning rate
 # The printed thresholds belong to 60 000 samples on 30 devices; a smaller federation has smaller
 # contributions, so they are scaled with the samples per device.
 THRESHOLDS = (0.5e4, 1.0e4, 1.5e4)
@@ -23,12 +26,12 @@ NOISY = "noisy channel"
 NOISY_AIDED = "noisy channel, server momentum, slow-down"  # all that `camu-balanced` has
 MOMENTUM = 0.7  # that of `camu-balanced`
 LAST_EVALUATIONS = 5  # whose mean is compared
-SERVER_AVERAGE = 0.8  # per round; it is compared beside
+SERVER_AVERAGE = 0.8  # per round; the average is also compared
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a study is."""
+    """How large a study is, and a leaderboard of the same size."""
 
     name: str
     samples_per_device: int
@@ -36,97 +39,73 @@ class Scale:
     eval_every: int
     seeds: int
     sweep_seeds: tuple[int, ...]  # never used for a comparison
+    board_rounds: int = 1  # of the leaderboard's reference scheme
+    board_seeds: int = 1
 
     def threshold(self, printed: float) -> float:
         """A printed threshold at this size of data."""
         return printed * self.samples_per_device / PRINTED_SAMPLES_PER_DEVICE
 
 
-QUICK = Scale("quick", 200, 60, 5, 8, (1000,))
-FULL = Scale("full", 1500, 150, 5, 10, (1000, 1001, 1002))
-
-# Keys that a variation sets, at this scale and with this learning rate.
-Variation = Callable[[Scale, float], dict[str, Any]]
+QUICK = Scale("quick", 200, 60, 5, 8, (1000,), 20, 5)
+FULL = Scale("full", 1500, 150, 5, 10, (1000, 1001, 1002), 60, 10)
 
 
-def _always(key: str, value: Any) -> Variation:
-    return lambda scale, rate: {key: value}
+@dataclass(frozen=True)
+class Variation:
+    """What a cell changes besides its world and its scheme."""
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    rate: float = 1.0  # times the study's learning rate
+    rounds: float = 1.0  # times the study's rounds
 
 
 # Readings and settings on which a claim may depend, each changed alone. None of them was chosen by
 # its effect on one scheme against another.
-SENSITIVITY: dict[str, Variation] = {
+SENSITIVITY = {
     # A third of the rounds: an epoch is five steps.
-    "local update is an epoch": lambda scale, rate: {
-        "training.local_update": "epoch",
-        "run.rounds": max(1, scale.rounds // 3),
-    },
-    "one label per device": _always("data.labels_per_device", 1),
-    "a third of the learning rate": lambda scale, rate: {
-        "training.learning_rate": float(f"{rate / 3:.3g}")
-    },
-    "w_min 0.1": _always("contribution.w_min", 0.1),
-    "label distributions as data similarity": _always("clustering.data", "pmf"),
-    "printed data similarity": _always("clustering.data", "literal"),
+    "local update is an epoch": Variation({"training.local_update": "epoch"}, rounds=1 / 3),
+    "one label per device": Variation({"data.labels_per_device": 1}),
+    "a third of the learning rate": Variation(rate=1 / 3),
+    "w_min 0.1": Variation({"readings.w_min": 0.1}),
+    "label distributions as data similarity": Variation({"clustering.data": "pmf"}),
+    "printed data similarity": Variation({"clustering.data": "literal"}),
 }
-
-
-def _one_label(**more: Any) -> Variation:
-    """One label per device at twice the rate: trained past the peak of batch norm."""
-    keys = {key.replace("__", "."): value for key, value in more.items()}
-    return lambda scale, rate: {
-        "data.labels_per_device": 1,
-        "training.learning_rate": float(f"{2 * rate:.3g}"),
-        **keys,
-    }
-
-
-# Readings under which multi-round updates may do harm (U1) and the gate may prevent it (U3).
-HARM: dict[str, Variation] = {
-    "group norm": _always("training.normalisation", "group"),
-    "one label": _always("data.labels_per_device", 1),
-    "one label, twice the rate": _one_label(),
-    "one label, twice the rate, group norm": _one_label(training__normalisation="group"),
-    "one label, twice the rate, wide CPUs": _one_label(
-        fleet__cpu_hz=(0.05e9, 2e9), scheme__max_extra_updates=20
-    ),
-    "one label, epochs": lambda scale, rate: {
-        "data.labels_per_device": 1,
-        "training.local_update": "epoch",
-        "run.rounds": max(1, scale.rounds // 3),
-    },
-    "one label, twice the rounds": lambda scale, rate: {
-        "data.labels_per_device": 1,
-        "run.rounds": 2 * scale.rounds,
-    },
+_ONE_LABEL = {"data.labels_per_device": 1}
+_GROUP_NORM = {"training.normalisation": "group"}
+_WIDE_CPUS = {"fleet.cpu_hz": (0.05e9, 2e9), "scheme.parameters.max_extra_updates": 20}
+# Readings under which multi-round updates may do harm (U1) and the gate may prevent it (U3). One
+# label per device at twice the rate is trained past the peak of batch norm.
+HARM = {
+    "group norm": Variation(_GROUP_NORM),
+    "one label": Variation(_ONE_LABEL),
+    "one label, twice the rate": Variation(_ONE_LABEL, rate=2),
+    "one label, twice the rate, group norm": Variation(_ONE_LABEL | _GROUP_NORM, rate=2),
+    "one label, twice the rate, wide CPUs": Variation(_ONE_LABEL | _WIDE_CPUS, rate=2),
+    "one label, epochs": Variation(_ONE_LABEL | {"training.local_update": "epoch"}, rounds=1 / 3),
+    "one label, twice the rounds": Variation(_ONE_LABEL, rounds=2),
 }
-# `camu-balanced` with one rule switched off; it has its own momentum and slow-down.
-ABLATIONS: dict[str, dict[str, bool | float]] = {
-    "without near-IID clusters": {"near_iid": False},
-    "without weights by samples": {"sample_weights": False},
-    "without equal updates": {"equal_updates": False},
-    "without momentum": {"momentum": 0.0},
-    "without slow-down": {"slow_down": False},
-}
-
-
-def _switched_off(parameters: dict[str, bool | float]) -> Variation:
-    return lambda scale, rate: {"radio.noise": "matters", "scheme.parameters": parameters}
-
-
 RECALIBRATED = "one label, twice the rate"  # whose statistics are also computed again
-VARIATIONS: dict[str, Variation] = {
-    NOISY: _always("radio.noise", "matters"),
-    NOISY_AIDED: lambda scale, rate: {
-        "radio.noise": "matters",
-        "fleet.dvfs": True,
-        "training.server_momentum": MOMENTUM,
-    },
+_NOISE = {"radio.noise_dbm": -90.0}
+# `camu-balanced` with one rule switched off; it has its own momentum and slow-down.
+ABLATIONS = {
+    f"without {rule}": Variation(_NOISE | {"scheme.parameters": parameters})
+    for rule, parameters in {
+        "near-IID clusters": {"near_iid": False},
+        "weights by samples": {"sample_weights": False},
+        "equal updates": {"equal_updates": False},
+        "momentum": {"momentum": 0.0},
+        "slow-down": {"dvfs": False},
+    }.items()
+}
+_AIDS = {"fleet.dvfs": True, "training.server_momentum": MOMENTUM}
+VARIATIONS = {
+    NOISY: Variation(_NOISE),
+    NOISY_AIDED: Variation(_NOISE | _AIDS),
     **SENSITIVITY,
     **HARM,
-    **{name: _switched_off(parameters) for name, parameters in ABLATIONS.items()},
+    **ABLATIONS,
 }
-
 UNSEEN = "dirichlet"
 # Other divisions of the data, over the noisy channel or not.
 DIVISIONS: dict[str, dict[str, Any]] = {
@@ -157,54 +136,39 @@ class Cell:
             self.solver,
             self.variation,
         ]
-        return re.sub(r"[^\w.-]+", "-", "-".join(part for part in parts if part))
+        return file_name("-".join(part for part in parts if part))
 
     def changes(self, scale: Scale, rate: float, seed: int) -> dict[str, Any]:
         """All keys that this cell sets over the preset `study`."""
+        varied = VARIATIONS[self.variation] if self.variation else Variation()
         keys: dict[str, Any] = {
             "data.dataset": self.dataset,
             "data.noniid_devices": self.h,
             "data.samples_per_device": scale.samples_per_device,
             "scheme.name": self.scheme,
-            "training.learning_rate": rate,
-            "run.rounds": scale.rounds,
+            "training.learning_rate": float(f"{varied.rate * rate:.3g}"),
+            "run.rounds": max(1, round(varied.rounds * scale.rounds)),
             "run.eval_every": scale.eval_every,
             "run.eval_last": LAST_EVALUATIONS,
             "run.server_average": SERVER_AVERAGE,
-            "run.checkpoint_every": 10,
-            "run.workers": 1,
+            "machine.checkpoint_every": 10,
+            "machine.workers": 1,
             "run.seed": seed,
         }
         if self.threshold is not None:
-            keys["scheme.threshold"] = scale.threshold(self.threshold)
+            keys["scheme.parameters.threshold"] = scale.threshold(self.threshold)
         if self.solver is not None:
             keys["allocation.solver"] = self.solver
-        if self.variation is not None:
-            keys |= VARIATIONS[self.variation](scale, rate)
+        keys |= varied.keys
         if self.division is not None:
             keys |= DIVISIONS[self.division]
-        return keys
+        own = {f"scheme.parameters.{name}" for name in field_names(self.scheme)}
+        return {k: v for k, v in keys.items() if not k.startswith("scheme.parameters.") or k in own}
 
 
-def sweep_cell(dataset: str) -> Cell:
-    """Benchmark 1 in the middle of the heterogeneity range; it chooses the learning rate."""
-    return Cell(dataset, 18, "fedavg")
-
-
-def aggregation_cells(dataset: str) -> list[Cell]:
-    """Benchmark 1, Configurations 2 and 1, from nearly IID to wholly Non-IID."""
-    schemes = ("fedavg", "wasserstein", "clustered")
-    return [Cell(dataset, h, name) for h in HETEROGENEITY for name in schemes]
-
-
-def updates_cells(dataset: str) -> list[Cell]:
-    """Configurations 3 (three thresholds) and 4, Benchmark 2, and normalised CAMU."""
-    cells = []
-    for h in (30, 12):
-        cells += [Cell(dataset, h, name) for name in ("clustered", "petrel")]
-        for printed in THRESHOLDS if h == 30 else (THRESHOLDS[1],):
-            cells.append(Cell(dataset, h, "camu", printed))
-    return [*cells, Cell(dataset, 30, "camu-nova", THRESHOLDS[1])]
+def file_name(text: str) -> str:
+    """Text with everything replaced that is not fit for the name of a file."""
+    return re.sub(r"[^\w.-]+", "-", text)
 
 
 def noisy_cell(dataset: str, scheme: str, solver: str | None = None) -> Cell:
@@ -214,105 +178,74 @@ def noisy_cell(dataset: str, scheme: str, solver: str | None = None) -> Cell:
     return Cell(dataset, 30, scheme, threshold, solver, NOISY)
 
 
-def resources_cells(dataset: str) -> list[Cell]:
-    """The paper's schemes and benchmarks over the noisy channel, Configuration 5 twice."""
-    names = ("fedavg", "wasserstein", "clustered", "petrel", "camu", "dsc", "local-sgd", "hti")
-    plain = [noisy_cell(dataset, name) for name in (*names, "adaptive-tau", "camu-nova")]
-    return plain + [noisy_cell(dataset, "camu-joint", solver) for solver in ("exact", "ppo")]
-
-
-def sensitivity_cells(dataset: str) -> list[Cell]:
-    """The schemes behind A1, A2 and U1 to U3 at h = 30, as is and under every variation.
-
-    CAMU's threshold is the median contribution here: the printed numbers mean something else once
-    sizes, distances or clusters change.
-    """
-    schemes = ("fedavg", "wasserstein", "clustered", "petrel", "camu")
-    return [
-        Cell(dataset, 30, name, variation=variation)
-        for variation in (None, *SENSITIVITY)
-        for name in schemes
-    ]
-
-
-def harm_cells(dataset: str) -> list[Cell]:
-    """The schemes behind U1 and U3 at h = 30, as is and under each reading; median threshold.
-
-    And those behind J1, with the printed threshold, of which one also over the clean channel.
-    """
-    schemes = ("clustered", "petrel", "camu")
-    readings = [
-        Cell(dataset, 30, name, variation=variation)
-        for variation in (None, *HARM)
-        for name in schemes
-    ]
-    joint = [noisy_cell(dataset, name) for name in ("petrel", "camu")]
-    joint.append(noisy_cell(dataset, "camu-joint", "exact"))
-    return [*readings, *joint, Cell(dataset, 30, "camu", THRESHOLDS[1])]
-
-
-CONTESTANTS = (
+PROPOSED = "camu-balanced"
+RIVALS = (
     *("fedavg", "wasserstein", "clustered", "petrel", "camu", "hti", "camu-joint"),
     *("local-sgd", "dsc", "camu-nova", "hierfavg"),
 )
-CHAMPION = "camu-balanced"
 
 
-def rivals(dataset: str, h: int) -> list[Cell]:
-    """What `camu-balanced` meets: others, plain and aided as it is, and itself without a rule."""
-    others = [
-        Cell(dataset, h, name, variation=variation)
-        for name in CONTESTANTS
-        for variation in (NOISY, NOISY_AIDED)
-    ]
-    return others + [Cell(dataset, h, CHAMPION, variation=name) for name in ABLATIONS]
+def contest_cells(dataset: str, h: int, division: str | None = None) -> list[Cell]:
+    """`camu-balanced` over the noisy channel, and after it what it is compared with.
 
-
-@dataclass(frozen=True)
-class Match:
-    """`camu-balanced` and what it is compared with in one kind of world."""
-
-    title: str
-    mine: Cell
-    rivals: list[Cell]
-
-
-def contest_matches(dataset: str) -> list[Match]:
-    """All devices Non-IID, and 12 of 30, over the noisy channel."""
+    These are other schemes, plain and aided as it is, and itself without one of its rules.
+    """
     return [
-        Match(f"{dataset}, h = {h}", Cell(dataset, h, CHAMPION, variation=NOISY), found)
-        for h in (30, 12)
-        for found in [rivals(dataset, h)]
+        Cell(dataset, h, scheme, variation=variation, division=division)
+        for scheme, variations in (
+            (PROPOSED, (NOISY,)),
+            *((name, (NOISY, NOISY_AIDED)) for name in RIVALS),
+            (PROPOSED, tuple(ABLATIONS)),
+        )
+        for variation in variations
     ]
 
 
-def unseen_matches(dataset: str) -> list[Match]:
-    """A setting that no choice was made on: Dirichlet 0.3 on Fashion-MNIST."""
-    if dataset != "fashion-mnist":
-        return []
-    (first, *_) = contest_matches(dataset)
-    cells = [replace(cell, division=UNSEEN) for cell in (first.mine, *first.rivals)]
-    return [Match(f"{dataset}, Dirichlet 0.3", cells[0], cells[1:])]
+def contest_worlds(experiment: str, dataset: str) -> dict[str, list[Cell]]:
+    """The cells that compare `camu-balanced` with others, by the title of their world.
+
+    `contest`: all devices Non-IID, and 12 of 30. `unseen`: a setting that no choice was made on,
+    Dirichlet 0.3 on Fashion-MNIST. No other experiment has any.
+    """
+    if experiment == "contest":
+        return {f"{dataset}, h = {h}": contest_cells(dataset, h) for h in (30, 12)}
+    if experiment == "unseen" and dataset == "fashion-mnist":
+        return {f"{dataset}, Dirichlet 0.3": contest_cells(dataset, 30, UNSEEN)}
+    return {}
 
 
-def _cells(matches: list[Match]) -> list[Cell]:
-    return [cell for match in matches for cell in (match.mine, *match.rivals)]
+def cells_of(experiment: str, dataset: str) -> list[Cell]:
+    """The cells of one experiment on a data set; `theory` has none, because it trains nothing."""
 
+    def varied(variations: Mapping[str, Variation], *schemes: str) -> list[Cell]:
+        # As is and under every variation. CAMU's threshold is the median contribution: the printed
+        # numbers mean something else once sizes, distances or clusters change.
+        return [
+            Cell(dataset, 30, name, variation=variation)
+            for variation in (None, *variations)
+            for name in schemes
+        ]
 
-MATCHES: dict[str, Callable[[str], list[Match]]] = {
-    "contest": contest_matches,
-    "unseen": unseen_matches,
-}
+    def noisy(*schemes: str, solvers: tuple[str, ...]) -> list[Cell]:
+        joint = [noisy_cell(dataset, "camu-joint", solver) for solver in solvers]
+        return [*(noisy_cell(dataset, name) for name in schemes), *joint]
 
-
-# `theory` has no cells: it trains nothing.
-EXPERIMENTS: dict[str, Callable[[str], list[Cell]]] = {
-    "aggregation": aggregation_cells,
-    "updates": updates_cells,
-    "resources": resources_cells,
-    "theory": lambda dataset: [],
-    "sensitivity": sensitivity_cells,
-    "harm": harm_cells,
-    "contest": lambda dataset: _cells(contest_matches(dataset)),
-    "unseen": lambda dataset: _cells(unseen_matches(dataset)),
-}
+    paper = ("fedavg", "wasserstein", "clustered", "petrel", "camu")
+    at_printed = Cell(dataset, 30, "camu", THRESHOLDS[1])
+    match experiment:
+        case "aggregation":  # from nearly IID to wholly Non-IID
+            return [Cell(dataset, h, name) for h in HETEROGENEITY for name in paper[:3]]
+        case "updates":  # Configurations 3 and 4, Benchmark 2, and normalised CAMU
+            plain = [Cell(dataset, h, name) for h in (30, 12) for name in ("clustered", "petrel")]
+            gated = [Cell(dataset, 30, "camu", printed) for printed in THRESHOLDS]
+            few = replace(at_printed, h=12)
+            return [*plain, *gated, few, Cell(dataset, 30, "camu-nova", THRESHOLDS[1])]
+        case "resources":  # over the noisy channel, Configuration 5 twice
+            others = ("dsc", "local-sgd", "hti", "adaptive-tau", "camu-nova")
+            return noisy(*paper, *others, solvers=("exact", "ppo"))
+        case "sensitivity":  # the schemes behind A1, A2 and U1 to U3
+            return varied(SENSITIVITY, *paper)
+        case "harm":  # those behind U1 and U3, and behind J1, of which one over a clean channel
+            joint = noisy("petrel", "camu", solvers=("exact",))
+            return [*varied(HARM, "clustered", "petrel", "camu"), *joint, at_printed]
+    return [cell for cells in contest_worlds(experiment, dataset).values() for cell in cells]

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize
 
 from camu.arrays import Float64
-from camu.experiments.statistics import CONFIDENCE
+from camu.experiments.statistics import ALPHA, estimate, student_quantile
 from camu.simulation.history import History, accuracy_at, measure
 
 COSTS = ("rounds", "joules", "seconds")
@@ -47,29 +46,15 @@ class Cost:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a scheme needs for the target.
-
-    Attributes:
-        scheme: name of the scheme.
-        how: `measured`, `extrapolated` or `not reached`.
-        reached: seeds whose run reached the target.
-        seeds: number of runs.
-        best_accuracy: the best accuracy of any evaluation, mean over seeds.
-        note: what a reader should know about the numbers.
-        costs: by `rounds`, `joules` and `seconds`; empty if the target is not reached.
-    """
+    """What a scheme needs for the target."""
 
     scheme: str
-    how: str
-    reached: int
+    how: str  # `measured`, `extrapolated` or `not reached`
+    reached: int  # seeds whose run reached the target
     seeds: int
-    best_accuracy: float
-    note: str
-    costs: dict[str, Cost]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The forecast as plain data."""
-        return asdict(self)
+    best_accuracy: float  # of any evaluation, mean over seeds
+    note: str  # what a reader should know about the numbers
+    costs: dict[str, Cost]  # by rounds, joules and seconds; empty if the target is not reached
 
 
 @dataclass(frozen=True)
@@ -203,11 +188,10 @@ def _cost_at(run: History, key: str, rounds: float) -> float:
 def _measured(values: Sequence[float | None]) -> Cost:
     """The geometric mean, and Student's interval of the logarithms."""
     logs = np.log([max(value or 0.0, 1e-300) for value in values])
-    mean = float(logs.mean())
-    if len(logs) < 2:
-        return Cost(math.exp(mean), None, None)
-    half = float(stats.sem(logs) * stats.t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1))
-    return Cost(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    found = estimate(logs.tolist())
+    if found.low is None or found.high is None:
+        return Cost(math.exp(found.mean), None, None)
+    return Cost(math.exp(found.mean), math.exp(found.low), math.exp(found.high))
 
 
 def _continued_cost(
@@ -222,6 +206,6 @@ def _continued_cost(
     if count < 2 or len(known) < 2:
         return Cost(value, None, None)
     spread = float(np.sqrt((count - 1) / len(known) * np.square(known - known.mean()).sum()))
-    half = spread * float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) + math.log(factor)
+    half = spread * student_quantile(1 - ALPHA / 2, count - 1) + math.log(factor)
     high = value * math.exp(half) if len(known) == count else None
     return Cost(value, value * math.exp(-half), high)

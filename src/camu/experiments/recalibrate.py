@@ -13,7 +13,6 @@ from camu.simulation.directory import RunDirectory
 from camu.world import build_world
 
 SAMPLES_PER_DEVICE = 70
-_FILE = "recalibrated.json"
 
 
 def recalibrated_accuracy(run: RunDirectory) -> float:
@@ -21,7 +20,7 @@ def recalibrated_accuracy(run: RunDirectory) -> float:
 
     The result is kept in the run's directory.
     """
-    kept = run.path / _FILE
+    kept = run.path / "recalibrated.json"
     if not kept.exists():
         world = build_world(run.read_config())
         assert world.federation is not None  # the run was trained
@@ -51,12 +50,10 @@ def recalibrate(module: torch.nn.Module, federation: Federation) -> None:
 
 def _accuracy(module: torch.nn.Module, federation: Federation) -> float:
     data = federation.dataset
+    parts = range(0, len(data.test_images), 1000)
     with torch.no_grad():
-        found = [
-            module(_images(data.test_images[start : start + 1000])).argmax(1).numpy()
-            for start in range(0, len(data.test_images), 1000)
-        ]
-    return float((np.concatenate(found) == data.test_labels).mean())
+        answers = [module(_images(data.test_images[k : k + 1000])).argmax(1) for k in parts]
+    return float((torch.cat(answers).numpy() == data.test_labels).mean())
 
 
 def _images(pixels: np.typing.NDArray[np.uint8]) -> torch.Tensor:

@@ -1,10 +1,18 @@
-"""Means with confidence intervals, paired differences, and what a number of seeds can decide."""
+"""Means with confidence intervals, verdicts on claims, and what a number of seeds can decide.
+
+A claim is a number per seed with a printed sign. It is reproduced when the mean over seeds has that
+sign and its 95 % interval excludes 0, and contradicted when the interval excludes 0 on the other
+side. Otherwise two one-sided tests ask whether any effect is smaller than a margin; if so there is
+no effect above it, and if not the claim is undecided, with the number of seeds that would probably
+decide it.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -12,6 +20,9 @@ CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 POWER = 0.8  # chance that so many seeds decide
 MOST_SEEDS = 1000
+MARGIN_POINTS = 1.0
+REPRODUCED, CONTRADICTED, UNDECIDED = "reproduced", "contradicted", "undecided"
+NO_EFFECT = "no effect above 1 point"
 
 
 def student_quantile(chance: float, df: int) -> float:
@@ -23,7 +34,11 @@ def student_quantile(chance: float, df: int) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 95 % interval (Student's t); no interval for a single seed."""
+    """A mean over seeds with its 95 % interval (Student's t).
+
+    A single seed has no interval, and nor have two with equal values: they say nothing about the
+    spread of others.
+    """
 
     mean: float
     low: float | None
@@ -40,7 +55,7 @@ class Estimate:
 
     def p_value(self, tests: int = 1) -> float | None:
         """Two-sided p of the t-test against 0; `tests` as for `estimate`."""
-        if self.sd is None:
+        if self.sd is None or self.low is None:
             return None
         if self.sd == 0:
             return 0.0 if self.mean else 1.0
@@ -51,11 +66,10 @@ class Estimate:
 
     def equivalent(self, margin: float, tests: int = 1) -> bool:
         """Whether two one-sided t-tests at 5 % show an effect between -margin and margin."""
-        if self.sd is None:
+        if self.sd is None or self.low is None:
             return False
         error = self.sd / math.sqrt(self.n)
-        reach = error * student_quantile(1 - ALPHA / tests, self.n - 1)
-        return abs(self.mean) + reach < margin
+        return abs(self.mean) + error * student_quantile(1 - ALPHA / tests, self.n - 1) < margin
 
 
 def estimate(values: Sequence[float], tests: int = 1) -> Estimate:
@@ -65,47 +79,43 @@ def estimate(values: Sequence[float], tests: int = 1) -> Estimate:
     interval is widened (Bonferroni) so that choosing does not pass for evidence.
     """
     data = np.asarray(values, dtype=float)
-    mean = float(data.mean())
-    if len(data) < 2:
-        return Estimate(mean, None, None, len(data))
+    mean, n = float(data.mean()), len(data)
+    if n < 2:
+        return Estimate(mean, None, None, n)
     sd = float(data.std(ddof=1))
-    half = sd / math.sqrt(len(data)) * student_quantile(1 - ALPHA / (2 * tests), len(data) - 1)
-    return Estimate(mean, mean - half, mean + half, len(data), sd)
-
-
-def paired(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
-    """The mean difference of pairs that share a seed, and its interval."""
-    if len(values) != len(baseline):
-        raise ValueError("pairs need as many values as baselines")
-    return estimate(np.subtract(values, baseline).tolist())
+    if sd == 0 and n < 3:
+        return Estimate(mean, None, None, n, sd)
+    half = sd / math.sqrt(n) * student_quantile(1 - ALPHA / (2 * tests), n - 1)
+    return Estimate(mean, mean - half, mean + half, n, sd)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's adjusted p-values of a family: one below 5 % holds for the family as a whole."""
-    order = np.argsort(p_values, kind="stable")
-    adjusted, largest = np.ones(len(p_values)), 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
+    p, order = np.asarray(p_values, dtype=float), np.argsort(p_values, kind="stable")
+    steps = np.minimum(1.0, np.arange(len(p), 0, -1) * p[order])
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(steps)
     return adjusted.tolist()
 
 
-def chance_to_differ(mean: float, sd: float, n: int) -> float:
+def chance_to_differ(mean: float, sd: float, n: int, tests: int = 1) -> float:
     """Power of the two-sided t-test at 5 % with n seeds, if this is the true mean and sd."""
     from scipy import stats
 
-    edge, shift = student_quantile(1 - ALPHA / 2, n - 1), mean / sd * math.sqrt(n)
-    return float(stats.nct.sf(edge, n - 1, shift) + stats.nct.cdf(-edge, n - 1, shift))
+    edge = student_quantile(1 - ALPHA / (2 * tests), n - 1)
+    shift = mean / sd * math.sqrt(n)
+    tails = stats.nct.sf(edge, n - 1, shift), stats.nct.cdf(-edge, n - 1, shift)
+    return float(np.nansum(tails))  # scipy has no number for some tails that are nearly 0
 
 
-def chance_to_be_equivalent(mean: float, sd: float, margin: float, n: int) -> float:
+def chance_to_be_equivalent(mean: float, sd: float, margin: float, n: int, tests: int = 1) -> float:
     """Power of the two one-sided t-tests at 5 % with n seeds, if this is the true mean and sd.
 
     The tests succeed where |mean| + t s / sqrt(n) < margin; integrated over the distribution of s.
     """
     from scipy import stats
 
-    edge, df = student_quantile(1 - ALPHA, n - 1), n - 1
+    edge, df = student_quantile(1 - ALPHA / tests, n - 1), n - 1
     # Quantiles of s at the middle of equally likely slices.
     middle = (np.arange(400) + 0.5) / 400
     spread = sd * np.sqrt(stats.chi2.ppf(middle, df) / df)
@@ -115,26 +125,131 @@ def chance_to_be_equivalent(mean: float, sd: float, margin: float, n: int) -> fl
     return float(np.where(room > 0, inside, 0.0).mean())
 
 
-def seeds_to_decide(mean: float, sd: float, margin: float | None) -> int | None:
+def seeds_to_decide(mean: float, sd: float, margin: float | None, tests: int = 1) -> int | None:
     """The fewest seeds that decide with a chance of 80 %, if mean and sd are the true ones.
 
-    Decided is a difference from 0, or, with a margin, equivalence. None: more than 1000.
+    Decided is a difference from 0, or, with a margin, equivalence; `tests` as for `estimate`.
+    None: more than 1000.
     """
     if sd == 0:
-        return 2
+        return 3
 
     def enough(n: int) -> bool:
-        differs = chance_to_differ(mean, sd, n) >= POWER
+        differs = chance_to_differ(mean, sd, n, tests) >= POWER
         return differs or (
-            margin is not None and chance_to_be_equivalent(mean, sd, margin, n) >= POWER
+            margin is not None and chance_to_be_equivalent(mean, sd, margin, n, tests) >= POWER
         )
 
-    low, high = 1, 2
-    while not enough(high):
-        low, high = high, 2 * high
-        if low >= MOST_SEEDS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high if high <= MOST_SEEDS else None
+    fewest = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
+    return fewest if fewest <= MOST_SEEDS else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim on one data set."""
+
+    claim: str
+    dataset: str
+    statement: str
+    unit: str
+    mean: float
+    low: float | None
+    high: float | None
+    n: int
+    verdict: str  # reproduced, contradicted, no effect above 1 point, or undecided
+    paper: float | str | None
+    sd: float | None = None  # of the differences
+    p: float | None = None  # two-sided, before Holm's correction
+    holm: str | None = None  # the verdict after Holm's correction over the family of claims
+    seeds_needed: int | None = None  # to decide with a chance of 80 %; None: decided, or over 1000
+    average: float | None = None  # the same difference between the servers' running averages
+    average_verdict: str | None = None
+
+    @property
+    def measured(self) -> str:
+        """Mean ± half the width of the interval, for people."""
+        return Estimate(self.mean, self.low, self.high, self.n).show()
+
+    @property
+    def spread(self) -> str:
+        """The standard deviation over seeds, for people."""
+        return "" if self.sd is None else f"{self.sd:.2f}"
+
+    def cells(self) -> dict[str, str]:
+        """The verdict for people: the cells of a table by the title of their column."""
+        average = "" if self.average is None else f"{self.average:.2f} ({self.average_verdict})"
+        return {
+            "claim": self.claim,
+            "data set": self.dataset,
+            "verdict": self.verdict,
+            "after Holm": self.holm or "",
+            "measured": f"{self.measured} {self.unit}",
+            "sd": self.spread,
+            "n": str(self.n),
+            "needed": "" if self.seeds_needed is None else str(self.seeds_needed),
+            "by server average": average,
+            "paper": "" if self.paper is None else str(self.paper),
+            "statement": self.statement,
+        }
+
+
+def judge(
+    claim: str,
+    dataset: str,
+    statement: str,
+    values: Sequence[float],
+    sign: int,
+    paper: float | str | None = None,
+    unit: str = "points",
+    tests: int = 1,
+) -> Verdict:
+    """The verdict on per-seed values; `tests` is how many candidates the best was chosen from."""
+    found = estimate(values, tests)
+    margin = MARGIN_POINTS if unit == "points" else None
+    word = UNDECIDED
+    if found.low is not None and found.high is not None and (found.low > 0 or found.high < 0):
+        word = REPRODUCED if (found.low > 0) == (sign > 0) else CONTRADICTED
+    elif margin is not None and found.equivalent(margin, tests):
+        word = NO_EFFECT
+    needed = None
+    if word == UNDECIDED and found.sd is not None:
+        needed = seeds_to_decide(found.mean, found.sd, margin, tests)
+    return Verdict(
+        claim=claim,
+        dataset=dataset,
+        statement=statement,
+        unit=unit,
+        verdict=word,
+        paper=paper,
+        p=found.p_value(tests),
+        seeds_needed=needed,
+        **asdict(found),
+    )
+
+
+def corrected(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts with those that remain after Holm's correction.
+
+    The claims are one family, over all data sets; details of a claim, whose names contain @ or a
+    comma (one h, one threshold, one variation), are another.
+    """
+    found = list(verdicts)
+    for detail in (False, True):
+        family = [
+            (place, row.p)
+            for place, row in enumerate(found)
+            if row.p is not None and ("@" in row.claim or "," in row.claim) == detail
+        ]
+        for (place, _), p in zip(family, holm([p for _, p in family]), strict=True):
+            row = found[place]
+            lost = p >= ALPHA and row.verdict in (REPRODUCED, CONTRADICTED)
+            found[place] = replace(row, holm=UNDECIDED if lost else row.verdict)
+    return found
+
+
+def with_averages(verdicts: Sequence[Verdict], averages: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts with what the servers' running averages say about the same claims."""
+    return [
+        replace(row, average=other.mean, average_verdict=other.verdict)
+        for row, other in zip(verdicts, averages, strict=True)
+    ]

@@ -7,9 +7,7 @@ guessed; the expectation over channel noise is a mean over many noisy copies of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +15,8 @@ import numpy.typing as npt
 from camu.allocation.bound import Bound, CorrectedBound, Theorem1, bound_after, convex_constants
 from camu.arrays import Float64
 from camu.data import Federation
-from camu.experiments.execute import study_config
-from camu.schemes import make_scheme
+from camu.experiments.scheduler import study_config
+from camu.schemes import make_scheme, plans
 from camu.seeding import derive
 from camu.world import build_world
 
@@ -38,7 +36,7 @@ class LogisticFederation:
     rows: list[list[Float64]]  # per cluster and member
     updates: npt.NDArray[np.int64]  # N_c
 
-    @cached_property
+    @property
     def size(self) -> int:
         """q, the number of weights."""
         return int(self.rows[0][0].shape[1])
@@ -54,12 +52,8 @@ class LogisticFederation:
 
     def member_gradients(self, c: int, w: Float64) -> Float64:
         """Gradients of the members of a cluster, (members, rows of w, q)."""
-        return np.stack(
-            [
-                -(1 / (1 + np.exp(w @ rows.T))) @ rows / len(rows) + STRENGTH * w
-                for rows in self.rows[c]
-            ]
-        )
+        slopes = [-(1 / (1 + np.exp(w @ rows.T))) @ rows / len(rows) for rows in self.rows[c]]
+        return np.stack([slope + STRENGTH * w for slope in slopes])
 
     def gradient(self, c: int, w: Float64) -> Float64:
         """Gradient of a cluster at each row of w."""
@@ -81,17 +75,11 @@ class LogisticFederation:
 
     def curvature(self) -> Float64:
         """The largest eigenvalue of each cluster's data term; it bounds the Hessian's."""
-        return np.array(
-            [
-                np.linalg.eigvalsh(
-                    sum(
-                        share * rows.T @ rows / (4 * len(rows))
-                        for share, rows in zip(self.member_weight[c], members, strict=True)
-                    )
-                )[-1]
-                for c, members in enumerate(self.rows)
-            ]
-        )
+        hessians = [
+            sum(s * rows.T @ rows / (4 * len(rows)) for s, rows in zip(shares, own, strict=True))
+            for shares, own in zip(self.member_weight, self.rows, strict=True)
+        ]
+        return np.array([np.linalg.eigvalsh(hessian)[-1] for hessian in hessians])
 
 
 def federation_of(dataset: str, seed: int) -> LogisticFederation:
@@ -101,9 +89,8 @@ def federation_of(dataset: str, seed: int) -> LogisticFederation:
     world = build_world(config)
     data = world.federation
     assert isinstance(data, Federation)  # only a fleet file comes without
-    images = data.dataset.train_images
-    labels = data.dataset.train_labels
-    plan = make_scheme(config).plan(world)
+    images, labels = data.dataset.train_images, data.dataset.train_labels
+    plan = plans.plan(make_scheme(config), world)
     side = images.shape[1] // SIDE
     small = images[:, : SIDE * side, : SIDE * side].reshape(-1, SIDE, side, SIDE, side)
 
@@ -171,25 +158,16 @@ def measure(
                 for c in range(len(federation.rows))
             ]
         )
-        w = w + _move(federation, w, rate, federation.gradient)
+        moved = np.zeros_like(w)
+        for c, count in enumerate(federation.updates):
+            local = w
+            for _ in range(count):
+                local = local - rate * federation.gradient(c, local)
+            moved += federation.weight[c] * (local - w)
+        w = w + moved
         w = w + np.sqrt(NOISE_VARIANCE) * generator.standard_normal(w.shape)
         gaps.append(float(federation.loss(w).mean()) - best)
     return np.array(gaps), max(outer), np.max(inner, axis=0)
-
-
-def _move(
-    federation: LogisticFederation,
-    w: Float64,
-    rate: float,
-    gradient: Callable[[int, Float64], Float64],
-) -> Float64:
-    total = np.zeros_like(w)
-    for c, count in enumerate(federation.updates):
-        local = w
-        for _ in range(count):
-            local = local - rate * gradient(c, local)
-        total += federation.weight[c] * (local - w)
-    return total
 
 
 def _index(weight: Float64, gradients: Float64) -> float:

@@ -75,13 +75,13 @@ class CNN:
     def layout(self) -> Layout:
         """Names and shapes of its state, as torch's layers have them."""
         norm = () if self.normalisation == "none" else ("norm.weight", "norm.bias")
-        running = ("norm.running_mean", "norm.running_var")
-        convolutions, linear = list(self._weighted()), 2
-        entries = [entry for layer in convolutions[:-linear] for entry in layer]
-        entries += [Entry(name, (CHANNELS,)) for name in norm]
-        entries += [entry for layer in convolutions[-linear:] for entry in layer]
-        carried = running if self.normalisation == "batch" else ()
-        return Layout(tuple(entries), tuple(Entry(name, (CHANNELS,)) for name in carried))
+        carried = ("norm.running_mean", "norm.running_var") if self.normalisation == "batch" else ()
+        first, second, hidden, output = self._weighted()
+        norms = [Entry(name, (CHANNELS,)) for name in norm]
+        return Layout(
+            (*first, *second, *norms, *hidden, *output),
+            tuple(Entry(name, (CHANNELS,)) for name in carried),
+        )
 
     def _weighted(self) -> Iterator[tuple[Entry, Entry]]:
         """Weights and biases of the layers that have them, in order."""
@@ -97,33 +97,29 @@ class CNN:
 
     def initial_weights(self, stream: Stream) -> Weights:
         """The weights that torch's layers would start with, bit by bit."""
-        numbers = _TorchNumbers(stream)
+        state = stream.mersenne_twister()
         drawn: dict[str, Float32] = {}
         for weight, bias in self._weighted():
             inputs = weight.size // weight.shape[0]
             # As torch computes both bounds; they may differ in the last place.
-            drawn[weight.name] = numbers.uniform(
-                weight, math.sqrt(3.0) * (math.sqrt(2.0 / 6.0) / math.sqrt(inputs))
-            )
-            drawn[bias.name] = numbers.uniform(bias, 1 / math.sqrt(inputs))
+            bound = math.sqrt(3.0) * (math.sqrt(2.0 / 6.0) / math.sqrt(inputs))
+            drawn[weight.name] = _torch_uniform(state, weight, bound)
+            drawn[bias.name] = _torch_uniform(state, bias, 1 / math.sqrt(inputs))
         ones, zeros = np.ones(CHANNELS, np.float32), np.zeros(CHANNELS, np.float32)
         drawn |= {"norm.weight": ones, "norm.bias": zeros}
         drawn |= {"norm.running_mean": zeros, "norm.running_var": ones}
         return Weights.from_tensors(drawn, self.layout)
 
 
-class _TorchNumbers:
-    """The numbers of torch's generator on the CPU: a Mersenne twister with a seed of 32 bits."""
+def _torch_uniform(state: np.random.RandomState, entry: Entry, bound: float) -> Float32:
+    """The numbers from -bound to bound that torch draws from a Mersenne twister on the CPU.
 
-    def __init__(self, stream: Stream) -> None:
-        self._state = stream.mersenne_twister()
-
-    def uniform(self, entry: Entry, bound: float) -> Float32:
-        """Numbers from -bound to bound: 24 random bits each, scaled in double precision."""
-        words = np.frombuffer(self._state.bytes(4 * entry.size), dtype="<u4")
-        low, high = float(np.float32(-bound)), float(np.float32(bound))
-        numbers = (words & 0xFFFFFF) * 2.0**-24 * (high - low) + low
-        return numbers.astype(np.float32).reshape(entry.shape)
+    Each takes 24 random bits, scaled in double precision.
+    """
+    words = np.frombuffer(state.bytes(4 * entry.size), dtype="<u4")
+    low, high = float(np.float32(-bound)), float(np.float32(bound))
+    numbers = (words & 0xFFFFFF) * 2.0**-24 * (high - low) + low
+    return numbers.astype(np.float32).reshape(entry.shape)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import repeat
-from operator import length_hint
-from typing import TYPE_CHECKING, Literal, overload
+from operator import length_hint, methodcaller
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +18,21 @@ from camu.arrays import Float32
 from camu.config import Config
 from camu.data.batches import Batches, Schedules, Wanted
 from camu.errors import CamuError, InputError
-from camu.learning.cnn import SeededCNN
-from camu.learning.configured import choose_device, seeded
-from camu.learning.data import Data, DeviceBatch, micro_batches
-from camu.learning.job import Evaluation, Job, Trained, brief
-from camu.learning.kernel import Kernel, Kernels, Training, training_of
-from camu.learning.native_draw import compiled_draw
-from camu.learning.native_kernel import find_kernels, native_kernels
+from camu.learning.cnn import SeededCNN, seeded_cnn
+from camu.learning.job import Evaluation, Job, Trained, brief, training_of
+from camu.learning.kernel import (
+    Data,
+    DeviceBatch,
+    Kernel,
+    Kernels,
+    Optimiser,
+    Provenance,
+    micro_batches,
+)
+from camu.learning.native import compiled_draw
+from camu.learning.native_kernel import choose_device, find_kernels, native_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
-from camu.learning.weights import Weights
+from camu.learning.weights import Layout, Weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,10 +48,10 @@ class Engine:
     """Gradient work on one model and one division of the data; a context manager.
 
     ``train_images`` are uint8 ``(n, height, width)`` or ``(n, channels, height, width)``;
-    ``device_indices`` lists the training samples that each device holds. ``batch`` up to 1 is a
-    fraction of a device's data, above 1 a number of samples. ``l2`` adds ``l2/2 * |w|^2`` to every
-    device's loss. ``workers`` 0 takes one per processor core. ``kernel`` is "auto", "native" or
-    "torch".
+    ``device_indices`` lists the training samples that each device holds. ``batch`` is a number of
+    samples (int) or a fraction of a device's data (float). ``l2`` adds ``l2/2 * |w|^2`` to every
+    device's loss. ``workers`` 0 takes one per processor core. ``device`` is "cpu" or "cuda",
+    ``kernel`` is "auto", "native" or "torch".
     """
 
     def __init__(
@@ -59,12 +64,12 @@ class Engine:
         test_labels: npt.ArrayLike | None,
         *,
         learning_rate: float,
-        batch: float = 0.2,
+        batch: int | float = 0.2,
         local_update: LocalUpdate = "step",
         l2: float = 0.0,
         seed: int = 0,
         workers: int = 0,
-        device: str = "auto",
+        device: str = "cpu",
         kernel: str = "auto",
     ) -> None:
         if local_update not in ("step", "epoch"):
@@ -73,8 +78,9 @@ class Engine:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
         where = choose_device(device)
         self._train_data = Data.of("train", train_images, train_labels)
-        test_images, test_labels, self._labels = _by_label(test_images, test_labels)
         self._test_data = Data.of("test", test_images, test_labels)
+        if self._test_data is not None:
+            self._test_data, self._labels = _by_label(self._test_data)
         self.batches = Batches(seed, device_indices, batch)
         self.batches.check(len(self._train_data.images) if self._train_data else 0)
         self.batches.draw = compiled_draw(self.batches) or self.batches.draw
@@ -88,17 +94,23 @@ class Engine:
 
     def _choose_kernels(self, wanted: str, model: nn.Module | SeededCNN, device: str) -> Kernels:
         data = self._train_data, self._test_data
+        optimiser = Optimiser(self.learning_rate, self.l2, self.local_update == "epoch")
         found = find_kernels(wanted, model, device)
         if found is not None:
-            return native_kernels(found, self.initial.layout, *data)
+            return native_kernels(found, optimiser, *data)
         from camu.learning.torch_kernel import torch_kernels  # torch takes long to load
 
-        return torch_kernels(model, device, *data, self.seed)
+        return torch_kernels(model, device, optimiser, *data, self.seed)
 
     @property
     def kernel(self) -> str:
         """What computes, and decides the last bits: `torch`, `native avx2` or `native avx512`."""
-        return self._kernels.name
+        return self.provenance.kernel
+
+    @property
+    def provenance(self) -> Provenance:
+        """What decides the last bits of its results."""
+        return self._kernels.provenance
 
     @property
     def fused(self) -> bool:
@@ -112,7 +124,7 @@ class Engine:
         train: Samples | None = None,
         device_indices: Sequence[npt.ArrayLike] = (),
         test: Samples | None = None,
-    ) -> Engine:
+    ) -> Self:
         """An engine for the configured model, on (images, labels) for training, testing or both."""
         training = config.training
         images, labels = train or (None, None)
@@ -129,9 +141,9 @@ class Engine:
             local_update=training.local_update,
             l2=training.l2,
             seed=config.run.seed,
-            workers=config.run.workers,
-            device=config.run.device,
-            kernel=config.run.kernel,
+            workers=config.machine.workers,
+            device=config.machine.device,
+            kernel=config.machine.kernel,
         )
 
     @property
@@ -144,7 +156,7 @@ class Engine:
         """The test samples."""
         return _given(self._test_data, "test")
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,35 +179,22 @@ class Engine:
 
     def train(self, start: Weights, jobs: Sequence[Job], round_number: int) -> list[Weights]:
         """The trained weights of each job, in the order of the jobs."""
-        return [trained.weights for trained in self.iterate(start, jobs, round_number)]
-
-    @overload
-    def iterate(
-        self, start: Weights | Sequence[Weights], jobs: Iterable[Job], round_number: int
-    ) -> Iterator[Trained]: ...
-
-    @overload
-    def iterate(
-        self,
-        start: Weights | Sequence[Weights],
-        jobs: Iterable[Job],
-        round_number: int,
-        deliver: Callable[[int, Trained], Result],
-    ) -> Iterator[Result]: ...
+        return [trained.weights.copied() for trained in self.iterate(start, jobs, round_number)]
 
     def iterate(
         self,
         start: Weights | Sequence[Weights],
         jobs: Iterable[Job],
         round_number: int,
-        deliver: Callable[[int, Trained], object] = lambda _, trained: trained,
-    ) -> Iterator[object]:
+        deliver: Callable[[int, Trained], Any] = lambda _, trained: trained,
+    ) -> Iterator[Any]:
         """Train the jobs and yield their results in order, so that a caller need not hold them all.
 
         Jobs are taken as they are needed, and small ones are handed to a worker several at once.
         ``start`` may also be one state per job, for units that hold different models.
         ``deliver(number, trained)`` is called on the worker that trained a job, and its answer is
-        the result; by default a result is what was trained.
+        the result; by default a result is what was trained. The models that a worker trains at once
+        share a block of memory: take ``weights.copied()`` of those that you keep.
         """
         expected = length_hint(jobs)
         if isinstance(start, Weights):
@@ -206,9 +205,11 @@ class Engine:
                 raise InputError(f"start: {len(start)} states were given for {len(jobs)} jobs.")
             pairs = zip(start, jobs, strict=True)
 
-        def task(bundle: Sequence[tuple[int, Weights, Job]], cost: float) -> Work[list[object]]:
-            def work(kernel: Kernel) -> list[object]:
-                results = self.train_on(kernel, *self._trainings(bundle, round_number))
+        def task(bundle: Sequence[tuple[int, Weights, Job]], cost: float) -> Work[list[Any]]:
+            def work(kernel: Kernel) -> list[Any]:
+                pairs = [own[1:] for own in bundle]
+                schedules = self._schedules(pairs, round_number)
+                results = self.train_on(kernel, pairs, schedules, round_number)
                 return [deliver(n, own) for (n, _, _), own in zip(bundle, results, strict=True)]
 
             members = [device for _, _, job in bundle for device in job.members]
@@ -221,31 +222,23 @@ class Engine:
             del outcomes  # the pool may then begin another task
 
     def train_on(
-        self, kernel: Kernel, units: Sequence[Training], schedules: Schedules
+        self,
+        kernel: Kernel,
+        jobs: Sequence[tuple[Weights, Job]],
+        schedules: Schedules,
+        round_number: int,
     ) -> list[Trained]:
-        """Train some units on a worker's kernel."""
-        return kernel.train(units, schedules, self._pool.go_on)
+        """Train some jobs, each from its start, on a worker's kernel."""
+        return kernel.train(jobs, schedules, round_number, self._pool.go_on)
 
-    def _trainings(
-        self, bundle: Sequence[tuple[int, Weights, Job]], round_number: int
-    ) -> tuple[list[Training], Schedules]:
-        epochs, jobs = self.local_update == "epoch", [job for _, _, job in bundle]
+    def _schedules(self, jobs: Sequence[tuple[Weights, Job]], round_number: int) -> Schedules:
+        """The mini-batches of some jobs."""
+        epochs = self.local_update == "epoch"
         wanted = [
-            Wanted(
-                job.members,
-                range(job.first, job.first + job.updates),
-                job.rule.steps,
-                epochs,
-                job.rule.batch,
-            )
-            for job in jobs
+            Wanted(job.members, job.numbers, job.rule.steps, epochs, job.rule.batch)
+            for _, job in jobs
         ]
-        rate, l2 = self.learning_rate, self.l2
-        units = [
-            Training(start, job, rate * job.rule.rate, l2, epochs, round_number)
-            for _, start, job in bundle
-        ]
-        return units, self.batches.schedules(round_number, wanted)
+        return self.batches.schedules(round_number, wanted)
 
     def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy, mean cross-entropy (without the l2 term), and the accuracy of each label."""
@@ -257,20 +250,20 @@ class Engine:
             for first in range(start, end, EVALUATION_SAMPLES)
         ]
         tasks = [
-            Work("Evaluating the model", partial(_evaluate, weights=weights, span=span))
+            Work("Evaluating the model", methodcaller("evaluate", weights, span))
             for _, span in spans
         ]
-        right, loss = dict.fromkeys(range(max(self._labels) + 1), 0), 0.0
-        for (label, _), (part_right, part_loss) in zip(
-            spans, self._pool.stream(tasks), strict=True
-        ):
-            right[label], loss = right[label] + part_right, loss + part_loss
-        borders = {label: self._labels.get(label, (0, 0)) for label in right}
+        right, loss = [0] * (max(self._labels) + 1), 0.0
+        results = self._pool.stream(tasks)
+        for (label, _), (part_right, part_loss) in zip(spans, results, strict=True):
+            right[label] += part_right
+            loss += part_loss
+        borders = (self._labels.get(label, (0, 0)) for label in range(len(right)))
         by_label = [
-            right[label] / (end - start) if end > start else None
-            for label, (start, end) in borders.items()
+            own / (end - start) if end > start else None
+            for own, (start, end) in zip(right, borders, strict=True)
         ]
-        return Evaluation(sum(right.values()) / count, loss / count, tuple(by_label))
+        return Evaluation(sum(right) / count, loss / count, tuple(by_label))
 
     def gradient(
         self,
@@ -318,7 +311,7 @@ class Engine:
         tasks = [
             Work(
                 f"Computing the loss of devices {brief([part.device for part in group])}",
-                partial(_full_pass, weights=weights, group=group, backward=backward),
+                methodcaller("full_pass", weights, group, backward),
                 cost=float(sum(len(part.indices) for part in group)),
             )
             for group in micro_batches(parts, self.fused, self._kernels.whole_devices)
@@ -349,8 +342,6 @@ class Engine:
         if 0 in sizes:
             device = job.members[sizes.index(0)]
             raise InputError(f"job: device {device} holds no samples and cannot train.")
-        if job.correction is None and job.anchor is None:
-            return sizes
         for what, array in (("correction", job.correction), ("anchor", job.anchor)):
             if array is not None and array.shape != self.initial.parameters.shape:
                 raise InputError(
@@ -360,31 +351,34 @@ class Engine:
         return sizes
 
 
-def _evaluate(kernel: Kernel, weights: Weights, span: slice) -> tuple[int, float]:
-    return kernel.evaluate(weights, span)
-
-
-def _full_pass(
-    kernel: Kernel, weights: Weights, group: Sequence[DeviceBatch], backward: bool
-) -> tuple[Float32, float]:
-    return kernel.full_pass(weights, group, backward)
-
-
 def _given(data: Data | None, what: str) -> Data:
     if data is None:
         raise CamuError(f"this engine was made without {what} samples")
     return data
 
 
-def _by_label(
-    images: npt.NDArray[np.uint8] | None, labels: npt.ArrayLike | None
-) -> tuple[npt.NDArray[np.uint8] | None, npt.ArrayLike | None, dict[int, tuple[int, int]]]:
+def _by_label(data: Data) -> tuple[Data, dict[int, tuple[int, int]]]:
     """Samples in the order of their labels, and where each label begins and ends."""
-    given = None if labels is None else np.asarray(labels)
-    if images is None or given is None or given.ndim != 1 or len(given) != len(images):
-        return images, labels, {}
-    order = np.argsort(given, kind="stable")
-    known, first, count = np.unique(given[order], return_index=True, return_counts=True)
-    ends = (first + count).tolist()
-    borders = dict(zip(known.tolist(), zip(first.tolist(), ends, strict=True), strict=True))
-    return images[order], given[order], borders
+    order = np.argsort(data.labels, kind="stable")
+    images, labels = data.images[order], data.labels[order]
+    if images.shape[1] == 1:
+        # With the stride 0 that one channel has in `Data.of`: torch chooses its code by strides.
+        images = images[:, 0][:, None]
+    known, first, count = np.unique(labels, return_index=True, return_counts=True)
+    borders = zip(first.tolist(), (first + count).tolist(), strict=True)
+    return Data(images, labels), dict(zip(known.tolist(), borders, strict=True))
+
+
+def model_layout(config: Config) -> Layout:
+    """The names and shapes of the configured model's state."""
+    model = seeded(config)
+    return model.cnn.layout if isinstance(model, SeededCNN) else Layout.of(model)
+
+
+def seeded(config: Config) -> nn.Module | SeededCNN:
+    """The configured model with its initial weights, as a torch module only if it must be one."""
+    if (cnn := seeded_cnn(config)) is not None:
+        return cnn
+    from camu.learning.models import seeded_model  # torch takes long to load
+
+    return seeded_model(config)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from camu.arrays import Float32
+from camu.data.batches import batch_fault
 from camu.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,18 +25,28 @@ class LocalRule:
     """
 
     rate: float = 1.0  # factor on training.learning_rate
-    batch: float | None = None  # in place of training.batch: a fraction, or a number of samples
+    # In place of the configured mini-batch: an int is a number of samples, a float a fraction of a
+    # device's data.
+    batch: int | float | None = None
     proximal: float = 0.0  # weight m of the term (m / 2) ||w - w_start||^2 in the loss
     steps: int = 1  # local steps (or epochs) between two gathers at the leader
     work: float = 1.0  # share of the model that is trained: factor on seconds and joules of a step
+
+    def __init_subclass__(cls) -> None:
+        own = [name for name, value in vars(cls).items() if inspect.isfunction(value)]
+        if own:
+            raise InputError(
+                f"{cls.__name__}: camu never calls {own[0]}() of a LocalRule, which holds numbers "
+                "only; change the gradients of a unit with Scheme.correction"
+            )
 
     def faults(self) -> list[str]:
         """One sentence per number that is out of range."""
         found = []
         if not (math.isfinite(self.rate) and self.rate > 0):
             found.append(f"rule.rate = {self.rate} must be a positive number")
-        if self.batch is not None and not (math.isfinite(self.batch) and self.batch > 0):
-            found.append(f"rule.batch = {self.batch} must be a positive number")
+        if self.batch is not None and (fault := batch_fault(self.batch)):
+            found.append(f"rule.batch = {fault}")
         if not (math.isfinite(self.proximal) and self.proximal >= 0):
             found.append(f"rule.proximal = {self.proximal} must be a number from 0")
         if self.steps < 1:
@@ -63,6 +75,17 @@ class Job:
     rule: LocalRule = PLAIN_RULE
     correction: Float32 | None = field(default=None, compare=False, repr=False)
     anchor: Float32 | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def shares(self) -> list[float]:
+        """The members' weights, with sum 1."""
+        total = sum(self.weights)
+        return [weight / total for weight in self.weights]
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of its local updates."""
+        return range(self.first, self.first + self.updates)
 
     def check(self, devices: int) -> None:
         """Refuse a job that cannot be trained on so many devices."""
@@ -95,6 +118,11 @@ class Evaluation:
     accuracy: float
     loss: float
     label_accuracy: tuple[float | None, ...] = ()  # None: no sample has this label
+
+
+def training_of(members: Sequence[int], round_number: int) -> str:
+    """A short name of the training of some devices, for error messages."""
+    return f"Training devices {brief(members)} in round {round_number}"
 
 
 def brief(members: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What computes on a worker: the training of a unit, evaluation, and passes over all data."""
+"""The samples that a worker trains on, and the contract of the code that computes there."""
 
 from __future__ import annotations
 
@@ -7,50 +7,118 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from camu.arrays import Float32
+import numpy as np
+import numpy.typing as npt
+
+from camu.arrays import Float32, Int64
 from camu.data.batches import Schedules
-from camu.learning.data import DeviceBatch
-from camu.learning.job import Job, Trained, brief
+from camu.errors import InputError
+from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 
-
-class Training(NamedTuple):
-    """The training of one unit, with everything that the configuration decides."""
-
-    start: Weights
-    job: Job
-    rate: float
-    l2: float
-    epochs: bool  # one local update is passes over the members' data, not mini-batches
-    round_number: int
-
-    @property
-    def what(self) -> str:
-        """It, for a message."""
-        return training_of(self.job.members, self.round_number)
-
-    @property
-    def shares(self) -> list[float]:
-        """The members' weights, with sum 1."""
-        total = sum(self.job.weights)
-        return [weight / total for weight in self.job.weights]
-
-    @property
-    def together(self) -> bool:
-        """Whether a local update is one step on the mean loss of all members."""
-        return not self.epochs and self.job.rule.steps == 1
+# A fused pass takes devices until it holds this many samples; one device is never divided, unless
+# the model's samples do not see each other.
+MICRO_BATCH_SAMPLES = 512
 
 
-def training_of(members: Sequence[int], round_number: int) -> str:
-    """The training of some devices, for a message."""
-    return f"Training devices {brief(members)} in round {round_number}"
+@dataclass(frozen=True, eq=False)
+class Data:
+    """Contiguous images, uint8 ``(n, channels, height, width)``, and their labels."""
+
+    images: npt.NDArray[np.uint8]
+    labels: Int64
+
+    @classmethod
+    def of(
+        cls, what: str, images: npt.NDArray[np.uint8] | None, labels: npt.ArrayLike | None
+    ) -> Data | None:
+        """Checked images and labels; None if there are none."""
+        if images is None or labels is None:
+            return None
+        pictures = np.ascontiguousarray(images)
+        if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
+            raise InputError(
+                f"{what}_images: {pictures.dtype} of shape {pictures.shape} was given; they must "
+                "be uint8 (n, height, width) or (n, channels, height, width)."
+            )
+        numbers = np.ascontiguousarray(labels, dtype=np.int64)
+        if numbers.shape != (len(pictures),) or not len(pictures) or numbers.min() < 0:
+            raise InputError(
+                f"{what}_labels: {numbers.shape} labels were given for {len(pictures)} images; "
+                "give one label from 0 upwards per image, and at least one image."
+            )
+        return cls(pictures[:, None] if pictures.ndim == 3 else pictures, numbers)
+
+
+@dataclass(frozen=True)
+class DeviceBatch:
+    """One device's samples in a step, and the weight of their mean in the step's gradient."""
+
+    device: int
+    indices: Int64
+    weight: float
+
+
+def micro_batches(
+    parts: Sequence[DeviceBatch], fused: bool, mixes_samples: bool
+) -> list[list[DeviceBatch]]:
+    """Cut the parts of a step into passes of bounded size, devices whole where that matters."""
+    if not fused:
+        return [[part] for part in parts]
+    if not mixes_samples:
+        # Pieces of a device whose weighted means add up to its own.
+        parts = [
+            DeviceBatch(part.device, piece, part.weight * len(piece) / len(part.indices))
+            for part in parts
+            for piece in np.split(
+                part.indices, range(MICRO_BATCH_SAMPLES, len(part.indices), MICRO_BATCH_SAMPLES)
+            )
+        ]
+    else:
+        # Batch norm is quickest where devices with equally many samples are neighbours.
+        parts = sorted(parts, key=lambda part: -len(part.indices))
+    groups: list[list[DeviceBatch]] = []
+    room = 0
+    for part in parts:
+        if not groups or len(part.indices) > room:
+            groups.append([])
+            room = MICRO_BATCH_SAMPLES
+        groups[-1].append(part)
+        room -= len(part.indices)
+    return groups
+
+
+class Optimiser(NamedTuple):
+    """How the jobs of an engine train, unless their rules say more."""
+
+    learning_rate: float
+    l2: float = 0.0
+    epochs: bool = False  # one local update is passes over the members' data, not mini-batches
+
+    def together(self, job: Job) -> bool:
+        """Whether a local update of a job is one step on the mean loss of all its members."""
+        return not self.epochs and job.rule.steps == 1
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What decides the last bits of training, besides camu's version and the configuration.
+
+    `dataclasses.asdict` gives it as JSON takes it. What has no part in a result is empty.
+    """
+
+    kernel: str  # `torch`, `native avx2` or `native avx512`
+    device: str = "cpu"  # or `cuda` with the names of the card and of CUDA's version
+    instructions: str = ""  # instruction set of the processor that the kernel uses
+    compiler: str = ""  # of the compiled kernels
+    torch: str = ""  # version of torch, if it trains
 
 
 @dataclass(frozen=True)
 class Kernels:
     """How the workers of an engine compute."""
 
-    name: str  # decides the last bits: `torch`, `native avx2` or `native avx512`
+    provenance: Provenance
     fused: bool  # devices may share a pass
     whole_devices: bool  # a device's samples see each other, so they stay in one pass
     make: Callable[[ctypes.c_int32], Kernel]  # a worker's kernel; the flag stops it
@@ -60,9 +128,13 @@ class Kernel(Protocol):
     """One worker's means of computing; a thread uses it alone."""
 
     def train(
-        self, trainings: Sequence[Training], schedules: Schedules, go_on: Callable[[], None]
+        self,
+        jobs: Sequence[tuple[Weights, Job]],
+        schedules: Schedules,
+        round_number: int,
+        go_on: Callable[[], None],
     ) -> list[Trained]:
-        """Train some units, each from its own start and on its own mini-batches.
+        """Train some jobs, each from its own start and on its own mini-batches.
 
         `go_on` is called between steps and raises when the work shall end.
         """

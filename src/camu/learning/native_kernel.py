@@ -1,41 +1,55 @@
-"""Training on the compiled kernels: which models they take, and how a unit is handed to them."""
+"""Which code trains a model, and training on the compiled kernels.
+
+The kernels are compared with torch once on every machine. Loading torch takes longer than a small
+run, so a comparison that went well is noted beside the cached data sets.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import hashlib
+import json
 import logging
+import platform
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import cache
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from camu.arrays import Float32, Int64
+from camu.arrays import Float32, Float64, Int64
+from camu.config import Config
 from camu.data.batches import Schedules
-from camu.errors import InputError
+from camu.data.store import cache_root
+from camu.errors import CamuError, InputError
+from camu.files import write_json
 from camu.learning import native
-from camu.learning.cnn import SeededCNN
-from camu.learning.data import Data, DeviceBatch
-from camu.learning.job import Trained
-from camu.learning.kernel import Kernels, Training
-from camu.learning.native_check import trouble
-from camu.learning.weights import Layout, Weights
+from camu.learning.cnn import CNN, SeededCNN, seeded_cnn
+from camu.learning.job import Job, Trained
+from camu.learning.kernel import Data, DeviceBatch, Kernels, Optimiser, Provenance
+from camu.learning.weights import Weights
+from camu.seeding import derive
 
 if TYPE_CHECKING:
     from torch import nn
 
+
 log = logging.getLogger(__name__)
 
-# (channels, side) of the images that the library was compiled for.
-IMAGES = ((1, 28), (1, 8), (3, 32))
+# (channels, height, width) of the images that the library was compiled for.
+IMAGES = ((1, 28, 28), (1, 8, 8), (3, 32, 32))
 _SHAPES = ("28x28", "8x8", "3x32x32")
 MOST_CLASSES = 256
 KERNELS = ("auto", "native", "torch")
 
 
-def native_shape(model: nn.Module | SeededCNN) -> native.Shape | None:
-    """What the kernels must be made for, or None for a model that they do not have."""
+def compiled_cnn(model: nn.Module | SeededCNN) -> CNN | None:
+    """The model as the kernels compute it, or None for a model that they do not have."""
     if isinstance(model, SeededCNN):
         cnn = model.cnn
     else:
@@ -44,25 +58,20 @@ def native_shape(model: nn.Module | SeededCNN) -> native.Shape | None:
         if type(model) is not PaperCNN:
             return None
         cnn = model.cnn
-    channels, height, width = cnn.image_shape
-    if height != width or (channels, height) not in IMAGES or cnn.classes > MOST_CLASSES:
-        return None
-    return native.Shape(channels, height, cnn.kernel, cnn.padding, cnn.normalisation, cnn.classes)
+    return cnn if cnn.image_shape in IMAGES and cnn.classes <= MOST_CLASSES else None
 
 
-def find_kernels(
-    wanted: str, model: nn.Module | SeededCNN, device: str
-) -> tuple[native.Shape, str] | None:
-    """Shape and instruction set of the compiled kernels to train with; None: torch's layers.
+def find_kernels(wanted: str, model: nn.Module | SeededCNN, device: str) -> tuple[CNN, str] | None:
+    """Model and instruction set of the compiled kernels to train with; None: torch's layers.
 
     `wanted` is "auto", "native" or "torch". With "auto", kernels that should be there and are not
     are mentioned once.
     """
     if wanted not in KERNELS:
-        raise InputError(f'run.kernel = {wanted!r}: use "auto", "native" or "torch"')
-    shape = native_shape(model) if wanted != "torch" else None
-    instructions = native.instruction_set() if shape is not None else None
-    if shape is None:
+        raise InputError(f'machine.kernel = {wanted!r}: use "auto", "native" or "torch"')
+    cnn = compiled_cnn(model) if wanted != "torch" else None
+    instructions = native.instruction_set() if cnn is not None else None
+    if cnn is None:
         reason = f"they train the built-in CNN on images of {', '.join(_SHAPES)} only"
     elif native.library() is None and native.LIBRARY.exists():
         reason = "they belong to another version of camu or another machine; install camu again"
@@ -71,48 +80,49 @@ def find_kernels(
     elif instructions is None:
         reason = "this processor has no AVX2"
     elif device != "cpu":
-        reason = f"they compute on the CPU, and run.device is {device}"
-    elif found := trouble(shape, instructions):
+        reason = f"they compute on the processor, and {device} was asked for"
+    elif found := trouble(cnn, instructions):
         reason = found
     else:
-        return shape, instructions
+        return cnn, instructions
     if wanted == "native":
-        raise InputError(f'run.kernel = "native": there are no compiled kernels: {reason}')
-    if shape is not None and device == "cpu":
+        raise InputError(f'machine.kernel = "native": there are no compiled kernels: {reason}')
+    if cnn is not None:
         _mention(reason)
     return None
 
 
 def native_kernels(
-    found: tuple[native.Shape, str], layout: Layout, train: Data | None, test: Data | None
+    found: tuple[CNN, str], optimiser: Optimiser, train: Data | None, test: Data | None
 ) -> Kernels:
     """The compiled kernels for samples that fit them."""
-    shape, instructions = found
+    cnn, instructions = found
     for data in (train, test):
-        check_samples(shape, data)
+        check_samples(cnn, data)
     return Kernels(
-        name=f"native {instructions}",
+        provenance=native_provenance(instructions),
         fused=True,
-        whole_devices=shape.norm == "batch",
-        make=lambda stop: NativeKernel(
-            native.Worker(shape, instructions), layout, train, test, stop
-        ),
+        whole_devices=cnn.normalisation == "batch",
+        make=lambda stop: NativeKernel(cnn, instructions, optimiser, train, test, stop),
     )
 
 
-def check_samples(shape: native.Shape, data: Data | None) -> None:
+def native_provenance(instructions: str) -> Provenance:
+    """What decides the bits of the compiled kernels: torch has no part in them."""
+    return Provenance(
+        f"native {instructions}", instructions=instructions, compiler=native.compiler()
+    )
+
+
+def check_samples(cnn: CNN, data: Data | None) -> None:
     """Refuse samples that do not fit the model: the kernels read and write without checks."""
     if data is None:
         return
-    images, classes = (shape.channels, shape.side, shape.side), int(data.labels.max()) + 1
-    if tuple(data.images.shape[1:]) != images:
-        raise InputError(
-            f"model: it takes images of shape {images}; these have {tuple(data.images.shape[1:])}."
-        )
-    if classes > shape.classes:
-        raise InputError(
-            f"model: it has {shape.classes} classes; the labels need {classes} classes."
-        )
+    shape, classes = data.images.shape[1:], int(data.labels.max()) + 1
+    if shape != cnn.image_shape:
+        raise InputError(f"model: it takes images of shape {cnn.image_shape}; these have {shape}.")
+    if classes > cnn.classes:
+        raise InputError(f"model: it has {cnn.classes} classes; the labels need {classes} classes.")
 
 
 @cache
@@ -121,83 +131,267 @@ def _mention(reason: str) -> None:
 
 
 class NativeKernel:
-    """A worker of the compiled library, and the data it computes on."""
+    """A worker of the compiled library with its memory, and the data it computes on."""
 
     def __init__(
         self,
-        worker: native.Worker,
-        layout: Layout,
+        cnn: CNN,
+        instructions: str,
+        optimiser: Optimiser,
         train: Data | None,
         test: Data | None,
         stop: ctypes.c_int32,
     ) -> None:
-        self._worker, self._layout, self._stop = worker, layout, stop
-        self._train, self._test = _samples(train), _samples(test)
+        self._library, self._layout = native.needed_library(), cnn.layout
+        self._optimiser, self._stop = optimiser, stop
+        self._held = train, test  # they must live as long as the references to them
+        self._train, self._test = _reference(train), _reference(test)
+        self._results = _Memory(), _Memory()
+        channels, side, _ = cnn.image_shape
+        geometry = native.Geometry(channels, side, cnn.kernel, cnn.padding)
+        norm = native.NORMS.index(cnn.normalisation)
+        self._worker = self._library.camu_worker(instructions.encode(), geometry, norm, cnn.classes)
+        if not self._worker:
+            raise MemoryError(f"no kernels for {cnn}, or no memory for them")
+
+    def __del__(self) -> None:
+        if getattr(self, "_worker", None):
+            self._library.camu_free(self._worker)
+            self._worker = None
 
     def train(
-        self, trainings: Sequence[Training], schedules: Schedules, go_on: Callable[[], None]
+        self,
+        jobs: Sequence[tuple[Weights, Job]],
+        schedules: Schedules,
+        round_number: int,
+        go_on: Callable[[], None],
     ) -> list[Trained]:
-        assert self._train is not None
+        """One call for all jobs, during which Python's lock is free."""
         go_on()
-        tasks = _tasks(trainings)
-        shares = [share for training in trainings for share in training.shares]
-        results = self._worker.train(self._train, tasks, shares, schedules, self._stop)
-        if results is None:
+        table, _held = self._table(jobs)  # what is held must live until the units are trained
+        count, updates = len(jobs), table["updates"].astype(np.int64)
+        sizes = self._layout.parameter_count, self._layout.buffer_count
+        parameters, buffers = (
+            memory.take(count, size) for memory, size in zip(self._results, sizes, strict=True)
+        )
+        losses = np.empty(int(updates.sum()))
+        shares = np.array([share for _, job in jobs for share in job.shares])
+        first = np.cumsum(schedules.counts, axis=0) - schedules.counts
+        table["members"] = schedules.counts[:, 2]
+        for name, array, begin in (
+            ("sizes", schedules.sizes, first[:, 0]),
+            ("indices", schedules.indices, first[:, 1]),
+            ("steps", schedules.steps, first[:, 2]),
+            ("shares", shares, first[:, 2]),
+            ("trained_parameters", parameters, np.arange(count) * sizes[0]),
+            ("trained_buffers", buffers, np.arange(count) * sizes[1]),
+            ("losses", losses, np.cumsum(updates) - updates),
+        ):
+            table[name] = native.address(array) + array.itemsize * begin
+        result = self._library.camu_train_units(
+            *(self._worker, _place(self._train), native.address(table), count),
+            ctypes.addressof(self._stop),
+        )
+        _check(result)
+        if result == native.STOPPED:
             raise CancelledError
         return [
-            Trained(Weights.owning(parameters, buffers, self._layout), loss)
-            for parameters, buffers, loss in results
+            Trained(Weights.owning(own, its, self._layout), loss)
+            for own, its, loss in zip(
+                parameters, buffers, _mean_losses(updates, losses), strict=True
+            )
         ]
 
+    def _table(
+        self, jobs: Sequence[tuple[Weights, Job]]
+    ) -> tuple[npt.NDArray[np.void], list[Float32]]:
+        """The jobs as the library takes them, and arrays that the table points to."""
+        held: list[Float32] = []
+        known: dict[tuple[int, ...], bytes] = {}  # many jobs differ in nothing but their members
+        rows = []
+        for start, job in jobs:
+            key = id(start), id(job.rule), job.updates, id(job.anchor), id(job.correction)
+            if key not in known:
+                known[key] = self._row(start, job, held)
+            rows.append(known[key])
+        return np.frombuffer(bytearray(b"".join(rows)), dtype=native.JOB), held
+
+    def _row(self, start: Weights, job: Job, held: list[Float32]) -> bytes:
+        row, optimiser = np.zeros((), dtype=native.JOB), self._optimiser
+        for name, given in (
+            ("parameters", start.parameters),
+            ("buffers", start.buffers),
+            ("anchor", start.parameters if job.anchor is None else job.anchor),
+            ("correction", job.correction),
+        ):
+            if given is not None:
+                held.append(np.ascontiguousarray(given, dtype=np.float32))
+                row[name] = native.address(held[-1])
+        row["updates"], row["together"] = job.updates, optimiser.together(job)
+        row["rate"] = optimiser.learning_rate * job.rule.rate
+        row["l2"], row["proximal"] = optimiser.l2, job.rule.proximal
+        return row.tobytes()
+
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
-        assert self._test is not None
-        count = span.stop - span.start
-        return self._worker.evaluate(
-            self._test, weights.parameters, weights.buffers, span.start, count
+        right, loss = ctypes.c_int64(), ctypes.c_double()
+        self._library.camu_evaluate(
+            *(self._worker, _place(self._test), span.start, span.stop - span.start),
+            *(weights.parameters.ctypes.data, weights.buffers.ctypes.data),
+            *(ctypes.addressof(right), ctypes.addressof(loss)),
         )
+        return right.value, loss.value
 
     def full_pass(
         self, weights: Weights, parts: Sequence[DeviceBatch], backward: bool
     ) -> tuple[Float32, float]:
-        assert self._train is not None
-        indices: list[Int64] = [part.indices for part in parts]
-        shares = [part.weight for part in parts]
-        return self._worker.gradient(self._train, weights.parameters, indices, shares, backward)
+        indices = np.concatenate([part.indices for part in parts])
+        sizes = np.array([len(part.indices) for part in parts], dtype=np.int32)
+        shares = np.array([part.weight for part in parts])
+        batch = native.Batch(*map(native.address, (indices, sizes, shares)), len(parts))
+        gradient, loss = np.zeros_like(weights.parameters), ctypes.c_double()
+        result = self._library.camu_gradient(
+            *(self._worker, _place(self._train), ctypes.addressof(batch)),
+            *(weights.parameters.ctypes.data, gradient.ctypes.data if backward else None),
+            ctypes.addressof(loss),
+        )
+        _check(result)
+        return gradient, loss.value
 
 
-def _samples(data: Data | None) -> native.Samples | None:
+def _reference(data: Data | None) -> native.Data | None:
     if data is None:
         return None
-    return native.Samples(data.images, data.labels)
+    return native.Data(native.address(data.images), native.address(data.labels))
 
 
-def _float32(array: Float32) -> Float32:
-    return np.ascontiguousarray(array, dtype=np.float32)
+def _place(data: native.Data | None) -> int:
+    assert data is not None, "the engine was made without these samples"
+    return ctypes.addressof(data)
 
 
-def _tasks(trainings: Sequence[Training]) -> list[native.Task]:
-    """Units that differ in nothing but their members have one task."""
-    known: dict[tuple[object, ...], native.Task] = {}
-    found = []
-    for training in trainings:
-        start, job, rate = training.start, training.job, training.rate
-        key = id(start), id(job.rule), job.updates, id(job.anchor), id(job.correction), rate
-        if key not in known:
-            known[key] = _task(training)
-        found.append(known[key])
-    return found
+def _check(result: int) -> None:
+    if result == native.NO_MEMORY:
+        raise MemoryError("there is not enough memory for a step on so many samples")
 
 
-def _task(training: Training) -> native.Task:
-    start, job = training.start, training.job
-    return native.Task(
-        parameters=start.parameters,
-        buffers=start.buffers,
-        anchor=start.parameters if job.anchor is None else _float32(job.anchor),
-        correction=None if job.correction is None else _float32(job.correction),
-        updates=job.updates,
-        together=training.together,
-        rate=training.rate,
-        l2=training.l2,
-        proximal=job.rule.proximal,
+def _mean_losses(updates: Int64, losses: Float64) -> list[float]:
+    if len(losses) == len(updates):
+        return list(losses.tolist())
+    parts = np.split(losses, np.cumsum(updates)[:-1])
+    return [float(own.sum()) / len(own) for own in parts]
+
+
+class _Memory:
+    """Blocks of memory for results, which are used again once nobody holds a result in them.
+
+    Otherwise the system would give and take their memory page by page, which takes a twentieth of
+    a round of small units.
+    """
+
+    KEPT = 4  # blocks
+
+    def __init__(self) -> None:
+        self._blocks: list[Float32] = []
+
+    def take(self, rows: int, columns: int) -> Float32:
+        """An array (rows, columns) whose numbers are not set."""
+        for block in self._blocks:
+            # The list, this loop and the call refer to it; whoever has a view of it does, too.
+            if block.shape[1] == columns and len(block) >= rows and sys.getrefcount(block) == 3:
+                return block[:rows]
+        block = np.empty((rows, columns), dtype=np.float32)
+        self._blocks = [*self._blocks[1 - self.KEPT :], block]
+        return block[:]
+
+
+def provenance(config: Config) -> Provenance:
+    """What decides the bits of an engine for this configuration on this machine."""
+    model, device = seeded_cnn(config), choose_device(config.machine.device)
+    found = None if model is None else find_kernels(config.machine.kernel, model, device)
+    if found is not None:
+        return native_provenance(found[1])
+    from camu.learning.torch_kernel import torch_provenance  # torch takes long to load
+
+    return torch_provenance(device)
+
+
+def choose_device(name: str) -> str:
+    """Where to compute, "cpu" or "cuda"; a graphics card is used only if it is asked for."""
+    if name not in ("cpu", "cuda"):
+        raise InputError(f'device: {name!r} is unknown; use "cpu" or "cuda".')
+    if name == "cuda" and not _has_graphics_card():
+        raise InputError('device: "cuda" was asked for, but torch finds no such device; use "cpu".')
+    return name
+
+
+def _has_graphics_card() -> bool:
+    import torch  # takes long to load
+
+    return torch.cuda.is_available()
+
+
+# A larger difference cannot be rounding error.
+TOLERANCE = 1e-3
+_SAMPLES = 16
+_NOTES = "kernel-checks.json"
+_MOST_NOTES = 100
+
+
+@cache
+def trouble(cnn: CNN, instructions: str) -> str | None:
+    """Why the kernels cannot be trusted on this machine; None if they can."""
+    key = _key(cnn, instructions)
+    notes = _read_notes()
+    if key in notes:
+        return None
+    error = _gradient_error(cnn, instructions)
+    if not error <= TOLERANCE:
+        return f"their gradient differs from torch's by {error:.1g}"
+    _write_notes([*notes, key])
+    return None
+
+
+def _key(cnn: CNN, instructions: str) -> str:
+    """Everything that a comparison depends on."""
+    library = hashlib.sha256(native.LIBRARY.read_bytes()).hexdigest()
+    machine = (platform.node(), platform.release(), version("torch"), version("numpy"))
+    text = repr((library, cnn, instructions, machine))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_notes() -> list[str]:
+    """The comparisons that went well; none if there is no such file, or if it is damaged."""
+    try:
+        found = json.loads((cache_root() / _NOTES).read_text())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return [note for note in found if isinstance(note, str)] if isinstance(found, list) else []
+
+
+def _write_notes(notes: list[str]) -> None:
+    with contextlib.suppress(CamuError):  # without a note it is compared again next time
+        write_json(cache_root() / _NOTES, notes[-_MOST_NOTES:])
+
+
+def _gradient_error(cnn: CNN, instructions: str) -> float:
+    """The largest difference to torch's gradient, relative to its largest entry."""
+    import torch
+    import torch.nn.functional as F
+
+    from camu.learning.models import PaperCNN
+
+    generator = derive(0, "kernel-check").numpy()
+    images = generator.integers(0, 256, (_SAMPLES, *cnn.image_shape), dtype=np.uint8)
+    labels = generator.integers(0, cnn.classes, _SAMPLES)
+    start = cnn.initial_weights(derive(0, "kernel-check"))
+    model = PaperCNN(cnn.image_shape, cnn.classes, cnn.normalisation)
+    start.load_into(model)
+    pictures = torch.from_numpy(images).float() / 255
+    F.cross_entropy(model(pictures), torch.from_numpy(labels)).backward()  # type: ignore[no-untyped-call]
+    expected = np.concatenate(
+        [p.grad.numpy().reshape(-1) for p in model.parameters() if p.grad is not None]
     )
+    data = Data(images, labels)
+    kernel = NativeKernel(cnn, instructions, Optimiser(0.1), data, None, ctypes.c_int32(0))
+    found, _ = kernel.full_pass(start, [DeviceBatch(0, np.arange(_SAMPLES), 1.0)], True)
+    return float(np.abs(found - expected).max() / np.abs(expected).max())

@@ -35,7 +35,7 @@ BUNDLE_COST, BUNDLE_ITEMS = 1600.0, 32
 
 @dataclass(frozen=True)
 class Work(Generic[Result]):
-    """Work for one worker; ``what`` names it in an error, ``cost`` says how long it takes."""
+    """Work for one worker; ``what`` names it in an error, ``cost`` is its relative duration."""
 
     what: str
     work: Callable[[Kernel], Result]
@@ -138,7 +138,7 @@ class Pool:
 
 
 def failure(what: str, error: Exception) -> CamuError:
-    """What is said of work that failed."""
+    """The error for a task that failed."""
     return CamuError(f"{what} failed: {type(error).__name__}: {error}")
 
 

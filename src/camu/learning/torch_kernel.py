@@ -1,143 +1,399 @@
-"""Training on torch's layers: for any model, and wherever there are no compiled kernels."""
+"""Training on torch's layers: for any model, and wherever there are no compiled kernels.
+
+All parameters are views of one flat tensor and all gradients views of another, so loading a state
+and taking a step are single operations whatever the number of layers.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from camu.arrays import Float32, Int64
+from camu.arrays import Float32
 from camu.data.batches import Schedule, Schedules
-from camu.errors import CamuError
+from camu.errors import CamuError, InputError
 from camu.learning.cnn import SeededCNN
-from camu.learning.data import Data, DeviceBatch
-from camu.learning.job import Trained
-from camu.learning.kernel import Kernels, Training
-from camu.learning.models import as_module
+from camu.learning.job import Job, Trained, training_of
+from camu.learning.kernel import Data, DeviceBatch, Kernels, Optimiser, Provenance, micro_batches
+from camu.learning.models import PaperCNN, SeededDropout, SegmentBatchNorm, as_module, prepare
 from camu.learning.pool import failure
-from camu.learning.replica import Replica, Tensors
-from camu.learning.weights import Weights, weighted_mean
+from camu.learning.weights import Layout, Weights, weighted_mean
+from camu.plugins import user_code
 from camu.seeding import Stream, derive
+
+Tensors = tuple[Tensor, Tensor]  # images and labels on the training device
 
 
 class TorchKernel:
-    """A replica of the model, and the data it computes on."""
+    """A private copy of the model with flat parameters and gradients, and the data to train on."""
 
     def __init__(
-        self, replica: Replica, train: Tensors | None, test: Tensors | None, seed: int
+        self,
+        model: nn.Module,
+        device: torch.device,
+        optimiser: Optimiser,
+        train: Tensors | None,
+        test: Tensors | None,
+        seed: int,
+        fused: bool = True,
     ) -> None:
-        self.replica, self._train, self._test, self._seed = replica, train, test, seed
+        self.module = prepare(copy.deepcopy(model)).to(device=device, dtype=torch.float32)
+        self._device, self._optimiser, self._seed = device, optimiser, seed
+        self._train, self._test, self._fused = train, test, fused
+        self.layout = Layout.of(self.module)
+        count = self.layout.parameter_count
+        self.parameters = torch.zeros(count, device=device)
+        self.gradient = torch.zeros(count, device=device)
+        named = dict(self.module.named_parameters())
+        start = 0
+        for entry in self.layout.parameters:
+            parameter = named[entry.name]
+            view = slice(start, start + entry.size)
+            self.parameters[view].copy_(parameter.detach().reshape(-1))
+            parameter.data = self.parameters[view].view(entry.shape)
+            parameter.grad = self.gradient[view].view(entry.shape)
+            start += entry.size
+        layers = list(self.module.modules())
+        self._norms = [layer for layer in layers if isinstance(layer, SegmentBatchNorm)]
+        self._dropouts = [layer for layer in layers if isinstance(layer, SeededDropout)]
+        self._carried = self._find_carried()
+        self._proximal = 0.0
+        self._anchor: Tensor | None = None
+        self._correction: Tensor | None = None
+        self.mixes_samples = bool(self._norms)
+        # A user's module may rely on the usual order of a tensor in memory.
+        self._built_in = type(model) is PaperCNN
 
     def train(
-        self, trainings: Sequence[Training], schedules: Schedules, go_on: Callable[[], None]
+        self,
+        jobs: Sequence[tuple[Weights, Job]],
+        schedules: Schedules,
+        round_number: int,
+        go_on: Callable[[], None],
     ) -> list[Trained]:
-        pairs = zip(trainings, schedules.apart(), strict=True)
-        return [self._train_named(*pair, go_on) for pair in pairs]
+        results = []
+        for (start, job), schedule in zip(jobs, schedules.apart(), strict=True):
+            try:
+                results.append(self._train_job(start, job, schedule, round_number, go_on))
+            except (CamuError, CancelledError):
+                raise
+            except Exception as error:  # in the user's module: name the unit, not the whole task
+                raise failure(training_of(job.members, round_number), error) from error
+        return results
+
+    def _train_job(
+        self,
+        start: Weights,
+        job: Job,
+        schedule: Schedule,
+        round_number: int,
+        go_on: Callable[[], None],
+    ) -> Trained:
+        self._load(start)
+        self._prepare_rule(job)
+        batches, rate = iter(schedule.batches), self._optimiser.learning_rate * job.rule.rate
+
+        def step(devices: Sequence[tuple[int, float]], number: int) -> float:
+            def stream(device: int) -> Stream:
+                return derive(self._seed, "dropout", round_number, device, number)
+
+            go_on()
+            parts = [DeviceBatch(device, next(batches), share) for device, share in devices]
+            return self._step(parts, rate, stream)
+
+        members = list(zip(job.members, job.shares, strict=True))
+        together, state, losses = self._optimiser.together(job), start, []
+        for update in job.numbers:
+            if together:  # one step on the mean loss of all members
+                losses.append(step(members, update))
+                continue
+            # Members take several steps each from the same state, then average.
+            loss, states = 0.0, []
+            for (device, share), steps in zip(members, schedule.steps.tolist(), strict=True):
+                self._load(state)
+                numbers = range(update * steps, (update + 1) * steps)
+                loss += share * float(np.mean([step([(device, 1.0)], n) for n in numbers]))
+                states.append((share, self._save()))
+            state = states[0][1] if len(states) == 1 else weighted_mean(states)
+            losses.append(loss)
+        return Trained(self._save() if together else state, float(np.mean(losses)))
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
         assert self._test is not None
-        self.replica.load(weights)
-        return self.replica.evaluate(self._test, span)
+        self._load(weights)
+        self.module.eval()
+        images, labels = self._batch(self._test, span)
+        with torch.no_grad():
+            with user_code("the model's forward in evaluation", self.module):
+                logits = self.module(images)
+            right = int((logits.argmax(dim=1) == labels).sum())
+            return right, float(F.cross_entropy(logits, labels, reduction="sum"))
 
     def full_pass(
         self, weights: Weights, parts: Sequence[DeviceBatch], backward: bool
     ) -> tuple[Float32, float]:
-        assert self._train is not None
-        self.replica.load(weights)
-        stream = derive(self._seed, "full-pass-dropout", parts[0].device)
-        loss = self.replica.full_pass(self._train, parts, stream, backward)
-        return self.replica.gradient.cpu().numpy().copy(), loss
+        self._load(weights)
+        self.gradient.zero_()
+        with torch.set_grad_enabled(backward):
+            loss = self._loss(parts, derive(self._seed, "full-pass-dropout", parts[0].device))
+        if backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+        for norm in self._norms:
+            norm.begin()
+        return self.gradient.cpu().numpy().copy(), float(loss.detach())
 
-    def _train_named(
-        self, training: Training, schedule: Schedule, go_on: Callable[[], None]
-    ) -> Trained:
-        """An error in the user's module names the unit, not all units of the task."""
+    def _load(self, weights: Weights) -> None:
+        if weights.layout is not self.layout and weights.layout != self.layout:
+            raise InputError("weights: they belong to a model with other layers or shapes.")
+        self.parameters.copy_(torch.from_numpy(weights.parameters.copy()))
+        self._set_buffers(torch.from_numpy(weights.buffers.copy()))
+
+    def _save(self) -> Weights:
+        return Weights(self.parameters.cpu().numpy(), self._buffers().cpu().numpy(), self.layout)
+
+    def _prepare_rule(self, job: Job) -> None:
+        """Set the extra gradient terms of the next steps; the state of the job is loaded."""
+        self._proximal = job.rule.proximal
+        self._anchor = self._correction = None
+        if self._proximal:
+            given = job.anchor
+            at = self.parameters.clone() if given is None else torch.from_numpy(given.copy())
+            self._anchor = at.to(self._device)
+        if job.correction is not None:
+            self._correction = torch.from_numpy(job.correction.copy()).to(self._device)
+
+    def _buffers(self) -> Tensor:
+        flat = [tensor.reshape(-1) for tensor in self._buffer_tensors()]
+        return torch.cat(flat) if flat else torch.zeros(0, device=self._device)
+
+    def _set_buffers(self, flat: Tensor) -> None:
+        start = 0
+        for tensor in self._buffer_tensors():
+            tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
+            start += tensor.numel()
+
+    def _buffer_tensors(self) -> list[Tensor]:
+        return [held[name].detach() for held, name in self._carried]
+
+    def _find_carried(self) -> list[tuple[dict[str, Any], str]]:
+        """Where the modules keep the buffers of the layout; a model may put new tensors there."""
+        found = []
+        for entry in self.layout.buffers:
+            owner, _, name = entry.name.rpartition(".")
+            module = self.module.get_submodule(owner)
+            held = module._parameters if name in module._parameters else module._buffers
+            found.append((held, name))
+        return found
+
+    def _loss(self, parts: Sequence[DeviceBatch], stream: Stream) -> Tensor:
+        if not self.module.training:
+            self.module.train()
+        for norm in self._norms:
+            norm.divide([len(part.indices) for part in parts], [part.weight for part in parts])
+        for dropout in self._dropouts:
+            dropout.generator = stream.torch(self._device.type)
+        indices = torch.from_numpy(np.concatenate([part.indices for part in parts]))
+        scale = np.repeat(
+            np.array([part.weight / len(part.indices) for part in parts], dtype=np.float32),
+            [len(part.indices) for part in parts],
+        )
+        assert self._train is not None
+        images, labels = self._batch(self._train, indices.to(self._device))
+        losses = F.cross_entropy(self.module(images), labels, reduction="none")
+        return torch.dot(losses, torch.from_numpy(scale).to(self._device))
+
+    def _step(
+        self, parts: Sequence[DeviceBatch], learning_rate: float, stream: Callable[[int], Stream]
+    ) -> float:
+        """One gradient step on the parts' weighted mean loss, batch statistics per device.
+
+        Returns that loss before the step, without penalty terms.
+        """
+        self.gradient.zero_()
+        value = 0.0
+        for norm in self._norms:
+            norm.begin()
+        before = None if self._fused else self._buffers()
+        total = None if before is None else torch.zeros_like(before, dtype=torch.float64)
+        for group in micro_batches(parts, self._fused, self.mixes_samples):
+            if before is not None:
+                self._set_buffers(before)
+            loss = self._loss(group, stream(group[0].device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            value += float(loss.detach())
+            if total is not None:
+                total.add_(self._buffers().double(), alpha=sum(part.weight for part in group))
+        if total is not None:
+            self._set_buffers(total.float())
+        for norm in self._norms:
+            norm.finish()
+        if l2 := self._optimiser.l2:
+            self.gradient.add_(self.parameters, alpha=l2)
+        if self._anchor is not None:
+            self.gradient.add_(self.parameters - self._anchor, alpha=self._proximal)
+        if self._correction is not None:
+            self.gradient.add_(self._correction)
+        self.parameters.add_(self.gradient, alpha=-learning_rate)
+        return value
+
+    def _batch(self, data: Tensors, which: Tensor | slice) -> Tensors:
+        """Float images in [0, 1] and labels of some samples."""
+        images = data[0][which] if isinstance(which, slice) else data[0].index_select(0, which)
+        images = images.to(torch.float32).div_(255)
+        return (_channels_last(images) if self._built_in else images), data[1][which]
+
+    def can_fuse(self, data: Tensors) -> bool:
+        """Find out whether devices may share a pass, and refuse what breaks reproducibility.
+
+        Two small made-up devices must give the same logits together as alone, and leave buffers
+        other than batch norm's untouched; otherwise devices are computed one by one. So are
+        devices with dropout, because what a device drops must not depend on who shares the pass.
+        """
+        images = data[0][:8].to(torch.float32).div_(255)
+        halves = [images, images.flip(0)[: max(1, len(images) // 2)] * 0.5]
+        with _unchanged_global_generators(self._device), torch.no_grad():
+            self.module.train()
+            others = self._other_buffers()
+            together = self._probe_pass(halves)
+            alone = torch.cat([self._probe_pass([half]) for half in halves])
+            unchanged = all(map(torch.equal, others, self._other_buffers()))
+        classes = int(data[1].max()) + 1
+        if together.dim() != 2 or together.shape[1] < classes:
+            raise InputError(
+                f"model: for {len(together)} images it gives an array of shape "
+                f"{tuple(together.shape)}; it must be (images, classes) with {classes} classes."
+            )
+        same = torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
+        return same and unchanged and not self._dropouts
+
+    def _probe_pass(self, parts: list[Tensor]) -> Tensor:
+        for norm in self._norms:
+            norm.begin()
+            norm.divide([len(part) for part in parts], [1 / len(parts)] * len(parts))
+        for dropout in self._dropouts:
+            dropout.generator = derive(0, "probe").torch(self._device.type)
+        with user_code("the model's forward", self.module, "(self, images)"):
+            logits: Tensor = self.module(torch.cat(parts))
+        for norm in self._norms:
+            norm.begin()
+        return logits
+
+    def _other_buffers(self) -> list[Tensor]:
+        """All buffers but the running statistics of batch norm."""
+        norms = {id(own) for norm in self._norms for own in norm.buffers()}
+        return [own.clone() for own in self.module.buffers() if id(own) not in norms]
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    """The images with channels as the last index in memory, which is quicker to convolve."""
+    _, channels, height, width = images.shape
+    if channels > 1:
+        return images.contiguous(memory_format=torch.channels_last)
+    # With one channel both orders are the same in memory, and torch goes by the strides.
+    return images.as_strided(images.shape, (height * width, 1, width, 1))
+
+
+def _tensors(data: Data | None, device: torch.device) -> Tensors | None:
+    """Images and labels on a device."""
+    if data is None:
+        return None
+    # torch warns about read-only memory such as memory maps, so it is copied.
+    arrays = [own if own.flags.writeable else own.copy() for own in (data.images, data.labels)]
+    images, labels = (torch.from_numpy(own).to(device) for own in arrays)
+    return images, labels
+
+
+@contextlib.contextmanager
+def _unchanged_global_generators(device: torch.device) -> Iterator[None]:
+    """Refuse draws from torch's global generators inside the block, and undo them."""
+    cards = [device] if device.type == "cuda" else []
+
+    def states() -> list[Tensor]:
+        return [torch.random.get_rng_state(), *map(torch.cuda.get_rng_state, cards)]
+
+    with torch.random.fork_rng(devices=cards):
+        before = states()
         try:
-            return self._train_unit(training, schedule, go_on)
-        except (CamuError, CancelledError):
+            yield
+        except CamuError:
             raise
         except Exception as error:
-            raise failure(training.what, error) from error
+            raise CamuError(
+                f"model: a pass over a few training images failed: {type(error).__name__}: {error}"
+            ) from error
+        if not all(map(torch.equal, before, states())):
+            raise InputError(
+                "model: it draws from torch's global generator in training, so its runs could not "
+                "be repeated; use nn.Dropout layers, which are given a derived generator."
+            )
 
-    def _train_unit(
-        self, training: Training, schedule: Schedule, go_on: Callable[[], None]
-    ) -> Trained:
-        job = training.job
-        self.replica.load(training.start)
-        self.replica.prepare_rule(job.rule.proximal, job.anchor, job.correction)
-        updates = range(job.first, job.first + job.updates)
-        batches = iter(schedule.batches)
-        if training.together:
-            losses = [self._step_together(training, n, batches, go_on) for n in updates]
-            return Trained(self.replica.save(), float(np.mean(losses)))
-        state, losses, steps = training.start, [], schedule.steps.tolist()
-        for update in updates:
-            state, loss = self._update_apart(training, state, update, steps, batches, go_on)
-            losses.append(loss)
-        return Trained(state, float(np.mean(losses)))
 
-    def _step_together(
-        self,
-        training: Training,
-        update: int,
-        batches: Iterator[Int64],
-        go_on: Callable[[], None],
-    ) -> float:
-        go_on()
-        parts = [
-            DeviceBatch(device, next(batches), share)
-            for device, share in zip(training.job.members, training.shares, strict=True)
-        ]
-        return self._step(training, parts, update)
+def torch_provenance(device: str) -> Provenance:
+    """What decides the bits of torch's layers on a device."""
+    where, instructions = device, ""
+    if device == "cuda":
+        where = f"cuda, {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
+    else:
+        instructions = f"{torch.backends.cpu.get_cpu_capability()} {_processor_maker()}"
+    return Provenance("torch", where, instructions, torch=str(torch.__version__))
 
-    def _update_apart(
-        self,
-        training: Training,
-        state: Weights,
-        update: int,
-        counts: Sequence[int],
-        batches: Iterator[Int64],
-        go_on: Callable[[], None],
-    ) -> tuple[Weights, float]:
-        """Members take several steps each from the same state, then average."""
-        results: list[tuple[float, Weights]] = []
-        loss = 0.0
-        members = training.job.members
-        for device, share, steps in zip(members, training.shares, counts, strict=True):
-            self.replica.load(state)
-            losses = []
-            for step in range(update * steps, (update + 1) * steps):
-                go_on()
-                losses.append(self._step(training, [DeviceBatch(device, next(batches), 1.0)], step))
-            results.append((share, self.replica.save()))
-            loss += share * float(np.mean(losses))
-        return (results[0][1] if len(results) == 1 else weighted_mean(results)), loss
 
-    def _step(self, training: Training, parts: Sequence[DeviceBatch], step: int) -> float:
-        def stream(device: int) -> Stream:
-            return derive(self._seed, "dropout", training.round_number, device, step)
+def _processor_maker() -> str:
+    """The maker of the processor: torch's matrix products differ with it."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("vendor_id"):
+                return line.split()[-1]
+    return platform.machine()
 
-        assert self._train is not None
-        return self.replica.step(self._train, parts, training.rate, training.l2, stream)
+
+def _make_repeatable() -> None:
+    """Let CUDA give the same bits in every run, and single precision: no TF32.
+
+    These are settings of the whole process. An operation that has no repeatable form on a graphics
+    card then fails with torch's error.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def torch_kernels(
-    model: nn.Module | SeededCNN, device: str, train: Data | None, test: Data | None, seed: int
+    model: nn.Module | SeededCNN,
+    device: str,
+    optimiser: Optimiser,
+    train: Data | None,
+    test: Data | None,
+    seed: int,
 ) -> Kernels:
     """Kernels of torch's layers; a model that cannot be trained is refused."""
-    module, where = as_module(model), torch.device(device)
-    held = [None if data is None else Tensors.of(data, where) for data in (train, test)]
-    given = next((data for data in held if data is not None), None)
+    if device == "cuda":
+        _make_repeatable()
+    where = torch.device(device)
+    held = _tensors(train, where), _tensors(test, where)
+    given = held[0] or held[1]
     if given is None:
         raise CamuError("an engine needs training or test samples")
-    probe = Replica(module, where)
+    kernel = partial(TorchKernel, as_module(model), where, optimiser, *held, seed)
+    probe = kernel()
     fused = probe.can_fuse(given)
     return Kernels(
-        name="torch",
+        provenance=torch_provenance(device),
         fused=fused,
         whole_devices=probe.mixes_samples,
-        make=lambda _: TorchKernel(Replica(module, where, fused), held[0], held[1], seed),
+        make=lambda _: kernel(fused=fused),
     )

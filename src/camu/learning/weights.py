@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float32
+from camu.arrays import Float32, Float64
 from camu.errors import InputError
-from camu.learning.sums import WeightedSum
+from camu.learning import native
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,8 @@ class Layout:
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
-        """The layout of a module's state."""
+        """The layout of a module's state; complex numbers and trained integers are refused."""
+        _check_types(module)
         trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         carried: list[tuple[str, torch.Tensor]] = []
         carried += [(n, p) for n, p in module.named_parameters() if not p.requires_grad]
@@ -105,6 +107,10 @@ class Weights:
         layout = Layout.of(module)
         state = _tensors(module)
         return cls(_flat(state, layout.parameters), _flat(state, layout.buffers), layout)
+
+    def copied(self) -> Weights:
+        """The same state in memory of its own: what a worker trained shares one block of memory."""
+        return Weights(self.parameters, self.buffers, self.layout)
 
     def with_parameters(self, parameters: npt.ArrayLike) -> Weights:
         """The same buffers with other parameters, for example after noise or aggregation."""
@@ -165,20 +171,26 @@ def weighted_mean(items: Iterable[tuple[float, Weights]]) -> Weights:
     for weight, state in items:
         if first is None:
             first = state
-            parameters, buffers = (
-                WeightedSum(state.parameters.size),
-                WeightedSum(state.buffers.size),
-            )
-        parameters.add(weight, state.parameters)
-        buffers.add(weight, state.buffers)
+            sums = WeightedSum(state.parameters.size), WeightedSum(state.buffers.size)
+        sums[0].add(weight, state.parameters)
+        sums[1].add(weight, state.buffers)
         total += weight
     if first is None or total <= 0:
         raise InputError("weights: a mean needs at least one state with a positive weight.")
-    return Weights(
-        (parameters.total / total).astype(np.float32),
-        (buffers.total / total).astype(np.float32),
-        first.layout,
-    )
+    parameters, buffers = ((own.total / total).astype(np.float32) for own in sums)
+    return Weights(parameters, buffers, first.layout)
+
+
+def _check_types(module: nn.Module) -> None:
+    trained = dict(module.named_parameters())
+    for name, tensor in _tensors(module).items():
+        kind = "parameter" if name in trained else "buffer"
+        if tensor.is_complex() or (name in trained and not tensor.is_floating_point()):
+            raise InputError(
+                f"model: its {kind} {name} has numbers of type {str(tensor.dtype)[6:]}; camu "
+                "trains, sends and averages real numbers: give it a floating-point type, a complex "
+                "number as two."
+            )
 
 
 def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -190,3 +202,48 @@ def _flat(state: Mapping[str, torch.Tensor], entries: Iterable[Entry]) -> Float3
     for entry in entries:
         parts.append(state[entry.name].detach().cpu().float().numpy().reshape(-1))
     return np.concatenate(parts)
+
+
+class WeightedSum:
+    """A sum of arrays, each times a factor, in double precision and in the order of `add`.
+
+    Arrays are held until there are `HELD` of them, because a pass over the sum takes as long as one
+    over an array; they must not change until then.
+    """
+
+    HELD = 8
+
+    def __init__(self, size: int) -> None:
+        self._total = np.zeros(size)
+        self._factors: list[float] = []
+        self._rows: list[Float32] = []
+
+    def add(self, factor: float, row: Float32) -> None:
+        """Add one more array."""
+        if row.shape != self._total.shape:
+            raise ValueError(f"an array of shape {row.shape} is added to {self._total.shape}")
+        self._factors.append(factor)
+        self._rows.append(np.ascontiguousarray(row, dtype=np.float32))
+        if len(self._rows) == self.HELD:
+            self._flush()
+
+    @property
+    def total(self) -> Float64:
+        """The sum so far."""
+        self._flush()
+        return self._total
+
+    def _flush(self) -> None:
+        loaded = native.library()
+        if loaded is None:
+            for factor, row in zip(self._factors, self._rows, strict=True):
+                self._total += np.multiply(row, factor, dtype=np.float64)
+        elif self._rows:
+            factors = array("d", self._factors)
+            rows = array("Q", [row.ctypes.data for row in self._rows])
+            loaded.camu_add_rows(
+                *(self._total.ctypes.data, factors.buffer_info()[0], rows.buffer_info()[0]),
+                *(len(rows), len(self._total)),
+            )
+        self._factors.clear()
+        self._rows.clear()

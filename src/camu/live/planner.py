@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shlex
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -18,17 +16,27 @@ from camu.data import federate
 from camu.data.catalog import CATALOG
 from camu.data.store import is_cached
 from camu.errors import CamuError, InputError
-from camu.files import write_text
-from camu.live.controls import plain
-from camu.live.fleet_edits import edited_csv
-from camu.live.state import LARGEST_FLEET, PageState, configured, faults
-from camu.planning.plan import Plan
+from camu.live.settings import (
+    LARGEST_FLEET,
+    FleetEdits,
+    PageState,
+    configured,
+    edited,
+    faults,
+    in_metres,
+    plain,
+)
+from camu.planning.codecs import parameter_count
 from camu.report import rows
 from camu.report.style import PALETTE
-from camu.schemes import make_scheme
-from camu.schemes.registry import configs_for, plan_for
+from camu.schemes import make_scheme, plans
+from camu.schemes.registry import configs_for
+from camu.simulation.dry_run import round_cost
 from camu.world import World, build_world
-from camu.world.table import Table, read_table
+from camu.world.fleet_file import parse_fleet
+from camu.world.places import Origin
+from camu.world.tables import Table, read_table
+from camu.world.world import world_of_fleet
 
 
 class Planner:
@@ -41,60 +49,51 @@ class Planner:
         self.base, self.folder = base, folder
 
     @cached_property
-    def table(self) -> Table:
-        """The rows of the fleet file that the server was started with."""
-        assert self.base.fleet.file is not None
-        return read_table(Path(self.base.fleet.file))
+    def _fleet(self) -> tuple[Table, Origin | None]:
+        """The rows of the server's fleet file, with places in metres, and what these start from."""
+        table = read_table(Path(str(self.base.fleet.file)))
+        fleet = parse_fleet(table, None, self.base)
+        return in_metres(table, fleet), fleet.origin
 
-    def config(self, state: PageState, keep: bool = False) -> Config:
-        """The configuration of a page; an edited fleet is a file in the run directory.
-
-        With `keep` the file stays, for a training; otherwise the next edit overwrites it.
-        """
-        config = configured(self.base, state)
-        if self.base.fleet.file is None or state.fleet is None:
-            return config
-        edits = state.fleet
+    def table(self, state: PageState) -> Table:
+        """The rows of the fleet file with a page's edits."""
+        edits = state.fleet or FleetEdits()
         if self.base.fleet.snr_file is not None and (edits.added or edits.removed):
             raise InputError(
                 "fleet.snr_file: the measured SNR is for the devices of the fleet file, so none "
                 "can be added or removed here"
             )
-        text = edited_csv(self.table, edits)
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        path = self.folder / "fleets" / f"{digest if keep else f'now-{os.getpid()}'}.csv"
-        if not (keep and path.exists()):
-            write_text(path, text)
-        return config.model_copy(
-            update={"fleet": config.fleet.model_copy(update={"file": str(path)})}
-        )
+        return edited(self._fleet[0], edits)
 
-    def world(self, config: Config) -> World:
-        """The world of a configuration; the partition of unchanged data is kept."""
-        if config.fleet.file is not None:
-            world = build_world(config)
-            if world.devices.count > LARGEST_FLEET:
-                raise InputError(
-                    f"fleet.file: {world.devices.count} devices; a live page shows at most "
-                    f"{LARGEST_FLEET}"
-                )
-            return world
-        counts = _label_counts(config.data, config.fleet.devices, config.run.seed)
-        return build_world(config, label_counts=counts)
+    def world(self, config: Config, state: PageState) -> World:
+        """The world of a page; the partition of unchanged data is kept."""
+        if config.fleet.file is None:
+            counts = _label_counts(config.data, config.fleet.devices, config.run.seed)
+            return build_world(config, label_counts=counts)
+        origin = self._fleet[1]
+        fleet = parse_fleet(self.table(state), config.fleet.snr_file, config, origin)
+        world = world_of_fleet(config, fleet)
+        if world.devices.count > LARGEST_FLEET:
+            raise InputError(
+                f"fleet.file: {world.devices.count} devices; a live page shows at most "
+                f"{LARGEST_FLEET}"
+            )
+        return world
 
     def plan(self, state: PageState) -> dict[str, Any]:
         """Everything that a page shows; `errors` in place of plans where something is wrong."""
         try:
-            config = self.config(state)
-            world = self.world(config)
-            configs = configs_for(config, state.schemes)
-            plans = {name: plan_for(make_scheme(own), world) for name, own in configs.items()}
+            config = configured(self.base, state)
+            world = self.world(config, state)
+            schemes = {
+                name: _scheme(world, own)
+                for name, own in configs_for(config, state.schemes).items()
+            }
         except (CamuError, ArithmeticError) as error:
             return {"errors": faults(error)}
-        first = next(iter(plans.values()))
         return {
             "errors": [],
-            "warnings": world.warnings(first.parameters),
+            "warnings": world.warnings(parameter_count(world)),
             "commands": commands(state.schemes),
             "values": {
                 key: plain(value)
@@ -102,10 +101,7 @@ class Planner:
                 if key not in ("fleet.positions", "fleet.file")
             },
             "world": _world(world),
-            "schemes": {
-                name: _scheme(plan, replace(world, config=configs[name]))
-                for name, plan in plans.items()
-            },
+            "schemes": schemes,
         }
 
 
@@ -131,25 +127,27 @@ def _label_counts(data: DataConfig, devices: int, seed: int) -> Int64:
 
 
 def _world(world: World) -> dict[str, Any]:
-    devices, links = world.devices, world.links
+    devices, links, battery = world.devices, world.links, world.devices.battery_joules
     shown = np.arange(min(devices.count, rows.LARGEST_MATRIX))
     matrix = links.device_snr_db(shown, shown)
     uplink = decibels(links.uplink_snr())
     np.fill_diagonal(matrix, uplink[: len(shown)])
     return {
-        "station": list(world.config.fleet.base_station),
+        "stations": world.base_stations.tolist(),
+        "station_moves": world.config.fleet.base_station_file is None,
         "noise_dbm": rows.short(float(decibels(np.float64(links.noise_watts))) + 30.0),
         "file": world.config.fleet.file is not None,
         "devices": [
             {
                 "id": name,
-                "at": _place(devices.positions[k].tolist()),
+                "at": None if np.isnan(devices.positions[k, 0]) else devices.positions[k].tolist(),
                 "region": devices.regions[k],
                 "samples": int(devices.samples[k]),
-                "main": _main_labels(tuple(devices.label_counts[k].tolist())),
+                "main": rows.main_labels(devices.label_counts[k].tolist()),
                 "cpu_hz": float(devices.cpu_hz[k]),
-                "snr_db": rows.short(float(uplink[k])),
-                "battery_joules": _or_none(float(devices.battery_joules[k])),
+                "snr_db": round(float(uplink[k]), 1),
+                "battery_joules": None if np.isnan(battery[k]) else float(battery[k]),
+                "station": int(links.serving[k]),
             }
             for k, name in enumerate(devices.ids)
         ],
@@ -157,24 +155,13 @@ def _world(world: World) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=4 * LARGEST_FLEET)
-def _main_labels(counts: tuple[int, ...]) -> str:
-    """They are the same while a device is dragged."""
-    return rows.main_labels(list(counts))
-
-
-def _place(position: list[float]) -> list[float] | None:
-    return None if np.isnan(position[0]) else position
-
-
-def _or_none(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
-def _scheme(plan: Plan, world: World) -> dict[str, Any]:
-    """One scheme: its units by device number, its totals, and the rows of its charts."""
+def _scheme(world: World, config: Config) -> dict[str, Any]:
+    """The plan of a scheme: its units by device number, its totals, and the rows of its charts."""
+    scheme = make_scheme(config)
+    plan = plans.plan(scheme, world)  # all schemes share the clusters that this world keeps
+    cost = round_cost(replace(world, config=config), scheme, plan)
+    answer = plan.allocation  # None for schemes that solve no P1
     document = plan.to_dict(world)
-    compute = sum(unit.compute_joules for unit in plan.units)
     return {
         "units": [
             {
@@ -185,42 +172,32 @@ def _scheme(plan: Plan, world: World) -> dict[str, Any]:
                 "power_watts": unit.power_watts,
                 "contribution": unit.contribution,
                 "wasserstein": unit.wasserstein,
-                "multi": unit.multi_update,
+                "gate": rows.gate(unit.multi_update),
                 "samples": unit.samples,
-                "seconds": unit.compute_seconds + unit.slow_seconds + unit.transmit_seconds,
+                "seconds": unit.compute_seconds + unit.dvfs_seconds + unit.transmit_seconds,
                 "joules": unit.joules,
                 "colour": PALETTE[index % len(PALETTE)],
             }
             for index, unit in enumerate(plan.units)
         ],
+        "bars": rows.shown_bars(len(plan.units)),
         "totals": {
             "clusters": len(plan.units),
-            "multi": sum(unit.multi_update for unit in plan.units),
+            "repeating": rows.repeating(document),
             "updates": sum(unit.local_updates for unit in plan.units),
-            "seconds": plan.round_seconds,
-            "joules": plan.round_joules,
-            "compute_joules": compute,
-            "transmit_joules": plan.round_joules - compute,
-            **_certificate(plan),
+            "seconds": cost.seconds,
+            "joules": cost.joules,
+            "compute_joules": cost.compute_joules,
+            "transmit_joules": cost.transmit_joules,
+            "megabytes": cost.megabytes,
+            "objective": None if answer is None else answer.objective,
+            "gap": None if answer is None else answer.gap,
+            "shadow_price": None if answer is None else answer.shadow_price,
+            "spent_joules": None if answer is None else answer.energy_joules,
         },
-        "binding": [] if plan.allocation is None else list(plan.allocation.binding),
         "tables": {
             "timeline": rows.timeline_rows(plan),
-            "units": rows.unit_rows(document),
-            "threshold": rows.threshold_rows(world.config, document),
+            "threshold": rows.threshold_rows(config, document),
             "labels": rows.label_rows(document),
         },
-    }
-
-
-def _certificate(plan: Plan) -> dict[str, float | None]:
-    """What P1 was solved to; None for schemes that solve no such problem."""
-    answer = plan.allocation
-    if answer is None:
-        return dict.fromkeys(("objective", "gap", "shadow_price", "spent_joules"))
-    return {
-        "objective": answer.objective,
-        "gap": answer.gap,
-        "shadow_price": answer.shadow_price,
-        "spent_joules": answer.energy_joules,
     }

@@ -1,9 +1,10 @@
-"""Starts the server on 127.0.0.1, opens the browser, and leaves no process and no port behind."""
+"""The server on 127.0.0.1: it lets in its own page only, and leaves no process and no port."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import socket
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -12,16 +13,27 @@ from pathlib import Path
 
 import uvicorn
 from filelock import FileLock, Timeout
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from camu.config import Config
 from camu.errors import InputError
 from camu.live.app import Live
-from camu.live.guard import new_token
 
 HOST = "127.0.0.1"
-MOST_CONNECTIONS = 400
-REQUEST_SECONDS = 5.0
+LARGEST_BODY = 2**20
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self' "
+    "'unsafe-inline'; connect-src 'self'; img-src 'self' data: blob:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
 
 
 def serve(
@@ -35,76 +47,39 @@ def serve(
     runs = Path("runs")
     own = _own_directory(runs) if follow is None else nullcontext(runs)  # a reader needs none
     with _listening(port) as listener, own as folder:
-        token = new_token()
-        number = listener.getsockname()[1]
+        token, number = secrets.token_urlsafe(24), listener.getsockname()[1]
         address = f"http://{HOST}:{number}/{token}/"
+
+        def ready() -> None:
+            announce(address, folder)
+            if open_browser:
+                asyncio.get_running_loop().run_in_executor(None, webbrowser.open, address)
+
+        async def run() -> None:
+            live = Live(base, folder, follow)
+            guarded = Guard(live.app(), token, number)
+            await _Server(guarded, live, ready).serve(sockets=[listener])
+
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a server ends
-            asyncio.run(
-                _serve(base, folder, follow, listener, token, address, open_browser, announce)
-            )
-
-
-async def _serve(
-    base: Config,
-    folder: Path,
-    follow: Path | None,
-    listener: socket.socket,
-    token: str,
-    address: str,
-    open_browser: bool,
-    announce: Callable[[str, Path], None],
-) -> None:
-    live = Live(base, folder, follow)
-    config = uvicorn.Config(
-        live.app(token, listener.getsockname()[1]),
-        http=_Impatient,
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=2,
-    )
-    server = _Server(config, live)
-    server.on_ready = lambda: _ready(address, folder, open_browser, announce)
-    await server.serve(sockets=[listener])
-
-
-def _ready(
-    address: str, folder: Path, open_browser: bool, announce: Callable[[str, Path], None]
-) -> None:
-    announce(address, folder)
-    if open_browser:
-        asyncio.get_running_loop().run_in_executor(None, webbrowser.open, address)
-
-
-class _Impatient(H11Protocol):
-    """Closes a connection that does not send a whole request in time."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, and look later whether a request has come."""
-        super().connection_made(transport)
-        self.loop.call_later(REQUEST_SECONDS, self._look, None)
-
-    def _look(self, last: object) -> None:
-        """`last` is the request at the last look; between requests uvicorn itself has a timer."""
-        if self.transport.is_closing():
-            return
-        answered = self.cycle is None or self.cycle.response_complete
-        if answered and self.timeout_keep_alive_task is None and self.cycle is last:
-            self.transport.close()
-            return
-        self.loop.call_later(REQUEST_SECONDS, self._look, self.cycle)
+            asyncio.run(run())
 
 
 class _Server(uvicorn.Server):
     """A server that says when it is ready, and ends its streams before it waits for them."""
 
-    def __init__(self, config: uvicorn.Config, live: Live) -> None:
-        super().__init__(config)
-        self.live = live
-        self.on_ready: Callable[[], None] = lambda: None
+    def __init__(self, app: ASGIApp, live: Live, on_ready: Callable[[], None]) -> None:
+        self.live, self.on_ready = live, on_ready
+        super().__init__(
+            uvicorn.Config(
+                app,
+                ws="none",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=10,
+                timeout_graceful_shutdown=2,
+            )
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
@@ -157,3 +132,75 @@ def _own_directory(root: Path) -> Iterator[Path]:
         with lock:
             yield folder
         return
+
+
+class Guard:
+    """Refuses what does not come from the page, and adds headers to every answer.
+
+    Every address starts with the token: `/TOKEN/plan`. What follows it is the path that the
+    application sees.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+        self.app, self.token = app, token
+        self.hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request and pass it on."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        refused = self._refusal(scope)
+        if refused is not None:
+            status, text = refused
+            answer = PlainTextResponse(f"refused: {text}\n", status)
+            await answer(scope, receive, _with_headers(send))
+            return
+        path = scope["path"][len(self.token) + 1 :]
+        inner = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
+        await self.app(inner, _bounded(receive), _with_headers(send))
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Why a request is refused, with the status; None if it is not."""
+        headers = Headers(scope=scope)
+        if headers.get("host", "") not in self.hosts:
+            return 403, "this address is for 127.0.0.1 only"
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        other = origin is not None and origin.removeprefix("http://") not in self.hosts
+        if other or site not in ("none", "same-origin"):
+            return 403, "the request comes from another site"
+        given, slash, _ = scope["path"][1:].partition("/")
+        if not slash or not secrets.compare_digest(given.encode(), self.token.encode()):
+            return 403, "open the address that camu live printed, with its token"
+        kind = headers.get("content-type", "").partition(";")[0]
+        if scope["method"] == "POST" and kind != "application/json":
+            return 415, "send JSON"
+        return None
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The body, up to the limit."""
+    total = 0
+
+    async def bounded() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > LARGEST_BODY:
+            raise HTTPException(413, f"refused: a request is at most {LARGEST_BODY} bytes")
+        return message
+
+    return bounded
+
+
+def _with_headers(send: Send) -> Send:
+    async def extended(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return extended

@@ -1,22 +1,26 @@
-"""Batteries: how much energy each device has left, and who can still pay for a round.
+"""Batteries: how much energy each device has left, who can pay for a round, and how long they last.
 
 A device that cannot pay for its part in a round is empty and does not start. It takes no part any
-more, unless it harvests energy and can pay again.
+more, unless it harvests energy and can pay again. The others of its unit go on, under another
+leader if need be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
 from camu.planning.costs import Costs, Spending, device_spending
-from camu.planning.harvest import Harvest
-from camu.planning.reduced import Reduction
+from camu.planning.plan import Plan
 from camu.planning.unit import Unit
 from camu.world import World
+from camu.world.tables import read_trace
 
 
 class Batteries:
@@ -37,7 +41,9 @@ class Batteries:
         self.exist = bool(np.isfinite(self.capacity_joules).any())
         self._seconds = 0.0  # until when harvesting is counted
         self._harvest = Harvest(world)
-        self._reduction = Reduction(world.links.uplink_gain)
+        self._uplink_gain = world.links.uplink_gain
+        # By unit: the unit, the members that were there, and the unit with those.
+        self._reduced: dict[int, tuple[Unit, list[int], Unit]] = {}
 
     @property
     def harvesting(self) -> bool:
@@ -68,7 +74,7 @@ class Batteries:
         if not self.exist:
             return units, price(units) if units else None
         away = self.gone
-        while units := self._reduction.without(units, away):
+        while units := self._without(units, away):
             costs = price(units)
             spending = spending_of(units, costs)
             poor = spending.joules > self.charge_joules[spending.devices]
@@ -79,6 +85,28 @@ class Batteries:
             away[found] = self.empty[found] = True
             self.mark(found, round_)
         return units, None
+
+    def _without(
+        self, units: Mapping[int, Unit], away: npt.NDArray[np.bool_]
+    ) -> Mapping[int, Unit]:
+        """These units without the devices that are away (K,); empty units are left out.
+
+        A unit that lost the same members before is not made again, so that its price is known.
+        """
+        gone = frozenset(np.flatnonzero(away).tolist())
+        if not gone:
+            return units
+        found = {}
+        for number, unit in units.items():
+            if gone.isdisjoint(unit.members):
+                found[number] = unit
+            elif there := [device for device in unit.members if device not in gone]:
+                known = self._reduced.get(number)
+                if known is None or known[0] is not unit or known[1] != there:
+                    known = unit, there, with_members(unit, there, self._uplink_gain)
+                    self._reduced[number] = known
+                found[number] = known[2]
+        return found
 
     def mark(self, devices: Int64, rounds: npt.ArrayLike) -> None:
         """Note after how many rounds these devices were empty, if it is the first time."""
@@ -114,3 +142,147 @@ def spending_of(units: Mapping[int, Unit], costs: Costs) -> Spending:
     updates = np.array([float(unit.local_updates) for unit in own])
     members, leaders = [unit.members for unit in own], [unit.leader for unit in own]
     return device_spending(members, leaders, updates, costs)
+
+
+def with_members(unit: Unit, there: Sequence[int], uplink_gain: Float64) -> Unit:
+    """A unit with some of its members; the best uplink leads if the leader is missing.
+
+    The weights of the missing members are shared among the others.
+    """
+    share = dict(zip(unit.members, unit.member_weights, strict=True))
+    total = sum(share[device] for device in there)
+    weights = (
+        tuple(share[device] / total for device in there)
+        if total > 0
+        else (1.0 / len(there),) * len(there)
+    )
+    leader = unit.leader
+    if leader not in there:
+        leader = max(there, key=lambda device: uplink_gain[device])
+    return replace(unit, members=tuple(there), member_weights=weights, leader=leader, dvfs=None)
+
+
+class Harvest:
+    """The power that each device harvests at any time; time only moves forward."""
+
+    def __init__(self, world: World) -> None:
+        path = world.config.fleet.harvest_trace
+        # From a virtual second on, these devices (all, or one) harvest this power.
+        self._changes = _read_trace(Path(path), world) if path else []
+        self._watts = np.array(world.devices.harvest_watts)
+        self._next = 0
+        self.devices: npt.NDArray[np.bool_] = self._watts > 0  # (K,) who ever harvests
+        for _, devices, watts in self._changes:
+            if watts > 0:
+                self.devices[devices] = True
+
+    def fill(self, charge: Float64, capacity: Float64, start: float, end: float) -> None:
+        """Add to these charges (K,) what is harvested from one virtual second to another.
+
+        A battery never holds more than its capacity.
+        """
+        now = start
+        while now < end:
+            until = end
+            while self._next < len(self._changes):
+                seconds, devices, watts = self._changes[self._next]
+                if seconds > now:
+                    until = min(end, seconds)
+                    break
+                self._watts[devices] = watts
+                self._next += 1
+            np.minimum(charge + self._watts * (until - now), capacity, out=charge)
+            now = until
+
+
+def _read_trace(path: Path, world: World) -> list[tuple[float, int | slice, float]]:
+    """Rows `seconds,device,watts` in the order of time; devices go by their id, `*` is everyone."""
+    place: dict[str, int | slice] = {name: k for k, name in enumerate(world.devices.ids)}
+    place["*"] = slice(None)
+    table = read_trace(path, "fleet.harvest_trace", ("seconds", "device", "watts"))
+    seconds, watts = table.floats("seconds"), table.floats("watts")
+    for column, values in (("seconds", seconds), ("watts", watts)):
+        table.refuse(~(values >= 0), column, "write a finite number from 0")
+    names = table.texts("device")
+    unknown = np.array([name not in place for name in names], dtype=np.bool_)
+    table.refuse(unknown, "device", "no device has this id; `*` is everyone")
+    devices = [place[name] for name in names]
+    changes = zip(seconds.tolist(), devices, watts.tolist(), strict=True)
+    return sorted(changes, key=lambda change: change[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Lifetime:
+    """When each device is empty, and who carries the energy of a round.
+
+    Attributes:
+        rounds: rounds that the forecast covers.
+        empty_round: rounds that are done when a device is first empty (K,); -1: not within these.
+        empty_seconds: the same moment in virtual seconds (K,); nan: not within these.
+        battery: whether a device has a battery (K,).
+        round_joules: what a round costs each device on average (K,), of the first rounds.
+    """
+
+    rounds: int
+    empty_round: Int64
+    empty_seconds: Float64
+    battery: np.typing.NDArray[np.bool_]
+    round_joules: Float64
+
+    @property
+    def share(self) -> Float64:
+        """The share of each device in the energy of a round (K,)."""
+        total = float(self.round_joules.sum())
+        return np.asarray(self.round_joules / total if total > 0 else self.round_joules)
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the joules per device: 1 if all pay the same, 1/K if one pays all."""
+        return jain(self.round_joules)
+
+    def milestones(self) -> dict[str, int | None]:
+        """The first, the median and the last device to be empty, of those with a battery.
+
+        None where it is not empty within the rounds of the forecast.
+        """
+        found = np.flatnonzero(self.empty_round >= 0)
+        order = found[np.argsort(self.empty_round[found], kind="stable")].tolist()
+        count = int(self.battery.sum())
+        places = {"first": 0, "median": (count - 1) // 2, "last": count - 1}
+        return {
+            name: order[place] if place < len(order) else None for name, place in places.items()
+        }
+
+    def to_dict(self, plan: Plan, names: list[int] | list[str]) -> dict[str, Any]:
+        """The forecast as plain data, with these names of the devices."""
+
+        def moment(device: int) -> dict[str, Any]:
+            return {
+                "device": names[device],
+                "rounds": int(self.empty_round[device]),
+                "seconds": float(self.empty_seconds[device]),
+            }
+
+        share = self.share
+        return {
+            "rounds": self.rounds,
+            "empty": {
+                name: None if device is None else moment(device)
+                for name, device in self.milestones().items()
+            },
+            "jain": self.fairness,
+            "leaders": [
+                {
+                    "device": names[unit.leader],
+                    "share": float(share[unit.leader]),
+                    "empty": moment(unit.leader) if self.empty_round[unit.leader] >= 0 else None,
+                }
+                for unit in plan.units
+            ],
+        }
+
+
+def jain(values: Float64) -> float:
+    """Jain's fairness index (sum x)^2 / (n sum x^2); 1 for no or equal values."""
+    squares = float(np.square(values).sum()) * len(values)
+    return float(values.sum()) ** 2 / squares if squares > 0 else 1.0

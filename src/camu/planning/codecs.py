@@ -1,20 +1,64 @@
-"""How a unit's update is encoded for the uplink, and how many bits that takes."""
+"""What is sent: how many parameters a model has, how an update is encoded, how many bits."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from camu.arrays import Float32
+from camu.data import dataset_spec
 from camu.errors import InputError
-from camu.plugins import import_object, importable_name
-from camu.seeding import Stream
+from camu.learning.cnn import CNN, Normalisation, full_shape
+from camu.plugins import import_object, importable_name, is_plugin
+from camu.seeding import Stream, derive
+from camu.world import World
 
 BITS_PER_PARAMETER = 32
+
+
+def parameter_count(world: World) -> int:
+    """q, the number of trainable parameters of the configured model."""
+    training, data = world.config.training, dataset_spec(world.config.data)
+    name = training.model
+    # A class that was changed and loaded again has the same name and another count.
+    kind = import_object(name, "training.model") if is_plugin(name) else None
+    return _count(name, data.image_shape, data.classes, training.normalisation, kind)
+
+
+@lru_cache
+def _count(
+    name: str, shape: tuple[int, ...], classes: int, normalisation: str, kind: object = None
+) -> int:
+    """Parameters of a model: by formula for the built-in ones, so that a plan loads no torch."""
+    if name == "logistic":
+        return (math.prod(shape) + 1) * classes
+    if name == "cnn":
+        norm = cast(Normalisation, normalisation)
+        return CNN(full_shape(shape), classes, norm).layout.parameter_count
+    if name == "resnet8":
+        return _resnet8_parameters(1 if len(shape) == 2 else shape[0], classes)
+    from camu.learning.models import build_model
+
+    model = build_model(name, shape, classes, normalisation, derive(0, "count"))
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _resnet8_parameters(channels: int, classes: int) -> int:
+    """A convolution, three blocks of two and a shortcut, two numbers per normalised channel."""
+    total, before = channels * 9 * 16 + 2 * 16, 16
+    for after in (16, 32, 64):
+        total += (before + after) * 9 * after + 4 * after
+        total += 0 if before == after else before * after + 2 * after
+        before = after
+    return total + (before + 1) * classes
+
+
+Encoded = tuple[Float32, Float32 | None]
 
 
 class Codec(Protocol):
@@ -24,9 +68,7 @@ class Codec(Protocol):
         """Payload of one update of a model with this many parameters."""
         ...
 
-    def encode(
-        self, update: Float32, memory: Float32 | None, stream: Stream
-    ) -> tuple[Float32, Float32 | None]:
+    def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
         """The update as the server decodes it, and what the sender keeps for its next one.
 
         `memory` is what the same sender kept last time, None at first.
@@ -34,19 +76,38 @@ class Codec(Protocol):
         ...
 
 
+class Uncompressed:
+    """An update that is sent as it is, with `radio.bits_per_parameter` bits per number."""
+
+    def numbers(self, parameters: int) -> int:
+        """How many numbers are sent."""
+        raise NotImplementedError
+
+    def bits(self, parameters: int) -> int:
+        return BITS_PER_PARAMETER * self.numbers(parameters)
+
+    def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
+        return update, None
+
+
 @dataclass(frozen=True)
-class Raw:
-    """32 bits per parameter; `copies` is how many vectors of the model's size are sent."""
+class Raw(Uncompressed):
+    """`copies` is how many vectors of the model's size are sent."""
 
     copies: int = 1
 
-    def bits(self, parameters: int) -> int:
-        return self.copies * BITS_PER_PARAMETER * parameters
+    def numbers(self, parameters: int) -> int:
+        return self.copies * parameters
 
-    def encode(
-        self, update: Float32, memory: Float32 | None, stream: Stream
-    ) -> tuple[Float32, Float32 | None]:
-        return update, None
+
+@dataclass(frozen=True)
+class Part(Uncompressed):
+    """Some `entries` of the parameters are sent; the server knows which ones were trained."""
+
+    entries: int = 1
+
+    def numbers(self, parameters: int) -> int:
+        return min(self.entries, parameters)
 
 
 @dataclass(frozen=True)
@@ -61,9 +122,7 @@ class Quantised:
     def bits(self, parameters: int) -> int:
         return BITS_PER_PARAMETER + parameters * (1 + math.ceil(math.log2(self.levels + 1)))
 
-    def encode(
-        self, update: Float32, memory: Float32 | None, stream: Stream
-    ) -> tuple[Float32, Float32 | None]:
+    def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
         norm = math.sqrt(float(np.square(update, dtype=np.float64).sum()))
         if norm == 0 or not math.isfinite(norm):
             return update, None
@@ -86,9 +145,7 @@ class Sparse:
         index_bits = max(1, math.ceil(math.log2(max(parameters, 2))))
         return self._count(parameters) * (BITS_PER_PARAMETER + index_bits)
 
-    def encode(
-        self, update: Float32, memory: Float32 | None, stream: Stream
-    ) -> tuple[Float32, Float32 | None]:
+    def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
         whole = update if memory is None else update + memory
         # A stable sort, so that entries of equal size are chosen by their index.
         order = np.argsort(-np.abs(whole), kind="stable")[: self._count(whole.size)]
@@ -100,21 +157,6 @@ class Sparse:
         return min(parameters, max(1, round(self.share * parameters)))
 
 
-@dataclass(frozen=True)
-class Part:
-    """32 bits for each of `entries` parameters; the server knows which ones were trained."""
-
-    entries: int = 1
-
-    def bits(self, parameters: int) -> int:
-        return BITS_PER_PARAMETER * min(self.entries, parameters)
-
-    def encode(
-        self, update: Float32, memory: Float32 | None, stream: Stream
-    ) -> tuple[Float32, Float32 | None]:
-        return update, None
-
-
 RAW = Raw()
 
 
@@ -123,10 +165,8 @@ def payload_bits(codec: Codec, parameters: int, bits_per_parameter: int) -> int:
 
     A codec that compresses counts its own bits.
     """
-    if isinstance(codec, Raw):
-        return codec.copies * bits_per_parameter * parameters
-    if isinstance(codec, Part):
-        return bits_per_parameter * min(codec.entries, parameters)
+    if isinstance(codec, Uncompressed):
+        return bits_per_parameter * codec.numbers(parameters)
     return codec.bits(parameters)
 
 
@@ -135,15 +175,10 @@ CODECS: dict[str, type[Any]] = {"raw": Raw, "quantised": Quantised, "sparse": Sp
 
 def codec_faults(codec: Codec) -> list[str]:
     """One sentence per parameter of a built-in codec that is out of range."""
-    if isinstance(codec, Raw) and codec.copies < 1:
-        return [f"codec.copies = {codec.copies} must be at least 1"]
-    if isinstance(codec, Quantised) and codec.levels < 1:
-        return [f"codec.levels = {codec.levels} must be at least 1"]
-    if isinstance(codec, Part) and codec.entries < 1:
-        return [f"codec.entries = {codec.entries} must be at least 1"]
     if isinstance(codec, Sparse) and not 0 < codec.share <= 1:
         return [f"codec.share = {codec.share} must be above 0 and at most 1"]
-    return []
+    counts = asdict(codec) if isinstance(codec, Raw | Part | Quantised) else {}
+    return [f"codec.{key} = {n} must be at least 1" for key, n in counts.items() if n < 1]
 
 
 def codec_to_dict(codec: Any) -> dict[str, Any]:

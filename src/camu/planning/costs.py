@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64
+from camu.arrays import Float64, Int64, send_in_turn
 from camu.learning.job import LocalRule
 from camu.world import World
 from camu.world.devices import update_joules, update_seconds
@@ -32,6 +33,7 @@ class Costs:
     Members follow each other unit by unit, in the order in which they were given.
     """
 
+    sizes: Int64  # members of each unit
     compute_seconds: Float64  # of one local update
     gather_seconds: Float64
     compute_joules: Float64
@@ -41,29 +43,58 @@ class Costs:
     member_compute_joules: Float64  # of one local update
     member_gather_joules: Float64  # zero for leaders
     member_compute_seconds: Float64  # of one local update at its own frequency
+    uplink_bits: Int64  # of the whole round
+    gather_bits: Int64  # of one local update: what all members but the leader send
+    downlink_bits: int  # of the broadcast that all units receive
     downlink_seconds: float = 0.0  # of the broadcast that all units receive before they start
     receive_watts: float = 0.0  # of a device while it receives
     member_speeds: Float64 | None = None  # shares of own frequencies; None: all at full speed
-    slow_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
+    dvfs_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
 
-    def per_update(self, index: int) -> UpdateCost:
-        """What one local update of a unit costs."""
-        return UpdateCost(
-            float(self.compute_seconds[index]),
-            float(self.gather_seconds[index]),
-            float(self.compute_joules[index]),
-            float(self.gather_joules[index]),
+    @property
+    def update_seconds(self) -> Float64:
+        """Seconds of one local update: the slowest member computes, then the others send."""
+        return self.compute_seconds + self.gather_seconds
+
+    @property
+    def update_joules(self) -> Float64:
+        """Energy of one local update: all compute, members send to the leader, which receives."""
+        return self.compute_joules + self.gather_joules + self.receive_watts * self.gather_seconds
+
+    @property
+    def fixed_joules(self) -> Float64:
+        """Energy of a round without its updates: members receive the model, the leader sends."""
+        return self.uplink_joules + self.receive_watts * self.downlink_seconds * self.sizes
+
+    def ready_seconds(self, updates: Float64 | float) -> Float64:
+        """When each unit can send after so many updates, counted from the start of the round."""
+        return self.downlink_seconds + updates * self.update_seconds
+
+    def round_joules(self, updates: Float64 | float) -> Float64:
+        """Energy of a round with so many updates of each unit, all members together."""
+        return self.fixed_joules + updates * self.update_joules
+
+    def with_steps(self, steps: int) -> Costs:
+        """The costs if each local update were so many times as long."""
+        return replace(
+            self,
+            compute_seconds=steps * self.compute_seconds,
+            compute_joules=steps * self.compute_joules,
+            member_compute_seconds=steps * self.member_compute_seconds,
+            member_compute_joules=steps * self.member_compute_joules,
         )
 
-    def per_update_of_all(self) -> list[UpdateCost]:
-        """What one local update of each unit costs; faster than one after the other."""
-        columns = (
-            self.compute_seconds,
-            self.gather_seconds,
-            self.compute_joules,
-            self.gather_joules,
-        )
-        return list(map(UpdateCost, *(column.tolist() for column in columns)))
+    def columns(self) -> dict[str, list[Any]]:
+        """The fields of units that are prices, a list each: faster than one unit after another."""
+        names = ("compute_seconds", "gather_seconds", "compute_joules", "gather_joules")
+        per_update = map(UpdateCost, *(getattr(self, name).tolist() for name in names))
+        return {
+            "per_update": list(per_update),
+            "uplink_seconds": self.uplink_seconds.tolist(),
+            "uplink_joules": self.uplink_joules.tolist(),
+            "downlink_seconds": [self.downlink_seconds] * len(self.sizes),
+            "receive_watts": [self.receive_watts] * len(self.sizes),
+        }
 
 
 def unit_costs(
@@ -86,16 +117,17 @@ def unit_costs(
     With `radio.downlink` every member receives the model before its unit starts.
     """
     links = world.links
-    flat, starts = in_a_row(members)
+    flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters)
     gather = _gather(world, flat, sizes, leaders, parameters)
     power = np.asarray(power_watts, dtype=float)
-    gain = (links.uplink_gain if uplink_gain is None else uplink_gain)[np.array(leaders)]
+    gains = links.uplink_gain if uplink_gain is None else uplink_gain
     band = links.share(len(members) if uplinks is None else uplinks)
-    air = links.transmit_seconds(payload_bits, power, gain, band.bandwidth_hz)
+    air = links.transmit_seconds(payload_bits, power, gains[np.array(leaders)], band.bandwidth_hz)
     radio = world.config.radio
     return Costs(
+        sizes=sizes,
         compute_seconds=np.maximum.reduceat(seconds, starts),
         gather_seconds=gather[0],
         compute_joules=np.add.reduceat(joules, starts),
@@ -105,35 +137,37 @@ def unit_costs(
         member_compute_joules=joules,
         member_gather_joules=gather[2],
         member_compute_seconds=seconds,
-        downlink_seconds=broadcast_seconds(world, flat, parameters, uplink_gain),
+        uplink_bits=np.asarray(payload_bits, dtype=np.int64),
+        gather_bits=(sizes - 1) * model_bits(world, parameters),
+        downlink_bits=model_bits(world, parameters),
+        downlink_seconds=broadcast_seconds(world, gains[flat], parameters),
         receive_watts=radio.receive_watts if radio.downlink else 0.0,
     )
 
 
-def broadcast_seconds(
-    world: World,
-    devices: npt.NDArray[np.int64],
-    parameters: int,
-    uplink_gain: Float64 | None = None,
-) -> float:
-    """Time in which the base station sends the model to these devices; 0 without downlink.
+def model_bits(world: World, parameters: int) -> int:
+    """The size of a model of so many parameters that is sent as it is."""
+    return world.config.radio.bits_per_parameter * parameters
+
+
+def broadcast_seconds(world: World, gains: Float64, parameters: int) -> float:
+    """Time in which the base station sends the model to devices with these gains of their links.
 
     One signal for all cannot be steered to each, so it lacks the gain of the combined antennas.
-    The device with the weakest link sets the rate.
+    The device with the weakest link sets the rate. It is 0 without downlink.
     """
-    links, radio = world.links, world.config.radio
+    radio, bits = world.config.radio, model_bits(world, parameters)
     if not radio.downlink:
         return 0.0
-    gain = (links.uplink_gain if uplink_gain is None else uplink_gain)[devices].min()
-    bits = radio.bits_per_parameter * parameters
-    return float(links.transmit_seconds(bits, radio.bs_power_watts, gain / radio.antennas))
+    gain = gains.min() / radio.antennas
+    return float(world.links.transmit_seconds(bits, radio.bs_power_watts, gain))
 
 
 @dataclass(frozen=True, eq=False)
 class Spending:
     """What a round costs each device that takes part, by kind; one array entry per device."""
 
-    devices: npt.NDArray[np.int64]
+    devices: Int64
     compute_joules: Float64
     transmit_joules: Float64
     receive_joules: Float64
@@ -152,8 +186,7 @@ def device_spending(
     Members compute, send to their leader after every update and receive the model; leaders also
     receive from their members and send to the server.
     """
-    flat, starts = in_a_row(members)
-    sizes = np.diff(starts, append=len(flat))
+    flat, sizes = flatten_groups(members)[0], costs.sizes
     each = np.repeat(updates, sizes)
     transmit = each * costs.member_gather_joules
     receive = np.full(len(flat), costs.receive_watts * costs.downlink_seconds)
@@ -163,9 +196,7 @@ def device_spending(
     return Spending(flat, each * costs.member_compute_joules, transmit, receive)
 
 
-def in_a_row(
-    groups: Sequence[Sequence[int]],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def flatten_groups(groups: Sequence[Sequence[int]]) -> tuple[Int64, Int64]:
     """The devices of all groups one after the other, and where each group begins."""
     sizes = np.array([len(group) for group in groups])
     flat = np.fromiter(chain.from_iterable(groups), np.int64, int(sizes.sum()))
@@ -173,22 +204,17 @@ def in_a_row(
 
 
 def _member_updates(
-    world: World,
-    flat: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-    rules: Sequence[LocalRule] | None,
-    parameters: int,
+    world: World, flat: Int64, sizes: Int64, rules: Sequence[LocalRule] | None, parameters: int
 ) -> tuple[Float64, Float64]:
     """Seconds and joules of one local update of each member under its unit's rule."""
     config, devices = world.config, world.devices
     seconds = update_seconds(devices, config.training)[flat]
-    joules = update_joules(devices, config.fleet, config.training, parameters)[flat]
+    joules = update_joules(devices, config.readings, config.training, parameters)[flat]
     for batch in {rule.batch for rule in rules or () if rule.batch is not None}:
-        training = config.training.model_copy(update={"batch": batch})
         affected = np.repeat([rule.batch == batch for rule in rules or ()], sizes)
-        own = update_seconds(devices, training)[flat]
+        own = update_seconds(devices, config.training, batch)[flat]
         seconds = np.where(affected, own, seconds)
-        own = update_joules(devices, config.fleet, training, parameters)[flat]
+        own = update_joules(devices, config.readings, config.training, parameters, batch)[flat]
         joules = np.where(affected, own, joules)
     if rules is not None and any(rule.steps != 1 or rule.work != 1 for rule in rules):
         steps = np.repeat([rule.steps * rule.work for rule in rules], sizes)
@@ -197,11 +223,7 @@ def _member_updates(
 
 
 def _gather(
-    world: World,
-    flat: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-    leaders: Sequence[int],
-    parameters: int,
+    world: World, flat: Int64, sizes: Int64, leaders: Sequence[int], parameters: int
 ) -> tuple[Float64, Float64, Float64]:
     """Seconds and joules of each unit's gather, and the joules of each member in it."""
     leader = np.repeat(np.asarray(leaders, dtype=np.int64), sizes)
@@ -209,7 +231,7 @@ def _gather(
     devices = flat[sending]
     power = world.devices.power_watts[devices]
     gain = world.links.pair_gain(devices, leader[sending])
-    bits = world.config.radio.bits_per_parameter * parameters
+    bits = model_bits(world, parameters)
     air = world.links.transmit_seconds(bits, power, gain)
     unit = np.repeat(np.arange(len(sizes)), sizes)[sending]
     each = np.zeros(len(flat))
@@ -217,7 +239,7 @@ def _gather(
     return _sum_by_unit(air, unit, len(sizes)), _sum_by_unit(power * air, unit, len(sizes)), each
 
 
-def _sum_by_unit(values: Float64, unit: npt.NDArray[np.int64], count: int) -> Float64:
+def _sum_by_unit(values: Float64, unit: Int64, count: int) -> Float64:
     """The sum over each unit; `unit` ascends, and a unit may have no value."""
     # A zero before the values of each unit: reduceat must find at least one entry everywhere.
     padded = np.insert(values, np.searchsorted(unit, np.arange(count)), 0.0)
@@ -225,16 +247,8 @@ def _sum_by_unit(values: Float64, unit: npt.NDArray[np.int64], count: int) -> Fl
     return np.asarray(np.add.reduceat(padded, np.cumsum(counts) - counts))
 
 
-def send_in_turn(ready_seconds: Float64, air_seconds: Float64) -> Float64:
-    """When each transmission ends if they share one channel and queue in the order of readiness.
-
-    Those ready at the same time go in the order of their index.
-    """
-    order = np.argsort(ready_seconds, kind="stable")
-    ends, free = [], 0.0
-    for ready, air in zip(ready_seconds[order].tolist(), air_seconds[order].tolist(), strict=True):
-        free = max(free, ready) + air
-        ends.append(free)
-    result = np.empty(len(ends))
-    result[order] = ends
-    return result
+def arrivals(ready_seconds: Float64, air_seconds: Float64, access: str) -> Float64:
+    """When each unit's update has arrived: at once (`ofdma`), or after a queue (`tdma`)."""
+    if access == "ofdma":
+        return ready_seconds + air_seconds
+    return send_in_turn(ready_seconds, air_seconds)

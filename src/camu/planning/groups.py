@@ -1,102 +1,32 @@
-"""Groups of devices, their contribution, and plans built from them (sections II-A and III-B).
-
-W_c is the distance of a cluster's labels to everyone's, theta_c its contribution, G_c its weight.
-
-`e^(1/W)` overflows for clusters whose labels look like everyone's, so everything is computed from
-its logarithm: weights are a softmax, and the gate compares logarithms.
-"""
+"""Groups of devices, and plans built from them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
-from camu.clustering import cluster_devices
+from camu.clustering import Clustering, cluster_devices
 from camu.config import ClusteringConfig
 from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
-from camu.planning.codecs import RAW, Codec, payload_bits
-from camu.planning.costs import Costs, in_a_row, unit_costs
-from camu.planning.parameters import parameter_count
+from camu.planning.codecs import RAW, Codec, parameter_count, payload_bits
+from camu.planning.contribution import (
+    aggregation_weights,
+    contribution,
+    group_counts,
+    label_distance,
+    log_contribution,
+)
+from camu.planning.costs import Costs, flatten_groups, model_bits, unit_costs
 from camu.planning.plan import Plan
 from camu.planning.unit import Unit
 from camu.world import World
-from camu.world.devices import update_joules, update_seconds
-
-# Smaller distances count as this one, whatever w_min is: it is less than one sample in a million,
-# and next to 1/W enough digits of log |D_c| are left.
-SMALLEST_DISTANCE = 1e-6
-
-
-def group_counts(label_counts: Int64, groups: Sequence[Sequence[int]]) -> Int64:
-    """Samples of each label in each group of devices, (groups, labels)."""
-    flat, starts = in_a_row(groups)
-    return np.asarray(np.add.reduceat(label_counts[flat], starts, axis=0))
-
-
-def label_distance(counts: Int64, everyone: Int64, kind: str = "wasserstein") -> Float64:
-    """W_c, eq. (3): distance of each row's label distribution to that of everyone's labels.
-
-    `wasserstein` is the 1-D distance on label indices; `tv` is total variation, which does not
-    depend on how labels are numbered.
-    """
-    pmf = counts / counts.sum(axis=1, keepdims=True)
-    difference = pmf - everyone / everyone.sum()
-    if kind == "tv":
-        return np.asarray(0.5 * np.abs(difference).sum(axis=1))
-    return np.asarray(np.abs(np.cumsum(difference, axis=1)[:, :-1]).sum(axis=1))
-
-
-def log_contribution(samples: npt.ArrayLike, distance: Float64, w_min: float) -> Float64:
-    """log theta_c = log |D_c| + 1 / max(W_c, w_min)."""
-    return np.asarray(np.log(samples) + 1.0 / np.maximum(distance, max(w_min, SMALLEST_DISTANCE)))
-
-
-def contribution(log_theta: Float64) -> Float64:
-    """theta_c itself, eq. (17), held at the largest number where it would overflow."""
-    return np.asarray(np.exp(np.minimum(log_theta, np.log(np.finfo(float).max))))
-
-
-def aggregation_weights(log_theta: Float64) -> Float64:
-    """G_c, eq. (4): contributions scaled to add up to 1."""
-    shares = np.exp(log_theta - log_theta.max())
-    return np.asarray(shares / shares.sum())
-
-
-def gate(log_theta: Float64, threshold: float | None, quantile: float) -> npt.NDArray[np.bool_]:
-    """S_c, eq. (19): whether a cluster's contribution reaches the threshold."""
-    return np.asarray(log_theta >= log_threshold(log_theta, threshold, quantile))
-
-
-def log_threshold(log_theta: Float64, threshold: float | None, quantile: float) -> float:
-    """The logarithm of the threshold, or of a quantile of the contributions where that is None."""
-    if threshold is None:
-        # One of the contributions themselves, so that rounding never shuts out the cluster at it.
-        return float(np.quantile(log_theta, quantile, method="lower"))
-    with np.errstate(divide="ignore"):  # a threshold of 0 admits everyone
-        return float(np.log(threshold))
-
-
-def extra_updates(step_seconds: Float64, most: int) -> Int64:
-    """n_c by capability: how many more updates fit while the slowest cluster does its one.
-
-    The paper gives no formula; this is clip(floor(T_slow / T_c) - 1, 0, most). T_c is the time of
-    one local update: the slowest member computes, then the members send to their leader.
-    """
-    # The small number forgives rounding where the ratio is whole.
-    times = np.floor(step_seconds.max() / step_seconds + 1e-9)
-    return np.asarray(np.clip(times - 1, 0, most), dtype=np.int64)
-
-
-def local_updates(multi_update: npt.NDArray[np.bool_], extra: Int64) -> Int64:
-    """N_c = 1 + S_c n_c, eq. (18)."""
-    return np.asarray(1 + np.where(multi_update, extra, 0), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,20 +36,20 @@ class Groups:
     world: World
     members: tuple[tuple[int, ...], ...]
     leaders: tuple[int, ...]
-    samples: npt.NDArray[np.int64]  # |D_c|
+    samples: Int64  # |D_c|
     wasserstein: Float64  # W_c
     log_contribution: Float64  # log theta_c
-    update_seconds: Float64  # T_c, slowest member
-    update_joules: Float64  # sum over members
+
+    def costs(self, power_watts: Float64) -> Costs:
+        """Seconds and joules of a round with one local update, leaders at these powers."""
+        parameters = parameter_count(self.world)
+        bits = model_bits(self.world, parameters)
+        return unit_costs(self.world, self.members, self.leaders, power_watts, bits, parameters)
 
     @cached_property
-    def once(self) -> Costs:
+    def costs_of_one_update(self) -> Costs:
         """Seconds and joules of a round with one local update, leaders at their own power."""
-        world, leaders = self.world, np.array(self.leaders)
-        parameters = parameter_count(world)
-        power = world.devices.power_watts[leaders]
-        bits = world.config.radio.bits_per_parameter * parameters
-        return unit_costs(world, self.members, self.leaders, power, bits, parameters)
+        return self.costs(self.world.devices.power_watts[np.array(self.leaders)])
 
     def __len__(self) -> int:
         """How many groups there are."""
@@ -128,7 +58,7 @@ class Groups:
     @property
     def step_seconds(self) -> Float64:
         """Seconds of one local update: the slowest member computes, then all send to the leader."""
-        return self.once.compute_seconds + self.once.gather_seconds
+        return self.costs_of_one_update.update_seconds
 
     @property
     def sample_weights(self) -> Float64:
@@ -138,7 +68,7 @@ class Groups:
     @property
     def member_weights(self) -> list[list[float]]:
         """Weights inside each group, in proportion to the members' data."""
-        flat, starts = in_a_row(self.members)
+        flat, starts = flatten_groups(self.members)
         sizes = np.diff(starts, append=len(flat))
         shares = (self.world.devices.samples[flat] / np.repeat(self.samples, sizes)).tolist()
         ends = (starts + sizes).tolist()
@@ -160,9 +90,25 @@ def clusters(world: World, config: ClusteringConfig | None = None) -> Groups:
     Returns:
         A group per cluster, with its leader.
     """
-    own = config or world.config.clustering
-    found = world.once(("clusters", own), lambda: cluster_devices(world, own).clusters)
+    found = clustering(world, config).clusters
     return assess(world, [cluster.members for cluster in found], [c.leader for c in found])
+
+
+def clustering(world: World, config: ClusteringConfig | None = None) -> Clustering:
+    """The dual-segment clusters of a fleet, found once per world."""
+    own = config or world.config.clustering
+    _check_data(world, np.arange(world.devices.count))
+    return world.cached(("clusters", own), lambda: cluster_devices(world, own))
+
+
+def _check_data(world: World, devices: Int64) -> None:
+    """Refuse devices without data: neither labels nor weights are defined for them."""
+    empty = devices[world.devices.samples[devices] < 1]
+    if empty.size:
+        raise InputError(
+            f"label_counts: device {world.devices.ids[empty[0]]} holds no samples; leave it out of "
+            "the fleet or give it samples"
+        )
 
 
 def single_devices(world: World) -> Groups:
@@ -198,45 +144,19 @@ def assess(
         uplink = world.links.uplink_snr()
         leaders = [max(group, key=lambda device: uplink[device]) for group in members]
     config, devices = world.config, world.devices
+    _check_data(world, flatten_groups(members)[0])
     counts = group_counts(devices.label_counts, members)
     distance = label_distance(
         counts, devices.label_counts.sum(axis=0), config.contribution.distance
     )
-    seconds = update_seconds(devices, config.training)
-    joules = update_joules(devices, config.fleet, config.training, parameter_count(world))
-    flat, starts = in_a_row(members)
     return Groups(
         world=world,
         members=tuple(tuple(map(int, group)) for group in members),
         leaders=tuple(int(leader) for leader in leaders),
         samples=counts.sum(axis=1),
         wasserstein=distance,
-        log_contribution=log_contribution(counts.sum(axis=1), distance, config.contribution.w_min),
-        update_seconds=np.maximum.reduceat(seconds[flat], starts),
-        update_joules=np.add.reduceat(joules[flat], starts),
+        log_contribution=log_contribution(counts.sum(axis=1), distance, config.readings.w_min),
     )
-
-
-def _whole_updates(scheme: Named, local_updates: npt.ArrayLike, count: int) -> Int64:
-    """Local updates of each group, checked."""
-    given = np.asarray(local_updates)
-    if given.shape not in ((), (count,)) or given.dtype.kind not in "iuf" or (given % 1 != 0).any():
-        raise InputError(
-            f"scheme {scheme.name}: local_updates = {local_updates!r}: give one whole number, or "
-            f"one for each of the {count} groups"
-        )
-    return np.broadcast_to(given.astype(np.int64), (count,))
-
-
-def _one_each(scheme: Named, weights: npt.ArrayLike, count: int) -> Float64:
-    """Weights of the groups, checked."""
-    given = np.asarray(weights, dtype=np.float64)
-    if given.shape != (count,):
-        raise InputError(
-            f"scheme {scheme.name}: weights have shape {given.shape}; give one for each of the "
-            f"{count} groups"
-        )
-    return given
 
 
 class Named(Protocol):
@@ -275,49 +195,61 @@ def make_plan(
         The plan, with the seconds and joules of every unit.
     """
     world, count, parameters = groups.world, len(groups), parameter_count(groups.world)
-    updates = _whole_updates(scheme, local_updates, count)
-    power = _leader_powers(scheme, groups, power_watts)
+    updates, power = _checked(scheme, groups, weights, local_updates, power_watts)
     multi = np.broadcast_to(updates > 1 if multi_update is None else multi_update, (count,))
     rules = [rule] * count if isinstance(rule, LocalRule) else list(rule)
     codecs = list(codec) if isinstance(codec, Sequence) else [codec] * count
     bits = [payload_bits(own, parameters, world.config.radio.bits_per_parameter) for own in codecs]
     costs = unit_costs(world, groups.members, groups.leaders, power, bits, parameters, rules=rules)
-    # Columns in the order of the fields of a unit; plain numbers, because a plan may be large.
-    columns = (
-        groups.members,
-        groups.leaders,
-        _one_each(scheme, weights, count).tolist(),
-        [tuple(map(float, own)) for own in member_weights or groups.member_weights],
-        updates.tolist(),
-        power.tolist(),
-        groups.samples.tolist(),
-        groups.wasserstein.tolist(),
-        contribution(groups.log_contribution).tolist(),
-        multi.astype(bool).tolist(),
-        costs.per_update_of_all(),
-        costs.uplink_seconds.tolist(),
-        costs.uplink_joules.tolist(),
-        bits,
-        [1.0] * count,  # update_scale
-        rules,
-        codecs,
-        [costs.downlink_seconds] * count,
-        [costs.receive_watts] * count,
-    )
-    units = tuple(Unit(*values) for values in zip(*columns, strict=True))
+    # Plain numbers, because a plan may be large.
+    columns: dict[str, Sequence[Any]] = {
+        "members": groups.members,
+        "leader": groups.leaders,
+        "weight": np.asarray(weights, dtype=np.float64).tolist(),
+        "member_weights": [tuple(map(float, w)) for w in member_weights or groups.member_weights],
+        "local_updates": updates.tolist(),
+        "power_watts": power.tolist(),
+        "samples": groups.samples.tolist(),
+        "wasserstein": groups.wasserstein.tolist(),
+        "contribution": contribution(groups.log_contribution).tolist(),
+        "multi_update": multi.astype(bool).tolist(),
+        "payload_bits": bits,
+        "rule": rules,
+        "codec": codecs,
+        **costs.columns(),
+    }
+    rows = zip(*columns.values(), strict=True)
+    units = tuple(Unit(**dict(zip(columns, row, strict=True))) for row in rows)
     return Plan(scheme.name, world.seed, parameters, world.config.radio.access, units)
 
 
-def _leader_powers(scheme: Named, groups: Groups, power_watts: npt.ArrayLike | None) -> Float64:
-    """The power of each group's leader; more than a leader can send with is refused."""
-    devices, leaders = groups.world.devices, np.array(groups.leaders)
+def _checked(
+    scheme: Named,
+    groups: Groups,
+    weights: npt.ArrayLike,
+    local_updates: npt.ArrayLike,
+    power_watts: npt.ArrayLike | None,
+) -> tuple[Int64, Float64]:
+    """The updates and the leader's power of each group; wrong numbers are refused."""
+    count, devices, leaders = len(groups), groups.world.devices, np.array(groups.leaders)
+    updates = np.asarray(local_updates)
+    whole = updates.dtype.kind in "iuf" and not (updates % 1 != 0).any()
+    if updates.shape not in ((), (count,)) or not whole:
+        raise InputError(
+            f"scheme {scheme.name}: local_updates = {local_updates!r}: give one whole number, or "
+            f"one for each of the {count} groups"
+        )
+    if np.shape(weights) != (count,):
+        raise InputError(
+            f"scheme {scheme.name}: weights have shape {np.shape(weights)}; give one for each of "
+            f"the {count} groups"
+        )
     power = devices.power_watts[leaders] if power_watts is None else np.asarray(power_watts, float)
-    power = np.broadcast_to(power, (len(groups),))
-    limit = devices.max_power_watts[leaders]
+    power, limit = np.broadcast_to(power, (count,)), devices.max_power_watts[leaders]
     over = np.flatnonzero(power > limit * (1 + 1e-9))
     if over.size:
         raise InputError(
             f"scheme {scheme.name}: unit {over[0]}: power_watts = {power[over[0]]:g} exceeds the "
             f"{limit[over[0]]:g} W that its leader can send with"
         )
-    return power
+    return np.broadcast_to(updates.astype(np.int64), (count,)), power

@@ -7,32 +7,24 @@ predicts the time and the energy of a round without fading and faults.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from camu.arrays import Float64
+from camu.arrays import AnyArray, Float64
 from camu.errors import InputError
-from camu.notebook import html_table
-from camu.planning.codecs import codec_to_dict, payload_bits
-from camu.planning.costs import Costs, send_in_turn
-from camu.planning.slow_down import (
-    SLOW_DOWNS,
-    SlowDownKind,
-    full_speed_costs,
-    slow_downs,
-    slowed,
-)
-from camu.planning.unit import SlowDown, Unit, read_unit, unit_faults
+from camu.planning import plan_io
+from camu.planning.codecs import payload_bits
+from camu.planning.costs import Costs, arrivals
+from camu.planning.dvfs import DVFS_KINDS, DvfsKind, dvfs_of_units, full_speed_costs, with_dvfs
+from camu.planning.unit import Unit, UnitDvfs, unit_faults, with_columns
 from camu.world import World
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
-
-_SHOWN_UNITS = 40  # in a notebook
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,7 @@ class Plan:
         access: how leaders share the uplink: in turn (`tdma`) or at the same time (`ofdma`).
         units: the units, in an order that does not change.
         allocation: the certified answer to P1, where a scheme optimised powers and updates.
-        slow_down: whether devices that would wait slow down (`camu.planning.slow_down`).
+        dvfs: whether devices that would wait slow down (`camu.planning.dvfs`).
     """
 
     scheme: str
@@ -55,7 +47,7 @@ class Plan:
     access: str
     units: tuple[Unit, ...]
     allocation: Allocation | None = field(default=None, compare=False)
-    slow_down: SlowDownKind = "none"
+    dvfs: DvfsKind = "none"
 
     def __post_init__(self) -> None:
         """Refuse a plan that no fleet could carry out, naming the unit."""
@@ -70,23 +62,46 @@ class Plan:
         if abs(total - 1) > 1e-9:
             raise InputError(f"scheme {self.scheme}: the units' weights add up to {total}, not 1")
 
+    def column(self, name: str) -> AnyArray:
+        """A number of all units as a read-only array, such as `weight` or `ready_seconds`."""
+        if name not in self._columns:
+            self._columns[name] = np.array([getattr(unit, name) for unit in self.units])
+            self._columns[name].setflags(write=False)
+        return self._columns[name]
+
+    @cached_property
+    def _columns(self) -> dict[str, AnyArray]:
+        return {}
+
+    def with_columns(self, **columns: Iterable[Any]) -> Plan:
+        """The same plan with other values of some fields of the units, one value per unit."""
+        return replace(self, units=with_columns(self.units, **columns))
+
+    def with_updates(self, local_updates: Sequence[int]) -> Plan:
+        """The same plan with other numbers of local updates; their costs follow, at full speed."""
+        full_speed = [None] * len(self.units)
+        return self.with_columns(local_updates=map(int, local_updates), dvfs=full_speed)
+
+    def with_rates(self, rates: Iterable[float]) -> Plan:
+        """The same plan with other factors on the learning rate, one per unit."""
+        pairs = zip(self.units, rates, strict=True)
+        return self.with_columns(rule=[replace(unit.rule, rate=float(own)) for unit, own in pairs])
+
     @cached_property
     def arrival_seconds(self) -> Float64:
         """When each unit's update has arrived, counted from the start of the round."""
-        if self.slow_down == "none":
+        if self.dvfs == "none":
             return self._arrivals(0.0)
-        slow = np.array([unit.slow_seconds for unit in self.units])
-        return np.minimum(self._arrivals(slow), self.round_seconds)  # rounding
+        return np.minimum(self._arrivals(self.column("dvfs_seconds")), self.round_seconds)
 
     @cached_property
     def round_seconds(self) -> float:
         """Length of a round in which the server waits for all units; slow-down keeps it."""
         return float(self._arrivals(0.0).max())
 
-    def _arrivals(self, slow_seconds: Float64 | float) -> Float64:
-        ready = np.array([unit.ready_seconds for unit in self.units]) + slow_seconds
-        air = np.array([unit.uplink_seconds for unit in self.units])
-        return ready + air if self.access == "ofdma" else send_in_turn(ready, air)
+    def _arrivals(self, dvfs_seconds: Float64 | float) -> Float64:
+        ready = self.column("ready_seconds") + dvfs_seconds
+        return arrivals(ready, self.column("uplink_seconds"), self.access)
 
     @property
     def round_joules(self) -> float:
@@ -96,54 +111,26 @@ class Plan:
     @property
     def saved_joules(self) -> float:
         """Energy that devices save in a round by computing more slowly."""
-        return math.fsum(unit.slow_down.joules for unit in self.units if unit.slow_down)
+        return math.fsum(unit.dvfs.joules for unit in self.units if unit.dvfs)
 
     def idle_seconds(self, index: int) -> float:
         """How long a unit neither computes nor sends in a round."""
         unit = self.units[index]
         busy = unit.downlink_seconds + unit.compute_seconds + unit.transmit_seconds
-        return max(0.0, self.round_seconds - busy - unit.slow_seconds)
-
-    def with_updates(self, local_updates: Sequence[int]) -> Plan:
-        """The same plan with other numbers of local updates; their costs follow, at full speed."""
-        if len(local_updates) != len(self.units):
-            raise InputError(
-                f"with_updates: {len(local_updates)} numbers were given for {len(self.units)} "
-                "units; give one per unit"
-            )
-        units = [
-            replace(unit, local_updates=int(updates), slow_down=None)
-            for unit, updates in zip(self.units, local_updates, strict=True)
-        ]
-        return replace(self, units=tuple(units))
+        return max(0.0, self.round_seconds - busy - unit.dvfs_seconds)
 
     def repriced(self, world: World) -> Plan:
         """The same plan with the seconds, joules and payloads that its units have in a world."""
         width = world.config.radio.bits_per_parameter
-        units = [
-            replace(unit, payload_bits=payload_bits(unit.codec, self.parameters, width))
-            for unit in self.units
-        ]
+        bits = [payload_bits(unit.codec, self.parameters, width) for unit in self.units]
+        units = with_columns(self.units, payload_bits=bits)
         costs = full_speed_costs(world, units, self.parameters)
-        per_update = costs.per_update_of_all()
-        slow: list[SlowDown | None] = [None] * len(units)
-        if self.slow_down != "none":
-            slow = [*slow_downs(costs, self.slow_costs(costs, units), units, world)]
-        priced = tuple(
-            replace(
-                unit,
-                per_update=per_update[index],
-                uplink_seconds=float(costs.uplink_seconds[index]),
-                uplink_joules=float(costs.uplink_joules[index]),
-                downlink_seconds=costs.downlink_seconds,
-                receive_watts=costs.receive_watts,
-                slow_down=slow[index],
-            )
-            for index, unit in enumerate(units)
-        )
-        return replace(self, units=priced)
+        slow: Sequence[UnitDvfs | None] = [None] * len(units)
+        if self.dvfs != "none":
+            slow = dvfs_of_units(costs, self.dvfs_costs(costs, units), units, world)
+        return replace(self, units=with_columns(units, **costs.columns(), dvfs=slow))
 
-    def slowed(self, world: World, together: bool = True) -> Plan:
+    def with_dvfs(self, world: World, together: bool = True) -> Plan:
         """The same plan with devices that slow down where they would wait.
 
         Parameters:
@@ -152,164 +139,75 @@ class Plan:
                 without a change; otherwise members wait for the slowest of their unit only.
 
         Returns:
-            The plan, with the same seconds. With fleet.compute_model `literal` it is this plan: by
-            that formula a slower device spends more.
+            The plan, with the same seconds; with the printed readings.compute_model, this plan,
+            because by that formula a slower device spends more.
         """
-        if world.config.fleet.compute_model == "literal":
+        if world.config.readings.compute_model == "literal":
             return self
-        kind: SlowDownKind = "units" if together else "members"
-        return replace(self, slow_down=kind).repriced(world)
+        kind: DvfsKind = "units" if together else "members"
+        return replace(self, dvfs=kind).repriced(world)
 
-    def slow_costs(self, costs: Costs, units: Sequence[Unit], together: bool = True) -> Costs:
+    def dvfs_costs(self, costs: Costs, units: Sequence[Unit], together: bool = True) -> Costs:
         """What units cost with this plan's slow-down, from their costs at full speed."""
-        kind = self.slow_down if together or self.slow_down == "none" else "members"
-        return slowed(costs, units, self.access, kind)
+        kind = self.dvfs if together or self.dvfs == "none" else "members"
+        return with_dvfs(costs, units, self.access, kind)
 
     def to_dict(self, world: World) -> dict[str, Any]:
         """The plan as plain data, with the devices it is for."""
-        names = _device_names(world)
-        return {
+        names = plan_io.device_names(world)
+        document: dict[str, Any] = {
             "scheme": self.scheme,
             "seed": self.seed,
             "parameters": self.parameters,
             "access": self.access,
-            "devices": _device_dicts(world, names),
-            "units": [self._unit_dict(index, names) for index in range(len(self.units))],
+            "devices": plan_io.device_dicts(world, names),
+            "units": [
+                {**plan_io.unit_dict(unit, names), "idle_seconds": self.idle_seconds(index)}
+                for index, unit in enumerate(self.units)
+            ],
             "round_seconds": self.round_seconds,
             "round_joules": self.round_joules,
-            **self._slow_down_dict(),
-            **self._allocation_dict(),
         }
-
-    def _repr_html_(self) -> str:
-        """A table of the units for notebooks, with the totals of a round."""
-        head = ["unit", "members", "leader", "weight", "N", "power W", "seconds", "joules"]
-        rows = [
-            [
-                str(index),
-                str(len(unit.members)),
-                str(unit.leader),
-                f"{unit.weight:.4f}",
-                str(unit.local_updates),
-                f"{unit.power_watts:.3g}",
-                f"{unit.compute_seconds + unit.transmit_seconds:.3g}",
-                f"{unit.joules:.3g}",
-            ]
-            for index, unit in enumerate(self.units[:_SHOWN_UNITS])
-        ]
-        first = f"the first {_SHOWN_UNITS} of " if len(self.units) > _SHOWN_UNITS else ""
-        caption = (
-            f"{self.scheme}: {first}{len(self.units)} units, "
-            f"{sum(len(unit.members) for unit in self.units)} devices; a round takes "
-            f"{self.round_seconds:.4g} s and {self.round_joules:.4g} J"
-        )
-        return html_table(head, rows, caption)
-
-    def _slow_down_dict(self) -> dict[str, Any]:
-        """How devices slow down and what a round saves by it; nothing at full speed."""
-        if self.slow_down == "none":
-            return {}
-        return {"slow_down": self.slow_down, "saved_joules": self.saved_joules}
-
-    def _allocation_dict(self) -> dict[str, Any]:
-        """How well P1 was solved; what was decided is said unit by unit."""
-        if self.allocation is None:
-            return {}
-        answer = self.allocation.to_dict()
-        # Wall time would make two files of the same plan differ.
-        shown = {key: answer[key] for key in answer if key not in ("seconds", "clusters")}
-        return {"allocation": shown}
-
-    def _unit_dict(self, index: int, names: list[int] | list[str]) -> dict[str, Any]:
-        unit = self.units[index]
-        return {
-            "members": [names[k] for k in unit.members],
-            "leader": names[unit.leader],
-            "weight": unit.weight,
-            "member_weights": list(unit.member_weights),
-            "local_updates": unit.local_updates,
-            "power_watts": unit.power_watts,
-            "update_scale": unit.update_scale,
-            "samples": unit.samples,
-            "wasserstein": unit.wasserstein,
-            "contribution": unit.contribution,
-            "multi_update": unit.multi_update,
-            "compute_seconds": unit.compute_seconds,
-            "gather_seconds": unit.gather_seconds,
-            "transmit_seconds": unit.transmit_seconds,
-            "idle_seconds": self.idle_seconds(index),
-            "compute_joules": unit.compute_joules,
-            "gather_joules": unit.gather_joules,
-            "transmit_joules": unit.transmit_joules,
-            "uplink_seconds": unit.uplink_seconds,
-            "uplink_joules": unit.uplink_joules,
-            "payload_bits": unit.payload_bits,
-            "downlink_seconds": unit.downlink_seconds,
-            "receive_watts": unit.receive_watts,
-            "receive_joules": unit.receive_joules,
-            "per_update": dict(vars(unit.per_update)),
-            "rule": dict(vars(unit.rule)),
-            "codec": codec_to_dict(unit.codec),
-            **({} if unit.slow_down is None else {"slow_down": dict(vars(unit.slow_down))}),
-        }
+        if self.dvfs != "none":
+            document |= {"dvfs": self.dvfs, "saved_joules": self.saved_joules}
+        if self.allocation is not None:
+            answer = self.allocation.to_dict()
+            # Units hold what was decided, and wall time would make files of one plan differ.
+            document["allocation"] = {k: answer[k] for k in answer if k not in plan_io.NOT_SAVED}
+        return document
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str = "plan") -> Plan:
         """The plan that `to_dict` wrote; `source` is named in errors."""
         try:
             place = {device["id"]: index for index, device in enumerate(data["devices"])}
-            units = tuple(read_unit(unit, place) for unit in data["units"])
-            answer, slow = data.get("allocation"), data.get("slow_down", "none")
-            if slow not in SLOW_DOWNS:
-                raise ValueError(f"slow_down = {slow}")
+            units = tuple(plan_io.read_unit(unit, place) for unit in data["units"])
+            dvfs: Any = plan_io.read_dvfs(data) or "none"
+            if dvfs not in DVFS_KINDS:
+                raise ValueError(f"dvfs = {dvfs}")
             return cls(
                 scheme=data["scheme"],
                 seed=data["seed"],
                 parameters=data["parameters"],
                 access=data["access"],
                 units=units,
-                allocation=None if answer is None else _read_allocation(answer, units),
-                slow_down=slow,
+                allocation=plan_io.read_allocation(data.get("allocation"), units),
+                dvfs=dvfs,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{source}: is not a plan that this version wrote ({type(error).__name__}: {error})"
             ) from None
 
+    def to_csv(self, world: World) -> str:
+        """The plan as CSV for other tools, a row per unit; members are separated by semicolons.
 
-def _read_allocation(data: Mapping[str, Any], units: Sequence[Unit]) -> Allocation:
-    """The answer to P1; its powers and updates are those of the units."""
-    clusters = [
-        {"power_watts": unit.power_watts, "extra_updates": unit.local_updates - 1} for unit in units
-    ]
-    from camu.allocation.answer import Allocation  # few plans have one
+        `uplink_share` is the share of a round in which the unit's leader sends. `base_station` is
+        the number of its base station, from 0.
+        """
+        return plan_io.units_csv(self.units, world, self.round_seconds)
 
-    return Allocation.from_dict({**data, "seconds": 0.0, "clusters": clusters})
-
-
-def _device_names(world: World) -> list[int] | list[str]:
-    """A fleet file's own ids; devices placed by camu are numbered."""
-    if world.config.fleet.file is None:
-        return list(range(world.devices.count))
-    return list(world.devices.ids)
-
-
-def _device_dicts(world: World, names: list[int] | list[str]) -> list[dict[str, Any]]:
-    devices = world.devices
-    positions = devices.positions.tolist()
-    if np.isnan(devices.positions).any():
-        positions = [[None if math.isnan(x) else x for x in place] for place in positions]
-    keys = ("id", "position", "region", "samples", "label_counts")
-    rows = zip(
-        names,
-        positions,
-        devices.regions,
-        devices.samples.tolist(),
-        devices.label_counts.tolist(),
-        strict=True,
-    )
-    found = [dict(zip(keys, row, strict=True)) for row in rows]
-    for device, epsilon in zip(found, devices.label_epsilon.tolist(), strict=True):
-        if not math.isnan(epsilon):
-            device["label_epsilon"] = epsilon  # of the noise on its label_counts
-    return found
+    def _repr_html_(self) -> str:
+        """A table of the units for notebooks, with the totals of a round."""
+        cost = f"a round of all units takes {self.round_seconds:.4g} s, {self.round_joules:.4g} J"
+        return plan_io.units_html(self.units, self.scheme, cost)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
-from camu.planning.codecs import RAW, Codec, codec_faults, codec_from_dict
+from camu.planning.codecs import RAW, Codec, codec_faults
 from camu.planning.costs import UpdateCost
 
 
 @dataclass(frozen=True)
-class SlowDown:
+class UnitDvfs:
     """How the members of a unit slow down in a round.
 
     Attributes:
@@ -51,7 +52,7 @@ class Unit:
         codec: how the update is compressed.
         downlink_seconds: time in which the members receive the model, per round.
         receive_watts: power of a device while it receives.
-        slow_down: how its members slow down; None: they compute at full speed. Seconds of a unit
+        dvfs: how its members slow down; None: they compute at full speed. Seconds of a unit
             are those at full speed all the same, joules are those that are spent.
     """
 
@@ -74,7 +75,7 @@ class Unit:
     codec: Codec = RAW
     downlink_seconds: float = 0.0
     receive_watts: float = 0.0
-    slow_down: SlowDown | None = None
+    dvfs: UnitDvfs | None = None
 
     @property
     def compute_seconds(self) -> float:
@@ -82,9 +83,9 @@ class Unit:
         return self.local_updates * self.per_update.compute_seconds
 
     @property
-    def slow_seconds(self) -> float:
+    def dvfs_seconds(self) -> float:
         """By how much the members compute longer than at full speed."""
-        return 0.0 if self.slow_down is None else self.slow_down.seconds
+        return 0.0 if self.dvfs is None else self.dvfs.seconds
 
     @property
     def gather_seconds(self) -> float:
@@ -95,7 +96,7 @@ class Unit:
     def compute_joules(self) -> float:
         """Energy of N_c updates of all members."""
         full = self.local_updates * self.per_update.compute_joules
-        return full if self.slow_down is None else full - self.slow_down.joules
+        return full if self.dvfs is None else full - self.dvfs.joules
 
     @property
     def gather_joules(self) -> float:
@@ -106,6 +107,11 @@ class Unit:
     def ready_seconds(self) -> float:
         """When the unit could send at full speed, counted from the start of the round."""
         return self.downlink_seconds + self.compute_seconds + self.gather_seconds
+
+    @property
+    def seconds(self) -> float:
+        """When its update arrives at full speed if no other unit sends."""
+        return self.ready_seconds + self.uplink_seconds
 
     @property
     def transmit_seconds(self) -> float:
@@ -125,27 +131,33 @@ class Unit:
         )
 
     @property
+    def update_joules(self) -> float:
+        """Energy of one local update at full speed, the gather at the leader included."""
+        cost = self.per_update
+        listening = self.receive_watts * cost.gather_seconds
+        return cost.compute_joules + cost.gather_joules + listening
+
+    @property
+    def fixed_joules(self) -> float:
+        """Energy of a round without its updates: members receive the model, the leader sends."""
+        return self.uplink_joules + self.receive_watts * self.downlink_seconds * len(self.members)
+
+    @property
     def joules(self) -> float:
         """Energy of a round, all members together."""
         return self.compute_joules + self.transmit_joules + self.receive_joules
 
 
-def read_unit(data: Mapping[str, Any], place: Mapping[Any, int]) -> Unit:
-    """The unit that a plan's file holds; `place` is the index of each device."""
-    plain = ["weight", "local_updates", "power_watts", "samples", "wasserstein", "contribution"]
-    plain += ["multi_update", "uplink_seconds", "uplink_joules", "payload_bits", "update_scale"]
-    plain += ["downlink_seconds", "receive_watts"]
-    slow = data.get("slow_down")
-    return Unit(
-        members=tuple(place[name] for name in data["members"]),
-        leader=place[data["leader"]],
-        member_weights=tuple(data["member_weights"]),
-        per_update=UpdateCost(**data["per_update"]),
-        rule=LocalRule(**data["rule"]),
-        codec=codec_from_dict(data["codec"]),
-        slow_down=None if slow is None else SlowDown(**{**slow, "cpu_hz": tuple(slow["cpu_hz"])}),
-        **{key: data[key] for key in plain},
-    )
+def with_columns(units: Sequence[Unit], **columns: Iterable[Any]) -> tuple[Unit, ...]:
+    """These units with other values of some fields, one value per unit."""
+    values = {name: list(column) for name, column in columns.items()}
+    for name, own in values.items():
+        if len(own) != len(units):
+            raise InputError(
+                f"{name}: {len(own)} values were given for {len(units)} units; give one per unit"
+            )
+    rows = zip(units, *values.values(), strict=True)
+    return tuple(replace(unit, **dict(zip(values, row, strict=True))) for unit, *row in rows)
 
 
 def unit_faults(unit: Unit, seen: set[int]) -> list[str]:
@@ -157,20 +169,18 @@ def unit_faults(unit: Unit, seen: set[int]) -> list[str]:
         faults.append(f"device {min(seen.intersection(unit.members))} is in another unit too")
     if unit.leader not in unit.members:
         faults.append(f"the leader {unit.leader} is not a member")
-    if not (math.isfinite(unit.weight) and unit.weight >= 0):
+    if not 0 <= unit.weight < math.inf:
         faults.append(f"weight = {unit.weight} must be a number from 0")
-    if len(unit.member_weights) != len(unit.members) or not all(
-        math.isfinite(w) and w >= 0 for w in unit.member_weights
-    ):
+    own = unit.member_weights
+    if len(own) != len(unit.members) or not all(0 <= share < math.inf for share in own):
         faults.append("member_weights must be one number from 0 per member")
-    elif abs(math.fsum(unit.member_weights) - 1) > 1e-9:
-        faults.append(f"member_weights add up to {math.fsum(unit.member_weights)}, not 1")
+    elif abs(math.fsum(own) - 1) > 1e-9:
+        faults.append(f"member_weights add up to {math.fsum(own)}, not 1")
     if unit.local_updates < 1:
         faults.append(f"local_updates = {unit.local_updates} must be at least 1")
-    if not (math.isfinite(unit.update_scale) and unit.update_scale > 0):
-        faults.append(f"update_scale = {unit.update_scale} must be a positive number")
-    if not (math.isfinite(unit.power_watts) and unit.power_watts > 0):
-        faults.append(f"power_watts = {unit.power_watts} must be a positive number")
+    for name in ("update_scale", "power_watts"):
+        if not 0 < getattr(unit, name) < math.inf:
+            faults.append(f"{name} = {getattr(unit, name)} must be a positive number")
     if not isinstance(unit.payload_bits, int) or unit.payload_bits < 1:
         faults.append(f"payload_bits = {unit.payload_bits} must be a whole number from 1")
     return [*faults, *unit.rule.faults(), *codec_faults(unit.codec)]

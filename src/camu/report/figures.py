@@ -1,185 +1,167 @@
-"""Figures of a plan (map and timeline) and of an allocation (objective and split by budget)."""
+"""Figures of a plan (map and timeline) and of allocations (what their budgets buy)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import altair as alt
 import numpy as np
 
-from camu.allocation.answer import Allocation
-from camu.allocation.exact import solve_exact
-from camu.allocation.problem import Problem
-from camu.allocation.sweep import SweepRow
+from camu.allocation.answer import Allocation, P2Answer
+from camu.allocation.p1 import Problem
+from camu.allocation.p2 import P2Problem
+from camu.allocation.sweep import SweepRow, sweep_energy, trade_off
 from camu.errors import InputError
-from camu.planning.batteries import Batteries
-from camu.report.charts import device_map, learning_curve, timeline
-from camu.report.device_rows import with_batteries
-from camu.report.rows import LARGEST_BARS, plan_rows, ppo_rows
-from camu.report.style import PHASES, quiet
-from camu.schemes import Plan
-from camu.simulation.ledger import DeviceEnergy, Ledger
+from camu.planning.plan import Plan
+from camu.report.charts import Spec, chart, quiet
+from camu.report.rows import LARGEST_BARS, full_batteries, plan_rows, ppo_rows
+from camu.report.style import JOULES, SECONDS, TRADE_OFF
+from camu.simulation.dry_run import RoundCost
 from camu.world import World
 
 _BUDGETS = 41
+_FACTORS = (0.25, 0.35, 0.5, 0.71, 1.0, 1.41, 2.0, 2.83, 4.0)
 _SPLIT = "Best split between computing and sending"
+_LEARNING = "How PPO gets to the certified optimum"
 
 
-def plan_figure(plan: Plan, world: World) -> Any:
-    """Map and timeline side by side."""
-    seconds, joules = plan.round_seconds, plan.round_joules
-    title = alt.TitleParams(
-        f"{plan.scheme}: {len(plan.units)} units, {world.devices.count} devices",
-        subtitle=f"A round takes {seconds:.3g} s and {joules:.3g} J (seed {plan.seed})",
-        offset=16,
-    )
+def plan_figure(plan: Plan, world: World, cost: RoundCost) -> Spec:
+    """Map and timeline side by side, with the cost of a round."""
     bars = min(len(plan.units), LARGEST_BARS)
     more = f" ({bars} of {len(plan.units)})" if len(plan.units) > bars else ""
-    parts = [
-        timeline().properties(
-            width=340,
-            height=max(120, min(380, 24 * bars)),
-            title="What each cluster does in a round" + more,
-        )
-    ]
+    title = "What each cluster does in a round" + more
+    parts = [chart("timeline", width=340, height=max(120, min(380, 24 * bars)), title=title)]
     if np.isfinite(world.devices.positions).all():
         where = "Who is where, and who talks to whom"
-        parts.insert(0, device_map().properties(width=520, height=380, title=where))
-    both = alt.hconcat(*parts, spacing=40).resolve_scale(
-        color="independent", shape="independent", strokeDash="independent"
+        parts.insert(0, chart("map", width=520, height=380, title=where))
+    stations, full = world.base_stations.tolist(), full_batteries(world)
+    data = plan_rows(plan.to_dict(world), stations, world.links, full)
+    return _together(
+        parts,
+        {name: data[name] for name in ("devices", "links", "station", "timeline")},
+        f"{plan.scheme}: {len(plan.units)} units, {world.devices.count} devices",
+        f"A round takes {cost.seconds:.3g} s, {cost.joules:.3g} J and {cost.megabytes:.3g} MB "
+        f"(seed {plan.seed})",
     )
-    document = plan.to_dict(world)
-    data = plan_rows(document, world.base_stations.tolist(), world.links)
-    full = DeviceEnergy.of(world.devices.ids, Ledger.new(world.devices.count), Batteries(world))
-    data["devices"] = with_batteries(data["devices"], full, document)
-    shown = {name: data[name] for name in ("devices", "links", "station", "timeline")}
-    return quiet(both.properties(title=title, padding=16, datasets=shown))
 
 
-def allocation_figure(problem: Problem, answer: Allocation) -> Any:
+def allocation_figure(problem: Problem, answer: Allocation) -> Spec:
     """Objective and split against the budget; for PPO also its learning curve."""
-    rows = sweep(problem)
-    parts = [_objective(rows, problem, answer), _split(rows, problem)]
-    data: dict[str, Any] = {}
-    if curve := answer.details.get("learning_curve"):
-        how = "How PPO gets to the certified optimum"
-        parts.append(learning_curve().properties(width=320, height=260, title=how))
-        learned = {"learning_curve": curve, "lower_bound": answer.lower_bound}
-        data = {"ppo": ppo_rows(learned)}
-    title = alt.TitleParams(
+    here = {"budget": problem.energy_joules, "objective": answer.objective}
+    lowest = 1.01 * problem.smallest_budget_joules
+    highest = max(3 * problem.energy_joules, 2 * lowest)
+    budgets = np.geomspace(lowest, highest, _BUDGETS).tolist()
+    parts = _budget_parts("What a joule buys (dot: this allocation)")
+    data = {**_budget_rows(sweep_energy(problem, budgets)), "dots": [here], "here": [here]}
+    _add_learning(parts, data, answer.details, answer.lower_bound, width=320, height=260)
+    return _together(
+        parts,
+        data,
         f"Allocation of {problem.energy_joules:.3g} J among {problem.size} clusters",
-        subtitle=f"{answer.solver}: objective {answer.objective:.4g}, "
+        f"{answer.solver}: objective {answer.objective:.4g}, "
         f"at most {answer.gap:.2%} above the certified optimum",
-        offset=16,
     )
-    both = alt.hconcat(*parts, spacing=40).resolve_scale(color="independent")
-    return quiet(both.properties(title=title, padding=16, datasets=data))
 
 
-def sweep_figure(rows: Sequence[SweepRow], problem: Problem) -> Any:
+def sweep_figure(rows: Sequence[SweepRow], problem: Problem) -> Spec:
     """Objective and split at the budgets of a sweep that have an answer."""
-    solved = [
-        {
-            "budget": row.budget_joules,
-            "objective": row.objective,
-            "transmit": row.transmit_joules,
-            "compute": row.compute_joules,
-        }
-        for row in rows
-        if row.objective is not None
-    ]
-    if not solved:
+    data = _budget_rows(rows)
+    if not data["budgets"]:
         raise InputError(
             "--sweep: no budget has an answer, so there is no figure; the smallest that has is "
             f"{problem.smallest_budget_joules:.4g} J"
         )
-    title = alt.TitleParams(
-        f"{len(solved)} energy budgets for {problem.size} clusters",
-        subtitle=f"The smallest budget with an answer is {problem.smallest_budget_joules:.3g} J",
-        offset=16,
-    )
-    line = _line(solved)
-    points = line.mark_point(filled=True, size=60, color=PHASES["compute"], opacity=1)
-    parts = (line + points).properties(width=320, height=260, title="What a joule buys")
-    area = _area(solved).properties(width=320, height=260, title=_SPLIT)
-    both = alt.hconcat(parts, area, spacing=40).resolve_scale(color="independent")
-    return quiet(both.properties(title=title, padding=16))
-
-
-def sweep(problem: Problem) -> list[dict[str, float]]:
-    """The exact answer for budgets from just above the smallest to three times the given one."""
-    lowest = 1.01 * problem.smallest_budget_joules
-    highest = max(3 * problem.energy_joules, 2 * lowest)
-    rows = []
-    for budget in np.geomspace(lowest, highest, _BUDGETS):
-        changed = replace(problem, energy_joules=float(budget))
-        answer = solve_exact(changed, "round")
-        transmit = float(problem.transmit_joules(answer.power_watts).sum())
-        rows.append(
-            {
-                "budget": float(budget),
-                "objective": answer.objective,
-                "transmit": transmit,
-                "compute": answer.energy_joules - transmit,
-            }
-        )
-    return rows
-
-
-def _line(rows: list[dict[str, Any]]) -> Any:
-    return (
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_line(color=PHASES["compute"], strokeWidth=2.5)
-        .encode(
-            x=alt.X("budget:Q", title="energy budget (J)"),
-            y=alt.Y("objective:Q", title="objective", scale=alt.Scale(type="log")),
-            tooltip=["budget:Q", "objective:Q"],
-        )
+    return _together(
+        _budget_parts("What a joule buys"),
+        {**data, "dots": data["budgets"], "here": []},
+        f"{len(data['budgets'])} energy budgets for {problem.size} clusters",
+        f"The smallest budget with an answer is {problem.smallest_budget_joules:.3g} J",
     )
 
 
-def _objective(rows: list[dict[str, float]], problem: Problem, answer: Allocation) -> Any:
-    here = [{"budget": problem.energy_joules, "objective": answer.objective}]
-    mark = (
-        alt.Chart(alt.InlineData(values=here))
-        .mark_point(filled=True, size=110, color="#D55E00", opacity=1)
-        .encode(x="budget:Q", y="objective:Q")
-    )
-    return (_line(rows) + mark).properties(
-        width=320, height=260, title="What a joule buys (dot: this allocation)"
-    )
-
-
-def _area(rows: list[dict[str, Any]]) -> Any:
-    long = [
-        {"budget": row["budget"], "phase": phase, "joules": row[phase]}
-        for row in rows
-        for phase in ("compute", "transmit")
+def p2_figure(problem: P2Problem, answer: P2Answer) -> Spec:
+    """A map of both budgets for the gap and for each decision; for PPO its learning curve."""
+    cells = [
+        {
+            "joules": f"{cell.energy_joules:.3g}",
+            "seconds": f"{cell.seconds:.3g}",
+            "objective": cell.objective,
+            "rounds": cell.rounds,
+            "updates": cell.updates,
+            "power": cell.power_watts,
+            "gigahertz": cell.cpu_hz / 1e9,
+        }
+        for cell in trade_off(problem, _FACTORS)
     ]
-    return (
-        alt.Chart(alt.InlineData(values=long))
-        .mark_area()
-        .encode(
-            x=alt.X("budget:Q", title="energy budget (J)"),
-            y=alt.Y("joules:Q", title="joules spent", stack="zero"),
-            color=alt.Color(
-                "phase:N",
-                title="spent on",
-                scale=alt.Scale(
-                    domain=["compute", "transmit"], range=[PHASES["compute"], PHASES["transmit"]]
-                ),
-            ),
-            tooltip=["budget:Q", "phase:N", "joules:Q"],
-        )
+    order = {
+        JOULES: [f"{factor * problem.energy_joules:.3g}" for factor in _FACTORS[::-1]],
+        SECONDS: [f"{factor * problem.seconds:.3g}" for factor in _FACTORS],
+    }
+    parts = [
+        chart(f"trade-off-{name}", order, width=220, height=220, title=title)
+        for name, title in TRADE_OFF.items()
+    ]
+    here = {"seconds": f"{problem.seconds:.3g}", "joules": f"{problem.energy_joules:.3g}"}
+    data: dict[str, Any] = {"cells": cells, "here": [here]}
+    _add_learning(parts, data, answer.details, answer.lower_bound, width=220, height=220)
+    return _together(
+        parts,
+        data,
+        f"{problem.energy_joules:.3g} J and {problem.seconds:.3g} s for {problem.size} clusters",
+        f"{answer.solver}: {answer.rounds} rounds, gap {answer.objective:.4g}, "
+        f"at most {answer.gap:.2%} above the certified optimum",
     )
 
 
-def _split(rows: list[dict[str, float]], problem: Problem) -> Any:
-    rule = (
-        alt.Chart(alt.InlineData(values=[{"budget": problem.energy_joules}]))
-        .mark_rule(strokeDash=[4, 3], color="#333")
-        .encode(x="budget:Q")
-    )
-    return (_area(rows) + rule).properties(width=320, height=260, title=_SPLIT)
+def _budget_parts(title: str) -> list[Spec]:
+    size = {"width": 320, "height": 260}
+    return [
+        chart("budget-objective", title=title, **size),
+        chart("budget-split", title=_SPLIT, **size),
+    ]
+
+
+def _budget_rows(rows: Sequence[SweepRow]) -> dict[str, Any]:
+    """Objective and split at every budget that has an answer."""
+    solved = [row for row in rows if row.objective is not None]
+    return {
+        "budgets": [{"budget": row.budget_joules, "objective": row.objective} for row in solved],
+        "split": [
+            {"budget": row.budget_joules, "phase": phase, "joules": joules}
+            for row in solved
+            for phase, joules in (
+                ("compute", row.compute_joules),
+                ("transmit", row.transmit_joules),
+            )
+        ],
+    }
+
+
+def _add_learning(
+    parts: list[Spec],
+    data: dict[str, Any],
+    details: Mapping[str, Any],
+    lower_bound: float,
+    **size: int,
+) -> None:
+    if curve := details.get("learning_curve"):
+        parts.append(chart("ppo", title=_LEARNING, **size))
+        data["ppo"] = ppo_rows({"learning_curve": curve, "lower_bound": lower_bound})
+
+
+def _together(parts: list[Spec], data: dict[str, Any], title: str, subtitle: str) -> Spec:
+    """Charts side by side, at most three in a row, each with its own colours and shapes."""
+    own = {"color": "independent", "shape": "independent", "strokeDash": "independent"}
+    whole = {
+        "$schema": parts[0]["$schema"],
+        "title": {"text": title, "subtitle": subtitle, "offset": 16},
+        "concat": [
+            {key: value for key, value in part.items() if key not in ("$schema", "params")}
+            for part in parts
+        ],
+        "columns": 3,
+        "spacing": 40,
+        "resolve": {"scale": own},
+        "params": [param for part in parts for param in part.get("params", ())],
+    }
+    return quiet(whole, data, padding=16)

@@ -1,31 +1,30 @@
-"""The rows behind the charts: devices, links, labels, timelines, accuracy with bands, energy."""
+"""The rows behind the charts of a plan: devices, links, labels, timeline, batteries."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import chain, islice, pairwise
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 
-from camu.arrays import Float64, decibels
+from camu.arrays import decibels
 from camu.config import Config
 from camu.errors import CamuError
-from camu.experiments.statistics import CONFIDENCE, student_quantile
-from camu.planning.groups import contribution, log_contribution, log_threshold
+from camu.planning.batteries import Batteries
+from camu.planning.contribution import contribution, log_contribution, log_threshold
 from camu.planning.plan import Plan
-from camu.report.groups import Group
-from camu.report.runs import SavedRun
 from camu.report.style import PALETTE, PHASES
-from camu.schemes import SCHEMES, describe
-from camu.simulation.history import accuracy_at, measure
-from camu.world import Links, build_world
+from camu.schemes import ALIASES, SCHEMES, make_scheme
+from camu.simulation.ledger import KINDS, DeviceEnergy, Ledger
+from camu.world import Links, World, build_world
 
 LARGEST_BARS = 40
 LARGEST_MAP = 3000
 LARGEST_MATRIX = 60
 _MAIN_LABELS = 3
+_EMPTY_COLOUR = "#9AA3AF"
 
 Rows = list[dict[str, Any]]
 PlanDict = dict[str, Any]
@@ -42,19 +41,21 @@ def links_of(config: Config, plan: PlanDict) -> Links | None:
     except (CamuError, ValueError):  # a fleet file that is gone, or another number of devices
         return None
     planned = np.array([device["position"] for device in plan["devices"]], dtype=float)
-    if planned.shape != links.positions.shape:
+    if planned.shape != links.devices.positions.shape:
         return None
-    return links if np.allclose(planned, links.positions, equal_nan=True) else None
+    return links if np.allclose(planned, links.devices.positions, equal_nan=True) else None
 
 
 def plan_rows(
-    plan: PlanDict, stations: Sequence[Sequence[float]], links: Links | None
+    plan: PlanDict,
+    stations: Sequence[Sequence[float]],
+    links: Links | None,
+    spent: DeviceEnergy | None = None,
 ) -> dict[str, Rows]:
-    """All rows that a plan alone gives, by the name that charts ask for."""
+    """All rows that a plan and its batteries give, by the name that charts ask for."""
     placed = all(None not in device["position"] for device in plan["devices"])
-    devices = device_rows(plan, links)
     return {
-        "devices": devices,
+        "devices": with_batteries(device_rows(plan, links), spent, plan),
         "links": link_rows(plan, stations, links) if placed else [],
         "station": [_at(one) | {"name": "base station"} for one in stations] if placed else [],
         "labels": label_rows(plan),
@@ -68,33 +69,38 @@ def device_rows(plan: PlanDict, links: Links | None) -> Rows:
     numbers = _numbers(plan)
     snr = None if links is None else decibels(links.uplink_snr())
     rows: Rows = []
-    for index in shown_units(plan):
-        unit = plan["units"][index]
-        for name in unit["members"]:
-            if len(rows) == LARGEST_MAP:
-                return rows
-            device = plan["devices"][numbers[name]]
-            rows.append(
-                {
-                    **_at(device["position"]),
-                    "device": str(name),
-                    "cluster": str(index),
-                    "colour": PALETTE[index % len(PALETTE)],
-                    "role": "leader" if name == unit["leader"] else "member",
-                    "region": device["region"],
-                    "samples": device["samples"],
-                    "main": main_labels(device["label_counts"]),
-                    "snr": None if snr is None else round(float(snr[numbers[name]]), 1),
-                    "updates": unit["local_updates"],
-                    "order": len(rows),
-                }
-            )
+    for index, unit, name in _shown_members(plan):
+        device = plan["devices"][numbers[name]]
+        rows.append(
+            {
+                **_at(device["position"]),
+                **_of_cluster(index),
+                "device": str(name),
+                "role": "leader" if name == unit["leader"] else "member",
+                "region": device["region"],
+                "samples": device["samples"],
+                "main": main_labels(device["label_counts"]),
+                "snr": None if snr is None else round(float(snr[numbers[name]]), 1),
+                "updates": unit["local_updates"],
+                "order": len(rows),
+            }
+        )
     return rows
 
 
-def shown_units(plan: PlanDict) -> range:
-    """The units on the map: all, or every n-th, so that about LARGEST_MAP devices are drawn."""
-    return range(0, len(plan["units"]), -(-len(plan["devices"]) // LARGEST_MAP))
+def _shown_members(plan: PlanDict) -> Iterator[tuple[int, dict[str, Any], Any]]:
+    """The devices on the map: all, or those of every n-th unit, at most LARGEST_MAP."""
+    step = -(-len(plan["devices"]) // LARGEST_MAP)
+    members = (
+        (index, plan["units"][index], name)
+        for index in range(0, len(plan["units"]), step)
+        for name in plan["units"][index]["members"]
+    )
+    return islice(members, LARGEST_MAP)
+
+
+def _of_cluster(index: int) -> dict[str, str]:
+    return {"cluster": str(index), "colour": PALETTE[index % len(PALETTE)]}
 
 
 def shown_bars(units: int) -> list[int]:
@@ -117,24 +123,20 @@ def link_rows(plan: PlanDict, stations: Sequence[Sequence[float]], links: Links 
     """Member to leader and leader to its base station, as far as a picture can show them."""
     numbers, rows = _numbers(plan), []
     serving = None if links is None else links.serving
-    for index in shown_units(plan):
-        unit = plan["units"][index]
-        head = plan["devices"][numbers[unit["leader"]]]["position"]
-        for name in unit["members"]:
-            leads = name == unit["leader"]
-            station = 0 if serving is None else int(serving[numbers[name]])
-            there = _at(stations[station] if leads else head)
-            rows.append(
-                {
-                    **_at(plan["devices"][numbers[name]]["position"]),
-                    "x2": there["x"],
-                    "y2": there["y"],
-                    "cluster": str(index),
-                    "colour": PALETTE[index % len(PALETTE)],
-                    "link": "leader to base station" if leads else "member to leader",
-                }
-            )
-    return rows[:LARGEST_MAP]
+    for index, unit, name in _shown_members(plan):
+        leads = name == unit["leader"]
+        station = stations[0 if serving is None else int(serving[numbers[name]])]
+        there = _at(station if leads else plan["devices"][numbers[unit["leader"]]]["position"])
+        rows.append(
+            {
+                **_at(plan["devices"][numbers[name]]["position"]),
+                **_of_cluster(index),
+                "x2": there["x"],
+                "y2": there["y"],
+                "link": "leader to base station" if leads else "member to leader",
+            }
+        )
+    return rows
 
 
 def label_rows(plan: PlanDict) -> Rows:
@@ -173,11 +175,21 @@ def unit_rows(plan: PlanDict) -> Rows:
             "samples": unit["samples"],
             "updates": unit["local_updates"],
             "weight": short(unit["weight"]),
-            "gate": "may update repeatedly" if unit["multi_update"] else "updates once",
+            "gate": gate(unit["multi_update"]),
         }
         for index in shown_bars(len(plan["units"]))
         for unit in [plan["units"][index]]
     ]
+
+
+def gate(allowed: bool) -> str:
+    """Whether a cluster is above the threshold, in the words of charts."""
+    return "extra updates allowed" if allowed else "one update"
+
+
+def repeating(plan: PlanDict) -> int:
+    """The number of clusters with more than one local update in a round."""
+    return sum(unit["local_updates"] > 1 for unit in plan["units"])
 
 
 def timeline_rows(plan: Plan) -> Rows:
@@ -192,8 +204,8 @@ def timeline_rows(plan: Plan) -> Rows:
         end = float(plan.arrival_seconds[index])
         start = end - unit.uplink_seconds
         down = unit.downlink_seconds
-        computed = down + unit.compute_seconds + unit.slow_seconds
-        ready = unit.ready_seconds + unit.slow_seconds
+        computed = down + unit.compute_seconds + unit.dvfs_seconds
+        ready = unit.ready_seconds + unit.dvfs_seconds
         times = (0.0, down, computed, ready, start, end, last)
         phases = ("receive", "compute", "transmit", "wait", "transmit", "wait")
         for phase, (begin, finish) in zip(phases, pairwise(times), strict=True):
@@ -216,43 +228,34 @@ def snr_rows(plan: PlanDict, links: Links) -> Rows:
     """The SNR matrix in dB; its diagonal is the link to the base station."""
     shown = np.arange(min(links.count, LARGEST_MATRIX))
     if links.count > LARGEST_MAP:  # only devices on the map: the chart gets their clusters there
-        numbers, drawn = _numbers(plan), [plan["units"][index] for index in shown_units(plan)]
-        names_drawn = chain.from_iterable(unit["members"] for unit in drawn)
-        shown = np.array([numbers[name] for name in islice(names_drawn, LARGEST_MATRIX)])
-    count = len(shown)
+        numbers, drawn = _numbers(plan), islice(_shown_members(plan), LARGEST_MATRIX)
+        shown = np.array([numbers[name] for *_, name in drawn])
     matrix = links.device_snr_db(shown, shown)
     np.fill_diagonal(matrix, decibels(links.uplink_snr())[shown])
     names = [str(plan["devices"][k]["id"]) for k in shown.tolist()]
     return [
-        {"a": names[i], "b": names[j], "snr": round(float(matrix[i, j]), 1)}
-        for i in range(count)
-        for j in range(count)
+        {"a": a, "b": b, "snr": round(snr, 1)}
+        for a, row in zip(names, matrix.tolist(), strict=True)
+        for b, snr in zip(names, row, strict=True)
     ]
 
 
-def threshold_of(config: Config, plan: PlanDict) -> float | None:
-    """The contribution from which a cluster may update repeatedly, where the scheme has one."""
-    name, scheme = config.scheme.name, config.scheme
-    if name not in SCHEMES or "threshold" not in describe(name, SCHEMES[name])["parameters"]:
-        return None
-    units = plan["units"]
-    logs = log_contribution(
-        [unit["samples"] for unit in units],
-        np.array([unit["wasserstein"] for unit in units]),
-        config.contribution.w_min,
-    )
-    limit = log_threshold(logs, scheme.threshold, scheme.threshold_quantile)
-    return float(contribution(np.asarray(limit))) if math.isfinite(limit) else None
-
-
 def threshold_rows(config: Config, plan: PlanDict) -> Rows:
-    """The threshold; where there is none, a mark at a contribution, not to be seen.
+    """The contribution from which a cluster may update repeatedly.
 
-    A scale over no rows at all would have no extent.
+    Where the scheme has none, it is an invisible placeholder at a contribution, because Vega needs
+    a scale that is not empty.
     """
-    found = threshold_of(config, plan)
-    value = plan["units"][0]["contribution"] if found is None else found
-    return [{"threshold": short(value), "seen": found is not None}]
+    name = ALIASES.get(config.scheme.name, config.scheme.name)
+    scheme: Any = make_scheme(config) if name in SCHEMES else None
+    units, limit = plan["units"], -math.inf
+    if hasattr(scheme, "threshold_quantile"):
+        samples, distance = ([unit[key] for unit in units] for key in ("samples", "wasserstein"))
+        logs = log_contribution(samples, np.array(distance), config.readings.w_min)
+        limit = log_threshold(logs, scheme.threshold, scheme.threshold_quantile)
+    seen = math.isfinite(limit)
+    value = float(contribution(np.asarray(limit))) if seen else units[0]["contribution"]
+    return [{"threshold": short(value), "seen": seen}]
 
 
 def ppo_rows(document: dict[str, Any]) -> Rows:
@@ -279,79 +282,54 @@ def short(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-_POINTS = 60
+def spending_rows(devices: DeviceEnergy | None, plan: PlanDict) -> Rows:
+    """Joules by device and kind, the largest first; of many devices those at equal steps."""
+    if devices is None or not devices.joules.any():
+        return []
+    ranked = np.argsort(-devices.joules, kind="stable")
+    ranked = ranked[shown_bars(len(ranked))]
+    leaders = {str(unit["leader"]) for unit in plan["units"]}
+    return [
+        {
+            "device": devices.ids[k],
+            "role": "leader" if devices.ids[k] in leaders else "member",
+            "phase": kind,
+            "joules": short(joules),
+            "battery": _battery(devices, k),
+            "place": place,
+            "order": order,
+        }
+        for place, k in enumerate(ranked.tolist())
+        for order, kind in enumerate(KINDS)
+        if (joules := float(getattr(devices, f"{kind}_joules")[k])) > 0
+    ]
 
 
-def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
-    """Mean accuracy of each group with its 95 % band, at points along rounds, joules or seconds.
+def full_batteries(world: World) -> DeviceEnergy:
+    """The batteries of a fleet before its first round."""
+    return DeviceEnergy.of(world.devices.ids, Ledger.new(world.devices.count), Batteries(world))
 
-    Accuracy is linear between evaluations. A curve ends where its shortest run ends, so every
-    point averages all seeds.
+
+def with_batteries(rows: Rows, devices: DeviceEnergy | None, plan: PlanDict) -> Rows:
+    """The rows of the map, with what is left in each battery; empty devices are grey.
+
+    It is not known of runs that have not ended.
     """
-    rows: Rows = []
-    for group in groups:
-        runs = group.counted
-        places = [np.array([measure(record, axis) for record in run.records]) for run in runs]
-        grid = _grid(places)
-        known = np.array([accuracy_at(run.records, axis, grid) for run in runs])
-        for x, mean, low, high in zip(grid, *band(known), strict=True):
-            rows.append(
-                {"scheme": group.label, "x": short(x), "mean": short(mean), "n": len(runs)}
-                | {"low": _or_none(low), "high": _or_none(high)}
-            )
-    return rows
+    if devices is None:
+        return [row | {"battery": "not known"} for row in rows]
+    place = {str(device["id"]): k for k, device in enumerate(plan["devices"])}
+    found = []
+    for row in rows:
+        k = place[row["device"]]
+        grey = {"colour": _EMPTY_COLOUR} if devices.empty_round[k] >= 0 else {}
+        found.append({**row, "battery": _battery(devices, k), **grey})
+    return found
 
 
-def band(values: Float64) -> tuple[Float64, Float64, Float64]:
-    """Mean and 95 % interval (Student's t) of each column; the interval of one row is nan."""
-    mean, count = values.mean(axis=0), len(values)
-    if count < 2:
-        return mean, np.full_like(mean, np.nan), np.full_like(mean, np.nan)
-    times = student_quantile((1 + CONFIDENCE) / 2, count - 1)
-    half = times * values.std(axis=0, ddof=1) / np.sqrt(count)
-    return mean, np.maximum(mean - half, 0.0), np.minimum(mean + half, 1.0)
-
-
-def energy_rows(groups: Sequence[Group]) -> Rows:
-    """Joules of a run, mean over seeds, by what they were spent on."""
-    rows: Rows = []
-    for group in groups:
-        runs = group.counted
-        parts = {phase: _mean_joules(runs, phase) for phase in ("compute", "transmit", "receive")}
-        if not parts["receive"]:
-            del parts["receive"]
-        total = sum(parts.values()) or 1.0
-        rows += [
-            {"scheme": group.label, "phase": phase, "joules": short(joules), "order": order}
-            | {"share": short(joules / total), "n": len(runs)}
-            for order, (phase, joules) in enumerate(parts.items())
-        ]
-    return rows
-
-
-def _mean_joules(runs: Sequence[SavedRun], phase: str) -> float:
-    return float(np.mean([run.last.joules.get(phase, 0.0) for run in runs]))
-
-
-def _grid(places: Sequence[Float64]) -> Float64:
-    """The runs' own points where they agree and are few; else even steps to the shortest's end."""
-    end = min(float(x[-1]) for x in places)
-    first: Float64 = places[0][places[0] <= end]
-    if len(first) <= 2 * _POINTS and all(np.array_equal(x[x <= end], first) for x in places):
-        return first
-    return np.linspace(0.0, end, _POINTS)
-
-
-def _or_none(value: float) -> float | None:
-    return short(value) if np.isfinite(value) else None
-
-
-def table_row(group: Group) -> dict[str, Any]:
-    """The numbers that the table of runs shows about a group, one list entry per run."""
-    runs = group.counted
-    return {
-        "rounds": [run.last.round for run in runs],
-        "accuracy": [run.records[-1].accuracy for run in runs],
-        "joules": [run.last.total_joules for run in runs],
-        "seconds": [run.last.virtual_seconds for run in runs],
-    }
+def _battery(devices: DeviceEnergy, k: int) -> str:
+    if np.isnan(devices.battery_joules[k]):
+        return "mains power"
+    if devices.empty_round[k] >= 0:
+        return f"empty after round {devices.empty_round[k]}"
+    left, full = devices.left_joules[k], devices.battery_joules[k]
+    return f"{left:.4g} of {full:.4g} J left"

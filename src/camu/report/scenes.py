@@ -1,20 +1,24 @@
-"""What a report shows, as plain rows: a scene per world, with its schemes' curves and plans."""
+"""What a report shows, as plain rows: a scene per world, with a table per chart and its plans."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from camu.config import Config
-from camu.report import device_rows, rows
-from camu.report.frontier import COSTS, frontier_rows
-from camu.report.groups import Group
-from camu.report.placeholders import AXES
-from camu.report.rows import Rows, curve_rows, energy_rows
-from camu.report.runs import SavedRun
-from camu.simulation.ledger import DeviceEnergy
-from camu.world import Links
+import numpy as np
+
+from camu.arrays import Float64
+from camu.experiments.statistics import estimate
+from camu.report import rows
+from camu.report.rows import Rows, short
+from camu.report.runs import Group, SavedRun
+from camu.report.style import AXES, COSTS, TRAFFIC
+from camu.simulation.history import accuracy_at, measure
+from camu.simulation.ledger import KINDS, DeviceEnergy
+
+_POINTS = 60
+_NAMED = 8  # dots of up to so many schemes all have their name
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class PlanView:
     """The plan of one scheme in one world, that of its first seed."""
 
     text: str
-    tables: dict[str, Rows]
+    tables: dict[str, Rows]  # by the name that charts ask for
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,7 @@ class Scene:
     dataset: str
     setting: str
     groups: tuple[Group, ...]
-    curves: dict[str, Rows]  # by axis
-    energy: Rows
-    alive: Rows
-    frontier: dict[str, Rows]  # by cost
+    tables: dict[str, Rows]  # by chart
     plans: dict[str, PlanView]  # by label
 
 
@@ -50,48 +51,201 @@ def scenes_of(groups: Sequence[Group]) -> list[Scene]:
             dataset=dataset,
             setting=setting,
             groups=tuple(own),
-            curves={axis: curve_rows(own, axis) for axis in AXES},
-            energy=energy_rows(own),
-            alive=device_rows.alive_rows(own),
-            frontier={cost: frontier_rows(own, cost) for cost in COSTS if len(own) > 1},
+            tables={
+                **{f"accuracy-{axis}": curve_rows(own, axis) for axis in AXES},
+                "energy": energy_rows(own),
+                "traffic": traffic_rows(own),
+                "alive": alive_rows(own),
+                **{f"frontier-{cost}": frontier_rows(own, cost) for cost in COSTS},
+            },
             plans={group.label: _plan_view(group.counted[0], matrices) for group in own},
         )
         for (dataset, setting), own in places.items()
     ]
 
 
+def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
+    """Mean accuracy of each group with its 95 % band, at points along an axis.
+
+    Accuracy is linear between evaluations. A curve ends where its shortest run ends, so every
+    point averages all seeds.
+    """
+    found: Rows = []
+    for group in groups:
+        if not _measured(group, axis):
+            continue
+        runs = group.counted
+        places = [np.array([measure(record, axis) for record in run.records]) for run in runs]
+        grid = _grid(places)
+        known = np.array([accuracy_at(run.records, axis, grid) for run in runs])
+        for x, values in zip(grid.tolist(), known.T, strict=True):
+            band = estimate(values)
+            row = {"scheme": group.label, "x": short(x), "mean": short(band.mean), "n": len(runs)}
+            row["low"] = None if band.low is None else short(max(band.low, 0.0))
+            row["high"] = None if band.high is None else short(min(band.high, 1.0))
+            found.append(row)
+    return found
+
+
+def _grid(places: Sequence[Float64]) -> Float64:
+    """The runs' own points where they agree and are few; else even steps to the shortest's end."""
+    end = min(float(x[-1]) for x in places)
+    first: Float64 = places[0][places[0] <= end]
+    if len(first) <= 2 * _POINTS and all(np.array_equal(x[x <= end], first) for x in places):
+        return first
+    return np.linspace(0.0, end, _POINTS)
+
+
+def _measured(group: Group, axis: str) -> bool:
+    """Whether all runs of a group have such numbers; earlier versions counted no bits."""
+    return axis != "megabytes" or all(run.last.bits is not None for run in group.counted)
+
+
+def energy_rows(groups: Sequence[Group]) -> Rows:
+    """Joules of a run, mean over seeds, by what they were spent on."""
+    return _parts(groups, "joules", KINDS, lambda run: run.last.joules, 1.0)
+
+
+def traffic_rows(groups: Sequence[Group]) -> Rows:
+    """Megabytes of a run, mean over seeds, by the link; none of runs that counted no bits."""
+    counted = [group for group in groups if _measured(group, "megabytes")]
+    return _parts(counted, "megabytes", tuple(TRAFFIC), lambda run: run.last.bits or {}, 8e6)
+
+
+def _parts(
+    groups: Sequence[Group],
+    name: str,
+    kinds: Sequence[str],
+    spent: Callable[[SavedRun], Mapping[str, float]],
+    scale: float,
+) -> Rows:
+    """A row per scheme and kind, without kinds of which nothing was spent."""
+    found: Rows = []
+    for group in groups:
+        means = {
+            kind: float(np.mean([spent(run).get(kind, 0.0) for run in group.counted])) / scale
+            for kind in kinds
+        }
+        total = sum(means.values()) or 1.0
+        found += [
+            {"scheme": group.label, "phase": kind, name: short(mean), "order": order}
+            | {"share": short(mean / total), "n": len(group.counted)}
+            for order, (kind, mean) in enumerate(means.items())
+            if mean or kind in kinds[:2]
+        ]
+    return found
+
+
+def alive_rows(groups: Sequence[Group]) -> Rows:
+    """Devices that are not empty over rounds, mean over seeds; no rows if none ever is."""
+    if not any(run.last.empty for group in groups for run in group.counted):
+        return []
+    found: Rows = []
+    for group in groups:
+        runs = group.counted
+        rounds = [record.round for record in min((run.records for run in runs), key=len)]
+        empty = np.zeros(len(rounds))
+        for run in runs:
+            known = [(record.round, record.empty) for record in run.records]
+            empty += np.interp(rounds, *np.array(known, dtype=float).T) / len(runs)
+        total = len(runs[0].plan["devices"])
+        found += [
+            {"scheme": group.label, "x": x, "alive": short(total - gone), "n": len(runs)}
+            for x, gone in zip(rounds, empty.tolist(), strict=True)
+        ]
+    return found
+
+
+def final_numbers(group: Group) -> dict[str, list[float]]:
+    """What the runs of a group end with, one entry per run: rounds, accuracy, and costs."""
+    runs = group.counted
+    return {
+        "rounds": [run.last.round for run in runs],
+        "accuracy": [run.records[-1].accuracy or 0.0 for run in runs],
+        **{
+            cost: [measure(run.last, cost) for run in runs]
+            for cost in COSTS
+            if _measured(group, cost)
+        },
+    }
+
+
+def frontier_rows(groups: Sequence[Group], cost: str) -> Rows:
+    """A row per scheme: means over seeds at the end of its runs, and whether it is on the line."""
+    if len(groups) < 2 or not all(_measured(group, cost) for group in groups):
+        return []
+    found: Rows = []
+    for group in groups:
+        values = final_numbers(group)
+        means = {"x": np.mean(values[cost]), "accuracy": np.mean(values["accuracy"])}
+        about = {"scheme": group.label, "family": group.family, "n": len(values["accuracy"])}
+        found.append(about | {name: short(float(mean)) for name, mean in means.items()})
+    best = unbeaten([(row["x"], row["accuracy"]) for row in found])
+    few = len(found) <= _NAMED
+    return [
+        row | {"best": number in best, "named": few or number in best}
+        for number, row in enumerate(found)
+    ]
+
+
+def unbeaten(points: Sequence[tuple[float, float]]) -> set[int]:
+    """The points (cost, accuracy) without another that is as good in both and better in one."""
+    return {
+        number
+        for number, (cost, accuracy) in enumerate(points)
+        if not any(
+            other_cost <= cost
+            and other_accuracy >= accuracy
+            and (other_cost, other_accuracy) != (cost, accuracy)
+            for other_cost, other_accuracy in points
+        )
+    }
+
+
 def _plan_view(run: SavedRun, matrices: dict[str, Rows]) -> PlanView:
-    config, plan = run.config, run.plan
+    config, plan, links = run.config, run.plan, run.links
     key = f"{config.fleet!r} {config.radio!r} {run.seed}"
     if len(plan["devices"]) > rows.LARGEST_MAP:  # then the matrix depends on the plan
         key += plan["scheme"]
-    links = rows.links_of(config, plan)
     if key not in matrices:
         matrices[key] = [] if links is None else rows.snr_rows(plan, links)
+    known = None if links is None else links.stations
+    stations = [config.fleet.base_station] if known is None else known.tolist()
     tables: dict[str, Rows] = {
-        **rows.plan_rows(plan, _stations(config, links), links),
+        **rows.plan_rows(plan, stations, links, run.devices),
         "threshold": rows.threshold_rows(config, plan),
         "snr": matrices[key],
         "ppo": [] if run.ppo is None else rows.ppo_rows(run.ppo),
-        "spending": device_rows.spending_rows(run.devices, plan),
+        "spending": rows.spending_rows(run.devices, plan),
     }
-    tables["devices"] = device_rows.with_batteries(tables["devices"], run.devices, plan)
-    return PlanView(_sentence(plan, run.seed, links is not None, run.devices), tables)
+    first, last = run.records[0], run.last
+    cost = None
+    if (rounds := last.round - first.round) > 0:
+        spent = last.total_joules - first.total_joules
+        cost = (last.virtual_seconds - first.virtual_seconds) / rounds, spent / rounds
+    text = plan_sentences(plan, run.seed, links is not None, run.devices, cost)
+    return PlanView(text, tables)
 
 
-def _stations(config: Config, links: Links | None) -> Sequence[Sequence[float]]:
-    if links is None or links.stations is None:
-        return [config.fleet.base_station]
-    return cast(list[list[float]], links.stations.tolist())
+def plan_sentences(
+    plan: dict[str, Any],
+    seed: int,
+    linked: bool,
+    spent: DeviceEnergy | None,
+    cost: tuple[float, float] | None,
+) -> str:
+    """What a plan is in words, and which part of it the charts show.
 
-
-def _sentence(plan: dict[str, Any], seed: int, linked: bool, spent: DeviceEnergy | None) -> str:
+    `cost` is the mean of the run's rounds in seconds and joules; None before the first one.
+    """
     units, devices = plan["units"], plan["devices"]
-    repeated = sum(unit["local_updates"] > 1 for unit in units)
+    repeated = rows.repeating(plan)
     clusters = "1 cluster" if len(units) == 1 else f"{len(units)} clusters"
+    taken = "A round of all clusters takes" if cost is None else "A round took"
+    seconds, joules = cost or (plan["round_seconds"], plan["round_joules"])
     text = (
-        f"{clusters} of {len(devices)} devices (seed {seed}). A round takes "
-        f"{plan['round_seconds']:.3g} virtual seconds and {plan['round_joules']:.3g} J; "
+        f"{clusters} of {len(devices)} devices (seed {seed}). {taken} "
+        f"{seconds:.3g} virtual seconds and {joules:.3g} J; "
         f"{repeated or 'no'} cluster{'' if repeated == 1 else 's'} with more than one local update."
     )
     if spent is not None and (empty := int((spent.empty_round >= 0).sum())):

@@ -1,54 +1,58 @@
-"""The tables of a page: runs and comparisons, divided by family where there are many schemes."""
+"""The tables of a page: runs, comparisons and verdicts; many schemes are divided by family."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from camu.experiments.comparison import UNGROUPED_ROWS, Comparison, SeedRow
-from camu.experiments.statistics import Estimate, estimate
-from camu.report.groups import Group
-from camu.report.rows import table_row
+from camu.experiments.statistics import Estimate, Verdict, estimate
+from camu.report.runs import Group
+from camu.report.scenes import final_numbers
+from camu.report.style import COSTS
 
 Table = dict[str, Any]  # a head, and families with a title, a note and rows
 
 
+def _table(text: Sequence[str], numbers: Sequence[str], families: list[dict[str, Any]]) -> Table:
+    """Families of rows below a head; columns of `text` come first."""
+    head = [{"name": name, "number": False} for name in text]
+    return {"head": head + [{"name": n, "number": True} for n in numbers], "families": families}
+
+
 def runs_table(groups: Sequence[Group]) -> Table:
-    """A head and a row per world and scheme: accuracy, joules, seconds, rounds, seeds."""
+    """A row per world and scheme: seeds, accuracy, costs, rounds."""
     several = any(group.setting for group in groups)
-    words = ["data set", *(["setting"] if several else []), "scheme"]
-    numbers = ["final accuracy (%)", "energy (J)", "virtual time (s)", "rounds"]
     rows = []
     for group in groups:
-        values = table_row(group)
-        rows.append(
-            [group.dataset, *([group.setting] if several else []), group.label]
-            + [_mean(estimate(values["accuracy"]), 100, 1)]
-            + [_mean(estimate(values[name])) for name in ("joules", "seconds")]
-            + [_span(values["rounds"]), _seeds(group)]
-        )
-    head = [{"name": name, "number": name in numbers} for name in (*words, *numbers, "seeds")]
-    families = _by_family([group.family for group in groups], rows)
-    return {"head": head, "families": families}
+        values = final_numbers(group)
+        costs = [_mean(estimate(values[name])) if name in values else "–" for name in COSTS]
+        world = [group.dataset, group.setting] if several else [group.dataset]
+        accuracy, rounds = estimate(values["accuracy"]).show(100, 1), _span(values["rounds"])
+        rows.append([*world, group.label, _seeds(group), accuracy, *costs, rounds])
+    return _table(
+        ["data set", *(["setting"] if several else []), "scheme", "seeds"],
+        ["final accuracy (%)", "energy (J)", "virtual time (s)", "sent (MB)", "rounds"],
+        _by_family([group.family for group in groups], rows),
+    )
 
 
 def comparison_table(table: Comparison) -> Table:
     """A row per scheme: accuracies and differences at equal cost, and what its runs spent."""
-    titles = [title for title, _ in table.equal_columns()]
-    numbers = [*titles, "energy (J)", "virtual time (s)"]
+    columns = table.equal_columns()
     rows = [
-        [row.scheme, *table.equal_cells(row), _mean(row.joules), _mean(row.virtual_seconds)]
+        [row.scheme, *table.cells(row, columns)]
+        + [_mean(spent) for spent in (row.joules, row.virtual_seconds, row.megabytes)]
         for row in table.rows
     ]
     best = {}
     for row in sorted(table.rows, key=lambda row: row.final_accuracy.mean):
         best[row.family] = f"best at the end: {row.scheme} ({row.final_accuracy.show(100, 1)} %)"
-    return {
-        "head": [{"name": "scheme", "number": False}]
-        + [{"name": name, "number": True} for name in numbers],
-        "families": _by_family([row.family for row in table.rows], rows, best),
-    }
+    families = _by_family([row.family for row in table.rows], rows, best)
+    costs = ["energy (J)", "virtual time (s)", "sent (MB)"]
+    return _table(["scheme"], [*(title for title, _ in columns), *costs], families)
 
 
 def seeds_table(table: Comparison) -> Table:
@@ -58,9 +62,8 @@ def seeds_table(table: Comparison) -> Table:
         [run.scheme, str(run.seed), *(_percent(run, name) for _, name in columns)]
         for run in table.runs
     ]
-    words = [{"name": "scheme", "number": False}, {"name": "seed", "number": True}]
-    head = [*words, *({"name": title, "number": True} for title, _ in columns)]
-    return {"head": head, "families": [{"title": "", "note": "", "rows": rows}]}
+    names = ["seed", *(title for title, _ in columns)]
+    return _table(["scheme"], names, [{"title": "", "note": "", "rows": rows}])
 
 
 def _by_family(
@@ -106,18 +109,53 @@ def seed_words(seeds: Sequence[int]) -> str:
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
 
 
-def _mean(found: Estimate, scale: float = 1.0, digits: int | None = None) -> str:
-    """Mean ± half width of the 95 % interval; digits by size where not given."""
-    if digits is None:
-        size = abs(found.mean)
-        digits = max(0, 2 - math.floor(math.log10(size))) if size > 0 else 0
-        digits = min(digits, 6)
-    text = f"{scale * found.mean:,.{digits}f}"
+def _mean(found: Estimate) -> str:
+    """Mean ± half width of the 95 % interval, with digits by size."""
+    size = abs(found.mean)
+    digits = min(6, max(0, 2 - math.floor(math.log10(size)))) if size > 0 else 0
+    text = f"{found.mean:,.{digits}f}"
     if found.low is None or found.high is None:
         return text
-    return f"{text} ± {scale * (found.high - found.low) / 2:,.{digits}f}"
+    return f"{text} ± {(found.high - found.low) / 2:,.{digits}f}"
 
 
-def _span(values: Sequence[int]) -> str:
+def _span(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+# Each verdict has a word, a symbol and a colour.
+SYMBOLS = {
+    "reproduced": "✓",
+    "contradicted": "✗",
+    "no effect above 1 point": "≈",
+    "undecided": "○",
+}
+_PAPER_NAMES = {
+    "Benchmark 1": "fedavg",
+    "Benchmark 2": "compute-rounds",
+    "Benchmark 3": "hti",
+    "Configuration 1": "clustered",
+    "Configuration 2": "wasserstein",
+    "Configuration 3": "camu",
+    "Configuration 4": "clustered",
+    "Configuration 5": "camu-joint",
+}
+
+
+def paper_names(verdicts: Iterable[Verdict]) -> str:
+    """What the paper's names in the statements are called in the curves and tables of runs."""
+    text = " ".join(row.statement for row in verdicts)
+    known = [f"{name} is {scheme}" for name, scheme in _PAPER_NAMES.items() if name in text]
+    return f"{'; '.join(known)}." if known else ""
+
+
+def verdict_counts(verdicts: Iterable[Verdict]) -> str:
+    """How many claims have which verdict: 3 reproduced, 1 contradicted, 7 undecided."""
+    found = Counter(row.verdict for row in verdicts)
+    return ", ".join(f"{found[word]} {word}" for word in {**SYMBOLS, **found} if found[word]) + "."
+
+
+def signed(value: float) -> str:
+    """A difference for people."""
+    return f"{value:+.3g}" if abs(value) < 1e-3 and value else f"{value:+,.2f}"

@@ -1,19 +1,12 @@
 """Adaptive local updates: the number of local steps follows what training shows about the data."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from camu.planning.groups import make_plan, single_devices
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme, State, View
-from camu.schemes.tau_bound import control_value, estimate, joules_of
-from camu.world import World
-
-if TYPE_CHECKING:
-    from camu.learning.weights import Weights
+from camu.schemes.contract import Count, Plan, Positive, Scheme, State, View, Weights, World
 
 
 @dataclass(frozen=True)
@@ -25,17 +18,17 @@ class AdaptiveTau(Scheme):
     the best global model is kept.
     """
 
-    control: float = 5e-5  # phi; the authors use 5e-5 for CNNs and 0.025 for an SVM
-    max_updates: int = 100
-    name: ClassVar[str] = "adaptive-tau"
-    family: ClassVar[str] = "local updates"
-    citation: ClassVar[str] = "Wang et al., Adaptive federated learning, IEEE JSAC 2019"
-    simplified: ClassVar[tuple[str, ...]] = ("losses and gradients are exact and not charged",)
-    choices: ClassVar[tuple[str, ...]] = (
+    control: Positive = 5e-5  # phi; the authors use 5e-5 for CNNs and 0.025 for an SVM
+    max_updates: Count = 100
+    name = "adaptive-tau"
+    family = "local updates"
+    citation = "Wang et al., Adaptive federated learning, IEEE JSAC 2019"
+    simplified = ["losses and gradients are exact and not charged"]
+    choices = [
         "the resource is energy: c joules per update of everyone, b per aggregation",
         "R is run.max_joules, or what the configured rounds of one update would cost",
-    )
-    uses_oracle: ClassVar[bool] = True
+    ]
+    uses_oracle = True
 
     def plan(self, world: World) -> Plan:
         """One device per unit; the first round runs one update."""
@@ -58,11 +51,10 @@ class AdaptiveTau(Scheme):
     def revise(self, view: View, state: State) -> Plan | None:
         """tau for the next round, the same for all."""
         tau = view.plan.units[0].local_updates
-        local, fixed, budget = joules_of(view)
+        local, fixed, budget = joules = joules_of(view)
         constants = estimate(view)
         if constants is not None:
-            rate = view.world.config.training.learning_rate
-            terms = (*constants, rate, self.control, local, fixed, budget)
+            terms = constants, joules, view.world.config.training.learning_rate, self.control
             tries = range(1, min(10 * tau, self.max_updates) + 1)
             tau = min(tries, key=lambda t: control_value(t, *terms))
         left = budget - view.joules
@@ -73,5 +65,61 @@ class AdaptiveTau(Scheme):
         return view.plan.with_updates([tau] * len(view.plan.units))
 
     def finished(self, view: View, state: State) -> bool:
-        """When the budget is spent."""
         return bool(state.get("finished"))
+
+
+Three = tuple[float, float, float]
+
+
+def control_value(tau: int, constants: Three, joules: Three, rate: float, phi: float) -> float:
+    """G(tau), the bound on the final loss (Wang et al., eq. 19 and 20); smaller is better.
+
+    The constants are rho, beta and delta; the joules are those of `joules_of`.
+    """
+    (rho, beta, delta), (local, fixed, budget) = constants, joules
+    # h(tau) = delta/beta ((rate beta + 1)^tau - 1) - rate delta tau, in a form that keeps digits.
+    drift = 0.0
+    if beta > 0:
+        drift = delta / beta * np.expm1(tau * np.log1p(rate * beta)) - rate * delta * tau
+    usable = budget - fixed - local
+    if usable <= 0:
+        return math.inf
+    half = (local * tau + fixed) / (2 * rate * phi * usable * tau)
+    return float(half + np.sqrt(half**2 + rho * drift / (rate * phi * tau)) + rho * drift)
+
+
+def estimate(view: View) -> Three | None:
+    """rho, beta and delta at the new global model, or None where no device moved."""
+    oracle, world = view.oracle, view.world
+    assert oracle is not None
+    rho, beta, gradients, weights = [], [], [], []
+    for arrival in sorted(view.arrived, key=lambda arrival: arrival.unit):
+        assert arrival.trained is not None
+        members = view.plan.units[arrival.unit].members
+        here = oracle.gradient(view.weights, members).astype(np.float64)
+        there = oracle.gradient(arrival.trained, members).astype(np.float64)
+        apart = arrival.trained.parameters.astype(np.float64) - view.weights.parameters
+        distance = float(np.sqrt(np.square(apart).sum()))
+        losses = oracle.loss(arrival.trained, members), oracle.loss(view.weights, members)
+        values = (abs(losses[0] - losses[1]), float(np.sqrt(np.square(there - here).sum())))
+        if not (distance > 0 and np.isfinite(values).all()):
+            continue
+        rho.append(values[0] / distance)
+        beta.append(values[1] / distance)
+        gradients.append(here)
+        weights.append(float(world.devices.samples[list(members)].sum()))
+    if not weights:
+        return None
+    shares, rows = np.array(weights) / sum(weights), np.stack(gradients)
+    away = np.sqrt(np.square(rows - shares @ rows).sum(axis=1))
+    return float(shares @ rho), float(shares @ beta), float(shares @ away)
+
+
+def joules_of(view: View) -> Three:
+    """Energy of one local update of everyone (c), of one aggregation (b), and of the run (R)."""
+    local, fixed = (
+        sum(view.plan.column(key).tolist()) for key in ("update_joules", "fixed_joules")
+    )
+    limits = view.world.config.run
+    budget = limits.rounds * (local + fixed) if limits.max_joules is None else limits.max_joules
+    return local, fixed, budget

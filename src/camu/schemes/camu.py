@@ -1,12 +1,12 @@
 """Configuration 3: the paper's strategy."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from camu.planning.groups import Groups, clusters, extra_updates, gate, local_updates, make_plan
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme
-from camu.world import World
+import numpy as np
+
+from camu.planning.contribution import extra_updates, gate
+from camu.planning.groups import Groups, clusters, make_plan
+from camu.schemes.contract import CountFromZero, Plan, Scheme, Share, Threshold, World
 
 
 @dataclass(frozen=True)
@@ -16,20 +16,18 @@ class Camu(Scheme):
     The threshold is a number, or, where that is unset, a quantile of the clusters' contributions.
     """
 
-    threshold: float | None = None
-    threshold_quantile: float = 0.5
-    max_extra_updates: int = 4
-    name: ClassVar[str] = "camu"
-    family: ClassVar[str] = "paper"
-    citation: ClassVar[str] = "Sun et al., CAMU, section III-B"
-    simplified: ClassVar[tuple[str, ...]] = ()
-    choices: ClassVar[tuple[str, ...]] = (
+    threshold: Threshold | None = None
+    threshold_quantile: Share = 0.5
+    max_extra_updates: CountFromZero = 4
+    name = "camu"
+    family = "paper"
+    citation = "Sun et al., CAMU, section III-B"
+    choices = [
         "n_c fills the time of the slowest cluster's update; the paper gives no formula",
         "the default threshold is the median contribution",
-    )
+    ]
 
     def groups(self, world: World) -> Groups:
-        """The dual-segment clusters."""
         return clusters(world)
 
     def plan(self, world: World) -> Plan:
@@ -37,5 +35,5 @@ class Camu(Scheme):
         groups = self.groups(world)
         multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)
-        updates = local_updates(multi, extra)
+        updates = 1 + np.where(multi, extra, 0)
         return make_plan(self, groups, groups.contribution_weights, updates, multi_update=multi)

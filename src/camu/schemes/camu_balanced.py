@@ -1,20 +1,50 @@
-"""Near-IID clusters with equal work, a few steps between gathers, and momentum at the server."""
+"""Near-IID clusters with equal work, a few steps between gathers, and momentum at the server.
+
+The progress of a round is counted in gradient steps of the whole fleet. N gathers of H steps each
+are worth N H steps, less a loss by drift: steps that a device takes alone lose in proportion to the
+distance of its labels from everyone's, and gathers inside a cluster lose in proportion to the
+cluster's distance. Noise with the share r of the update's power divides the progress by 1 + r.
+
+A design is priced by joules x seconds / progress^2, the energy-delay product of a step. It needs no
+exchange rate between joules and seconds. Joules are those of devices that slow down where they
+would wait, or of full speed.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from camu.arrays import Float64, Int64
+from camu.clustering.near_iid import balanced_groups, dealt_groups
+from camu.errors import InputError
 from camu.learning.job import LocalRule
-from camu.planning.balanced import Limits, best_design, best_near_iid_design
-from camu.planning.groups import clusters, extra_updates, make_plan
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme, State, View
-from camu.schemes.momentum import pushed
-from camu.world import World
+from camu.planning.codecs import parameter_count
+from camu.planning.contribution import extra_updates, group_counts, label_distance
+from camu.planning.costs import Costs, arrivals, model_bits
+from camu.planning.dvfs import joules_if_late, latest_ready
+from camu.planning.groups import Groups, assess, clustering, clusters, make_plan
+from camu.schemes.aggregation import with_momentum
+from camu.schemes.contract import (
+    Count,
+    CountFromZero,
+    NonNegative,
+    Plan,
+    Positive,
+    Scheme,
+    Share,
+    State,
+    View,
+    Weights,
+    World,
+)
 
-if TYPE_CHECKING:
-    from camu.learning.weights import Weights
+MOST_STEPS = 8
+MOST_GATHERS = 4
+POWER_SHARES = tuple(2.0**-k for k in range(7))  # of the most that a leader can send with
+LEADERS = 16  # members with the best uplinks, among which a leader is chosen
 
 
 @dataclass(frozen=True)
@@ -22,48 +52,198 @@ class CamuBalanced(Scheme):
     """Near-IID clusters, weights by samples, equal updates of several steps, server momentum.
 
     Clusters, gathers, steps, power and CPU frequencies are those with the least joules x seconds of
-    a step (`camu.planning.balanced`), unless they are set. Each other rule can be switched off
-    alone.
+    a step, unless they are set. Each other rule can be switched off alone.
     """
 
     near_iid: bool = True  # False: the dual-segment clusters
     sample_weights: bool = True  # False: the paper's G_c
     equal_updates: bool = True  # False: as many as fit while the slowest updates once
-    momentum: float = 0.7  # 0: none
-    slow_down: bool = True  # False: every device computes at its own frequency
-    clusters_per_area: int | None = None
-    gathers: int | None = None
-    steps: int | None = None
-    power_watts: float | None = None
-    drift: float = 0.16  # share of a step that is lost per step before it on the wrong labels
-    max_extra_updates: int = 4  # without equal_updates
-    name: ClassVar[str] = "camu-balanced"
-    family: ClassVar[str] = "clusters"
-    citation: ClassVar[str] = "this project; momentum after Hsu et al., 2019"
-    simplified: ClassVar[tuple[str, ...]] = ()
-    choices: ClassVar[tuple[str, ...]] = (
+    momentum: Share = 0.7  # 0: none
+    dvfs: bool = True  # False: every device computes at its own frequency
+    clusters_per_area: Count | None = None
+    gathers: Count | None = None
+    steps: Count | None = None
+    power_watts: Positive | None = None
+    drift: NonNegative = 0.16  # share of a step that is lost per step before it on the wrong labels
+    max_extra_updates: CountFromZero = 4  # without equal_updates
+    name = "camu-balanced"
+    family = "clusters"
+    citation = "this project; momentum after Hsu et al., 2019"
+    choices = [
         "areas are regions or primary clusters, whichever costs less",
         "the base station knows label counts, as theta_c needs them too",
-    )
+    ]
 
     def plan(self, world: World) -> Plan:
         """The design with the least price, as a plan."""
-        fixed = Limits(
-            self.clusters_per_area, self.gathers, self.steps, self.power_watts, self.slow_down
-        )
-        if self.near_iid:
-            design = best_near_iid_design(world, self.drift, fixed)
-        else:
-            design = best_design([clusters(world)], self.drift, fixed)
+        design = self.design(world)
         groups = design.groups
         weights = groups.sample_weights if self.sample_weights else groups.contribution_weights
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)
         updates = design.gathers * (1 + (0 if self.equal_updates else extra))
         rule = LocalRule(steps=design.steps)
         plan = make_plan(self, groups, weights, updates, design.power_watts, rule=rule)
-        return plan.slowed(world) if self.slow_down else plan
+        return plan.with_dvfs(world) if self.dvfs else plan
 
     def aggregate(self, view: View, state: State) -> Weights:
-        """The mean update, with momentum."""
         mean = super().aggregate(view, state)
-        return pushed(view, state, mean, self.momentum) if self.momentum else mean
+        return with_momentum(view, state, mean, self.momentum) if self.momentum else mean
+
+    def design(self, world: World) -> Design:
+        """The design with the least price.
+
+        The number of near-IID clusters is chosen among clusters that are dealt out; those are then
+        improved by swaps, and the rest is chosen for them.
+        """
+        if not self.near_iid:
+            return self.best_design([clusters(world)])
+        divisions = [(area, n) for area in _areas(world) for n in self._cluster_numbers(area)]
+        dealt = [near_iid_clusters(world, *division, swapped=False) for division in divisions]
+        chosen = self.best_design(dealt).groups
+        division = divisions[[groups is chosen for groups in dealt].index(True)]
+        return self.best_design([near_iid_clusters(world, *division, swapped=True)])
+
+    def best_design(self, choices: Iterable[Groups]) -> Design:
+        """The design with the least price among these groupings; the first of equal ones."""
+        best: Design | None = None
+        for groups in choices:
+            for design in self._designs(groups, best):
+                if best is None or design.price < best.price:
+                    best = design
+        if best is None:
+            raise InputError("camu-balanced: no design makes progress; choose a smaller drift or H")
+        return best
+
+    def _cluster_numbers(self, area: Int64) -> list[int]:
+        """1, 2, 3, 4, 6, 8, 12, ... clusters per area, with two devices or more in the largest."""
+        if self.clusters_per_area is not None:
+            return [self.clusters_per_area]
+        most = int(np.bincount(area).max())
+        powers = [2**k for k in range(most.bit_length())]
+        return sorted({n for p in powers for n in (p, 3 * p // 2) if n <= max(1, most // 2)})
+
+    def _designs(self, groups: Groups, best: Design | None) -> Iterator[Design]:
+        """All designs of a grouping that make progress and may cost less than the best so far."""
+        world, access = groups.world, groups.world.config.radio.access
+        alone, apart = _distances(groups)
+        most = world.devices.max_power_watts[np.array(groups.leaders)]
+        powers = [share * most for share in POWER_SHARES]
+        if self.power_watts is not None:
+            powers = [np.minimum(most, self.power_watts)]
+        all_steps = range(1, MOST_STEPS + 1) if self.steps is None else (self.steps,)
+        all_gathers = range(1, MOST_GATHERS + 1) if self.gathers is None else (self.gathers,)
+        for watts in powers:
+            costs, noise = groups.costs(watts), _noise(groups, watts)
+            air = costs.uplink_seconds
+            for steps in all_steps:
+                own = costs.with_steps(steps)
+                for gathers in all_gathers:
+                    worth = progress(gathers, steps, alone, apart, self.drift) / (1 + noise)
+                    if worth <= 0:
+                        continue
+                    ready = own.ready_seconds(gathers)
+                    most_slack = ready.max() - ready + air.sum() - air
+                    cheapest = self._joules(groups, own, gathers, most_slack)
+                    if best and cheapest * float((ready + air).max()) / worth**2 >= best.price:
+                        continue
+                    slack = latest_ready(ready, air, access) - ready
+                    joules = self._joules(groups, own, gathers, slack)
+                    seconds = float(arrivals(ready, air, access).max())
+                    yield Design(groups, gathers, steps, watts, worth, joules, seconds)
+
+    def _joules(self, groups: Groups, costs: Costs, gathers: int, slack: Float64) -> float:
+        """Energy of a round in which each unit may be late by this slack, in seconds."""
+        if self.dvfs and groups.world.config.readings.compute_model == "cycles":
+            costs = replace(costs, compute_joules=joules_if_late(costs, slack / gathers))
+        return float(costs.round_joules(gathers).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Groups, and how they train in a round."""
+
+    groups: Groups
+    gathers: int  # N, local updates per round
+    steps: int  # H, steps of a member between two gathers
+    power_watts: Float64  # of each leader
+    progress: float  # of a round, in steps
+    joules: float  # of a round
+    seconds: float
+
+    @property
+    def price(self) -> float:
+        """Joules times seconds of a step."""
+        return self.joules * self.seconds / self.progress**2
+
+
+def progress(
+    gathers: int, steps: int, device_distance: float, group_distance: float, drift: float
+) -> float:
+    """Steps that a round is worth; distances are total variation, from 0 to 1.
+
+    Of the H steps of a device, the one after i others loses the share drift x distance x i. Of the
+    N gathers of a cluster, the one after i others loses drift x distance x i H of its H steps.
+    """
+    alone = gathers * steps * (steps - 1) / 2 * device_distance
+    together = steps**2 * gathers * (gathers - 1) / 2 * group_distance
+    return gathers * steps - drift * (alone + together)
+
+
+def near_iid_clusters(world: World, area: Int64, number: int, swapped: bool) -> Groups:
+    """At most so many near-IID clusters in each area; an area with fewer devices has as many."""
+    counts = world.devices.label_counts
+    everyone = counts.sum(axis=0)
+    members: list[tuple[int, ...]] = []
+    for own in (np.flatnonzero(area == index) for index in range(int(area.max()) + 1)):
+        count = min(number, len(own))
+        if swapped:
+            part = balanced_groups(counts[own], everyone, count, world.seed)
+        else:
+            part = dealt_groups(counts[own], everyone, count)
+        members += [tuple(own[part == k].tolist()) for k in range(count)]
+    return assess(world, sorted(members), _leaders(world, sorted(members)))
+
+
+def _areas(world: World) -> Iterator[Int64]:
+    """The area of each device: its region, or its primary cluster."""
+    for area in (world.devices.regions, clustering(world).primaries()):
+        # Numbered without gaps: a primary cluster is lost where clusters are merged.
+        yield np.asarray(np.unique(area, return_inverse=True)[1], dtype=np.int64)
+
+
+def _leaders(world: World, members: Sequence[Sequence[int]]) -> list[int]:
+    """Of the members with the best uplinks, the one for which all sending takes the least time."""
+    uplink, links, power = world.links.uplink_snr(), world.links, world.devices.power_watts
+    bits = model_bits(world, parameter_count(world))
+    leaders = []
+    for group in members:
+        own = np.array(group)
+        best = own[np.argsort(-uplink[own], kind="stable")][:LEADERS]
+        first, second = np.tile(own, len(best)), np.repeat(best, len(own))
+        apart = first != second
+        seconds = np.zeros(len(first))
+        gain = links.pair_gain(first[apart], second[apart])
+        seconds[apart] = links.transmit_seconds(bits, power[first[apart]], gain)
+        gather = seconds.reshape(len(best), len(own)).sum(axis=1)
+        send = links.transmit_seconds(bits, power[best], links.uplink_gain[best])
+        leaders.append(int(best[np.argmin(gather + send)]))
+    return leaders
+
+
+def _distances(groups: Groups) -> tuple[float, float]:
+    """Mean distance of labels to everyone's, of devices and of groups, by samples."""
+    counts, samples = groups.world.devices.label_counts, groups.world.devices.samples
+    everyone, pooled = counts.sum(axis=0), group_counts(counts, groups.members)
+    alone = np.average(label_distance(counts, everyone, "tv"), weights=samples)
+    apart = np.average(label_distance(pooled, everyone, "tv"), weights=groups.samples)
+    return float(alone), float(apart)
+
+
+def _noise(groups: Groups, watts: Float64) -> float:
+    """Power of the noise on the mean update, relative to an update: sum_c G_c^2 / SNR_c."""
+    world, leaders = groups.world, np.array(groups.leaders)
+    if world.config.radio.uplink in ("digital", "packet"):
+        return 0.0  # updates that arrive are exact
+    share = world.links.share(len(groups))
+    snr = watts * world.links.uplink_gain[leaders] / share.noise_watts
+    return float((groups.sample_weights**2 / snr).sum())

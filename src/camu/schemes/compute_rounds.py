@@ -1,33 +1,29 @@
 """Benchmark 2: clusters as units, as many local updates as computing power allows."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from camu.planning.groups import Groups, clusters, extra_updates, make_plan
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme
-from camu.world import World
+from camu.planning.contribution import extra_updates
+from camu.planning.groups import Groups, clusters, make_plan
+from camu.schemes.contract import CountFromZero, Plan, Scheme, World
 
 
 @dataclass(frozen=True)
 class ComputeRounds(Scheme):
     """Benchmark 2: clusters update as often as fits while the slowest updates once."""
 
-    max_extra_updates: int = 4
-    name: ClassVar[str] = "compute-rounds"
-    family: ClassVar[str] = "clusters"
-    citation: ClassVar[str] = (
-        "Sun et al., CAMU, section V-B, after Zhou et al., Petrel, IEEE TPDS 2020"
-    )
-    simplified: ClassVar[tuple[str, ...]] = (
+    max_extra_updates: CountFromZero = 4
+    name = "compute-rounds"
+    family = "clusters"
+    citation = "Sun et al., CAMU, section V-B, after Zhou et al., Petrel, IEEE TPDS 2020"
+    simplified = [
         "clusters by links and labels replace Petrel's communities of workers alike in speed",
         "a fixed rule that fills the waiting time replaces its learned search",
         "rounds are synchronous; Petrel's communities are not in step with each other",
-    )
-    choices: ClassVar[tuple[str, ...]] = (
+    ]
+    choices = [
         "the CAMU paper prints no weights for it; those of `camu` are used",
         "an update counts with the time in which members send to their leader",
-    )
+    ]
 
     def plan(self, world: World) -> Plan:
         """N_c from the clusters' speed alone."""
@@ -37,3 +33,9 @@ class ComputeRounds(Scheme):
         """The plan of clusters that are formed already."""
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)
         return make_plan(self, groups, groups.contribution_weights, 1 + extra, multi_update=True)
+
+
+def energy_budget(groups: Groups, max_extra_updates: int) -> float:
+    """Joules of a round: as configured, or what `compute-rounds` spends with these clusters."""
+    fixed = groups.world.config.allocation.energy_joules
+    return ComputeRounds(max_extra_updates).plan_of(groups).round_joules if fixed is None else fixed

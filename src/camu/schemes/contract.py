@@ -8,6 +8,7 @@ order, and gives each of them a read-only `View` and the scheme's own `state`:
     select(view, state)           each round: which idle units start
     start(view, state, unit)      for each unit that starts: the model that it starts from
     correction(view, state, unit) for each unit that starts: a vector added to its gradients
+    keep(view, state, unit, ...)  for each unit that has trained: the array that it keeps
     deadline(view, state)         each round: when the server aggregates at the latest
     ready(view, state)            after each arrival: whether the server aggregates now
     aggregate(view, state)        the new global model
@@ -20,99 +21,33 @@ between gathers, codec) is part of the plan, so `revise` can change it.
 
 from __future__ import annotations
 
-import math
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, ClassVar, Protocol
 
-import numpy as np
+from pydantic import Field
 
-from camu.arrays import Float32, Float64
+from camu.arrays import AnyArray, Float32
 from camu.errors import InputError
+from camu.learning.weights import Weights
 from camu.planning.plan import Plan
-from camu.schemes.mean import MeanUpdate
-from camu.schemes.robust import robust_centre
-from camu.seeding import Stream, derive
+from camu.schemes.aggregation import MeanUpdate, add_updates
+from camu.schemes.view import State, View
 from camu.world import World
 
-if TYPE_CHECKING:
-    from camu.learning.weights import Weights
-
-
-# What a scheme keeps from round to round, by name: numpy arrays, numbers, text and booleans. It is
-# saved in checkpoints.
-State = dict[str, Any]
-
-
-class Oracle(Protocol):
-    """Exact losses and gradients on all data of some devices; only a simulation has them."""
-
-    def loss(self, weights: Weights, members: Sequence[int] | None = None) -> float:
-        """The mean loss of these devices (None: of all), weighted by their samples."""
-        ...
-
-    def gradient(self, weights: Weights, members: Sequence[int] | None = None) -> Float32:
-        """The gradient of that loss, (q,)."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class InFlight:
-    """A unit that has started and whose update has not been aggregated yet."""
-
-    unit: int
-    round: int  # aggregations done when it started
-    started_seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class Arrival:
-    """A usable update that has reached the server; lost and refused ones are not shown."""
-
-    unit: int
-    weight: float  # of the unit in the plan
-    staleness: int  # aggregations since it started
-    seconds: float  # from its start to its arrival
-    arrived_seconds: float  # on the virtual clock
-    loss: float  # mean training loss over its steps
-    update: Float32  # (q,) change of the parameters, as received
-    buffers: Float32  # change of the buffers, noise-free
-    start: Weights  # the model that the unit started from
-    trained: Weights | None = None  # the unit's own model, for schemes with `uses_oracle`
-
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """The run at one moment, read-only. Seconds are virtual, joules are totals since the start."""
-
-    world: World
-    plan: Plan
-    round: int  # aggregations done
-    seconds: float
-    joules: float
-    device_joules: Float64  # (K,)
-    battery_joules: Float64  # (K,) what is left; inf on mains power
-    weights: Weights  # the global model
-    before: Weights  # the global model at the start of this round; `revise` compares it
-    in_flight: Mapping[int, InFlight] = field(default_factory=dict)
-    arrived: tuple[Arrival, ...] = ()  # since the last aggregation, in the order of arrival
-    oracle: Oracle | None = None  # only for a scheme with `uses_oracle`
-
-    @property
-    def idle(self) -> tuple[int, ...]:
-        """The units that could start now."""
-        return tuple(u for u in range(len(self.plan.units)) if u not in self.in_flight)
-
-    def random(self, *indices: int) -> Stream:
-        """A random stream of the scheme's own, a function of seed, round and these numbers."""
-        return derive(self.world.seed, "own-scheme", self.round, *indices)
-
-    def draw(self, share: float) -> list[int]:
-        """Idle units drawn without replacement: this share of all units, at least one."""
-        wanted = max(1, round(share * len(self.plan.units)))
-        drawn = self.random().numpy().permutation(self.idle)[:wanted]
-        return sorted(int(unit) for unit in drawn)
+# Types of parameters, with their limits; a name has the same type in every scheme.
+MOST = 1_000_000
+Count = Annotated[int, Field(ge=1, le=MOST)]
+CountFromZero = Annotated[int, Field(ge=0, le=MOST)]
+CountFromTwo = Annotated[int, Field(ge=2, le=MOST)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
+Threshold = Annotated[float, Field(ge=0, allow_inf_nan=True)]
 
 
 @dataclass(frozen=True)
@@ -174,12 +109,13 @@ class Scheme(ABC):
     name: ClassVar[str]  # the class's import path unless the class sets it
     family: ClassVar[str] = "own"
     citation: ClassVar[str] = ""
-    simplified: ClassVar[tuple[str, ...]] = ()  # what the cited work has and this does not
-    choices: ClassVar[tuple[str, ...]] = ()  # steps that the cited work leaves open
+    simplified: ClassVar[Sequence[str]] = ()  # what the cited work has and this does not
+    choices: ClassVar[Sequence[str]] = ()  # steps that the cited work leaves open
     uses_oracle: ClassVar[bool] = False  # needs exact losses or gradients: simulation only
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        _check_methods(cls)
         if "name" not in cls.__dict__:
             module = cls.__module__.partition("@")[0]  # what plugins add to a file's name
             cls.name = cls.__name__ if module == "__main__" else f"{module}:{cls.__name__}"
@@ -237,6 +173,30 @@ class Scheme(ABC):
         """
         return None
 
+    def keep(
+        self, view: View, state: State, unit: int, change: Float32, kept: AnyArray | None
+    ) -> AnyArray | None:
+        """The array that a unit keeps on its devices for its next rounds; None keeps nothing.
+
+        `change` (q,) is what the unit's training did to the parameters: its own, exact, before the
+        codec and the uplink. `kept` is what it kept so far, None at first. The result is in
+        `view.kept[unit]` from the unit's arrival on, also for the aggregation it is part of.
+        A unit whose update is lost or refused keeps what it had, and so does one that does not
+        take part: what devices hold then fits what the server has aggregated. What a unit keeps
+        is forgotten when `revise` changes the unit's members.
+        `view` is the run at the unit's start, and so is `state`; on nodes that are not waited for,
+        `state` is the present one.
+
+        >>> class Sums(camu.schemes.FedAvg):
+        ...     def keep(self, view, state, unit, change, kept):
+        ...         return change if kept is None else kept + change
+        ...     def correction(self, view, state, unit):     # each unit slows down as it goes
+        ...         return 0.01 * view.kept[unit] if unit in view.kept else None
+        >>> camu.simulate(world, Sums()).history.final.units
+        20
+        """
+        return None
+
     def deadline(self, view: View, state: State) -> float | None:
         """When the server aggregates at the latest, on the virtual clock; None: it waits.
 
@@ -272,8 +232,7 @@ class Scheme(ABC):
         20
         """
         if view.world.config.scheme.aggregation != "mean":
-            total = sum(arrival.weight for arrival in view.arrived)
-            return add_updates(view, [arrival.weight / total for arrival in view.arrived])
+            return add_updates(view, view.shares)
         mean = MeanUpdate(view.weights)
         for arrival in sorted(view.arrived, key=lambda arrival: arrival.unit):
             mean.add(arrival.weight, arrival.update, arrival.buffers)
@@ -302,57 +261,24 @@ class Scheme(ABC):
         return False
 
 
+_OUTDATED = {"adapt": "revise"}
+
+
+def _check_methods(kind: type[Scheme]) -> None:
+    """Refuse a method whose name is nearly that of the contract: it would never be called."""
+    known = [name for name, value in vars(Scheme).items() if inspect.isfunction(value)]
+    for name, value in vars(kind).items():
+        if name.startswith("_") or name in known or not inspect.isfunction(value):
+            continue
+        close = [_OUTDATED[name]] if name in _OUTDATED else get_close_matches(name, known, 1, 0.8)
+        if close:
+            raise InputError(
+                f"scheme {kind.__name__}: camu never calls a method {name}; did you mean "
+                f"`{close[0]}`? Call a helper of your own _{name}"
+            )
+
+
 def waits_for_all(scheme: Scheme) -> bool:
     """Whether the server waits until no unit is on its way: neither `ready` nor `deadline`."""
     own = type(scheme)
     return own.ready is Scheme.ready and own.deadline is Scheme.deadline
-
-
-def add_updates(view: View, factors: Sequence[float]) -> Weights:
-    """The global model plus a factor times each arrived update; one factor per arrival.
-
-    Updates are added in the order of units and in double precision, so that the order of arrival
-    does not change the result. With scheme.aggregation other than `mean`, a robust centre of the
-    updates takes their place, times the sum of the factors.
-    """
-    if len(factors) != len(view.arrived):
-        raise InputError(
-            f"add_updates: {len(factors)} factors were given for {len(view.arrived)} arrivals; "
-            "give one per arrival"
-        )
-    parameters = view.weights.parameters.astype(np.float64)
-    buffers = view.weights.buffers.astype(np.float64)
-    pairs = sorted(zip(view.arrived, factors, strict=True), key=lambda pair: pair[0].unit)
-    rule = view.world.config.scheme
-    if rule.aggregation != "mean" and pairs:
-        rows = [np.concatenate((arrival.update, arrival.buffers)) for arrival, _ in pairs]
-        centre = robust_centre(np.stack(rows), rule.aggregation, rule.faulty_share)
-        step = math.fsum(factors) * centre
-        parameters += step[: parameters.size]
-        buffers += step[parameters.size :]
-        pairs = []
-    for arrival, factor in pairs:
-        parameters += factor * arrival.update.astype(np.float64)
-        buffers += factor * arrival.buffers.astype(np.float64)
-    return replace(
-        view.weights,
-        parameters=parameters.astype(np.float32),
-        buffers=buffers.astype(np.float32),
-    )
-
-
-def mix_models(view: View, shares: Sequence[float]) -> Weights:
-    """The global model with a share of each arrived model mixed in; the rest stays as it is.
-
-    w + sum_k share_k (w_k - w), where w_k is the model that unit k started from plus its update.
-    """
-    here = view.weights
-    moved = tuple(
-        replace(
-            arrival,
-            update=(arrival.start.parameters - here.parameters) + arrival.update,
-            buffers=(arrival.start.buffers - here.buffers) + arrival.buffers,
-        )
-        for arrival in view.arrived
-    )
-    return add_updates(replace(view, arrived=moved), shares)

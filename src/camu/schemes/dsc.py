@@ -1,13 +1,12 @@
 """The authors' earlier scheme: unlike devices together, so that clusters look like everyone."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from camu.errors import InputError
-from camu.planning.groups import aggregation_weights, clusters, make_plan, single_devices
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme
-from camu.world import World
+from camu.planning.contribution import aggregation_weights
+from camu.planning.groups import clusters, make_plan, single_devices
+from camu.schemes.contract import Plan, Scheme, Share, World
 
 
 @dataclass(frozen=True)
@@ -20,22 +19,22 @@ class Dsc(Scheme):
     """
 
     weights: Literal["inside", "between"] = "inside"
-    preference_quantile: float = 0.25
-    name: ClassVar[str] = "dsc"
-    family: ClassVar[str] = "clusters"
-    citation: ClassVar[str] = (
+    preference_quantile: Share = 0.25
+    name = "dsc"
+    family = "clusters"
+    citation = (
         "Sun et al., Dual-segment clustering strategy for hierarchical federated learning, IEEE "
         "WCL 2025"
     )
-    simplified: ClassVar[tuple[str, ...]] = (
+    simplified = [
         "links are compared by clustering.communication, as for `clustered`, not as in the letter",
-    )
-    choices: ClassVar[tuple[str, ...]] = (
+    ]
+    choices = [
         "distance-based weights act inside clusters; the letter was not at hand, so both "
         "readings exist (weights)",
         "the preference of the second segment is a low quantile; the median leaves a third of "
         "the clusters with one device",
-    )
+    ]
 
     def __post_init__(self) -> None:
         """Refuse parameters that have no meaning."""
@@ -47,12 +46,10 @@ class Dsc(Scheme):
             )
 
     def plan(self, world: World) -> Plan:
-        """One cluster of unlike devices per unit."""
         unlike = world.config.clustering.model_copy(
             update={
                 "data": "literal",
-                "data_preference": "quantile",
-                "data_preference_value": self.preference_quantile,
+                "preference_quantile": self.preference_quantile,
             }
         )
         groups = clusters(world, unlike)

@@ -1,38 +1,33 @@
 """FedLamp: local updates and compression are adapted together, so that all finish together."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
 from camu.arrays import Float64
 from camu.planning.codecs import Sparse
 from camu.planning.groups import make_plan, single_devices
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme, State, View
-from camu.world import World
+from camu.schemes.contract import Count, Plan, PositiveShare, Scheme, State, View, World
 
 
 @dataclass(frozen=True)
 class FedLamp(Scheme):
     """Slow devices do fewer updates and send fewer entries, with memory of what was left out."""
 
-    fastest_updates: int = 5  # tau of the fastest device
-    share_per_update: float = 0.1  # v: a device with tau updates sends the share v tau
-    smoothing: float = 0.5  # weight of the newest measurement
-    name: ClassVar[str] = "fedlamp"
-    family: ClassVar[str] = "compression"
-    citation: ClassVar[str] = "Xu et al., FedLamp, IEEE TMC 2022"
-    simplified: ClassVar[tuple[str, ...]] = (
+    fastest_updates: Count = 5  # tau of the fastest device
+    share_per_update: PositiveShare = 0.1  # v: a device with tau updates sends the share v tau
+    smoothing: PositiveShare = 0.5  # weight of the newest measurement
+    name = "fedlamp"
+    family = "compression"
+    citation = "Xu et al., FedLamp, IEEE TMC 2022"
+    simplified = [
         "the fastest device's updates are given; the original searches them with a bound whose "
         "constants are not known here",
-    )
-    choices: ClassVar[tuple[str, ...]] = (
+    ]
+    choices = [
         "weights in proportion to sqrt(tau), as two implementations have it",
         "time for sending is measured with the queue of `tdma`; computing time is known",
-    )
+    ]
 
     def plan(self, world: World) -> Plan:
         """One device per unit; times are those of mean channels."""
@@ -57,19 +52,15 @@ class FedLamp(Scheme):
         counts = np.floor(self.fastest_updates * pace.min() / pace + 1e-9)
         counts = np.maximum(counts, 1).astype(int)
         weights = np.sqrt(counts) / np.sqrt(counts).sum()
-        units = [
-            replace(
-                unit,
-                weight=float(weights[k]),
-                local_updates=int(counts[k]),
-                codec=Sparse(min(1.0, float(self.share_per_update * counts[k]))),
-            )
-            for k, unit in enumerate(plan.units)
-        ]
-        return replace(plan, units=tuple(units))
+        shares = np.minimum(1.0, self.share_per_update * counts)
+        return plan.with_columns(
+            weight=weights.tolist(),
+            local_updates=counts.tolist(),
+            codec=map(Sparse, shares.tolist()),
+        )
 
 
 def full_seconds(plan: Plan) -> Float64:
     """beta_i: seconds to send every entry of the update with its index."""
     bits = Sparse(1.0).bits(plan.parameters)
-    return np.array([unit.uplink_seconds * (bits / unit.payload_bits) for unit in plan.units])
+    return np.asarray(plan.column("uplink_seconds") * (bits / plan.column("payload_bits")))

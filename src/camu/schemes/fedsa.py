@@ -1,38 +1,42 @@
 """FedSA: the server takes the first M models, and no worker falls too far behind."""
 
-from __future__ import annotations
-
+import heapq
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from camu.planning.plan import Plan
-from camu.schemes.contract import Pilot, State, View, mix_models
-from camu.schemes.design import mean_round_seconds, rounds_between
+from camu.schemes.aggregation import mix_models
+from camu.schemes.contract import (
+    Count,
+    CountFromTwo,
+    CountFromZero,
+    Pilot,
+    Plan,
+    State,
+    View,
+    Weights,
+)
+from camu.schemes.cost_effective import rounds_between
 from camu.schemes.local_sgd import LocalSgd
-
-if TYPE_CHECKING:
-    from camu.learning.weights import Weights
 
 
 @dataclass(frozen=True)
 class FedSa(LocalSgd):
     """Semi-asynchronous: the first M arrivals are mixed in, and only their devices start again."""
 
-    first: int = 0  # M; 0: chosen after pilot runs
-    max_staleness: int = 5  # tau_0
+    first: CountFromZero = 0  # M; 0: chosen after pilot runs
+    max_staleness: Count = 5  # tau_0
     keep_old: bool = True  # the old model keeps the share of devices that have not arrived
-    pilot_rounds: int = 6
-    name: ClassVar[str] = "fedsa"
-    family: ClassVar[str] = "asynchronous"
-    citation: ClassVar[str] = "Ma et al., FedSA, IEEE JSAC 2021"
-    simplified: ClassVar[tuple[str, ...]] = ("M is chosen once, not again during training",)
-    choices: ClassVar[tuple[str, ...]] = (
+    pilot_rounds: CountFromTwo = 6
+    name = "fedsa"
+    family = "asynchronous"
+    citation = "Ma et al., FedSA, IEEE JSAC 2021"
+    simplified = ["M is chosen once, not again during training"]
+    choices = [
         "the old model keeps its share; implementations differ (keep_old)",
         "rounds needed with M are a + b / M, from two pilot runs; the paper has a bound",
         "rates count one participation more per device, so that all start at the same rate",
-    )
+    ]
 
     def pilot(self, pilot: Pilot, state: State) -> Plan | None:
         """M with the smallest rounds times seconds."""
@@ -63,17 +67,35 @@ class FedSa(LocalSgd):
 
     def aggregate(self, view: View, state: State) -> Weights:
         """(1 - sum p_i) w + sum p_i w_i."""
-        total = 1.0 if self.keep_old else sum(arrival.weight for arrival in view.arrived)
-        return mix_models(view, [arrival.weight / total for arrival in view.arrived])
+        weights = [arrival.weight for arrival in view.arrived]
+        return mix_models(view, weights if self.keep_old else view.shares)
 
     def revise(self, view: View, state: State) -> Plan | None:
         """eta_i = eta / (n f_i), where f_i is the share of device i in all participations."""
         count = state.setdefault("count", np.ones(len(view.plan.units)))
         for arrival in view.arrived:
             count[arrival.unit] += 1
-        rates = count.mean() / count
-        units = [
-            replace(unit, rule=replace(unit.rule, rate=float(rate)))
-            for unit, rate in zip(view.plan.units, rates, strict=True)
-        ]
-        return replace(view.plan, units=tuple(units))
+        return view.plan.with_rates(count.mean() / count)
+
+
+def mean_round_seconds(plan: Plan, first: int, rounds: int = 50) -> float:
+    """Mean time between aggregations if the server waits for `first` arrivals.
+
+    Units restart at the aggregation after their arrival; an OFDMA band is shared by all units.
+    """
+    now = free = 0.0
+    waiting: list[tuple[float, int, int]] = []  # time, 0 ready or 1 arrives, unit
+    idle = list(range(len(plan.units)))
+    for _ in range(rounds):
+        for unit in idle:
+            heapq.heappush(waiting, (now + plan.units[unit].ready_seconds, 0, unit))
+        idle = []
+        while len(idle) < first:
+            now, kind, unit = heapq.heappop(waiting)
+            if kind == 1:
+                idle.append(unit)
+                continue
+            begin = max(now, free) if plan.access == "tdma" else now
+            free = begin + plan.units[unit].uplink_seconds
+            heapq.heappush(waiting, (free, 1, unit))
+    return now / rounds

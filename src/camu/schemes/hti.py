@@ -1,18 +1,17 @@
 """Benchmark 3: update counts that make clusters' updates arrive together, at fixed power."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from camu.allocation.latency_gap import solve_latency_gap
-from camu.planning.groups import clusters, make_plan
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme
-from camu.schemes.problem import energy_budget, problem_of
-from camu.world import World
+from camu.allocation.latency_gap import minimise_arrival_spread, minimise_latency_gap
+from camu.allocation.p1 import round_up
+from camu.errors import CamuError, InputError
+from camu.planning.costs import Costs
+from camu.planning.dvfs import full_speed_costs
+from camu.planning.groups import Groups, clusters, make_plan
+from camu.schemes.compute_rounds import energy_budget
+from camu.schemes.contract import CountFromZero, Plan, Scheme, State, View, World
 
 
 @dataclass(frozen=True)
@@ -23,41 +22,94 @@ class HeterogeneousIntensity(Scheme):
     ones. This is the static case, solved exactly: the plan is made once, for mean channels.
     """
 
-    max_extra_updates: int = 4
-    name: ClassVar[str] = "hti"
-    family: ClassVar[str] = "clusters"
-    citation: ClassVar[str] = (
+    max_extra_updates: CountFromZero = 4
+    name = "hti"
+    family = "clusters"
+    citation = (
         "Zeng et al., Heterogeneous training intensity for federated learning, IEEE TNSE 2022"
     )
-    simplified: ClassVar[tuple[str, ...]] = (
-        "the static case; see `hti-dynamic` for changing channels",
-    )
-    choices: ClassVar[tuple[str, ...]] = (
+    simplified = ["the static case; see `hti-dynamic` for changing channels"]
+    choices = [
         "clusters as units and the budget of `camu-joint`, as the CAMU paper compares it; the "
         "original's constraint is not known",
         "under `tdma` arrivals include the queue for the uplink",
-    )
+    ]
 
     def plan(self, world: World) -> Plan:
         """N_c from the clusters' speed and the budget, whatever their data."""
         groups = clusters(world)
-        count = len(groups.members)
-        problem = problem_of(
-            groups,
-            np.ones(count, dtype=bool),
-            np.full(count, self.max_extra_updates),
-            energy_budget(groups, self.max_extra_updates),
+        _check_total_power(groups)
+        plan = make_plan(self, groups, groups.contribution_weights, multi_update=True)
+        costs, budget = groups.costs_of_one_update, energy_budget(groups, self.max_extra_updates)
+        return self.aligned(plan, costs, budget - float(costs.round_joules(1).sum()), budget)
+
+    def aligned(self, plan: Plan, costs: Costs, extra_joules: float, budget: float) -> Plan:
+        """The plan with the updates whose arrivals are closest, for this energy on top of one each.
+
+        What is missing or left over by rounding counts as nothing.
+        """
+        if extra_joules < -1e-9 * budget:
+            raise CamuError(
+                f"scheme {self.name}: a budget of {budget:.10g} J is too small: one update of each "
+                f"cluster at its leader's own power takes {round_up(budget - extra_joules)} J "
+                "(allocation.energy_joules)"
+            )
+        minimise = minimise_arrival_spread if plan.access == "tdma" else minimise_latency_gap
+        extra, _ = minimise(
+            costs.update_seconds,
+            costs.uplink_seconds,
+            np.full(len(plan.units), self.max_extra_updates),
+            costs.update_joules,
+            max(extra_joules, 0.0) + 1e-12 * budget,
         )
-        # Latency does not depend on the bound, so a learning rate at which the bound says nothing
-        # must not make a fleet impossible.
-        problem = replace(problem, descent=np.ones(count), penalty=np.zeros(count))
-        power = world.devices.power_watts[np.array(groups.leaders)]
-        answer = solve_latency_gap(problem, power, world.config.radio.access == "tdma")
-        return make_plan(
-            self,
-            groups,
-            groups.contribution_weights,
-            1 + answer.extra_updates,
-            power,
-            multi_update=True,
+        return plan.with_updates((1 + extra).tolist())
+
+
+def _check_total_power(groups: Groups) -> None:
+    """Refuse leaders whose own powers are together more than P1 allows: they stay as they are."""
+    config = groups.world.config
+    watts = groups.world.devices.power_watts[np.array(groups.leaders)]
+    total = float((watts ** (1 if config.readings.power_law == "power" else 2)).sum())
+    most = config.allocation.max_total_power_watts
+    if most is not None and total > most * (1 + 1e-9):
+        raise InputError(
+            f"allocation.max_total_power_watts = {most:g}: the leaders' own powers add up to "
+            f"{total:g}, and hti leaves them as they are; lower fleet.power_watts or raise it"
         )
+
+
+@dataclass(frozen=True)
+class HtiDynamic(HeterogeneousIntensity):
+    """The counts of `hti`, solved again before every round for the channels of that round."""
+
+    name = "hti-dynamic"
+    family = "clusters"
+    citation = (
+        "after Zeng et al., Heterogeneous training intensity for federated learning, "
+        "IEEE TNSE 2022, with an exact solver in place of the reinforcement learning"
+    )
+    simplified = [
+        "the channels of a round are known when it starts; the original learns to expect them",
+    ]
+    choices = [
+        "clusters and the energy of extra updates are those of `hti`",
+        "under `tdma` arrivals include the queue for the uplink",
+    ]
+
+    def plan(self, world: World) -> Plan:
+        """The clusters of `hti` with the counts of the first round."""
+        return self.decided(super().plan(world), world, 0)
+
+    def revise(self, view: View, state: State) -> Plan | None:
+        return self.decided(view.plan, view.world, view.round)
+
+    def decided(self, plan: Plan, world: World, round_: int) -> Plan:
+        """The plan with the smallest gap between the arrivals of a round."""
+        budget = world.cached(
+            ("energy budget", self.max_extra_updates),
+            lambda: energy_budget(clusters(world), self.max_extra_updates),
+        )
+        gain = world.links.uplink_gain * world.links.fading(round_)
+        costs = full_speed_costs(world, plan.units, plan.parameters, uplink_gain=gain)
+        left = budget - plan.with_updates([1] * len(plan.units)).round_joules
+        return self.aligned(plan, costs, max(left, 0.0), budget)

@@ -1,16 +1,12 @@
 """Oort: devices with much to learn from and short rounds are selected more often."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from camu.arrays import Float64
-from camu.planning.plan import Plan
-from camu.schemes.contract import State, View
+from camu.schemes.contract import NonNegative, Plan, PositiveShare, Share, State, View
 from camu.schemes.local_sgd import LocalSgd
 
 
@@ -18,21 +14,21 @@ from camu.schemes.local_sgd import LocalSgd
 class Oort(LocalSgd):
     """A share of the devices trains: mostly those with high utility, and some that never did."""
 
-    share: float = 0.5
-    exploration: float = 0.9  # of the selected, at first
-    exploration_factor: float = 0.98  # per round
-    least_exploration: float = 0.2
-    speed_quantile: float = 0.5  # of the devices' times: the round length T that is preferred
-    penalty: float = 2.0  # alpha
-    name: ClassVar[str] = "oort"
-    family: ClassVar[str] = "selection"
-    citation: ClassVar[str] = "Lai et al., Oort, OSDI 2021"
-    simplified: ClassVar[tuple[str, ...]] = (
+    share: PositiveShare = 0.5
+    exploration: Share = 0.9  # of the selected, at first
+    exploration_factor: Share = 0.98  # per round
+    least_exploration: Share = 0.2
+    speed_quantile: Share = 0.5  # of the devices' times: the round length T that is preferred
+    penalty: NonNegative = 2.0  # alpha
+    name = "oort"
+    family = "selection"
+    citation = "Lai et al., Oort, OSDI 2021"
+    simplified = [
         "a device's utility is its samples times its mean loss; the original needs every "
         "sample's loss",
         "T is fixed; the original's pacer lengthens it; no cap and no blacklist",
-    )
-    choices: ClassVar[tuple[str, ...]] = ("devices that never trained are drawn evenly",)
+    ]
+    choices = ["devices that never trained are drawn evenly"]
 
     def select(self, view: View, state: State) -> Iterable[int]:
         """Explore some that never trained, and draw the others by utility near the top."""
@@ -41,8 +37,8 @@ class Oort(LocalSgd):
         state.setdefault("loss", np.zeros(units))
         wanted = max(1, round(self.share * units))
         generator = view.random().numpy()
-        idle = np.array(view.idle)
-        known, fresh = idle[last[idle] >= 0], idle[last[idle] < 0]
+        able = np.array(view.powered)
+        known, fresh = able[last[able] >= 0], able[last[able] < 0]
         chance = max(self.least_exploration, self.exploration * self.exploration_factor**view.round)
         new = min(len(fresh), max(round(chance * wanted), wanted - len(known)))
         old = min(len(known), wanted - new)
@@ -57,10 +53,9 @@ class Oort(LocalSgd):
     def utility(self, view: View, state: State) -> Float64:
         """n_k loss_k + sqrt(0.1 ln R / last_k), times (T / t_k)^alpha where t_k > T."""
         round_, last = view.round + 1, np.maximum(state["last"], 0) + 1
-        seconds = np.array([unit.ready_seconds + unit.uplink_seconds for unit in view.plan.units])
+        seconds = view.plan.column("seconds")
         preferred = np.quantile(seconds, self.speed_quantile)
-        samples = np.array([unit.samples for unit in view.plan.units])
-        value = samples * np.maximum(state["loss"], 1e-12)
+        value = view.plan.column("samples") * np.maximum(state["loss"], 1e-12)
         value = value + np.sqrt(0.1 * np.log(round_) / last)
         return np.asarray(value * np.minimum(1.0, preferred / seconds) ** self.penalty)
 

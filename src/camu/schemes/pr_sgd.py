@@ -1,30 +1,27 @@
 """Parallel restarted SGD: fast devices take more local steps instead of waiting."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from camu.planning.groups import extra_updates, make_plan, single_devices
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme
-from camu.world import World
+from camu.planning.contribution import extra_updates
+from camu.planning.groups import make_plan, single_devices
+from camu.schemes.contract import CountFromZero, Plan, Scheme, World
 
 
 @dataclass(frozen=True)
 class ParallelRestartedSgd(Scheme):
     """Devices update as often as fits while the slowest updates once, then all are averaged."""
 
-    max_extra_updates: int = 4
-    name: ClassVar[str] = "pr-sgd"
-    family: ClassVar[str] = "local updates"
-    citation: ClassVar[str] = (
+    max_extra_updates: CountFromZero = 4
+    name = "pr-sgd"
+    family = "local updates"
+    citation = (
         "Yu, Yang, Zhu, Parallel restarted SGD with faster convergence and less communication, "
         "AAAI 2019, the variant for heterogeneous networks"
     )
-    simplified: ClassVar[tuple[str, ...]] = ()
-    choices: ClassVar[tuple[str, ...]] = (
+    choices = [
         "weights by data size; the analysis assumes equal ones",
         "at most max_extra_updates more updates than the slowest device",
-    )
+    ]
 
     def plan(self, world: World) -> Plan:
         """One device per unit, N_k from its speed alone."""

@@ -1,42 +1,33 @@
 """SCAFFOLD: control variates remove the drift of devices with unlike data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from camu.arrays import Float32
+from camu.arrays import AnyArray, Float32
+from camu.learning.weights import WeightedSum
 from camu.planning.codecs import Raw
-from camu.planning.groups import Groups, make_plan, single_devices
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme, State, View
-from camu.schemes.nova import gradient_steps
-from camu.world import World
-
-if TYPE_CHECKING:
-    from camu.learning.weights import Weights
+from camu.planning.contribution import gradient_steps
+from camu.planning.groups import Groups, clusters, make_plan, single_devices
+from camu.schemes.contract import Count, Plan, Scheme, State, View, Weights, World
 
 
 @dataclass(frozen=True)
 class Scaffold(Scheme):
     """Devices step along g - c_i + c, where c_i estimates their own gradient and c the mean one."""
 
-    local_updates: int = 2
-    name: ClassVar[str] = "scaffold"
-    family: ClassVar[str] = "drift"
-    citation: ClassVar[str] = "Karimireddy et al., SCAFFOLD, ICML 2020"
-    simplified: ClassVar[tuple[str, ...]] = (
-        "everyone takes part in every round; the server's step size is 1",
-    )
-    choices: ClassVar[tuple[str, ...]] = (
+    local_updates: Count = 2
+    name = "scaffold"
+    family = "drift"
+    citation = "Karimireddy et al., SCAFFOLD, ICML 2020"
+    simplified = ["everyone takes part in every round; the server's step size is 1"]
+    choices = [
         "control variates follow option II and are weighted by data size, as the models are",
-        "noise of the uplink acts on the model alone; the second vector is charged",
-    )
+        "noise of the uplink acts on the model alone, control variates arrive as they are; the "
+        "second vector is charged",
+    ]
 
     def groups(self, world: World) -> Groups:
-        """Every device for itself."""
         return single_devices(world)
 
     def plan(self, world: World) -> Plan:
@@ -47,22 +38,43 @@ class Scaffold(Scheme):
 
     def correction(self, view: View, state: State, unit: int) -> Float32 | None:
         """c - c_i, nothing in the first round."""
-        if "own" not in state:
+        if "mean" not in state:
             return None
-        correction: Float32 = state["mean"] - state["own"][unit]
+        correction: Float32 = state["mean"] - view.kept.get(unit, np.float32(0))
         return correction
 
+    def keep(
+        self, view: View, state: State, unit: int, change: Float32, kept: AnyArray | None
+    ) -> Float32:
+        """c_i becomes c_i - c + (x - y_i) / (K eta)."""
+        steps = gradient_steps(view.world, view.plan.units[unit])
+        length = np.float32(steps * view.world.config.training.learning_rate)
+        before = 0 if kept is None else kept
+        after: Float32 = before - state.get("mean", np.float32(0)) - change / length
+        return after
+
     def aggregate(self, view: View, state: State) -> Weights:
-        """The mean update; c_i becomes c_i - c + (x - y_i) / (K eta)."""
-        q, units = view.weights.parameters.size, view.plan.units
-        own = state.setdefault("own", np.zeros((len(units), q), np.float32))
-        mean = state.setdefault("mean", np.zeros(q, np.float32))
-        rate = view.world.config.training.learning_rate
-        change = np.zeros(q)
-        for arrival in sorted(view.arrived, key=lambda arrival: arrival.unit):
-            length = gradient_steps(view.world, units[arrival.unit]) * rate
-            step = -mean - arrival.update / np.float32(length)
-            own[arrival.unit] += step
-            change += arrival.weight * step
-        state["mean"] = (mean + change).astype(np.float32)
+        """The mean update; c is the mean of all c_i."""
+        units = view.plan.units
+        mean = WeightedSum(view.weights.parameters.size)
+        for unit in sorted(view.kept):
+            mean.add(units[unit].weight, view.kept[unit])
+        state["mean"] = mean.total.astype(np.float32)
         return super().aggregate(view, state)
+
+
+@dataclass(frozen=True)
+class ClusterScaffold(Scaffold):
+    """SCAFFOLD with the dual-segment clusters as its clients, one control variate per cluster."""
+
+    name = "cluster-scaffold"
+    family = "drift"
+    citation = "Karimireddy et al., SCAFFOLD, ICML 2020, on the clusters of CAMU"
+    simplified = Scaffold.simplified
+    choices = [
+        *Scaffold.choices,
+        "the leader holds the control variate; what it sends to its members is not charged",
+    ]
+
+    def groups(self, world: World) -> Groups:
+        return clusters(world)

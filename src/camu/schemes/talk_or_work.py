@@ -1,44 +1,35 @@
 """Talk or work: as many local updates per round as the energy of sending is worth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from camu.planning.groups import make_plan, single_devices
-from camu.planning.plan import Plan
-from camu.schemes.contract import Scheme
-from camu.world import World
+from camu.schemes.contract import Plan, Positive, Scheme, World
 
 
 @dataclass(frozen=True)
 class TalkOrWork(Scheme):
     """H updates per round, where H minimises the energy to a target: rounds times joules of one."""
 
-    ratio: float = 25.0  # A0 / B0 of the rounds A0 / H + B0 H
-    name: ClassVar[str] = "talk-or-work"
-    family: ClassVar[str] = "local updates"
-    citation: ClassVar[str] = (
+    ratio: Positive = 25.0  # A0 / B0 of the rounds A0 / H + B0 H
+    name = "talk-or-work"
+    family = "local updates"
+    citation = (
         "after Shi et al., Toward energy-efficient federated learning over 5G+ mobile devices, "
         "IEEE Wireless Communications 2022"
     )
-    simplified: ClassVar[tuple[str, ...]] = (
+    simplified = [
         "the article is an overview; only its trade-off of computing and sending is here",
         "no compression",
-    )
-    choices: ClassVar[tuple[str, ...]] = (
-        "rounds to a target are A0 / H + B0 H up to scale, with a given ratio",
-    )
+    ]
+    choices = ["rounds to a target are A0 / H + B0 H up to scale, with a given ratio"]
 
     def plan(self, world: World) -> Plan:
-        """One device per unit, the same H for all."""
         groups = single_devices(world)
         once = make_plan(self, groups, groups.sample_weights)
-        work = sum(unit.compute_joules for unit in once.units)
-        talk = sum(unit.uplink_joules for unit in once.units)
+        work, talk = (sum(once.column(key).tolist()) for key in ("update_joules", "fixed_joules"))
         return once.with_updates([best_updates(work, talk, self.ratio)] * len(groups))
 
 

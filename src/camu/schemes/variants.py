@@ -1,7 +1,7 @@
 """The schemes of a comparison as users write them: names, families, and variants with parameters.
 
-`camu@threshold_quantile=0.3` is the scheme `camu` with another parameter: a key of [scheme], or a
-field of the scheme. Several follow one another: `camu@threshold=0@max_extra_updates=2`.
+`camu@threshold_quantile=0.3` is the scheme `camu` with another parameter. Several follow one
+another: `camu@threshold=0@max_extra_updates=2`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from camu.config import Config
-from camu.config.keys import parse_value
-from camu.config.run_sections import SchemeConfig
+from camu.config.layers import parse_value
 from camu.errors import InputError, suggest
-from camu.schemes.registry import (
-    ALIASES,
-    FAMILIES,
-    SCHEMES,
-    configs_for,
-    field_names,
-    find_scheme,
-    make_scheme,
-)
+from camu.schemes.catalogue import ALIASES, FAMILIES, SCHEMES
+from camu.schemes.registry import configs_for, field_names, find_scheme, make_scheme
 
 ALL = "all"
 _FOR_EVERY_SCHEME = ("aggregation", "faulty_share")
@@ -84,17 +76,13 @@ def _entries(schemes: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]
             yield from ((word, member, {}) for member in members if member not in plain)
             plain.update(members)
             continue
-        if not _is_known(name):
+        if name not in (*SCHEMES, *ALIASES) and ":" not in name and not name.endswith(".py"):
             words = [*SCHEMES, *ALIASES, ALL, *FAMILIES]
             raise InputError(
                 f"--schemes: {name or word}: no such scheme{suggest(name, words)}; `camu schemes` "
                 f"lists them; families are {', '.join(FAMILIES)}; or your own as module:Class"
             )
         yield word, name, dict(_parameter(word, part) for part in given)
-
-
-def _is_known(name: str) -> bool:
-    return name in SCHEMES or name in ALIASES or ":" in name or name.endswith(".py")
 
 
 def _parameter(word: str, text: str) -> tuple[str, Any]:
@@ -117,7 +105,7 @@ def _keys(name: str, given: dict[str, Any]) -> dict[str, Any]:
                 f"has {', '.join(sorted(known)) or 'none'}, and every scheme has "
                 f"{' and '.join(_FOR_EVERY_SCHEME)}"
             )
-        section = "scheme" if key in SchemeConfig.model_fields else "scheme.parameters"
+        section = "scheme.parameters" if key in known else "scheme"
         keys[f"{section}.{key}"] = value
     return keys
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
+from camu.config import Config
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.simulation.checkpoint import save_checkpoint
@@ -83,15 +84,24 @@ class Patience(Callback):
 
     def __init__(self, evaluations: int) -> None:
         self.evaluations = evaluations
+        self.best, self.since_best = -1.0, 0
+
+    def on_start(self, run: Run) -> None:
+        """Look back over the evaluations of a run that is resumed."""
+        for record in run.records:
+            self._count(record)
 
     def on_round(self, run: Run, record: Record) -> None:
-        """Look back over the evaluations; kept in the records, so a resume changes nothing."""
-        if record.accuracy is None:
-            return
-        seen = [known.accuracy for known in run.records if known.accuracy is not None]
-        since_best = len(seen) - 1 - seen.index(max(seen))
-        if since_best >= self.evaluations:
+        """Stop if the best accuracy was too many evaluations ago."""
+        self._count(record)
+        if record.accuracy is not None and self.since_best >= self.evaluations:
             run.stop("no better accuracy")
+
+    def _count(self, record: Record) -> None:
+        if record.accuracy is not None:
+            better = record.accuracy > self.best
+            self.best = max(self.best, record.accuracy)
+            self.since_best = 0 if better else self.since_best + 1
 
 
 class StopOnInterrupt(Callback):
@@ -134,7 +144,7 @@ class TensorBoard(Callback):
     """Writes TensorBoard events into a directory."""
 
     def __init__(self, directory: Path) -> None:
-        writer = _extra("torch.utils.tensorboard", "run.tensorboard").SummaryWriter
+        writer = _extra("torch.utils.tensorboard", "machine.tensorboard").SummaryWriter
         self.writer = writer(str(directory))
 
     def on_round(self, run: Run, record: Record) -> None:
@@ -152,7 +162,7 @@ class MLflow(Callback):
     """
 
     def __init__(self) -> None:
-        self.mlflow = _extra("mlflow", "run.mlflow")
+        self.mlflow = _extra("mlflow", "machine.mlflow")
 
     def on_start(self, run: Run) -> None:
         name = f"{run.plan.scheme}-{run.world.config.data.dataset}-seed{run.world.seed}"
@@ -186,3 +196,15 @@ def _values(record: Record) -> dict[str, float]:
     if record.accuracy is not None and record.loss is not None:
         values |= {"accuracy": record.accuracy, "loss": record.loss}
     return values
+
+
+def configured_callbacks(config: Config, directory: Path) -> list[Callback]:
+    """The callbacks that a configuration asks for; TensorBoard's events go into the directory."""
+    found: list[Callback] = []
+    if config.run.patience is not None:
+        found.append(Patience(config.run.patience))
+    if config.machine.tensorboard:
+        found.append(TensorBoard(directory / "tensorboard"))
+    if config.machine.mlflow:
+        found.append(MLflow())
+    return found

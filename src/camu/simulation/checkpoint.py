@@ -14,23 +14,22 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from camu import __version__
-from camu.config import Config, keys_that_decide
+from camu.config import Config, keys_affecting
 from camu.errors import CamuError, InputError
-from camu.files import write_whole
 from camu.learning.weights import Weights
 from camu.planning.batteries import Batteries
 from camu.planning.plan import Plan
-from camu.sealed import SEAL, UNSEALED, DamagedError, check_tensors, seal_tensors
-from camu.simulation.channel import Clock
+from camu.sealed import DamagedError, check_tensors, write_sealed_tensors
+from camu.simulation.clock import Clock
 from camu.simulation.history import Record
 from camu.simulation.ledger import Ledger
-from camu.simulation.run import Flight, Run
+from camu.simulation.run import Run, Update
 from camu.world import World
 
-_FLIGHT_NUMBERS = ("unit", "round", "started_seconds", "busy_seconds", "loss", "lost", "fault")
+# Of an update on its way, besides its arrays.
+_NUMBERS = ("unit", "round", "leader", "started_seconds", "busy_seconds", "loss", "lost", "fault")
 
 
 _DAMAGED = "delete it to go on from the checkpoint before it, or from round 0 if there is none"
@@ -48,61 +47,56 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: s
     }
     for name, array in run.batteries.state().items():
         arrays[f"battery.{name}"] = array
-    flights = _put_flights(run, arrays)
     if run.velocity is not None:
         arrays["velocity"] = run.velocity
     if run.average is not None:
-        arrays["average.parameters"] = run.average.parameters
-        arrays["average.buffers"] = run.average.buffers
+        _put_weights(arrays, "average", run.average)
     for device, memory in run.memory.items():
         arrays[f"memory.{device}"] = memory
-    own_arrays, own_values = _split_state(run)
+    for unit, kept in run.kept.items():
+        arrays[f"kept.{unit}"] = kept
+    # Numbers of numpy are arrays without dimensions: their precision is part of the state.
+    own_arrays = {k: v for k, v in run.state.items() if isinstance(v, np.ndarray | np.generic)}
+    for name, value in own_arrays.items():
+        arrays[f"scheme.{name}"] = value
     state = {
         "round": run.round,
-        "joules": run.ledger.totals(),
+        "joules": run.ledger.totals,
+        "bits": run.ledger.bits,
         "clock": run.clock.state(),
         "plan": run.plan.to_dict(run.world) if run.revised else None,
-        "flights": flights,
-        "scheme": own_values,
-        "scheme_names": list(run.state),
+        "in_flight": _put_updates(run, arrays),
+        "scheme": run.state | dict.fromkeys(own_arrays),  # None: an array
+        "kept_units": list(run.kept),
         "wall_seconds": wall_seconds,
-        "config": run.world.once("toml", run.world.config.to_toml),
+        "config": run.world.cached("toml", run.world.config.to_toml),
         "notes": run.notes,
         "records_sha256": records_sha256,
         "version": __version__,
     }
-    whole = {name: np.asarray(array, order="C") for name, array in (arrays | own_arrays).items()}
-    metadata = {"camu": json.dumps(state), SEAL: UNSEALED}
-
-    def write(temporary: Path) -> None:
-        try:
-            save_file(whole, temporary, metadata=metadata)
-        except SafetensorError as error:  # for example, the disk is full
-            raise OSError(str(error)) from None
-        seal_tensors(temporary)
-        _keep_previous(path)
-
-    write_whole(path, write)
+    metadata = {"camu": json.dumps(state)}
+    write_sealed_tensors(path, arrays, metadata, lambda: _keep_previous(path))
 
 
-def _put_flights(run: Run, arrays: dict[str, Any]) -> list[dict[str, Any]]:
-    """The numbers of the units on their way; their arrays go to `arrays`."""
-    flights = []
+def _put_updates(run: Run, arrays: dict[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of the updates on their way; their arrays go to `arrays`."""
+    found = []
     starts: dict[int, int] = {}  # each model that units started from is saved once
-    for unit, flight in sorted(run.flights.items()):
-        start = starts.setdefault(id(flight.start), len(starts))
-        arrays[f"start.{start}.parameters"] = flight.start.parameters
-        arrays[f"start.{start}.buffers"] = flight.start.buffers
-        numbers = {name: getattr(flight, name) for name in _FLIGHT_NUMBERS}
-        flights.append(numbers | {"start": start})
-        if flight.update is not None:
-            arrays[f"flight.{unit}.update"] = flight.update
-        if flight.buffers is not None:
-            arrays[f"flight.{unit}.buffers"] = flight.buffers
-        if flight.trained is not None:
-            arrays[f"flight.{unit}.trained.parameters"] = flight.trained.parameters
-            arrays[f"flight.{unit}.trained.buffers"] = flight.trained.buffers
-    return flights
+    for unit, update in sorted(run.in_flight.items()):
+        start = starts.setdefault(id(update.start), len(starts))
+        _put_weights(arrays, f"start.{start}", update.start)
+        found.append({name: getattr(update, name) for name in _NUMBERS} | {"start": start})
+        arrays[f"update.{unit}.update"] = update.update
+        arrays[f"update.{unit}.buffers"] = update.buffers
+        if update.kept is not None:
+            arrays[f"update.{unit}.kept"] = update.kept
+        if update.trained is not None:
+            _put_weights(arrays, f"update.{unit}.trained", update.trained)
+    return found
+
+
+def _put_weights(arrays: dict[str, Any], name: str, weights: Weights) -> None:
+    arrays[f"{name}.parameters"], arrays[f"{name}.buffers"] = weights.parameters, weights.buffers
 
 
 def previous_checkpoint(path: Path) -> Path:
@@ -154,16 +148,19 @@ def _restored(
 ) -> Run:
     """The run that a checkpoint describes."""
     revised = state["plan"] is not None
-    totals = {f"{kind}_joules": value for kind, value in state["joules"].items()}
     run = Run(
         world=world,
         plan=Plan.from_dict(state["plan"], str(path)) if revised else plan,
         weights=Weights(arrays["parameters"], arrays["buffers"], initial.layout),
         clock=Clock.restore(plan.access == "tdma", state["clock"]),
-        ledger=Ledger(arrays["device_joules"].copy(), **totals),
+        ledger=Ledger(arrays["device_joules"].copy(), state["joules"], state["bits"]),
         batteries=Batteries(world),
         round=state["round"],
-        state=_join_state(state, arrays),
+        state={
+            name: arrays[f"scheme.{name}"][()] if value is None else value
+            for name, value in state["scheme"].items()
+        },
+        kept={unit: arrays[f"kept.{unit}"] for unit in state["kept_units"]},
         records=records,
         revised=revised,
         notes=list(state["notes"]),
@@ -179,51 +176,25 @@ def _restored(
             battery[key] = array
     run.batteries.restore(battery)
     starts: dict[int, Weights] = {}
-    for numbers in state["flights"]:
-        name, start = f"flight.{numbers['unit']}", numbers["start"]
+    for numbers in state["in_flight"]:
+        name, start = f"update.{numbers['unit']}", numbers.pop("start")
         if start not in starts:
             starts[start] = _weights(arrays, f"start.{start}", initial)
         has_trained = f"{name}.trained.parameters" in arrays
-        run.flights[numbers["unit"]] = Flight(
-            **numbers | {"start": starts[start]},
-            update=arrays.get(f"{name}.update"),
-            buffers=arrays.get(f"{name}.buffers"),
+        run.in_flight[numbers["unit"]] = update = Update(
+            **numbers,
+            update=arrays[f"{name}.update"],
+            buffers=arrays[f"{name}.buffers"],
+            kept=arrays.get(f"{name}.kept"),
             trained=_weights(arrays, f"{name}.trained", initial) if has_trained else None,
         )
+        update.start = starts[start]
     return run
 
 
 def _weights(arrays: dict[str, Any], name: str, initial: Weights) -> Weights:
     """A model among the arrays of a checkpoint."""
     return Weights(arrays[f"{name}.parameters"], arrays[f"{name}.buffers"], initial.layout)
-
-
-def _split_state(run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The scheme's state as arrays for the file and plain values for its header.
-
-    Numbers of numpy are arrays without dimensions: their precision is part of the state.
-    """
-    arrays, values = {}, {}
-    for name, value in run.state.items():
-        if isinstance(value, np.ndarray | np.generic):
-            arrays[f"scheme.{name}"] = np.asarray(value)
-        else:
-            values[name] = value
-    return arrays, values
-
-
-def _join_state(state: dict[str, Any], arrays: dict[str, Any]) -> dict[str, Any]:
-    """The scheme's state, its names in the order in which it had them."""
-    values = state["scheme"]
-    return {
-        name: values[name] if name in values else arrays[f"scheme.{name}"][()]
-        for name in state["scheme_names"]
-    }
-
-
-def checkpoint_round(path: Path) -> int:
-    """The number of rounds in a checkpoint."""
-    return checkpoint_place(path)[0]
 
 
 def checkpoint_place(path: Path) -> tuple[int, str]:
@@ -237,10 +208,10 @@ def checkpoint_place(path: Path) -> tuple[int, str]:
 
 def check_same(saved: str, config: Config, path: Path) -> None:
     """Refuse a checkpoint of another configuration, with the keys that differ."""
-    before, now = Config.from_toml(saved, str(path)).flat(), config.flat()
+    before, now = Config.from_saved(saved, str(path)).flat(), config.flat()
     differing = [
         f"{key} (was {_say(before[key])}, now {_say(now[key])})"
-        for key in sorted(keys_that_decide("bits"))
+        for key in sorted(keys_affecting("result"))
         if before[key] != now[key]
     ]
     if differing:

@@ -1,60 +1,210 @@
-"""A run in a directory: its files, and the manifest of everything that decides its result."""
+"""A run in a directory: its files, how they are read, and a run that writes them."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from camu import __version__
-from camu.config import Config, keys_that_decide
-from camu.data import is_own, load
-from camu.data.own import shape_spec
-from camu.errors import InputError
-from camu.files import locked, read_bytes, write_text
-from camu.learning.configured import kernel_name
+from camu.config import Config
+from camu.errors import CamuError, InputError
+from camu.files import locked, read_text, shown, write_text
 from camu.learning.weights import Weights
+from camu.outputs import LOCK, RUN_FILES, entries, refuse_foreign, remove_temporaries
 from camu.planning.plan import Plan
-from camu.plugins import is_plugin, source_digest
-from camu.schemes import Scheme, make_scheme
-from camu.schemes.registry import plan_for
+from camu.schemes import Scheme, make_scheme, plans
 from camu.sealed import (
     DamagedError,
+    check_files,
     file_digest,
     read_sealed_json,
     write_sealed_json,
 )
-from camu.simulation.callbacks import (
-    Checkpoint,
-    HistoryFile,
-    MLflow,
-    Patience,
-    StopOnInterrupt,
-    TensorBoard,
-)
+from camu.simulation.attendance import Faults
+from camu.simulation.callbacks import Checkpoint, HistoryFile, StopOnInterrupt, configured_callbacks
 from camu.simulation.checkpoint import (
     check_same,
     checkpoint_place,
     load_checkpoint,
+    previous_checkpoint,
 )
-from camu.simulation.faults import Faults
-from camu.simulation.history import History
+from camu.simulation.history import History, Record
 from camu.simulation.hooks import check_trainer
-from camu.simulation.result import Result, build_trainer, save_model
-from camu.simulation.rounds import run_rounds
+from camu.simulation.ledger import DeviceEnergy
+from camu.simulation.manifest import MANIFEST, REMEDY, START, Manifest
+from camu.simulation.result import Result, Start, build_trainer, run_rounds, save_model
 from camu.simulation.run import Callback, Run, Trainer
-from camu.simulation.run_files import MANIFEST
-from camu.simulation.run_files import RunDirectory as RunDirectory
-from camu.simulation.starting import START, Start
 from camu.world import World, build_world, with_data
 
 log = logging.getLogger(__name__)
+
+
+class RunDirectory:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"  # fully resolved
+        self.plan = path / "plan.json"  # that the run began with
+        self.rounds = path / "rounds.jsonl"  # a line per round
+        self.checkpoint = path / "checkpoint" / "state.safetensors"  # the last one
+        # These are absent until the run has ended:
+        self.summary = path / "summary.json"
+        self.devices = path / "devices.csv"  # joules of every device
+        self.model = path / "model.safetensors"  # trained, with named tensors
+
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.config.exists()
+
+    def read_config(self) -> Config:
+        """The configuration of the run that is here."""
+        if not self.exists():
+            raise InputError(f"{self.path}: no run is here (there is no config.toml)")
+        text = read_text(self.config, "the configuration of a run")
+        return Config.from_saved(text, shown(self.config))
+
+    def read_manifest(self) -> Manifest | None:
+        """The manifest of the run that is here; None if none was begun."""
+        return Manifest.read(self.path) if self.exists() else None
+
+    def read_plan(self) -> Plan:
+        """The plan that the run began with."""
+        return Plan.from_dict(self.read_plan_document(), str(self.plan))
+
+    def read_plan_document(self) -> dict[str, Any]:
+        """The plan that the run began with, as plain data."""
+        return read_sealed_json(self.plan, "the plan of a run", REMEDY)
+
+    def read_records(self) -> list[Record]:
+        """The rounds as written; a last line that a crash cut short is left out."""
+        return [record for _, record in self._lines()]
+
+    def records_of(self, last_round: int, sha256: str) -> list[Record]:
+        """The rounds up to a checkpoint, which has the digest of their lines."""
+        found = list(islice(self._lines(), last_round + 1))
+        if len(found) != last_round + 1:
+            raise DamagedError(f"{self.rounds}: ends before its checkpoint; {REMEDY}")
+        text = "".join(f"{line}\n" for line, _ in found)
+        if hashlib.sha256(text.encode()).hexdigest() != sha256:
+            raise DamagedError(
+                f"{self.rounds}: is damaged or was changed (its lines up to round {last_round} do "
+                f"not match the digest in the checkpoint); {REMEDY}"
+            )
+        return [record for _, record in found]
+
+    def _lines(self) -> Iterator[tuple[str, Record]]:
+        """Each line with its record."""
+        lines = read_text(self.rounds, "the rounds of a run").splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                record = Record.from_dict(json.loads(line))
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                if isinstance(error, ValueError) and number == len(lines):
+                    return
+                raise CamuError(
+                    f"{self.rounds}, line {number}: cannot be read ({type(error).__name__}: "
+                    f"{error}); was it written by another version of camu?"
+                ) from None
+            if record.round != number - 1:
+                raise DamagedError(
+                    f"{self.rounds}, line {number}: round {number - 1} belongs here, and this is "
+                    f"round {record.round}; {REMEDY}"
+                )
+            yield line, record
+
+    def read_summary(self, check: bool = True) -> dict[str, Any]:
+        """The summary of the finished run.
+
+        All files of the run are compared with their digests first, unless this process has just
+        written them.
+        """
+        document = read_sealed_json(self.summary, "the summary of a run", REMEDY)
+        files = document.pop("files", {})
+        if check:
+            check_files(self.path, files, REMEDY)
+        return document
+
+    def read_history(self) -> History:
+        """The history of the finished run."""
+        summary, records = self.read_summary(), tuple(self.read_records())
+        digest, stopped, notes = (summary[key] for key in ("weights_sha256", "stopped", "notes"))
+        return History(records, digest, stopped, tuple(notes), self.read_devices())
+
+    def read_devices(self) -> DeviceEnergy | None:
+        """The joules of every device; None before the end of the run."""
+        if not self.devices.exists():
+            return None
+        text = read_text(self.devices, "the devices of a run")
+        return DeviceEnergy.from_csv(text, str(self.devices))
+
+    def finished(self) -> bool:
+        """Whether a whole result is here; a damaged one is an error."""
+        return self.summary.exists() and bool(self.read_summary())
+
+    def checkpoints(self) -> list[Path]:
+        """The checkpoints that are here, the newest first."""
+        places = (self.checkpoint, previous_checkpoint(self.checkpoint))
+        return [path for path in places if path.exists()]
+
+    def check_place(self, resume: bool, own: Collection[str] = ()) -> None:
+        """Refuse a directory with anything in it, unless it holds a run that is to be resumed.
+
+        `own` are names that the present command made. A run that was killed at its very beginning
+        leaves its manifest alone.
+        """
+        if self.exists():
+            if not (self.path / MANIFEST).exists():
+                raise InputError(
+                    f"{self.path}: config.toml is here, but no run is (there is no {MANIFEST}); "
+                    "give an empty directory with --out"
+                )
+            if not resume:
+                raise InputError(
+                    f"{self.path}: a run is already here; continue it with --resume, or give "
+                    "another directory with --out"
+                )
+            return
+        names = entries(self.path, own)
+        if names == [MANIFEST]:
+            read_sealed_json(self.path / MANIFEST, "an empty directory with --out", REMEDY)
+            return
+        refuse_foreign(self.path, names)
+
+    def remove_temporaries(self) -> None:
+        """Remove what a kill left of this run's files while they were written."""
+        remove_temporaries(self.path, RUN_FILES)
+        names = [path.name for path in (self.checkpoint, previous_checkpoint(self.checkpoint))]
+        remove_temporaries(self.checkpoint.parent, names)
+
+    def remove(self) -> None:
+        """Remove the run, and the directory if nothing else is in it."""
+        self.discard()
+        page, lock = self.path / "report.html", self.path / LOCK
+        for path in (self.summary, self.devices, self.model, page, *self.checkpoints(), lock):
+            path.unlink(missing_ok=True)
+        self.remove_temporaries()
+        for folder in (self.checkpoint.parent, self.path):
+            with contextlib.suppress(OSError):  # it holds something else
+                folder.rmdir()
+
+    def discard(self) -> None:
+        """Remove the files that a run writes before its first checkpoint.
+
+        Only for a directory that was free when the run began, so that all of them are its own.
+        """
+        for path in (self.config, self.plan, self.rounds, self.path / MANIFEST):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
 
 
 def run_in_directory(
@@ -64,34 +214,28 @@ def run_in_directory(
     callbacks: Sequence[Callback] = (),
     world: World | None = None,
     start: Start | None = None,
+    manifest: Manifest | None = None,
 ) -> History:
     """Run what the configuration says and keep everything in the directory.
 
-    With `start`, the run begins with another model's weights. A new run that fails before its first
-    checkpoint leaves nothing, so that it can be started again in the same directory. A second
-    process is refused while one runs here.
+    With `start`, the run begins with another model's weights. `manifest` is that of the
+    configuration, if it is known. A new run that fails before its first checkpoint leaves nothing,
+    so that it can be started again in the same directory. A second process is refused while one
+    runs here.
     """
-    with locked(directory.path):
-        return _run_locked(config, directory, resume, callbacks, world, start)
-
-
-def _run_locked(
-    config: Config,
-    directory: RunDirectory,
-    resume: bool,
-    callbacks: Sequence[Callback],
-    world: World | None,
-    start: Start | None,
-) -> History:
-    check_directory(config, directory, resume, start)
-    begun = directory.exists()
-    world = with_data(world or build_world(config))
-    scheme = make_scheme(config)
-    plan = plan_in_directory(world, scheme, directory)
-    with StopOnInterrupt() as interrupt, build_trainer(world) as trainer:
+    directory.check_place(resume)  # before a lock is put into a directory of the user's
+    with locked(directory.path), contextlib.ExitStack() as stack:
+        checked = check_directory(config, directory, resume, start, manifest=manifest)
+        begun = directory.exists()
+        world = with_data(world or build_world(config))
+        scheme = make_scheme(config)
+        known = begun and directory.plan.exists()
+        plan = directory.read_plan() if known else plans.plan(scheme, world)
+        watchers = [*callbacks, stack.enter_context(StopOnInterrupt())]
+        trainer = stack.enter_context(build_trainer(world))
         try:
             return keep_in_directory(
-                world, plan, scheme, trainer, directory, [*callbacks, interrupt], start=start
+                world, plan, scheme, trainer, directory, watchers, start=start, manifest=checked
             )
         except Exception:
             if not begun and not directory.checkpoints():
@@ -99,23 +243,28 @@ def _run_locked(
             raise
 
 
-def plan_in_directory(world: World, scheme: Scheme, directory: RunDirectory) -> Plan:
-    """The plan of the run that is in the directory, or a new one."""
-    return directory.read_plan() if directory.plan.exists() else plan_for(scheme, world)
-
-
 def check_directory(
-    config: Config, directory: RunDirectory, resume: bool, start: Start | None = None
-) -> None:
-    """Refuse a directory with a run in it, unless it is the same run and to be resumed."""
-    if directory.exists() and not resume:
-        raise InputError(
-            f"{directory.path}: a run is already here; continue it with --resume, or give another "
-            "directory with --out"
-        )
-    if directory.exists():
+    config: Config,
+    directory: RunDirectory,
+    resume: bool,
+    start: Start | None = None,
+    own: Collection[str] = (),
+    manifest: Manifest | None = None,
+) -> Manifest:
+    """Refuse a directory with anything in it, unless it is this run and to be resumed.
+
+    `own` are names of files that this command makes before the run begins. Returns the manifest of
+    the run, which is computed unless it is given.
+    """
+    directory.check_place(resume, own)
+    before = directory.read_manifest()
+    if before is not None:
+        before.check_version(directory.path)
         check_same(directory.read_config().to_toml(), config, directory.path)
-        Manifest.of(config, _start_digest(directory, start)).check_resume(directory.path)
+    manifest = manifest or Manifest.of(config, _start_digest(before, start))
+    if before is not None:
+        manifest.check_sources(before, directory.path)
+    return manifest
 
 
 def keep_in_directory(
@@ -128,52 +277,51 @@ def keep_in_directory(
     checkpoint_every: int | None = None,
     facts: Callable[[], Mapping[str, Any]] = dict,
     start: Start | None = None,
+    manifest: Manifest | None = None,
 ) -> History:
     """Run a plan, from the checkpoint if there is one, and keep everything in the directory.
 
     `start` replaces the weights that a new run begins with. `facts` gives more entries of the
-    summary, at the end of the run.
+    summary, at the end of the run. `manifest` is what `check_directory` returned.
     """
-    limits = world.config.run
     check_trainer(scheme, trainer)
     Faults.of(world)  # a wrong trace is refused before anything is written
+    before = directory.read_manifest()
+    manifest = manifest or Manifest.of(world.config, _start_digest(before, start))
+    manifest = replace(manifest, provenance=asdict(trainer.provenance))
+    if before is not None:
+        manifest.check_provenance(before, directory.path)
     initial = trainer.initial if start is None else start.weights
     run, wall_before = _restore(world, plan, initial, directory)
+    directory.remove_temporaries()
+    directory.summary.unlink(missing_ok=True)  # it belongs to the files as they were
+    # A resumed run may have another end, so these are written every time. The manifest comes first
+    # and tells a run from a user's files; a plan is never here without the configuration it is for.
+    manifest.write(directory.path)
+    write_text(directory.config, world.config.to_toml())
     if not run.records:
         write_sealed_json(directory.plan, plan.to_dict(world))
-    directory.summary.unlink(missing_ok=True)  # it belongs to the files as they were
-    # A resumed run may have another end, so these are written every time.
-    write_text(directory.config, world.config.to_toml())
-    Manifest.of(world.config, _start_digest(directory, start)).write(directory.path)
     history_file = HistoryFile(directory.rounds)
-    every = checkpoint_every or limits.checkpoint_every
+    every = checkpoint_every or world.config.machine.checkpoint_every
     checkpoint = Checkpoint(directory.checkpoint, every, history_file, wall_before)
-    watchers: list[Callback] = [history_file]
-    if limits.patience is not None:
-        watchers.append(Patience(limits.patience))
-    if limits.tensorboard:
-        watchers.append(TensorBoard(directory.tensorboard))
-    if limits.mlflow:
-        watchers.append(MLflow())
     # The checkpoint comes last, so that it saves a stop that another callback asked for.
-    watchers += [*callbacks, checkpoint]
-    run_rounds(run, scheme, trainer, watchers)
+    own = configured_callbacks(world.config, directory.path)
+    run_rounds(run, scheme, trainer, [history_file, *own, *callbacks, checkpoint])
     history = run.history()
     if history.stopped != "interrupted":
-        result = Result(history, run.plan, world.config, run.weights)
-        save_model(result, directory.model)
+        save_model(Result(history, run.plan, world.config, run.weights), directory.model)
         assert history.devices is not None
         write_text(directory.devices, history.devices.to_csv())
-        summary = {**summarise(world, plan, history, checkpoint.wall_seconds), **facts()}
-        names = ("config.toml", "plan.json", MANIFEST, "rounds.jsonl", "model.safetensors")
-        files = {name: file_digest(directory.path / name) for name in (*names, "devices.csv")}
+        summary = summarise(world, plan, history, checkpoint.wall_seconds)
+        summary |= {"version": __version__, "kernel": trainer.provenance.kernel, **facts()}
+        files = {name: file_digest(directory.path / name) for name in RUN_FILES[:-1]}
         write_sealed_json(directory.summary, {**summary, "files": files})
     return history
 
 
 def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -> dict[str, Any]:
     """The numbers that a run ends with."""
-    final = history.final
+    final, records = history.final, history.records
     return {
         "scheme": plan.scheme,
         "dataset": world.config.data.dataset,
@@ -183,28 +331,21 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "best_accuracy": history.best_accuracy,
         "virtual_seconds": final.virtual_seconds,
         "joules": final.total_joules,
-        "joules_compute": final.joules["compute"],
-        "joules_transmit": final.joules["transmit"],
-        "joules_receive": final.joules["receive"],
-        "joules_base_station": final.joules["base_station"],
+        **{f"joules_{kind}": spent for kind, spent in final.joules.items()},
+        "bits": final.bits,
         "empty": final.empty,
-        "faults": {
-            name: sum(record.faults[name] for record in history.records) for name in final.faults
-        },
+        "faults": {kind: sum(one.faults[kind] for one in records) for kind in final.faults},
         "stopped": history.stopped,
         "wall_seconds": wall_seconds,
         "weights_sha256": history.weights_sha256,
         "notes": list(history.notes),
-        "version": __version__,
-        "kernel": kernel_name(world.config),
     }
 
 
-def _start_digest(directory: RunDirectory, start: Start | None) -> str:
+def _start_digest(before: Manifest | None, start: Start | None) -> str:
     """The digest of the model that a run begins or began with; empty: the seed decides."""
     if start is not None:
         return start.sha256
-    before = Manifest.read(directory.path)
     return "" if before is None else before.sources.get(START, "")
 
 
@@ -238,122 +379,3 @@ def _restore(
         run.notes.append(f"went on from the checkpoint of round {last}, because {reason}")
         log.warning("%s: %s", directory.path, run.notes[-1])
     return run, wall
-
-
-INPUT_FILES = (
-    "fleet.file",
-    "fleet.snr_file",
-    "fleet.base_station_file",
-    "fleet.dropout_trace",
-    "fleet.availability_trace",
-    "fleet.harvest_trace",
-)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a result depends on. Two runs with equal manifests have the same result."""
-
-    config: dict[str, Any]  # by section.key, defaults included
-    sources: dict[str, str]  # SHA-256 of the user's own code and files, by section.key
-    version: str  # of camu
-    kernel: str  # which code computes gradients
-
-    @classmethod
-    def of(cls, config: Config, start: str = "") -> Manifest:
-        """The manifest of a run that starts now; `start` is the digest of its first model."""
-        wanted = keys_that_decide("bits", "end")
-        decide = {
-            f"{section}.{key}": "inf" if value == math.inf else value  # JSON has no infinity
-            for section, values in config.model_dump(mode="json").items()
-            for key, value in values.items()
-            if f"{section}.{key}" in wanted
-        }
-        sources = {**dict(_sources(decide)), **({START: start} if start else {})}
-        return cls(decide, sources, __version__, kernel_name(config))
-
-    @classmethod
-    def read(cls, directory: Path) -> Manifest | None:
-        """The manifest of the run in a directory; None if there is none."""
-        path = directory / MANIFEST
-        if not path.exists():
-            return None
-        remedy = f"restore it, or delete {directory} and run it again"
-        document = read_sealed_json(path, "the manifest of a run", remedy)
-        try:
-            return cls(**document)
-        except TypeError:  # of another version of camu
-            return None
-
-    def write(self, directory: Path) -> None:
-        """Save the manifest in a run's directory."""
-        write_sealed_json(directory / MANIFEST, asdict(self))
-
-    @property
-    def key(self) -> str:
-        """A hash of the manifest, 16 hexadecimal digits."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    def check_resume(self, directory: Path) -> None:
-        """Refuse to continue a run in a directory with other code or input files than it had."""
-        before = Manifest.read(directory)
-        if before is None:
-            return
-        changed = [
-            f"{key} = {self.config[key]}" if key in self.config else "the model of --start"
-            for key in sorted(self.sources)
-            if before.sources.get(key, None if key == START else self.sources[key])
-            != self.sources[key]
-        ]
-        if before.kernel != self.kernel:
-            raise InputError(
-                f"{directory}: this run began on the kernel {before.kernel!r}, and here it would "
-                f"continue on {self.kernel!r}, with other last bits; "
-                f"{_advice(before.kernel)}, or start a new run in another directory"
-            )
-        if changed:
-            raise InputError(
-                f"{directory}: the source of {', '.join(changed)} has changed since this run "
-                "began; restore it, or start a new run in another directory"
-            )
-
-    def changes_since(self, before: Manifest) -> list[str]:
-        """What differs from an earlier manifest, one phrase each: "run.rounds (was 20, now 6)"."""
-        found = [
-            f"{key} (was {before.config.get(key)}, now {self.config.get(key)})"
-            for key in sorted(self.config.keys() | before.config.keys())
-            if self.config.get(key) != before.config.get(key)
-        ]
-        for key in sorted(self.sources.keys() & before.sources.keys()):
-            if self.sources[key] != before.sources[key]:
-                found.append(f"the source of {key} = {self.config.get(key, 'a model')}")
-        if (START in self.sources) != (START in before.sources):
-            found.append("the model that it starts from")
-        for name in ("version", "kernel"):
-            old, new = getattr(before, name), getattr(self, name)
-            if old != new:
-                found.append(f"camu's {name} (was {old}, now {new})")
-        return found
-
-
-def _advice(kernel: str) -> str:
-    """How to get a kernel back."""
-    if kernel == "torch":
-        return "continue it with --set run.kernel=torch"
-    return f"continue it on a machine with {kernel.partition(' ')[2] or 'that kernel'}"
-
-
-def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, value in keys.items():
-        if not isinstance(value, str):
-            continue
-        if key == "data.dataset":
-            # The data themselves: a function may read files that change.
-            if is_own(value) and shape_spec(value) is None:
-                yield key, load(value).sha256
-        elif key in INPUT_FILES:
-            data = read_bytes(value, f"a file that can be read in {key}")
-            yield key, hashlib.sha256(data).hexdigest()
-        elif is_plugin(value) and not Path(value).exists():  # C:\data is a path
-            yield key, source_digest(value, key)

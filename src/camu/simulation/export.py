@@ -17,6 +17,7 @@ from camu.files import write_bytes
 from camu.learning.models import input_shape, seeded_model
 from camu.sealed import check_tensors
 from camu.simulation.directory import RunDirectory
+from camu.simulation.manifest import REMEDY
 
 SUFFIXES = (".safetensors", ".pt2", ".onnx")
 
@@ -35,7 +36,7 @@ def load_model(directory: str | Path) -> nn.Module:
         )
     if not run.model.exists():
         raise CamuError(f"{run.model}: the file is missing; run it again in another directory")
-    check_tensors(run.model, f"restore it, or delete {run.path} and run it again")
+    check_tensors(run.model, REMEDY)
     module = seeded_model(config).eval()
     try:
         module.load_state_dict(load_file(run.model))

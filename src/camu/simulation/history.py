@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from camu.errors import InputError
 from camu.notebook import html_table, line_chart
-from camu.simulation.ledger import DeviceEnergy
+from camu.simulation.ledger import JOULES, LINKS, DeviceEnergy
 
 _SHOWN_ROUNDS = 5
 FAULTS = ("absent", "leader_failures", "outages", "lost_packets", "refused")
@@ -20,7 +21,7 @@ FAULTS = ("absent", "leader_failures", "outages", "lost_packets", "refused")
 
 @dataclass(frozen=True)
 class Record:
-    """One aggregation; seconds and joules are totals since the start of the run.
+    """One aggregation; seconds, joules and bits are totals since the start of the run.
 
     Attributes:
         round: number of aggregations; 0 is the state before training.
@@ -29,6 +30,9 @@ class Record:
         virtual_seconds: time on the virtual clock.
         joules: energy of all devices, for `compute`, `transmit` and `receive`; and that of the
             `base_station`, which is not part of the total.
+        bits: what was sent: over the `uplink` by leaders, over the `downlink` by the base station,
+            which broadcasts the model once for all units that start, and to `gather` by members to
+            their leaders. None in records of earlier versions.
         units: number of updates that were aggregated.
         faults: number of faults in this round, by kind.
         waiting_seconds: for each unit that took part, how long it neither computed nor sent.
@@ -58,6 +62,12 @@ class Record:
     empty: int = 0
     wall_seconds: float | None = None
     nodes: dict[str, Any] | None = None
+    bits: dict[str, int] | None = None
+
+    @property
+    def total_bits(self) -> int | None:
+        """All bits that were sent since the start."""
+        return None if self.bits is None else sum(self.bits.values())
 
     @property
     def total_joules(self) -> float:
@@ -73,14 +83,26 @@ class Record:
             del data["launch_seconds"], data["arrivals"]
         if self.nodes is None:  # a simulation
             del data["wall_seconds"], data["nodes"]
+        if self.bits is None:  # written by an earlier version
+            del data["bits"]
         return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Record:
-        """The record from plain data."""
+        """The record from plain data; TypeError where a number is none."""
+        spent = {f"joules.{kind}": value for kind, value in dict(data["joules"]).items()}
+        for name, value in {"virtual_seconds": data["virtual_seconds"], **spent}.items():
+            _check_number(name, value)
+        if data["accuracy"] is not None:
+            _check_number("accuracy", data["accuracy"])
         names = ("waiting_seconds", "label_accuracy", "arrivals")
         lists = {name: tuple(data.get(name, ())) for name in names}
         return cls(**{**data, **lists})
+
+
+def _check_number(name: str, value: Any) -> None:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"{name} is {value}, not a finite number")
 
 
 @dataclass(frozen=True)
@@ -138,12 +160,27 @@ class History:
         """Accuracy of the running average of the model at the last evaluation, if there is one."""
         return self.evaluated[-1].average_accuracy
 
+    @property
+    def uplink_bits(self) -> int | None:
+        """Bits that leaders sent to the base station; None if an earlier version wrote the run."""
+        return None if self.final.bits is None else self.final.bits["uplink"]
+
+    @property
+    def downlink_bits(self) -> int | None:
+        """Bits that the base station broadcast."""
+        return None if self.final.bits is None else self.final.bits["downlink"]
+
+    @property
+    def gather_bits(self) -> int | None:
+        """Bits that members sent to their leaders."""
+        return None if self.final.bits is None else self.final.bits["gather"]
+
     def _last(self, evaluations: int) -> list[Record]:
         trained = [record for record in self.evaluated if record.round > 0]
         return trained[-evaluations:] or self.evaluated
 
     def accuracy_within(self, key: str, budget: float) -> float | None:
-        """Accuracy after a budget of `joules`, `seconds` or `rounds`, as a fraction.
+        """Accuracy after a budget of `joules`, `seconds`, `megabytes` or `rounds`, as a fraction.
 
         Interpolated between evaluations. A run that spent less has its final accuracy. None where
         the first evaluation cost more than the budget.
@@ -154,7 +191,7 @@ class History:
         return float(accuracy_at(evaluated, key, np.array([budget]))[0])
 
     def rows(self) -> list[dict[str, float | int | None]]:
-        """A flat dict per round: totals in virtual seconds and joules, faults, mean waiting."""
+        """A flat dict per round: totals of seconds, joules and bits, faults, mean waiting."""
         return [
             {
                 "round": record.round,
@@ -162,10 +199,8 @@ class History:
                 "loss": record.loss,
                 "virtual_seconds": record.virtual_seconds,
                 "joules": record.total_joules,
-                "joules_compute": record.joules["compute"],
-                "joules_transmit": record.joules["transmit"],
-                "joules_receive": record.joules.get("receive", 0.0),
-                "joules_base_station": record.joules.get("base_station", 0.0),
+                **{f"joules_{kind}": record.joules.get(kind, 0.0) for kind in JOULES},
+                **{f"{link}_bits": (record.bits or {}).get(link) for link in LINKS},
                 "units": record.units,
                 "empty": record.empty,
                 "mean_waiting_seconds": (
@@ -196,11 +231,12 @@ class History:
                 "" if record.accuracy is None else f"{record.accuracy:.2%}",
                 f"{record.virtual_seconds:.4g}",
                 f"{record.total_joules:.4g}",
+                "" if record.total_bits is None else f"{record.total_bits / 8e6:.4g}",
                 str(sum(record.faults.values())),
             ]
             for record in self.records[-_SHOWN_ROUNDS:]
         ]
-        head = ["round", "accuracy", "virtual seconds", "joules", "faults"]
+        head = ["round", "accuracy", "virtual seconds", "joules", "megabytes", "faults"]
         caption = f"The last {len(shown)} of {self.final.round} rounds; stopped by: {self.stopped}"
         return line_chart({"accuracy": curve}, "rounds", "accuracy") + html_table(
             head, shown, caption
@@ -217,18 +253,22 @@ class History:
 def accuracy_at(
     evaluated: Sequence[Record], key: str, places: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Accuracies at these joules, seconds or rounds, linear between evaluations."""
+    """Accuracies at these joules, seconds, megabytes or rounds, linear between evaluations."""
     known = [(measure(r, key), r.accuracy) for r in evaluated if r.accuracy is not None]
     x, y = np.array(known, dtype=float).T
     return np.asarray(np.interp(places, x, y))
 
 
 def measure(record: Record, key: str) -> float:
-    """Total `joules`, virtual `seconds` or `rounds` at a record."""
-    if key == "joules":
-        return record.total_joules
-    if key == "seconds":
-        return record.virtual_seconds
-    if key == "rounds":
-        return float(record.round)
-    raise InputError(f"{key}: measure by joules, seconds or rounds")
+    """Total `joules`, virtual `seconds`, `megabytes` or `rounds` at a record."""
+    if key == "megabytes" and record.total_bits is None:
+        raise InputError("megabytes: an earlier version made this run and counted no bits")
+    values = {
+        "joules": record.total_joules,
+        "seconds": record.virtual_seconds,
+        "megabytes": (record.total_bits or 0) / 8e6,
+        "rounds": float(record.round),
+    }
+    if key not in values:
+        raise InputError(f"{key}: measure by joules, seconds, megabytes or rounds")
+    return values[key]

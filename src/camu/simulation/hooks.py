@@ -6,25 +6,30 @@ refused in words.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 
-from camu.arrays import Float32
+from camu.arrays import AnyArray, Float32
 from camu.errors import InputError
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
-from camu.plugins import user_code
-from camu.schemes.contract import Pilot, Scheme, State, View
+from camu.plugins import same_directory, user_code
+from camu.schemes.contract import Pilot, Scheme
+from camu.schemes.view import State, View
 from camu.simulation.run import Run, Trainer
 
 Answer = TypeVar("Answer")
+log = logging.getLogger(__name__)
 
 _SEE_ARRIVALS = ("deadline", "ready", "aggregate", "revise")
-_OPTIONAL = ("start", "correction", *_SEE_ARRIVALS)
+_WITH_BUFFERS = "super().aggregate(view, state).with_parameters(...)"
+_OPTIONAL = ("start", "correction", "keep", *_SEE_ARRIVALS)
 
 
 def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
@@ -42,10 +47,11 @@ class Hooks:
     def __init__(self, scheme: Scheme, state: State) -> None:
         self.scheme, self.state = scheme, state
         # The methods that the scheme has in place of the contract's.
-        self.own = frozenset(name for name in _OPTIONAL if _is_own(scheme, name))
+        self.own = frozenset(name for name in _OPTIONAL if overrides(scheme, name))
         # Whether the scheme's own code may see arrivals. If not, the server waits for all units and
         # takes the mean, and no update needs to be kept.
         self.shows_arrivals = not self.own.isdisjoint(_SEE_ARRIVALS)
+        self._noticed = False  # whether it was said that buffers stay as they were
 
     def select(self, view: View) -> list[int]:
         """The units that start in this round, in order."""
@@ -53,8 +59,11 @@ class Hooks:
         wanted = "the numbers of units, chosen among view.idle"
         if not isinstance(answer, Iterable):
             raise self._wrong("select", wanted, _kind(answer))
-        # A generator runs the user's code only now.
-        chosen: list[Any] = _call(self.scheme, list, answer)
+        # A generator runs the user's code only now, and might never end.
+        most = len(view.plan.units)
+        chosen: list[Any] = _call(self.scheme, list, islice(answer, most + 1))
+        if len(chosen) > most:
+            raise self._wrong("select", wanted, f"more numbers than the {most} units of the plan")
         for unit in chosen:
             if isinstance(unit, bool) or not isinstance(unit, (int, np.integer)):
                 raise self._wrong("select", wanted, f"{_kind(unit)} among them")
@@ -96,10 +105,25 @@ class Hooks:
             raise self._wrong("correction", wanted, found)
         return np.ascontiguousarray(vector, dtype=np.float32)
 
+    def keep(
+        self, view: View, unit: int, change: Float32 | None, kept: AnyArray | None
+    ) -> AnyArray | None:
+        """What a unit keeps after this change of its own, as an array that nothing else shares."""
+        if change is None:
+            return None
+        change.setflags(write=False)
+        scheme = self.scheme
+        answer = _call(scheme, scheme.keep, view, self.state, unit, change, kept)
+        if answer is None:
+            return None
+        if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "biuf":
+            raise self._wrong("keep", "a numpy array of numbers, or None", _kind(answer))
+        own = answer.copy(order="C")
+        own.setflags(write=False)
+        return own
+
     def deadline(self, view: View) -> float | None:
         """When the server aggregates at the latest, on the virtual clock."""
-        if "deadline" not in self.own:
-            return None
         answer: Any = _call(self.scheme, self.scheme.deadline, view, self.state)
         if answer is None:
             return None
@@ -122,13 +146,31 @@ class Hooks:
         """The new global model."""
         weights: Any = _call(self.scheme, self.scheme.aggregate, view, self.state)
         if not isinstance(weights, Weights) or weights.layout != view.weights.layout:
-            wanted = "the model's weights, for example view.weights.with_parameters(...)"
+            wanted = f"the model's weights, for example {_WITH_BUFFERS}"
             raise self._wrong("aggregate", wanted, _kind(weights))
         if "aggregate" in self.own and not (
             np.isfinite(weights.parameters).all() and np.isfinite(weights.buffers).all()
         ):
             raise self._wrong("aggregate", "finite numbers", "weights that are not finite")
+        self._notice_old_buffers(view, weights)
         return weights
+
+    def _notice_old_buffers(self, view: View, weights: Weights) -> None:
+        """Say once that a user's scheme leaves the buffers of the model as they were."""
+        own = not type(self.scheme).__module__.startswith("camu.")
+        if not own or self._noticed or not np.array_equal(weights.buffers, view.weights.buffers):
+            return
+        if any(
+            share and arrival.buffers.any()
+            for share, arrival in zip(view.shares, view.arrived, strict=True)
+        ):
+            self._noticed = True
+            log.warning(
+                "scheme %s: aggregate() keeps the old buffers (statistics of batch norm), although "
+                "units have changed theirs; to take their mean, return %s",
+                self.scheme.name,
+                _WITH_BUFFERS,
+            )
 
     def revise(self, view: View, run: Run) -> None:
         """Let the scheme change the plan after a round."""
@@ -152,7 +194,7 @@ class Hooks:
             return
         if not isinstance(plan, Plan):
             raise self._wrong(hook, "a Plan or None", _kind(plan))
-        for unit in run.flights:
+        for unit in run.in_flight:
             same = unit < len(plan.units) and (
                 plan.units[unit].members == run.plan.units[unit].members
             )
@@ -165,8 +207,12 @@ class Hooks:
             wanted = "a plan for the same model and the same radio.access"
             raise self._wrong(hook, wanted, "a plan for others")
         # Powers, rules, codecs and members may have changed; updates have costs of their own.
-        plan = replace(plan, slow_down=run.plan.slow_down).repriced(run.world)
+        plan = replace(plan, dvfs=run.plan.dvfs).repriced(run.world)
         run.revised = run.revised or plan != run.plan
+        for unit in list(run.kept):
+            members = plan.units[unit].members if unit < len(plan.units) else ()
+            if members != run.plan.units[unit].members:
+                del run.kept[unit]
         run.plan = plan
 
     def _yes_or_no(self, hook: str, answer: object) -> bool:
@@ -208,7 +254,7 @@ def settle_state(scheme: Scheme, state: State) -> None:
 
 def _call(scheme: Scheme, hook: Callable[..., Answer], *arguments: object) -> Answer:
     """Call a method of the scheme; an error in a user's own scheme names their line."""
-    with user_code(f"scheme {scheme.name}", scheme):
+    with user_code(f"scheme {scheme.name}", scheme), same_directory(f"scheme {scheme.name}"):
         try:
             return hook(*arguments)
         except InputError as error:  # a wrong argument to one of camu's functions
@@ -218,7 +264,8 @@ def _call(scheme: Scheme, hook: Callable[..., Answer], *arguments: object) -> An
             raise InputError(f"{name}: {error}") from error
 
 
-def _is_own(scheme: Scheme, name: str) -> bool:
+def overrides(scheme: Scheme, name: str) -> bool:
+    """Whether a scheme has a method of its own in place of the contract's."""
     method = getattr(scheme, name)
     return getattr(method, "__func__", method) is not getattr(Scheme, name)
 

@@ -1,33 +1,43 @@
-"""The energy of a run: in total, and of every device by kind."""
+"""The energy and the bits of a run: in total, and joules of every device by kind."""
 
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
 from camu.errors import CamuError
+from camu.files import from_cell, to_csv
 from camu.planning.batteries import Batteries
 from camu.planning.costs import Costs, Spending
 
-KINDS = ("compute", "transmit", "receive")
+KINDS = ("compute", "transmit", "receive")  # of joules of devices
+JOULES = (*KINDS, "base_station")
+LINKS = ("uplink", "downlink", "gather")  # over which bits are sent
 
 
-@dataclass(eq=False)
 class Ledger:
-    """Joules since the start of a run; those of the base station are not the fleet's."""
+    """Joules and bits since the start of a run.
 
-    devices: Float64  # (3, K): a row per kind
-    compute_joules: float = 0.0
-    transmit_joules: float = 0.0
-    receive_joules: float = 0.0
-    base_station_joules: float = 0.0
-    _device_joules: Float64 | None = field(default=None, repr=False)
+    Attributes:
+        devices: joules of each device, a row per kind (3, K).
+        totals: joules of all devices by kind, and those of the base station, which are not theirs.
+        bits: what was sent, by link.
+    """
+
+    def __init__(
+        self,
+        devices: Float64,
+        totals: Mapping[str, float] = MappingProxyType(dict.fromkeys(JOULES, 0.0)),
+        bits: Mapping[str, int] = MappingProxyType(dict.fromkeys(LINKS, 0)),
+    ) -> None:
+        self.devices, self.totals, self.bits = devices, dict(totals), dict(bits)
+        self._device_joules: Float64 | None = None
 
     @classmethod
     def new(cls, count: int) -> Ledger:
@@ -37,7 +47,7 @@ class Ledger:
     @property
     def joules(self) -> float:
         """What all devices have spent."""
-        return self.compute_joules + self.transmit_joules + self.receive_joules
+        return self.totals["compute"] + self.totals["transmit"] + self.totals["receive"]
 
     @property
     def device_joules(self) -> Float64:
@@ -56,21 +66,21 @@ class Ledger:
         started: npt.NDArray[np.bool_],
         bs_power_watts: float,
     ) -> tuple[Int64, Float64]:
-        """Book a round's energy for the units that started; returns their devices and joules.
+        """Book joules and bits of the units that started; returns their devices and joules.
 
         `sizes` are the numbers of members of the units, whose devices follow in the spending.
         """
-        uplink = updates * costs.gather_joules + costs.uplink_joules
-        compute = (updates * costs.compute_joules)[started]
-        self.compute_joules = _add_in_order(self.compute_joules, compute)
-        self.transmit_joules = _add_in_order(self.transmit_joules, uplink[started])
         there = np.repeat(started, sizes)
         devices = spending.devices[there]
+        self._add("compute", (updates * costs.compute_joules)[started])
+        self._add("transmit", (updates * costs.gather_joules + costs.uplink_joules)[started])
+        self.bits["uplink"] += int(costs.uplink_bits[started].sum())
+        self.bits["gather"] += int((updates * costs.gather_bits)[started].sum())
+        # The broadcast goes out once, also if no unit comes back.
+        self.bits["downlink"] += costs.downlink_bits
         if costs.downlink_seconds > 0:
-            receive = spending.receive_joules[there]
-            self.receive_joules = _add_in_order(self.receive_joules, receive)
-            # The broadcast went out even if no unit came back.
-            self.base_station_joules += bs_power_watts * costs.downlink_seconds
+            self._add("receive", spending.receive_joules[there])
+            self.totals["base_station"] += bs_power_watts * costs.downlink_seconds
         # A device is in one unit only, so no index occurs twice.
         self.devices[0, devices] += spending.compute_joules[there]
         self.devices[1, devices] += spending.transmit_joules[there]
@@ -78,51 +88,29 @@ class Ledger:
         self._device_joules = None
         return devices, spending.joules[there]
 
+    def _add(self, kind: str, joules: Float64) -> None:
+        """Add joules to a total, one after the other."""
+        self.totals[kind] = float(np.cumsum(np.concatenate(([self.totals[kind]], joules)))[-1])
+
     def add(self, other: Ledger) -> None:
         """Add what another ledger of the same devices holds."""
         self.devices += other.devices
-        self.compute_joules += other.compute_joules
-        self.transmit_joules += other.transmit_joules
-        self.receive_joules += other.receive_joules
-        self.base_station_joules += other.base_station_joules
+        self.totals = {kind: spent + other.totals[kind] for kind, spent in self.totals.items()}
+        self.bits = {link: sent + other.bits[link] for link, sent in self.bits.items()}
         self._device_joules = None
-
-    def totals(self) -> dict[str, float]:
-        """The joules of all devices by kind, and those of the base station."""
-        return {
-            "compute": self.compute_joules,
-            "transmit": self.transmit_joules,
-            "receive": self.receive_joules,
-            "base_station": self.base_station_joules,
-        }
-
-
-def _add_in_order(total: float, parts: Float64) -> float:
-    """A total after adding one part after the other."""
-    return float(np.cumsum(np.concatenate(([total], parts)))[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceEnergy:
-    """What each device spent in a run and what is left, one array entry per device.
-
-    Attributes:
-        ids: names of the devices.
-        compute_joules: spent on computing.
-        transmit_joules: spent on sending.
-        receive_joules: spent on receiving; 0 without `radio.downlink`.
-        battery_joules: energy in the full battery; nan on mains power.
-        left_joules: energy left at the end; nan on mains power.
-        empty_round: rounds that were done when the device was first found empty; -1: never.
-    """
+    """What each device spent in a run and what is left, one array entry per device."""
 
     ids: tuple[str, ...]
     compute_joules: Float64
     transmit_joules: Float64
-    receive_joules: Float64
-    battery_joules: Float64
-    left_joules: Float64
-    empty_round: Int64
+    receive_joules: Float64  # 0 without `radio.downlink`
+    battery_joules: Float64  # in the full battery; nan on mains power
+    left_joules: Float64  # at the end; nan on mains power
+    empty_round: Int64  # rounds that were done when it was first found empty; -1: never
 
     @classmethod
     def of(cls, ids: tuple[str, ...], ledger: Ledger, batteries: Batteries) -> DeviceEnergy:
@@ -146,14 +134,9 @@ class DeviceEnergy:
 
     def to_csv(self) -> str:
         """A line per device, with a head; cells without a value are empty."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(_COLUMNS)
         numbers = [getattr(self, name).tolist() for name in _COLUMNS[1:-1]]
-        cells = [["" if value != value else value for value in column] for column in numbers]
-        rounds = ["" if value < 0 else value for value in self.empty_round.tolist()]
-        writer.writerows(zip(self.ids, *cells, rounds, strict=True))
-        return text.getvalue()
+        rounds = [None if value < 0 else value for value in self.empty_round.tolist()]
+        return to_csv([_COLUMNS, *zip(self.ids, *numbers, rounds, strict=True)])
 
     @classmethod
     def from_csv(cls, text: str, source: str) -> DeviceEnergy:
@@ -166,19 +149,12 @@ class DeviceEnergy:
             numbers = [np.array([float(cell or "nan") for cell in one]) for one in columns[1:-1]]
             rounds = np.array([int(cell or -1) for cell in columns[-1]])
             compute, transmit, receive, battery, left = numbers
-            return cls(tuple(columns[0]), compute, transmit, receive, battery, left, rounds)
+            ids = tuple(map(from_cell, columns[0]))
+            return cls(ids, compute, transmit, receive, battery, left, rounds)
         except (ValueError, IndexError, TypeError, csv.Error) as error:
             raise CamuError(
                 f"{source}: is not a table of devices that this version wrote ({error})"
             ) from None
 
 
-_COLUMNS = (
-    "device",
-    "compute_joules",
-    "transmit_joules",
-    "receive_joules",
-    "battery_joules",
-    "left_joules",
-    "empty_round",
-)
+_COLUMNS = ("device", *(each.name for each in fields(DeviceEnergy)[1:]))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -17,49 +17,26 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64
+from camu.errors import CamuError
 from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, Spending
+from camu.planning.dvfs import full_speed_costs
+from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
-from camu.planning.slow_down import full_speed_costs
 from camu.planning.unit import Unit
-from camu.schemes.contract import Arrival, InFlight, Scheme, View, waits_for_all
-from camu.schemes.mean import MeanUpdate
-from camu.simulation.delivery import Delivery, Received, delivery_of
-from camu.simulation.faults import Attendance, Faults
+from camu.schemes.aggregation import MeanUpdate
+from camu.schemes.contract import PilotRun, Scheme, waits_for_all
+from camu.schemes.fedavg import FedAvg
+from camu.schemes.view import Arrival, InFlight, View, no_array
+from camu.simulation.attendance import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
-from camu.simulation.run import Flight, OnNodes, Run, Trainer
+from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update
+from camu.simulation.uplink import Delivery, delivery_of
 
 log = logging.getLogger(__name__)
-
-Landed = Flight | Arrival  # the scheme sees arrivals; flights are in a sum already
-
-
-@dataclass(frozen=True, eq=False)
-class Departure:
-    """The units that start in a round, in order: what they cost, and where they start from."""
-
-    units: list[Unit]
-    costs: Costs
-    updates: Float64  # local updates
-    starts: list[Weights]
-    delivery: Delivery
-
-
-@dataclass(frozen=True)
-class _Jobs:
-    """The jobs of a round, made as they are needed: a correction is as large as the model."""
-
-    make: Callable[[int, Unit], Job]
-    units: Mapping[int, Unit]
-
-    def __len__(self) -> int:
-        return len(self.units)
-
-    def __iter__(self) -> Iterator[Job]:
-        return (self.make(number, unit) for number, unit in self.units.items())
 
 
 class Loop:
@@ -78,13 +55,12 @@ class Loop:
         plain = self.config.scheme.aggregation == "mean"
         self.waits_for_all = waits_for_all(scheme)
         self.takes_mean = plain and not self.hooks.shows_arrivals
+        # Of the present round: its faults by kind, and the mean of its updates if that is taken.
+        self.counts = dict.fromkeys((*FAULTS, *trainer.fault_kinds), 0)
+        self.mean: MeanUpdate | None = None
         # The last answer of `price`: what it depends on, what the ids in that belong to, the costs.
         self.priced: tuple[tuple[object, ...], object, Costs] | None = None
         self.spending: tuple[Costs, Spending] | None = None  # of these costs
-
-    def no_faults(self) -> dict[str, int]:
-        """A count of zero for every kind of fault."""
-        return dict.fromkeys((*FAULTS, *self.trainer.fault_kinds), 0)
 
     def view(
         self, arrived: Sequence[Arrival] = (), in_flight: dict[int, InFlight] | None = None
@@ -106,65 +82,58 @@ class Loop:
             in_flight=MappingProxyType(run.visible() if in_flight is None else in_flight),
             arrived=tuple(arrived),
             oracle=self.trainer.oracle if self.scheme.uses_oracle else None,
+            empty=frozenset(np.flatnonzero(run.batteries.gone).tolist()),
+            kept=MappingProxyType(run.kept),
         )
+
+    def begin(self) -> Record:
+        """What the scheme tries out before the first round, and the record of round 0."""
+        self.hooks.pilot(LoopPilot(self), self.run)
+        return self.record(0, ())
 
     def round(self) -> Record:
         """A round, what the scheme changes after it, and its record."""
-        counts = self.no_faults()
         self.before = self.run.weights
-        landed, waiting = self.advance(counts)
-        arrived = [one for one in landed if isinstance(one, Arrival)]
-        self.hooks.revise(self.view(arrived), self.run)
+        arrived, waiting = self.advance()
+        self.hooks.revise(self.view(() if self.takes_mean else arrived), self.run)
         self.rotate()
         self.hooks.finished(self.view(), self.run)
-        return self.record(len(landed), counts, waiting)
+        return self.record(len(arrived), waiting)
 
-    def advance(self, counts: dict[str, int]) -> tuple[Sequence[Landed], tuple[float, ...]]:
+    def advance(self) -> tuple[list[Update], tuple[float, ...]]:
         """Start the selected units, wait until the server is ready, aggregate.
 
         Returns what was aggregated, and how long units were idle.
         """
-        if self.takes_mean:
-            return self.mean_round(counts)
-        self.launch(counts)
-        arrived, waiting = self.wait(counts)
-        self.run.move_to(self.hooks.aggregate(self.view(arrived)) if arrived else self.run.weights)
+        # The mean is that of `Scheme.aggregate`: the same class, in the same order of units.
+        self.mean = MeanUpdate(self.run.weights) if self.takes_mean else None
+        self.counts = dict.fromkeys(self.counts, 0)
+        self.launch()
+        arrived, waiting = self.wait()
+        for kind, number in self.trainer.take_faults().items():
+            self.counts[kind] += number
+        if self.mean is not None:
+            self.run.move_to(self.mean.added())
+        else:
+            weights = self.hooks.aggregate(self.view(arrived)) if arrived else self.run.weights
+            self.run.move_to(weights)
         return arrived, waiting
 
-    def mean_round(self, counts: dict[str, int]) -> tuple[list[Flight], tuple[float, ...]]:
-        """Start the selected units, wait for all, and take the mean; no update is kept.
-
-        Returns the usable flights, in the order of their arrival, and how long units were idle.
-        """
-        run = self.run
-        mean = MeanUpdate(run.weights)
-        self.launch(counts, mean)
-        landed = []
-        while (unit := run.clock.next_arrival()) is not None:
-            landed.append(run.flights.pop(unit))
-            self.count_refused(landed[-1], counts)
-        run.move_to(mean.added())
-        return [flight for flight in landed if flight.usable], self.waiting(landed)
-
-    def launch(self, counts: dict[str, int], mean: MeanUpdate | None = None) -> None:
-        """Start the units that the scheme selects, from the present weights.
-
-        With a mean, their updates are added to it and dropped.
-        """
+    def launch(self) -> None:
+        """Start the units that the scheme selects, from the present weights."""
         self.faults.wait_for_devices(self.run)
         view = self.view()
         there = self.faults.attend(view.plan, self.hooks.select(view), view.round, view.seconds)
-        counts["absent"] += there.absent
-        counts["leader_failures"] += there.leader_failures
+        self.counts["absent"] += len(there.absent)
+        self.run.absent = there.absent
+        self.counts["leader_failures"] += there.leader_failures
         run = self.run
         run.batteries.harvest_until(run.clock.now_seconds)
         units, costs = run.batteries.admit(there.units, self.price, run.round)
         if costs is not None:
-            self.train(view, replace(there, units=units), costs, counts, mean)
-        elif there.units and not run.flights:
+            self.train(view, replace(there, units=units), costs)
+        elif there.units and not run.in_flight:
             self.rest()
-        for kind, number in self.trainer.take_faults().items():
-            counts[kind] += number
 
     @property
     def uplink_gain(self) -> Float64:
@@ -175,13 +144,13 @@ class Loop:
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
-        gain, uplinks = self.uplink_gain, len(own) + len(run.flights)
+        gain, uplinks = self.uplink_gain, len(own) + len(run.in_flight)
         asked = uplinks, gain.tobytes(), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
                 *(run.world, own, run.plan.parameters), uplink_gain=gain, uplinks=uplinks
             )
-            costs = run.plan.slow_costs(costs, own, self.waits_for_all)
+            costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
             self.priced = asked, (run.plan, own), costs
         return self.priced[2]
 
@@ -204,63 +173,46 @@ class Loop:
         if plan is not run.plan:
             run.plan, run.revised = plan.repriced(run.world), True
 
-    def prepare(self, view: View, attendance: Attendance, costs: Costs) -> Departure:
-        """A round's units with the models they start from, and their delivery."""
-        run, world, units = self.run, self.run.world, list(attendance.units.values())
-        updates = np.array([float(unit.local_updates) for unit in units])
+    def prepare(self, view: View, attendance: Attendance) -> Delivery:
+        """The way of a round's updates to the server, with the models that units start from."""
+        run, links = self.run, self.run.world.links
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        share = world.links.share(len(units) + len(run.flights))
+        noise_watts = links.share(len(starts) + len(run.in_flight)).noise_watts
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
-        delivery = delivery_of(run, attendance, self.uplink_gain, share.noise_watts, begin, keep)
-        return Departure(units, costs, updates, starts, delivery)
+        changes = "keep" in self.hooks.own
+        return delivery_of(run, attendance, self.uplink_gain, noise_watts, begin, keep, changes)
 
-    def train(
-        self,
-        view: View,
-        attendance: Attendance,
-        costs: Costs,
-        counts: dict[str, int],
-        mean: MeanUpdate | None,
-    ) -> None:
-        """Train the units of a round, and start the transmission of each."""
-        run = self.run
-        go = self.prepare(view, attendance, costs)
-        busy = go.updates * costs.compute_seconds + go.updates * costs.gather_seconds
+    def train(self, view: View, attendance: Attendance, costs: Costs) -> None:
+        """Train the units of a round, and start the transmission of each.
+
+        Where the mean is taken, updates are added to it and dropped.
+        """
+        run, delivery = self.run, self.prepare(view, attendance)
+        updates = np.array([float(unit.local_updates) for unit in attendance.units.values()])
+        busy = updates * costs.compute_seconds + updates * costs.gather_seconds
         ready, air = (costs.downlink_seconds + busy).tolist(), costs.uplink_seconds.tolist()
         # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
         # knows how fast it would have been, and the round ends when it would have ended.
-        longer = np.broadcast_to(costs.slow_seconds, len(ready)).tolist()
-        jobs = _Jobs(partial(self.job, view), attendance.units)
-        results = self.trainer.iterate(go.delivery.start, jobs, run.round, go.delivery)
-        started = np.zeros(len(go.units), dtype=bool)
-        numbers = enumerate(attendance.units)
-        for (index, number), received in zip(numbers, results, strict=True):
-            if received is None:
+        longer = np.broadcast_to(costs.dvfs_seconds, len(ready)).tolist()
+        jobs = Jobs(partial(self.job, view), attendance.units)
+        results = self.trainer.iterate(delivery.start, jobs, run.round, delivery)
+        started = np.zeros(len(ready), dtype=bool)
+        for index, update in zip(range(len(ready)), results, strict=True):
+            if update is None:
                 continue
             started[index] = True
-            if received.lost:
-                counts[received.lost] += 1
-            self.keep_memory(go.units[index].leader, received)
-            update, buffers = received.update, received.buffers
-            if mean is not None:
-                if update is not None and buffers is not None:
-                    mean.add(run.plan.units[number].weight, update, buffers)
-                update = buffers = None
-            run.clock.start(number, ready[index], air[index])
-            run.flights[number] = Flight(
-                unit=number,
-                round=run.round,
-                started_seconds=run.clock.now_seconds,
-                busy_seconds=ready[index] + air[index] + longer[index],
-                loss=received.loss,
-                lost=bool(received.lost),
-                fault=received.fault,
-                update=update,
-                buffers=buffers,
-                start=go.starts[index],
-                trained=received.trained,
-            )
+            update.start = delivery.start_of(index)
+            self.receive(view, update)
+            if self.mean is not None:
+                if update.update.size:  # not lost, not refused, and not of a dry run
+                    weight = run.plan.units[update.unit].weight
+                    self.mean.add(weight, update.update, update.buffers)
+                update.update = update.buffers = no_array()
+            run.clock.start(update.unit, ready[index], air[index])
+            update.started_seconds = run.clock.now_seconds
+            update.busy_seconds = ready[index] + air[index] + longer[index]
+            run.in_flight[update.unit] = update
         self.charge(attendance.units, costs, started)
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
@@ -273,13 +225,18 @@ class Loop:
             correction=self.hooks.correction(view, number),
         )
 
-    def keep_memory(self, leader: int, received: Received) -> None:
-        """Keep what a unit's codec did not send; an update that was lost changes nothing."""
-        if received.lost:
+    def receive(self, view: View, update: Update) -> None:
+        """Count an update that is lost; otherwise its sender and its unit keep what they need."""
+        run = self.run
+        if update.lost:
+            self.counts[update.lost] += 1
             return
-        self.run.memory.pop(leader, None)
-        if received.memory is not None:
-            self.run.memory[leader] = received.memory
+        run.memory.pop(update.leader, None)
+        if update.memory is not None:
+            run.memory[update.leader] = update.memory
+        before = run.kept.get(update.unit)
+        update.kept = self.hooks.keep(view, update.unit, update.change, before)
+        update.memory = update.change = None
 
     def charge(
         self, units: Mapping[int, Unit], costs: Costs, started: npt.NDArray[np.bool_]
@@ -298,72 +255,56 @@ class Loop:
         )
         self.run.batteries.draw(*spent)
 
-    def wait(self, counts: dict[str, int]) -> tuple[list[Arrival], tuple[float, ...]]:
+    def wait(self) -> tuple[list[Update], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.
 
         Returns the usable ones, and for each unit that arrived how long it was idle meanwhile.
         """
-        run = self.run
-        deadline = self.hooks.deadline(self.view())
-        arrived: list[Arrival] = []
-        landed: list[Flight] = []
-        in_flight = run.visible()
-        asks = "ready" in self.hooks.own
-        while run.flights:
-            if asks and self.hooks.ready(self.view(arrived, in_flight.copy())):
+        run, own = self.run, self.hooks.own
+        deadline = self.hooks.deadline(self.view()) if "deadline" in own else None
+        in_flight = run.visible() if "ready" in own else {}
+        arrived: list[Update] = []
+        found: list[Update] = []
+        while run.in_flight:
+            if "ready" in own and self.hooks.ready(self.view(arrived, in_flight.copy())):
                 break
-            flight = self.next_flight(deadline, counts)
-            if flight is None:
+            update = self.next_update(deadline)
+            if update is None:
                 break
-            del in_flight[flight.unit]
-            landed.append(flight)
-            arrival = self.land(flight, counts)
-            if arrival is not None:
-                arrived.append(arrival)
-        if deadline is not None and not run.flights and not landed:
-            self.next_flight(deadline, counts)  # no unit started, but time passes
-        return arrived, self.waiting(landed)
+            in_flight.pop(update.unit, None)
+            found.append(update)
+            if self.accept(update):
+                arrived.append(update)
+        if deadline is not None and not run.in_flight and not found:
+            self.next_update(deadline)  # no unit started, but time passes
+        now = run.clock.now_seconds
+        waiting = {one.unit: now - one.started_seconds - one.busy_seconds for one in found}
+        return arrived, tuple(max(0.0, waiting[unit]) for unit in sorted(waiting))
 
-    def next_flight(self, deadline: float | None, counts: dict[str, int]) -> Flight | None:
-        """The flight that lands next, if it lands before the deadline."""
+    def next_update(self, deadline: float | None) -> Update | None:
+        """The update that arrives next, if it arrives before the deadline."""
         unit = self.run.clock.next_arrival(deadline)
-        return None if unit is None else self.run.flights.pop(unit)
+        return None if unit is None else self.run.in_flight.pop(unit)
 
-    def waiting(self, landed: Sequence[Flight]) -> tuple[float, ...]:
-        """How long each unit that arrived was idle, in the order of units."""
-        now = self.run.clock.now_seconds
-        return tuple(
-            max(0.0, now - flight.started_seconds - flight.busy_seconds)
-            for flight in sorted(landed, key=lambda flight: flight.unit)
-        )
-
-    def count_refused(self, flight: Flight, counts: dict[str, int]) -> None:
-        """Count and report a flight whose update the server refuses."""
-        if flight.fault is not None:
-            counts["refused"] += 1
-            number = self.run.round + 1
-            log.warning("round %d: unit %d is refused: %s", number, flight.unit, flight.fault)
-
-    def land(self, flight: Flight, counts: dict[str, int]) -> Arrival | None:
-        """The arrival of a flight, or None if it cannot be used."""
+    def accept(self, update: Update) -> bool:
+        """Whether an update that arrives now can be used; if so, its unit keeps its array."""
         run = self.run
-        self.count_refused(flight, counts)
-        if flight.update is None or flight.buffers is None:
-            return None
-        return Arrival(
-            unit=flight.unit,
-            weight=run.plan.units[flight.unit].weight,
-            staleness=run.round - flight.round,
-            seconds=run.clock.now_seconds - flight.started_seconds,
-            arrived_seconds=run.clock.now_seconds,
-            loss=flight.loss,
-            update=flight.update,
-            buffers=flight.buffers,
-            start=flight.start,
-            trained=flight.trained,
-        )
+        if update.fault is not None:
+            self.counts["refused"] += 1
+            number = run.round + 1
+            log.warning("round %d: unit %d is refused: %s", number, update.unit, update.fault)
+        if not update.usable:
+            return False
+        if "keep" in self.hooks.own:
+            run.kept.pop(update.unit, None)
+            if update.kept is not None:
+                run.kept[update.unit] = update.kept
+        update.weight = run.plan.units[update.unit].weight
+        update.staleness = run.round - update.round
+        update.arrived_seconds = run.clock.now_seconds
+        return True
 
-    def record(self, used: int, counts: dict[str, int], waiting: tuple[float, ...]) -> Record:
+    def record(self, used: int, waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""
         run, limits, nodes = self.run, self.config.run, self.nodes
         last = limits.rounds - limits.eval_last < run.round <= limits.rounds
@@ -379,9 +320,10 @@ class Loop:
             label_accuracy=found.label_accuracy if found else (),
             average_accuracy=mean.accuracy if mean else None,
             virtual_seconds=run.clock.now_seconds,
-            joules=run.ledger.totals(),
+            joules=dict(run.ledger.totals),
+            bits=dict(run.ledger.bits),
             units=used,
-            faults=counts,
+            faults=self.counts,
             waiting_seconds=waiting,
             empty=int(run.batteries.empty.sum()),
             wall_seconds=None if nodes is None else nodes.wall_seconds() - self.wall_zero,
@@ -389,3 +331,32 @@ class Loop:
         )
         run.records.append(record)
         return record
+
+
+class LoopPilot:
+    """Trains before the first round, and charges it to the run."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self.world, self.plan, self.weights = loop.run.world, loop.run.plan, loop.run.weights
+
+    def train(
+        self, plan: Plan, rounds: int, weights: Weights | None = None, scheme: Scheme | None = None
+    ) -> PilotRun:
+        """Train with a plan from the initial model or another one."""
+        loop, whole = self._loop, self._loop.run
+        plan = replace(plan, dvfs=self.plan.dvfs)
+        run = Run.new(self.world, plan, weights or self.weights)
+        run.batteries = whole.batteries
+        trial = Loop(run, scheme or FedAvg(), loop.trainer)
+        losses = []
+        for _ in range(rounds):
+            arrived, _ = trial.advance()
+            if not arrived:
+                raise CamuError(f"scheme {loop.scheme.name}: no update of its pilot arrived")
+            counted = [(plan.units[one.unit].weight, one.loss) for one in arrived]
+            share = sum(weight for weight, _ in counted)
+            losses.append(sum(weight * loss for weight, loss in counted) / share)
+        whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
+        whole.ledger.add(run.ledger)
+        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, run.ledger.joules)

@@ -23,15 +23,15 @@ def engine_session(config: Config, address: str | None) -> Iterator[None]:
 
     `address` is that of `connected`; with another engine it is refused.
     """
-    if config.run.engine != "ray":
+    if config.machine.engine != "ray":
         if address is not None:
             raise InputError(
-                f'--address {address}: run.engine is "{config.run.engine}"; add --set '
-                "run.engine=ray, or leave --address out"
+                f'--address {address}: machine.engine is "{config.machine.engine}"; add --set '
+                "machine.engine=ray, or leave --address out"
             )
         yield
         return
-    with connected(address, config.run.workers):
+    with connected(address, config.machine.workers):
         yield
 
 

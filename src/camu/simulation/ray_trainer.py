@@ -1,9 +1,8 @@
-"""Trains the units of one run on the actors of a Ray cluster: `run.engine = "ray"`.
+"""Trains the units of one run on the actors of a Ray cluster: `machine.engine = "ray"`.
 
-An actor trains one job at a time with the engine that local workers use, encodes and sends its
-update as they do, and results are taken in the order of the jobs, so they are bitwise the same. The
-loop, evaluation and the oracle stay in this process. An actor that dies is replaced, and its job is
-repeated.
+An actor trains one job at a time as a local worker does, and results are taken in the order of the
+jobs, so they are bitwise the same. The loop, evaluation and the oracle stay in this process. An
+actor that dies is replaced, and its job is repeated.
 """
 
 from __future__ import annotations
@@ -35,24 +34,22 @@ from camu.errors import CamuError, InputError
 from camu.learning import native
 from camu.learning.engine import Engine, Samples
 from camu.learning.job import Evaluation, Job, Trained, brief
+from camu.learning.kernel import Provenance
 from camu.learning.weights import Weights
 from camu.plugins import import_object, is_plugin, own_modules
 from camu.simulation.ray_session import connected
 
 log = logging.getLogger(__name__)
 
-# How often a job may lose its actor, and an actor may fail to start, before the run ends.
-ATTEMPTS = 3
-# Jobs handed out ahead of the one whose result is due, if there are fewer actors than half of it.
-JOBS_AHEAD = 64
-# How long the run waits while the cluster has no processor for any actor.
-START_SECONDS = 120.0
+ATTEMPTS = 3  # lost actors of a job, or failed starts of an actor, before the run ends
+JOBS_AHEAD = 64  # handed out ahead of the one whose result is due, where actors are few
+START_SECONDS = 120.0  # for which the run waits while the cluster has no processor for an actor
 
 _SHIPPED = "camu_shipped"  # the module on an actor that holds the user's model and data
 
 
 @dataclass(frozen=True, eq=False)
-class Shipment:
+class ActorSetup:
     """What an actor needs for its engine; sent once to every machine."""
 
     config: Config
@@ -106,7 +103,7 @@ class Machine:
             raise CamuError(
                 f"Ray machine {other.name} would train on the kernel {other.kernel!r}, this one on "
                 f"{self.kernel!r}, and results would depend on which of them trains; set "
-                f"{native.LIMIT}=avx2 in the environment of this command, or run.kernel = torch"
+                f"{native.LIMIT}=avx2 in the environment of this command, or machine.kernel = torch"
             )
         if self.kernel == "torch" and other.instructions != self.instructions:
             log.warning(
@@ -130,14 +127,14 @@ class Round:
 class Actor:
     """One worker of the cluster. Errors of camu and of the user's code are returned as values."""
 
-    def prepare(self, shipment: Shipment) -> Machine | CamuError:
+    def prepare(self, setup: ActorSetup) -> Machine | CamuError:
         """Make the engine."""
-        if Path(shipment.directory).is_dir():  # errors name files relative to it
-            os.chdir(shipment.directory)
-        os.environ[native.LIMIT] = shipment.instructions
+        if Path(setup.directory).is_dir():  # errors name files relative to it
+            os.chdir(setup.directory)
+        os.environ[native.LIMIT] = setup.instructions
         try:
-            config, indices = shipment.unpack()
-            self._engine = Engine.from_config(config, shipment.train, indices)
+            config, indices = setup.unpack()
+            self._engine = Engine.from_config(config, setup.train, indices)
         except CamuError as error:
             return error
         return Machine.here(self._engine)
@@ -176,13 +173,13 @@ class _Progress:
         heapq.heappush(self.waiting, (-self.costs[number], number))
 
 
-class Crew:
+class ActorPool:
     """The actors of a run. Close it to end them."""
 
-    def __init__(self, count: int, shipment: Shipment, here: Machine) -> None:
+    def __init__(self, count: int, setup: ActorSetup, here: Machine) -> None:
         self._here = here
-        self._shipment = ray.put(shipment)
-        self._samples = np.diff(shipment.ends, prepend=0)
+        self._setup = ray.put(setup)
+        self._samples = np.diff(setup.ends, prepend=0)
         self._kind = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(Actor)
         self._slots: list[_Slot] = []
         for _ in range(count):
@@ -228,7 +225,7 @@ class Crew:
 
     def _start(self, slot: _Slot) -> None:
         slot.actor, slot.job = self._kind.remote(), None
-        slot.answer = slot.actor.prepare.remote(self._shipment)
+        slot.answer = slot.actor.prepare.remote(self._setup)
 
     def _end(self, slot: _Slot) -> None:
         with contextlib.suppress(RayError, ValueError):  # it may be dead already
@@ -303,25 +300,22 @@ class RayTrainer:
     """Trains the jobs of a round on actors."""
 
     engine: Engine  # of this process; it evaluates
-    crew: Crew
+    pool: ActorPool
+    fault_kinds = ()  # work that is lost is repeated
 
     @property
     def initial(self) -> Weights:
-        """The weights that the run starts from."""
         return self.engine.initial
 
     @property
-    def oracle(self) -> Engine:
-        """Exact losses and gradients on the devices' data."""
-        return self.engine
+    def provenance(self) -> Provenance:
+        return self.engine.provenance  # all actors have the same kernel
 
     @property
-    def fault_kinds(self) -> tuple[str, ...]:
-        """None: work that is lost is repeated."""
-        return ()
+    def oracle(self) -> Engine:
+        return self.engine
 
     def take_faults(self) -> dict[str, int]:
-        """Faults since the last call, by kind: none."""
         return {}
 
     def iterate(
@@ -331,11 +325,9 @@ class RayTrainer:
         round_number: int,
         deliver: Callable[[int, Trained], Any],
     ) -> Iterator[Any]:
-        """What is delivered of each job, in the order of the jobs."""
-        return self.crew.train(Round(round_number, start, deliver), list(jobs))
+        return self.pool.train(Round(round_number, start, deliver), list(jobs))
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        """Accuracy and loss on the test samples."""
         return self.engine.evaluate(weights)
 
 
@@ -344,17 +336,17 @@ def ray_trainer(
     config: Config, train: Samples, device_indices: Sequence[Int64], test: Samples
 ) -> Iterator[RayTrainer]:
     """A trainer on the connected cluster, or on this machine; its actors end with the block."""
-    if config.run.device == "cuda":
-        raise InputError('run.device = "cuda": Ray actors train on processors; use "cpu" or "auto"')
-    here = config.replace({"run.device": "cpu", "run.workers": 0})
+    if config.machine.device == "cuda":
+        raise InputError('machine.device = "cuda": Ray actors train on processors; use "cpu"')
+    here = config.replace({"machine.device": "cpu", "machine.workers": 0})
     with (
         Engine.from_config(here, train, device_indices, test) as engine,
-        connected(processors=config.run.workers),
+        connected(processors=config.machine.workers),
         _sent_by_value(config),
     ):
         own = is_plugin(config.training.model)
-        shipment = Shipment(
-            config.replace({"run.device": "cpu", "run.workers": 1}),
+        setup = ActorSetup(
+            config.replace({"machine.device": "cpu", "machine.workers": 1}),
             train,
             test,
             np.concatenate([np.asarray(held, np.int64) for held in device_indices]),
@@ -363,21 +355,21 @@ def ray_trainer(
             os.environ.get(native.LIMIT, ""),
             str(Path.cwd()),
         )
-        crew = Crew(_actors(config), shipment, Machine.here(engine))
+        pool = ActorPool(_actors(config), setup, Machine.here(engine))
         try:
-            yield RayTrainer(engine, crew)
+            yield RayTrainer(engine, pool)
         finally:
-            crew.close()
+            pool.close()
 
 
 def _actors(config: Config) -> int:
     processors = int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
-    if processors < max(1, config.run.workers):
+    if processors < max(1, config.machine.workers):
         raise InputError(
-            f"run.workers = {config.run.workers}: the Ray cluster has {processors} processors; "
-            "use fewer workers, or add machines"
+            f"machine.workers = {config.machine.workers}: the Ray cluster has {processors} "
+            "processors; use fewer workers, or add machines"
         )
-    return config.run.workers or processors
+    return config.machine.workers or processors
 
 
 @contextlib.contextmanager

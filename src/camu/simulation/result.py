@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file
 
 from camu import __version__
 from camu.arrays import Int64
 from camu.config import Config
 from camu.errors import InputError
-from camu.files import write_whole
 from camu.learning.cnn import seeded_cnn
-from camu.learning.engine import Engine, Samples
+from camu.learning.engine import Engine, Samples, model_layout
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
-from camu.schemes import Scheme
-from camu.schemes.registry import plan_for
-from camu.sealed import SEAL, UNSEALED, seal_tensors
+from camu.schemes import Scheme, plans
+from camu.sealed import check_tensors, write_sealed_tensors
 from camu.simulation.history import History
+from camu.simulation.hooks import check_trainer
+from camu.simulation.loop import Loop
 from camu.simulation.ray_session import require_ray
-from camu.simulation.rounds import run_rounds
+from camu.simulation.realtime import RealtimeLoop, on_real_arrivals
 from camu.simulation.run import Callback, Run, Trainer
 from camu.world import World, with_data
 
@@ -98,29 +98,56 @@ def simulate(
             "camu.make_scheme(config)"
         )
     world = with_data(world)
-    plan = plan_for(scheme, world) if plan is None else plan
+    plan = plans.plan(scheme, world) if plan is None else plan
     with build_trainer(world) as trainer:
         run = Run.new(world, plan, trainer.initial)
         run_rounds(run, scheme, trainer, callbacks)
     return Result(run.history(), run.plan, world.config, run.weights)
 
 
+def run_rounds(
+    run: Run, scheme: Scheme, trainer: Trainer, callbacks: Sequence[Callback] = ()
+) -> None:
+    """Run rounds until the configured end, from the first or from where a checkpoint left off."""
+    check_trainer(scheme, trainer)
+    kind = RealtimeLoop if on_real_arrivals(scheme, trainer) else Loop
+    loop = kind(run, scheme, trainer)
+    try:
+        if not run.records:
+            loop.begin()
+        run.check_budgets(run.records[-1])  # a resumed run may have reached its end already
+        loop.hooks.finished(loop.view(), run)
+        for callback in callbacks:
+            callback.on_start(run)
+        while run.stopped is None:
+            record = loop.round()
+            run.check_budgets(record)
+            for callback in callbacks:
+                callback.on_round(run, record)
+    except BaseException:
+        run.stopped = "failed"
+        raise
+    finally:
+        for callback in callbacks:
+            callback.on_end(run, run.history())
+
+
 def build_trainer(world: World) -> AbstractContextManager[Trainer]:
-    """What trains a world's units, as `run.engine` says: local workers, or actors on Ray."""
-    if world.config.run.engine == "local":
+    """What trains a world's units, as `machine.engine` says: local workers, or actors on Ray."""
+    if world.config.machine.engine == "local":
         return build_engine(world)
     require_ray()
     from camu.simulation.ray_trainer import ray_trainer
 
-    return ray_trainer(world.config, *_samples(world))
+    return ray_trainer(world.config, *samples_of(world))
 
 
 def build_engine(world: World) -> Engine:
     """The engine for a world's model and data."""
-    return Engine.from_config(world.config, *_samples(world))
+    return Engine.from_config(world.config, *samples_of(world))
 
 
-def _samples(world: World) -> tuple[Samples, Sequence[Int64], Samples]:
+def samples_of(world: World) -> tuple[Samples, Sequence[Int64], Samples]:
     """The training samples, each device's indices of them, and the test samples."""
     federation = with_data(world).federation
     assert federation is not None  # with_data gives one or refuses
@@ -131,22 +158,12 @@ def _samples(world: World) -> tuple[Samples, Sequence[Int64], Samples]:
 
 def save_model(result: Result, path: Path) -> None:
     """Write the trained model as safetensors with named tensors."""
-    tensors = _named_arrays(result)
     metadata = {
         "camu": __version__,
         "model": result.config.training.model,
         "weights_sha256": result.history.weights_sha256,
-        SEAL: UNSEALED,
     }
-
-    def write(temporary: Path) -> None:
-        try:
-            save_file(tensors, temporary, metadata=metadata)
-        except SafetensorError as error:  # for example, the disk is full
-            raise OSError(str(error)) from None
-        seal_tensors(temporary)
-
-    write_whole(path, write)
+    write_sealed_tensors(path, _named_arrays(result), metadata)
 
 
 def _named_arrays(result: Result) -> dict[str, npt.NDArray[Any]]:
@@ -157,3 +174,28 @@ def _named_arrays(result: Result) -> dict[str, npt.NDArray[Any]]:
     if result.config.training.normalisation == "batch":  # torch's layer counts batches; camu not
         arrays["norm.num_batches_tracked"] = np.array(0, dtype=np.int64)
     return arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """The weights that a run begins with, and their digest."""
+
+    weights: Weights
+    sha256: str
+
+
+def read_start(path: Path, config: Config) -> Start:
+    """The model in a file that a run of camu wrote; it must fit the configured model."""
+    if not path.is_file():
+        raise InputError(f"--start {path}: there is no such file; give a run's model.safetensors")
+    check_tensors(path, "give the model.safetensors of a run with --start")
+    try:
+        weights = Weights.from_tensors(load_file(path), model_layout(config))
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"--start {path}: cannot be read ({error})") from None
+    except InputError as error:
+        raise InputError(
+            f"--start {path}: does not fit training.model = {config.training.model} on "
+            f"data.dataset = {config.data.dataset} ({error})"
+        ) from None
+    return Start(weights, weights.sha256())

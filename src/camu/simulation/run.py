@@ -9,13 +9,15 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from camu.arrays import Float32, Float64
+from camu.arrays import AnyArray, Float32, Float64
 from camu.learning.job import Evaluation, Job, Trained
+from camu.learning.kernel import Provenance
 from camu.learning.weights import Weights
 from camu.planning.batteries import Batteries
 from camu.planning.plan import Plan
-from camu.schemes.contract import InFlight, Oracle, State
-from camu.simulation.channel import Clock
+from camu.planning.unit import Unit
+from camu.schemes.view import Arrival, InFlight, Oracle, State
+from camu.simulation.clock import Clock
 from camu.simulation.history import History, Record
 from camu.simulation.ledger import DeviceEnergy, Ledger
 from camu.world import World
@@ -24,31 +26,45 @@ Outcome = TypeVar("Outcome")
 EVALUATED_SHARES = (0.8, 0.85, 0.9, 0.95, 1.0)  # of the least joules and seconds of a run
 
 
-@dataclass(frozen=True, eq=False)
-class Flight:
-    """A unit's update between its start and its aggregation."""
+@dataclass(eq=False)
+class Update(Arrival):
+    """A unit's update from its start to its aggregation; schemes see it once it has arrived.
 
-    unit: int
-    round: int  # aggregations done when it started
-    started_seconds: float
-    busy_seconds: float
-    loss: float  # mean training loss over its steps
-    lost: bool  # in an outage
-    fault: str | None  # why the server refuses it
-    update: Float32 | None  # None: lost, refused, or part of a sum already
-    buffers: Float32 | None  # change of the buffers, noise-free; None as the update
-    start: Weights  # the model that the unit started from
-    trained: Weights | None = None  # kept for schemes that use the oracle
+    The uplink fills in what training gave. Arrays stay empty where the update was lost or refused,
+    and are dropped once they are part of a sum.
+    """
+
+    leader: int = -1  # the device that sends it
+    busy_seconds: float = 0.0
+    lost: str = ""  # why it does not arrive: "outages", "lost_packets", "silent"; "": it does
+    fault: str | None = None  # why the server refuses it
+    memory: Float32 | None = None  # what the sender's codec keeps for its next update
+    change: Float32 | None = None  # of the unit's own parameters, exact, where it is asked for
+    kept: AnyArray | None = None  # what the unit keeps from its arrival on
 
     @property
     def usable(self) -> bool:
-        """Whether its update counts once it has arrived."""
+        """Whether it counts once it has arrived."""
         return not self.lost and self.fault is None
 
     @cached_property
     def visible(self) -> InFlight:
-        """The part of a flight that a scheme may see before it arrives."""
+        """The part that a scheme may see before it arrives."""
         return InFlight(self.unit, self.round, self.started_seconds)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of a round, made as they are needed: a correction is as large as the model."""
+
+    make: Callable[[int, Unit], Job]
+    units: Mapping[int, Unit]
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def __iter__(self) -> Iterator[Job]:
+        return (self.make(number, unit) for number, unit in self.units.items())
 
 
 @dataclass(eq=False)
@@ -65,12 +81,14 @@ class Run:
     ledger: Ledger
     batteries: Batteries
     round: int = 0
-    flights: dict[int, Flight] = field(default_factory=dict)
+    in_flight: dict[int, Update] = field(default_factory=dict)
     state: State = field(default_factory=dict)  # owned by the scheme
     memory: dict[int, Float32] = field(default_factory=dict)  # of codecs, by sending device
+    kept: dict[int, AnyArray] = field(default_factory=dict)  # by unit: what `Scheme.keep` returned
     velocity: Float64 | None = None  # of the server's momentum
     average: Weights | None = None  # running average of the global model
     records: list[Record] = field(default_factory=list)
+    absent: tuple[int, ...] = ()  # devices that were missing when units last started
     revised: bool = False  # whether the plan is no longer the one the run began with
     stopped: str | None = None
     notes: list[str] = field(default_factory=list)  # what happened to the run besides its rounds
@@ -107,7 +125,7 @@ class Run:
 
     def visible(self) -> dict[int, InFlight]:
         """The units on their way, as a scheme may see them."""
-        return {unit: flight.visible for unit, flight in self.flights.items()}
+        return {unit: update.visible for unit, update in self.in_flight.items()}
 
     def stop(self, reason: str) -> None:
         """End the run after this round."""
@@ -142,19 +160,13 @@ class Run:
     def check_budgets(self, record: Record) -> None:
         """Stop where the configuration says so."""
         limits = self.world.config.run
-        if (
-            limits.target_accuracy is not None
-            and record.accuracy is not None
-            and record.accuracy >= limits.target_accuracy
+        for reason, value, limit in (
+            ("target accuracy", record.accuracy, limits.target_accuracy),
+            ("energy budget", record.total_joules, limits.max_joules),
+            ("time budget", record.virtual_seconds, limits.max_virtual_seconds),
         ):
-            self.stop("target accuracy")
-        if limits.max_joules is not None and record.total_joules >= limits.max_joules:
-            self.stop("energy budget")
-        if (
-            limits.max_virtual_seconds is not None
-            and record.virtual_seconds >= limits.max_virtual_seconds
-        ):
-            self.stop("time budget")
+            if value is not None and limit is not None and value >= limit:
+                self.stop(reason)
         if self.has_all_rounds:
             self.stop("rounds")
 
@@ -194,6 +206,11 @@ class Trainer(Protocol):
     @property
     def initial(self) -> Weights:
         """The weights that the run starts from."""
+        ...
+
+    @property
+    def provenance(self) -> Provenance:
+        """The kernel, device and libraries that decide the last bits of what it trains."""
         ...
 
     @property

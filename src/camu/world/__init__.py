@@ -2,8 +2,6 @@
 
 from camu.world.devices import (
     Devices,
-    cluster_joules,
-    cluster_seconds,
     update_joules,
     update_samples,
     update_seconds,
@@ -20,8 +18,6 @@ __all__ = [
     "World",
     "build_links",
     "build_world",
-    "cluster_joules",
-    "cluster_seconds",
     "noise_watts",
     "read_fleet",
     "update_joules",

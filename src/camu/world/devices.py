@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from dataclasses import field as with_default
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, read_only_floats, read_only_ints
-from camu.config import FleetConfig, TrainingConfig
+from camu.config import Config, ReadingsConfig, TrainingConfig
 from camu.data.batches import batch_samples
+from camu.seeding import derive
 
+_LITERAL_WATTS = 0.5  # p_cmp of P1
 _MISSING = {
     "harvest_watts": 0.0,
     "sample_seconds": np.nan,
@@ -64,10 +67,10 @@ class Devices:
         """K, the number of devices."""
         return len(self.ids)
 
-    @property
+    @cached_property
     def samples(self) -> Int64:
         """|D_k|, the number of samples of each device."""
-        return np.asarray(self.label_counts.sum(axis=1), dtype=np.int64)
+        return read_only_ints(self.label_counts.sum(axis=1))
 
     def select(self, indices: npt.ArrayLike) -> Devices:
         """The devices with these indices, in this order."""
@@ -80,32 +83,43 @@ class Devices:
         return Devices(**parts)
 
 
-def update_samples(devices: Devices, training: TrainingConfig) -> Int64:
-    """Samples that each device processes in one local update: a batch, or all once (`epoch`)."""
+def update_samples(
+    devices: Devices, training: TrainingConfig, batch: int | float | None = None
+) -> Int64:
+    """Samples that each device processes in one local update: a batch, or all once (`epoch`).
+
+    `batch` replaces the configured one, in this and the next two functions.
+    """
     if training.local_update == "epoch":
         return devices.samples
-    return batch_samples(training.batch, devices.samples)
+    return batch_samples(training.batch if batch is None else batch, devices.samples)
 
 
-def update_seconds(devices: Devices, training: TrainingConfig) -> Float64:
+def update_seconds(
+    devices: Devices, training: TrainingConfig, batch: int | float | None = None
+) -> Float64:
     """Time of one local update of each device: as measured, or cycles * samples / f (K,)."""
-    samples = update_samples(devices, training)
+    samples = update_samples(devices, training, batch)
     modelled = devices.cycles_per_sample * samples / devices.cpu_hz
     return _measured(devices.sample_seconds, samples, modelled)
 
 
 def update_joules(
-    devices: Devices, fleet: FleetConfig, training: TrainingConfig, parameters: int
+    devices: Devices,
+    readings: ReadingsConfig,
+    training: TrainingConfig,
+    parameters: int,
+    batch: int | float | None = None,
 ) -> Float64:
     """Energy of one local update of each device (K,): as measured, or by the configured model.
 
     `cycles`: kappa * cycles * samples * f^2. `literal`: l_k q / f_k * p_cmp as printed in P1, with
     q the number of model parameters; the printed formula does not know how many samples are used.
     """
-    samples = update_samples(devices, training)
-    if fleet.compute_model == "literal":
+    samples = update_samples(devices, training, batch)
+    if readings.compute_model == "literal":
         seconds = devices.cycles_per_sample * parameters / devices.cpu_hz
-        modelled = seconds * fleet.compute_watts
+        modelled = seconds * _LITERAL_WATTS
     else:
         work = devices.cycles_per_sample * samples
         modelled = devices.capacitance * work * devices.cpu_hz**2
@@ -118,11 +132,36 @@ def _measured(per_sample: Float64, samples: Int64, modelled: Float64) -> Float64
     return np.asarray(found, dtype=np.float64)
 
 
-def cluster_seconds(seconds: Float64, members: npt.ArrayLike) -> float:
-    """Time of one local update of a cluster: its slowest member's."""
-    return float(seconds[np.asarray(members, dtype=np.int64)].max())
+def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
+    """Devices at their positions or at random in their regions, with CPUs from the interval."""
+    fleet, seed = config.fleet, config.run.seed
+    count = fleet.devices
+    everyone = np.ones(count)
+    return Devices(
+        ids=tuple(str(index) for index in range(count)),
+        positions=_positions(config),
+        regions=tuple(region.name for region in fleet.regions for _ in range(region.devices)),
+        label_counts=read_only_ints(label_counts),
+        cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
+        cycles_per_sample=fleet.cycles_per_sample * everyone,
+        capacitance=fleet.capacitance * everyone,
+        power_watts=fleet.power_watts * everyone,
+        max_power_watts=fleet.max_power_watts * everyone,
+        battery_joules=np.full(count, fleet.battery_joules, dtype=np.float64),  # None: nan
+        harvest_watts=fleet.harvest_watts * everyone,
+    )
 
 
-def cluster_joules(joules: Float64, members: npt.ArrayLike) -> float:
-    """Energy of one local update of a cluster: the sum over its members."""
-    return float(joules[np.asarray(members, dtype=np.int64)].sum())
+def _positions(config: Config) -> Float64:
+    """The configured positions, or random ones in the boxes of the regions (K, 3)."""
+    fleet = config.fleet
+    if fleet.positions is not None:
+        return np.array(fleet.positions, dtype=np.float64)
+    generator = derive(config.run.seed, "positions").numpy()
+    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
+    return np.concatenate(
+        [
+            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
+            for box, region in zip(boxes, fleet.regions, strict=True)
+        ]
+    )

@@ -2,129 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
-import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 
 from camu.arrays import Float64, Int64, decibels, from_decibels
 from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.seeding import derive
-from camu.world.cells import (
-    EMPTY,
-    LOWEST_DB,
-    Capacitance,
-    Coordinate,
-    Count,
-    Cycles,
-    Distance,
-    Energy,
-    Gain,
-    Hertz,
-    Latitude,
-    Longitude,
-    Name,
-    Received,
-    Snr,
-    Text,
-    Watts,
-    first_fault,
-    refuse,
-)
 from camu.world.devices import Devices
 from camu.world.links import noise_watts
-from camu.world.places import FARTHEST_M, Origin, read_stations, renamed
-from camu.world.table import Table, read_snr, read_table
+from camu.world.places import Origin, read_stations, to_metres
+from camu.world.tables import LOWEST_DB, Table, read_snr, read_table
 
 PLACES = ("x", "y", "z", "latitude", "longitude", "distance_m", "gain_db", "snr_db", "rssi_dbm")
 UPLINKS = ("gain_db", "snr_db", "rssi_dbm")  # ways to write a measured uplink
+_HARDWARE = (
+    *("cpu_hz", "cycles_per_sample", "capacitance", "power_watts", "max_power_watts"),
+    *("battery_joules", "harvest_watts"),
+)
+_KNOWN = ("id", *PLACES, "samples", *_HARDWARE, "region")
+_LABEL = "label_"
 _MOST_NAMED = 10
 
-
-class DeviceRow(BaseModel):
-    """A device as its row describes it; None where a cell is empty or the column is missing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: Name
-    x: Coordinate = None
-    y: Coordinate = None
-    z: Coordinate = None
-    latitude: Latitude = None
-    longitude: Longitude = None
-    distance_m: Distance = None
-    gain_db: Gain = None
-    snr_db: Snr = None
-    rssi_dbm: Received = None
-    samples: Count = None
-    labels: dict[str, Count] = {}
-    cpu_hz: Hertz = None
-    cycles_per_sample: Cycles = None
-    capacitance: Capacitance = None
-    power_watts: Watts = None
-    max_power_watts: Watts = None
-    battery_joules: Energy = None
-    harvest_watts: Energy = None
-    region: Text = ""
-
-    @model_validator(mode="after")
-    def _is_placed(self) -> DeviceRow:
-        """A device has one way to know its link to the base station."""
-        for one, other in (("x", "y"), ("latitude", "longitude")):
-            if (getattr(self, one) is None) != (getattr(self, other) is None):
-                column = one if getattr(self, one) is None else other
-                refuse(f"{EMPTY}; give {one} and {other}, or neither", column)
-        placed = self.x is not None or self.latitude is not None
-        if self.distance_m is not None and placed:
-            rule = "the row has a position too; leave one of the two empty"
-            refuse(f"{self.distance_m:.15g}; {rule}", "distance_m")
-        measured = [name for name in UPLINKS if getattr(self, name) is not None]
-        if len(measured) > 1:
-            rule = f"the row has {measured[0]} too; leave one of the two empty"
-            refuse(f"{getattr(self, measured[1]):.15g}; {rule}", measured[1])
-        if not placed and self.distance_m is None and not measured:
-            column = next((name for name in PLACES if name in self.model_fields_set), "x")
-            refuse(
-                f"{EMPTY}; give the device a position (x, y), a distance_m, or a measured "
-                "gain_db, snr_db or rssi_dbm",
-                column,
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _has_data(self) -> DeviceRow:
-        total = sum(count or 0 for count in self.labels.values())
-        if self.labels and total == 0:
-            names = list(self.labels)
-            span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-            refuse("all counts are 0; leave the device out or give it samples", span)
-        if self.samples == 0:
-            refuse("0; the device holds no data; leave it out or give it samples", "samples")
-        if self.labels and self.samples not in (None, total):
-            refuse(
-                f"{self.samples}, but the label columns add up to {total}; correct one of them, "
-                "or leave the column samples out",
-                "samples",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _keeps_its_limit(self, info: ValidationInfo) -> DeviceRow:
-        defaults: dict[str, float] = info.context or {}
-        largest = self.max_power_watts or defaults.get("max_power_watts", math.inf)
-        if self.power_watts is not None and self.power_watts > largest:
-            rule = "is more than max_power_watts of the device; lower the one or raise the other"
-            refuse(f"{self.power_watts:.15g}; {rule}", "power_watts")
-        return self
-
-
-_LABEL = "label_"
-_KNOWN = tuple(name for name in DeviceRow.model_fields if name != "labels")
+Columns = dict[str, Float64]  # nan where a cell is empty or the column is missing
 
 
 class Fleet(NamedTuple):
@@ -137,28 +40,39 @@ class Fleet(NamedTuple):
     labels: tuple[int, ...] | None = None  # class of each label column; None: samples only
     stations: Float64 | None = None  # (S, 3) base stations of fleet.base_station_file
     notes: tuple[str, ...] = ()  # what the user should know of the file
+    origin: Origin | None = None  # of the metres, where places are given in degrees
 
 
-def parse_fleet(path: str | Path, snr_path: str | Path | None, config: Config) -> Fleet:
-    """The devices in a CSV or JSON file; the configuration gives what the file leaves open.
+def parse_fleet(
+    source: str | Path | Table,
+    snr_path: str | Path | None,
+    config: Config,
+    origin: Origin | None = None,
+) -> Fleet:
+    """The devices in a CSV or JSON file, or its table; the configuration gives what it leaves open.
 
     CPU frequencies that the file does not give are drawn from fleet.cpu_hz, as for devices in
-    regions.
+    regions. `origin` is where on the earth the metres of a table are counted from, if that is
+    known; base stations may then be given in degrees.
     """
-    table = renamed(read_table(Path(path)))
+    table = source if isinstance(source, Table) else read_table(Path(source))
+    path = table.path
     if not table.rows:
         raise InputError(f"{path}: holds 0 devices; write at least one row below the header")
     notes = _check_columns(table)
     labels = _label_columns(table)
-    rows = [_row(table, number, labels, config) for number in range(len(table.rows))]
-    _check_ids(table, rows)
-    origin, x, y = _plane(table, rows)
-    devices = _devices(rows, config, x, y)
-    gains = _gains(table, rows, devices, config)
+    columns = {name: table.numbers(name) for name in (*PLACES, *_HARDWARE)}
+    _check_places(table, columns)
+    latitude, longitude = columns["latitude"], columns["longitude"]
+    if not np.isnan(latitude).all():
+        origin = Origin.amid(latitude, longitude)
+        columns["x"], columns["y"] = to_metres(table, origin, latitude, longitude)
+    devices = _devices(table, columns, labels, config)
+    gains = _gains(table, columns, devices, config)
     snr_db = None if snr_path is None else read_snr(Path(snr_path), devices.ids)
     stations = None
     if config.fleet.base_station_file is not None:
-        stations = read_stations(config.fleet.base_station_file, origin).positions
+        stations = read_stations(config.fleet.base_station_file, origin)
     elif origin is not None and (gains is None or np.isnan(gains).any()):
         notes += [
             f"{path}: the base station is at fleet.base_station = "
@@ -174,40 +88,35 @@ def parse_fleet(path: str | Path, snr_path: str | Path | None, config: Config) -
             "uplinks alone, and a link between two devices counts as good as the weaker of "
             "their uplinks"
         ]
-    return Fleet(
-        devices,
-        gains,
-        snr_db,
-        _column(rows, "distance_m") if "distance_m" in table.columns else None,
-        _classes(labels),
-        stations,
-        tuple(notes),
+    distances_m = columns["distance_m"] if "distance_m" in table.columns else None
+    # A label column stands for the class of its number, or of its place if it has a name.
+    classes = (_numbers_of(labels) or tuple(range(len(labels)))) if labels else None
+    return Fleet(devices, gains, snr_db, distances_m, classes, stations, tuple(notes), origin)
+
+
+def _check_places(table: Table, columns: Columns) -> None:
+    """Refuse a device that has no way to know its link to the base station, or several."""
+    known = {name: ~np.isnan(columns[name]) for name in PLACES}
+    for one, other in (("x", "y"), ("latitude", "longitude")):
+        table.refuse_half(one, other, columns[one], columns[other])
+    placed = known["x"] | known["latitude"]
+    rule = "the row has a position too; leave one of the two empty"
+    table.refuse(known["distance_m"] & placed, "distance_m", rule)
+    for one, other in combinations(UPLINKS, 2):
+        rule = f"the row has {one} too; leave one of the two empty"
+        table.refuse(known[one] & known[other], other, rule)
+    lost = ~placed & ~known["distance_m"]
+    for name in UPLINKS:
+        lost &= ~known[name]
+    table.refuse(
+        lost,
+        next((name for name in PLACES if name in table.columns), "x"),
+        "give the device a position (x, y), a distance_m, or a measured gain_db, snr_db or "
+        "rssi_dbm",
     )
 
 
-def _plane(table: Table, rows: list[DeviceRow]) -> tuple[Origin | None, Float64, Float64]:
-    """Positions in metres (nan where unknown), and where on the earth they are counted from."""
-    x, y = _column(rows, "x"), _column(rows, "y")
-    latitude, longitude = _column(rows, "latitude"), _column(rows, "longitude")
-    known = ~np.isnan(latitude)
-    if not known.any():
-        return None, x, y
-    origin = Origin.amid(latitude[known], longitude[known])
-    x, y = origin.metres(latitude, longitude)
-    far = np.hypot(x, y)
-    if np.nanmax(far) > FARTHEST_M:
-        row = int(np.nanargmax(far))
-        _fail(
-            table,
-            row,
-            "latitude",
-            f"{latitude[row]:g}, {longitude[row]:g} is {far[row] / 1000:.0f} km from the middle of "
-            f"the fleet; at most {FARTHEST_M / 1000:g} km can be; check signs and order",
-        )
-    return origin, x, y
-
-
-def _gains(table: Table, rows: list[DeviceRow], devices: Devices, config: Config) -> Float64 | None:
+def _gains(table: Table, columns: Columns, devices: Devices, config: Config) -> Float64 | None:
     """The measured gains, nan where a row has none; None if the file has no such column.
 
     An SNR is that of the whole band and a received power that at the base station, both at the
@@ -217,58 +126,29 @@ def _gains(table: Table, rows: list[DeviceRow], devices: Devices, config: Config
         return None
     power_db = decibels(devices.power_watts)
     noise_db = decibels(noise_watts(config.radio))
-    gains_db = _column(rows, "gain_db")
+    gains_db = columns["gain_db"]
     for name, offset_db in (("snr_db", noise_db), ("rssi_dbm", -30.0)):
-        measured = _column(rows, name)
-        found = measured + offset_db - power_db
+        found = columns[name] + offset_db - power_db
         if (found > 0).any():
             row = int(np.argmax(found > 0))
-            _fail(
-                table,
+            measured = columns[name][row]
+            table.fail(
                 row,
                 name,
-                f"{measured[row]:.15g} is more than the {devices.power_watts[row]:g} W that the "
-                f"device sends with; write at most {measured[row] - found[row]:.4g}, or correct "
+                f"{measured:.15g} is more than the {devices.power_watts[row]:g} W that the "
+                f"device sends with; write at most {measured - found[row]:.4g}, or correct "
                 "power_watts",
             )
         gains_db = np.where(np.isnan(gains_db), found, gains_db)
     return from_decibels(np.maximum(gains_db, LOWEST_DB))
 
 
-def _classes(labels: list[str]) -> tuple[int, ...] | None:
-    """The class that each label column stands for: its number, or its place if it has a name."""
-    numbers = [name[len(_LABEL) :] for name in labels]
-    if not labels:
-        return None
+def _numbers_of(labels: list[str]) -> tuple[int, ...] | None:
+    """The numbers in the names of label columns; None if some are names."""
+    numbers = [name.removeprefix(_LABEL) for name in labels]
     if all(number.isdecimal() and len(number) < 10 for number in numbers):
-        return tuple(int(number) for number in numbers)
-    return tuple(range(len(labels)))
-
-
-def _row(table: Table, number: int, labels: list[str], config: Config) -> DeviceRow:
-    cells = table.rows[number]
-    values: dict[str, Any] = {name: cell for name, cell in cells.items() if name in _KNOWN}
-    if labels:
-        values["labels"] = {name: cells[name] for name in labels}
-    try:
-        return DeviceRow.model_validate(
-            values, context={"max_power_watts": config.fleet.max_power_watts}
-        )
-    except ValidationError as error:
-        _fail(table, number, *first_fault(error))
-
-
-def _fail(table: Table, row: int, column: str, problem: str) -> NoReturn:
-    raise InputError(f"{table.path}, {table.places[row]}, column {column}: {problem}")
-
-
-def _check_ids(table: Table, rows: list[DeviceRow]) -> None:
-    first: dict[str, int] = {}
-    for number, row in enumerate(rows):
-        if row.id in first:
-            there = table.places[first[row.id]]
-            _fail(table, number, "id", f"{row.id!r} is already the id of {there}; ids must differ")
-        first[row.id] = number
+        return tuple(map(int, numbers))
+    return None
 
 
 def _check_columns(table: Table) -> list[str]:
@@ -288,8 +168,8 @@ def _check_columns(table: Table) -> list[str]:
             "columns label_0, label_1, ...: are missing; write the samples per label, or a column "
             "samples with their number",
         )
-    pairs = (("x", "y"), ("y", "x"), ("latitude", "longitude"), ("longitude", "latitude"))
-    for one, other in pairs:
+    pairs = (("x", "y"), ("latitude", "longitude"))
+    for one, other in (*pairs, *(pair[::-1] for pair in pairs)):
         if one in table.columns and other not in table.columns:
             raise InputError(
                 f"{table.path}, column {other}: is missing; {one} alone is not a position"
@@ -335,49 +215,63 @@ def _unused(table: Table, strange: list[str]) -> list[str]:
 def _label_columns(table: Table) -> list[str]:
     """The label columns in the order of their labels: by number, or else as in the file."""
     names = [name for name in table.columns if name.startswith(_LABEL)]
-    numbers = [name[len(_LABEL) :] for name in names]
-    if not all(number.isdecimal() and len(number) < 10 for number in numbers):
+    if (numbers := _numbers_of(names)) is None:
         return names
-    names.sort(key=lambda name: int(name[len(_LABEL) :]))
-    for before, after in pairwise(names):
-        expected = int(before[len(_LABEL) :]) + 1
-        if int(after[len(_LABEL) :]) != expected:
+    ordered = sorted(zip(numbers, names, strict=True))
+    for (number, before), (following, after) in pairwise(ordered):
+        if following != number + 1:
             raise InputError(
                 f"{table.path}, column {after}: comes after {before}; labels are numbered without "
-                f"gaps: add a column {_LABEL}{expected}, with 0 where a device has none"
+                f"gaps: add a column {_LABEL}{number + 1}, with 0 where a device has none"
             )
-    return names
+    return [name for _, name in ordered]
 
 
-def _column(rows: list[DeviceRow], name: str, default: npt.ArrayLike = np.nan) -> Float64:
-    """One field of all rows, with the default where it is None."""
-    values = np.array([getattr(row, name) for row in rows], dtype=np.float64)
-    return np.where(np.isnan(values), default, values)
-
-
-def _label_counts(rows: list[DeviceRow]) -> Int64:
+def _label_counts(table: Table, labels: list[str]) -> Int64:
     """Samples per label; with `samples` alone, all samples count as one label."""
-    return np.array([list(row.labels.values()) or [row.samples] for row in rows], dtype=np.int64)
+    samples = table.counts("samples") if "samples" in table.columns else None
+    if samples is not None:
+        rule = "the device holds no data; leave it out or give it samples"
+        table.refuse(samples == 0, "samples", rule)
+    if not labels:
+        assert samples is not None  # the columns were checked
+        return samples[:, None]
+    counts = np.column_stack([table.counts(name) for name in labels])
+    totals = counts.sum(axis=1)
+    if not totals.all():
+        span = labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
+        row = int(np.argmin(totals))
+        table.fail(row, span, "all counts are 0; leave the device out or give it samples")
+    if samples is not None and (samples != totals).any():
+        row = int(np.argmax(samples != totals))
+        table.fail(
+            row,
+            "samples",
+            f"{samples[row]}, but the label columns add up to {totals[row]}; correct one of them, "
+            "or leave the column samples out",
+        )
+    return counts
 
 
-def _devices(rows: list[DeviceRow], config: Config, x: Float64, y: Float64) -> Devices:
+def _devices(table: Table, columns: Columns, labels: list[str], config: Config) -> Devices:
     fleet = config.fleet
-    z = np.where(np.isnan(x), np.nan, _column(rows, "z", 0.0))
-    largest = _column(rows, "max_power_watts", fleet.max_power_watts)
-    drawn = derive(config.run.seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=len(rows))
+    x, y, z = (columns[axis] for axis in "xyz")
+    drawn = derive(config.run.seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=len(x))
+    defaults = {name: getattr(fleet, name) for name in _HARDWARE} | {"cpu_hz": drawn}
+    if fleet.battery_joules is None:
+        defaults["battery_joules"] = np.nan
+    hardware = {
+        name: np.where(np.isnan(columns[name]), defaults[name], columns[name]) for name in _HARDWARE
+    }
+    largest = hardware["max_power_watts"]
+    rule = "is more than max_power_watts of the device; lower the one or raise the other"
+    table.refuse(columns["power_watts"] > largest, "power_watts", rule)
+    hardware["power_watts"] = np.minimum(hardware["power_watts"], largest)  # a default is lowered
+    height = np.where(np.isnan(x), np.nan, np.nan_to_num(z))
     return Devices(
-        ids=tuple(row.id for row in rows),
-        positions=np.column_stack([x, y, z]),
-        regions=tuple(row.region for row in rows),
-        label_counts=_label_counts(rows),
-        cpu_hz=_column(rows, "cpu_hz", drawn),
-        cycles_per_sample=_column(rows, "cycles_per_sample", fleet.cycles_per_sample),
-        capacitance=_column(rows, "capacitance", fleet.capacitance),
-        # A default power is lowered to the device's limit.
-        power_watts=np.minimum(_column(rows, "power_watts", fleet.power_watts), largest),
-        max_power_watts=largest,
-        battery_joules=_column(
-            rows, "battery_joules", np.nan if fleet.battery_joules is None else fleet.battery_joules
-        ),
-        harvest_watts=_column(rows, "harvest_watts", fleet.harvest_watts),
+        ids=table.ids(),
+        positions=np.column_stack([x, y, height]),
+        regions=table.texts("region"),
+        label_counts=_label_counts(table, labels),
+        **hardware,
     )

@@ -28,24 +28,27 @@ from camu.errors import CamuError
 from camu.world.devices import Devices
 from camu.world.fading import BlockFading, link_normal, link_uniform
 from camu.world.path_loss import PathLoss, path_loss_model
-from camu.world.uplinks import best_uplinks, limited
 
 LARGEST_MATRIX_DEVICES = 20_000
 _CACHED_LINKS = 1 << 16
+_STATION_STRIDE = 1 << 24  # between the numbers of two base stations in draws
 
-_NOISE_DBM = {"matters": -90.0, "harsh": -80.0, "literal": -10.0}  # literal: 1e-4 W
+# Limits of the gain of one antenna pair: nothing is amplified on its way, and decibels and
+# transmission times stay finite however far a device is.
+LARGEST_GAIN = 1.0
+SMALLEST_GAIN = 1e-30
+
 _THERMAL_DBM_PER_HZ = -174.0
+DOMINATING_UPLINK = 1000.0  # times the median upload: such an uplink is unusable
 
 
 def noise_watts(radio: RadioConfig) -> float:
     """Noise power over the whole band (sigma_n0^2)."""
     if radio.noise_dbm is not None:
         dbm = radio.noise_dbm
-    elif radio.noise == "thermal":
+    else:
         band_db = float(decibels(radio.bandwidth_hz))
         dbm = _THERMAL_DBM_PER_HZ + band_db + radio.noise_figure_db
-    else:
-        dbm = _NOISE_DBM[radio.noise]
     return float(from_decibels(dbm - 30.0))
 
 
@@ -64,9 +67,9 @@ class Links:
     seed: int
     devices: Devices
     uplink_gain: Float64  # (K,) mean ||h_k||^2 after maximum-ratio combining
+    stations: Float64  # (S, 3) positions of the base stations, metres
+    serving: Int64  # (K,) the station with the best mean gain, by its row
     measured_snr_db: Float64 | None = None  # (K, K) between devices
-    stations: Float64 | None = None  # (S, 3) positions of the base stations, metres
-    serving: Int64 | None = None  # (K,) the station with the best mean gain, by its row
 
     @property
     def count(self) -> int:
@@ -82,28 +85,8 @@ class Links:
             devices=self.devices.select(rows),
             uplink_gain=read_only_floats(self.uplink_gain[rows]),
             measured_snr_db=None if snr is None else read_only_floats(snr[np.ix_(rows, rows)]),
-            serving=None if self.serving is None else read_only_ints(self.serving[rows]),
+            serving=read_only_ints(self.serving[rows]),
         )
-
-    @property
-    def positions(self) -> Float64:
-        """(K, 3) metres, nan where unknown."""
-        return self.devices.positions
-
-    @property
-    def power_watts(self) -> Float64:
-        """(K,) of the devices where no optimiser sets it."""
-        return self.devices.power_watts
-
-    @property
-    def bandwidth_hz(self) -> float:
-        """The whole band."""
-        return self.radio.bandwidth_hz
-
-    @property
-    def antennas(self) -> int:
-        """N_a, the receive antennas of the base station."""
-        return self.radio.antennas
 
     @cached_property
     def noise_watts(self) -> float:
@@ -125,14 +108,7 @@ class Links:
         Such a link counts as good as the weaker of the two devices' uplinks: the base station
         could pass on what they send.
         """
-        return self.measured_snr_db is None and bool(np.isnan(self.positions[:, 0]).any())
-
-    def device_gain(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> Float64:
-        """Mean gain |h_jk|^2 between devices, a block (len(rows), len(cols)); symmetric.
-
-        Entries of a device with itself mean nothing: they hold the value at the smallest distance.
-        """
-        return _by_rows(self._gains, rows, cols)
+        return self.measured_snr_db is None and bool(np.isnan(self.devices.positions[:, 0]).any())
 
     def device_snr_db(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> Float64:
         """SNR gamma_jk between devices in dB, a block (len(rows), len(cols)); symmetric.
@@ -140,40 +116,36 @@ class Links:
         Where two powers differ, a link counts with the mean in dB of its two directions, which is
         the SNR at the geometric mean of the powers: the paper's Gamma is a symmetric matrix.
         """
-        return _by_rows(self._snrs_db, rows, cols)
+        first, second = np.atleast_1d(rows).astype(np.int64), np.atleast_1d(cols).astype(np.int64)
+        return self.pair_snr_db(first[:, None], second)
 
     def pair_gain(self, first: Int64, second: Int64) -> Float64:
-        """Mean gain of the link from each device of `first` to the same place of `second` (n,)."""
+        """Mean gain |h_jk|^2 of the links between devices; the arrays of indices broadcast.
+
+        That of a device with itself means nothing: it is the value at the smallest distance.
+        """
         return _in_parts(self._gains, first, second)
 
     def pair_snr_db(self, first: Int64, second: Int64) -> Float64:
-        """SNR of the link from each device of `first` to the same place of `second` in dB (n,)."""
+        """SNR of the links between devices in dB; the arrays of indices broadcast."""
         return _in_parts(self._snrs_db, first, second)
 
     def _gains(self, first: Int64, second: Int64) -> Float64:
-        """Mean gains between devices; the arrays of indices broadcast against each other."""
         if self.measured_snr_db is not None:
-            powers = np.sqrt(self.power_watts[first] * self.power_watts[second])
+            powers = np.sqrt(self.devices.power_watts[first] * self.devices.power_watts[second])
             snr = from_decibels(self.measured_snr_db[first, second])
             return np.asarray(snr * self.noise_watts / powers, dtype=np.float64)
-        if self.blind:
-            return self._partly_known(first, second)
-        return self._path_gains(self.positions[first], self.positions[second], first, second)
-
-    def _partly_known(self, first: Int64, second: Int64) -> Float64:
-        """Gains by path loss where both devices have a position, else by the weaker uplink."""
+        here, there = self.devices.positions[first], self.devices.positions[second]
+        if not self.blind:
+            return self._path_gains(here, there, first, second)
         weaker = np.minimum(self.uplink_gain[first], self.uplink_gain[second])
-        here, there = self.positions[first], self.positions[second]
-        unknown = np.isnan(here[..., 0] + there[..., 0])
-        if unknown.all():
-            return np.asarray(weaker, dtype=np.float64)
         gain = self._path_gains(np.nan_to_num(here), np.nan_to_num(there), first, second)
-        return np.where(unknown, weaker, gain)
+        return np.where(np.isnan(here[..., 0] + there[..., 0]), weaker, gain)
 
     def _path_gains(self, here: Float64, there: Float64, first: Int64, second: Int64) -> Float64:
         across = here[..., 0] - there[..., 0]
         along = here[..., 1] - there[..., 1]
-        gain = self._path_loss.gain(
+        gain = self._path_loss(
             np.sqrt(across**2 + along**2),
             np.maximum(here[..., 2], there[..., 2]),
             np.minimum(here[..., 2], there[..., 2]),
@@ -182,19 +154,19 @@ class Links:
         antenna_db = 2.0 * self.radio.device_gain_dbi
         if self.radio.shadowing_db > 0.0:
             shadow = link_normal(self.seed, "shadowing", first, second)
-            return limited(gain, antenna_db + self.radio.shadowing_db * shadow)
-        return limited(gain, antenna_db)
+            return _limited(gain, antenna_db + self.radio.shadowing_db * shadow)
+        return _limited(gain, antenna_db)
 
     def _snrs_db(self, first: Int64, second: Int64) -> Float64:
         if self.measured_snr_db is not None:
             return np.asarray(self.measured_snr_db[first, second], dtype=np.float64)
-        half = 0.5 * decibels(self.power_watts[first])
-        powers_db = half + 0.5 * decibels(self.power_watts[second])
+        half = 0.5 * decibels(self.devices.power_watts[first])
+        powers_db = half + 0.5 * decibels(self.devices.power_watts[second])
         return decibels(self._gains(first, second)) + (powers_db - decibels(self.noise_watts))
 
     def uplink_snr(self, power_watts: npt.ArrayLike | None = None) -> Float64:
         """SNR gamma_k at the base station (K,), linear, over the whole band and without fading."""
-        power = self.power_watts if power_watts is None else np.asarray(power_watts)
+        power = self.devices.power_watts if power_watts is None else np.asarray(power_watts)
         return np.asarray(power * self.uplink_gain / self.noise_watts, dtype=np.float64)
 
     def gamma(self) -> Float64:
@@ -214,11 +186,6 @@ class Links:
         """Factor on each uplink's mean gain in this round (K,); rounds count from 0."""
         return self._fading.factors(round_)
 
-    def fading_rounds(self, first: int, last: int) -> Float64:
-        """The factors of the rounds first ... last - 1, a row per round (R, K)."""
-        rows = [self.fading(round_) for round_ in range(first, last)]
-        return np.array(rows, dtype=np.float64).reshape(len(rows), self.count)
-
     def share(self, uplinks: int = 1) -> Share:
         """Bandwidth and noise of each of `uplinks` uplinks that use the band in the same round.
 
@@ -226,7 +193,7 @@ class Links:
         of the band holds that share of the noise.
         """
         parts = uplinks if self.radio.access == "ofdma" else 1
-        return Share(self.bandwidth_hz / parts, self.noise_watts / parts)
+        return Share(self.radio.bandwidth_hz / parts, self.noise_watts / parts)
 
     def rate_bps(
         self,
@@ -234,9 +201,10 @@ class Links:
         gain: npt.ArrayLike,
         bandwidth_hz: npt.ArrayLike | None = None,
     ) -> Float64:
-        """Shannon rate; the bandwidth defaults to the whole band, the noise is that within it."""
+        """Shannon rate B log2(1 + p gain / noise); B is the whole band unless it is given."""
         band, noise = self._band(bandwidth_hz)
-        return rate_bps(power_watts, gain, band, noise)
+        snr = np.multiply(power_watts, gain) / noise
+        return np.asarray(band * np.log1p(snr) / math.log(2.0), dtype=np.float64)
 
     def transmit_seconds(
         self,
@@ -245,9 +213,10 @@ class Links:
         gain: npt.ArrayLike,
         bandwidth_hz: npt.ArrayLike | None = None,
     ) -> Float64:
-        """Time to send these bits at the Shannon rate."""
-        band, noise = self._band(bandwidth_hz)
-        return transmit_seconds(bits, power_watts, gain, band, noise)
+        """Time to send these bits at the Shannon rate; infinite at zero power."""
+        with np.errstate(divide="ignore"):
+            seconds = np.divide(bits, self.rate_bps(power_watts, gain, bandwidth_hz))
+        return np.asarray(seconds, dtype=np.float64)
 
     def transmit_joules(
         self,
@@ -256,12 +225,17 @@ class Links:
         gain: npt.ArrayLike,
         bandwidth_hz: npt.ArrayLike | None = None,
     ) -> Float64:
-        """Energy to send these bits at the Shannon rate."""
+        """Energy p * bits / rate to send these bits; its limit at zero power is finite."""
         band, noise = self._band(bandwidth_hz)
-        return transmit_joules(bits, power_watts, gain, band, noise)
+        share = noise / np.asarray(gain, dtype=np.float64)
+        snr = np.asarray(power_watts, dtype=np.float64) / share
+        # x / log(1 + x) tends to 1, so weak signals need only a guard against division by zero.
+        growth = np.divide(snr, np.log1p(snr), out=np.ones_like(snr), where=snr > 0)
+        return np.asarray(np.multiply(bits, share * math.log(2.0) / band) * growth, np.float64)
 
     def _band(self, bandwidth_hz: npt.ArrayLike | None) -> tuple[Float64, Float64]:
-        whole = self.bandwidth_hz
+        """A band and the noise within it."""
+        whole = self.radio.bandwidth_hz
         band = np.asarray(whole if bandwidth_hz is None else bandwidth_hz, dtype=np.float64)
         return band, np.asarray(self.noise_watts * (band / whole), dtype=np.float64)
 
@@ -283,7 +257,13 @@ def build_links(
     path loss between devices.
     """
     stations = np.atleast_2d(base_station)
-    uplink, serving = best_uplinks(radio, devices.positions, stations, seed, distances_m)
+    uplink = np.full(devices.count, np.nan)
+    serving = np.zeros(devices.count, np.int64)
+    for number, station in enumerate(stations):
+        gain = _uplink_gain(radio, devices.positions, station, seed, distances_m, number)
+        better = ~(gain <= uplink)  # also where nothing is known yet
+        uplink = np.where(better, gain, uplink)
+        serving[better] = number
     if gains is not None:
         uplink = np.where(np.isnan(gains), uplink, gains)
     return Links(
@@ -291,73 +271,84 @@ def build_links(
         seed=seed,
         devices=devices,
         uplink_gain=read_only_floats(uplink),
-        measured_snr_db=None if snr_db is None else read_only_floats(snr_db),
         stations=read_only_floats(stations),
         serving=read_only_ints(serving),
+        measured_snr_db=None if snr_db is None else read_only_floats(snr_db),
     )
 
 
-def _by_rows(
-    block: Callable[[Int64, Int64], Float64], rows: npt.ArrayLike, cols: npt.ArrayLike
+def _uplink_gain(
+    radio: RadioConfig,
+    positions: Float64,
+    base_station: Float64,
+    seed: int,
+    distances_m: Float64 | None,
+    number: int,
 ) -> Float64:
-    """A block of the K x K matrix, computed a few rows at a time.
+    """N_a times the mean gain of one antenna (K,); nan where the place is not known.
 
-    The intermediate arrays then stay in the processor's cache, and a large block needs little more
-    memory than its result.
+    `number` is that of the base station: each has its own sight and shadowing.
     """
-    first = np.atleast_1d(np.asarray(rows, dtype=np.int64))
-    second = np.atleast_1d(np.asarray(cols, dtype=np.int64))
-    result = np.empty((len(first), len(second)))
-    step = max(1, _CACHED_LINKS // max(1, len(second)))
-    for start in range(0, len(first), step):
-        result[start : start + step] = block(first[start : start + step, None], second)
+    offset = positions - base_station
+    ground = np.hypot(offset[:, 0], offset[:, 1])
+    mast = np.full(len(positions), base_station[2])
+    height = positions[:, 2]
+    if distances_m is not None:  # the device is on the ground, if the distance allows it
+        known = ~np.isnan(distances_m)
+        drop = np.minimum(np.abs(mast), distances_m)
+        ground = np.where(known, np.sqrt(distances_m**2 - drop**2), ground)
+        height = np.where(known, mast - np.sign(mast) * drop, height)
+    everyone = np.arange(len(positions))
+    station = everyone + number * _STATION_STRIDE
+    gain = path_loss_model(radio)(
+        ground,
+        np.maximum(mast, height),
+        np.minimum(mast, height),
+        lambda: link_uniform(seed, "sight-uplink", everyone, station),
+    )
+    shadow_db = np.zeros(len(positions))
+    if radio.shadowing_db > 0.0:
+        normal = link_normal(seed, "shadowing-uplink", everyone, station)
+        shadow_db = radio.shadowing_db * normal
+    return radio.antennas * _limited(gain, radio.bs_gain_dbi + radio.device_gain_dbi + shadow_db)
+
+
+def _limited(gain: Float64, extra_db: npt.ArrayLike) -> Float64:
+    """The gain times a factor in decibels, within the limits of a gain."""
+    return np.clip(gain * from_decibels(extra_db), SMALLEST_GAIN, LARGEST_GAIN)
+
+
+def unusable_uplinks(links: Links) -> npt.NDArray[np.bool_]:
+    """Devices whose upload takes more than 1000 times as long as the median one (K,)."""
+    rate = links.rate_bps(links.devices.power_watts, links.uplink_gain)
+    return np.asarray(DOMINATING_UPLINK * rate < np.median(rate), dtype=np.bool_)
+
+
+def out_of_reach(links: Links, min_link_snr_db: float) -> npt.NDArray[np.bool_]:
+    """Devices that no other device could lead, with an unusable uplink (K,).
+
+    A device can be led by one whose own uplink will do, over a link of at least this SNR.
+    """
+    lost = unusable_uplinks(links)
+    able = np.flatnonzero(~lost)
+    for device in np.flatnonzero(lost).tolist():
+        snr_db = links.device_snr_db([device], able)[0]
+        lost[device] = not (snr_db >= min_link_snr_db).any()
+    return lost
+
+
+def _in_parts(links: Callable[[Int64, Int64], Float64], first: Int64, second: Int64) -> Float64:
+    """A number per pair of devices, computed for a part of the first axis at a time.
+
+    The intermediate arrays then stay in the processor's cache, and many links need little more
+    memory than their result.
+    """
+    shape = np.broadcast_shapes(first.shape, second.shape)
+    result = np.empty(shape)
+    step = max(1, _CACHED_LINKS // max(1, math.prod(shape[1:])))
+    for start in range(0, shape[0], step):
+        part = slice(start, start + step)
+        # An array that lacks the first axis, or has one entry there, applies to every part.
+        ends = (e[part] if e.ndim == len(shape) and len(e) > 1 else e for e in (first, second))
+        result[part] = links(*ends)
     return result
-
-
-def _in_parts(pairs: Callable[[Int64, Int64], Float64], first: Int64, second: Int64) -> Float64:
-    """A number per pair of devices, computed a part at a time for the same reason."""
-    result = np.empty(len(first))
-    for start in range(0, len(first), _CACHED_LINKS):
-        part = slice(start, start + _CACHED_LINKS)
-        result[part] = pairs(first[part], second[part])
-    return result
-
-
-def rate_bps(
-    power_watts: npt.ArrayLike,
-    gain: npt.ArrayLike,
-    bandwidth_hz: npt.ArrayLike,
-    noise_watts: npt.ArrayLike,
-) -> Float64:
-    """B log2(1 + p gain / noise), the rate in the denominator of P1's transmission energy."""
-    snr = np.multiply(power_watts, gain) / np.asarray(noise_watts, dtype=np.float64)
-    return np.asarray(np.multiply(bandwidth_hz, np.log1p(snr)) / math.log(2.0), dtype=np.float64)
-
-
-def transmit_seconds(
-    bits: npt.ArrayLike,
-    power_watts: npt.ArrayLike,
-    gain: npt.ArrayLike,
-    bandwidth_hz: npt.ArrayLike,
-    noise_watts: npt.ArrayLike,
-) -> Float64:
-    """Time to send these bits at the Shannon rate; infinite at zero power."""
-    rate = rate_bps(power_watts, gain, bandwidth_hz, noise_watts)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.asarray(bits, dtype=np.float64) / rate, dtype=np.float64)
-
-
-def transmit_joules(
-    bits: npt.ArrayLike,
-    power_watts: npt.ArrayLike,
-    gain: npt.ArrayLike,
-    bandwidth_hz: npt.ArrayLike,
-    noise_watts: npt.ArrayLike,
-) -> Float64:
-    """Energy p * bits / rate, P1's transmission energy; its limit at zero power is finite."""
-    share = np.asarray(noise_watts, dtype=np.float64) / np.asarray(gain, dtype=np.float64)
-    snr = np.asarray(power_watts, dtype=np.float64) / share
-    # x / log(1 + x) tends to 1, so weak signals need no special formula, only no division by zero.
-    growth = np.divide(snr, np.log1p(snr), out=np.ones_like(snr), where=snr > 0)
-    per_bit = share * math.log(2.0) / np.asarray(bandwidth_hz, dtype=np.float64)
-    return np.asarray(np.asarray(bits, dtype=np.float64) * per_bit * growth, dtype=np.float64)

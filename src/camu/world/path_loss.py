@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -28,118 +27,93 @@ _GROUND_HEIGHT_M = 1.0  # effective environment height h_E; exact for devices be
 Sight = Callable[[], Float64]
 
 
-class PathLoss(Protocol):
-    """What a path-loss model must offer."""
-
-    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        """Linear power gain from the distance on the ground and the heights of both ends.
-
-        `upper_m` is the higher end (the base station, or the higher of two devices). The arrays
-        broadcast against each other.
-        """
-        ...
+# The linear power gain of links, from the distance on the ground, the heights of the upper end (the
+# base station, or the higher of two devices) and of the lower end, and the draws of line of sight.
+PathLoss = Callable[[Float64, Float64, Float64, Sight], Float64]
 
 
 def path_loss_model(radio: RadioConfig) -> PathLoss:
-    """The model that the configuration names."""
-    match radio.path_loss:
-        case "paper":
-            return PaperPathLoss(radio.carrier_hz, radio.exponent)
-        case "log-distance":
-            return LogDistance(radio.carrier_hz, radio.exponent, radio.reference_m)
-        case "umi":
-            return UrbanMicro(radio.carrier_hz)
-        case "uma":
-            return UrbanMacro(radio.carrier_hz)
-        case own:
-            return OwnPathLoss(own, import_method(own, "radio.path_loss", "gain", radio))
+    """The model that the configuration names; its arrays broadcast against each other."""
+    name = radio.path_loss
+    if name in _BUILT_IN:
+        return partial(_BUILT_IN[name], radio)
+    return partial(_own, name, import_method(name, "radio.path_loss", "gain", radio))
 
 
-@dataclass(frozen=True)
-class OwnPathLoss:
+def _own(
+    name: str,
+    function: Callable[[Float64, Float64, Float64, Sight], npt.ArrayLike],
+    ground_m: Float64,
+    upper_m: Float64,
+    lower_m: Float64,
+    sight: Sight,
+) -> Float64:
     """The user's function, or the method `gain` of the user's class; its gains are checked."""
-
-    name: str
-    function: Callable[[Float64, Float64, Float64, Sight], npt.ArrayLike]
-
-    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        what = f"radio.path_loss = {self.name}"
-        with user_code(what, self.function, "(ground_m, upper_m, lower_m, sight)"):
-            gain = np.asarray(self.function(ground_m, upper_m, lower_m, sight), dtype=np.float64)
-        known = np.isfinite(ground_m + upper_m + lower_m)  # a device may have no position
-        if gain.shape != known.shape:
-            raise InputError(
-                f"{what}: the gains have shape {gain.shape}; return one per link, {known.shape}"
-            )
-        if not (np.isfinite(gain) & (gain >= 0.0))[known].all():
-            raise InputError(f"{what}: a gain is nan, infinite or negative; return linear gains")
-        return gain
-
-
-@dataclass(frozen=True)
-class PaperPathLoss:
-    """(c / (4 pi f d))^P, the distance term of the path-loss formula of section V-A."""
-
-    carrier_hz: float
-    exponent: float
-
-    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        ratio = _wave_ratio(self.carrier_hz, _distance(ground_m, upper_m - lower_m))
-        return np.asarray(ratio**self.exponent, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class LogDistance:
-    """Free space up to the reference distance, then a power law with the exponent."""
-
-    carrier_hz: float
-    exponent: float
-    reference_m: float
-
-    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        """Friis' free-space gain at min(d, d0), times (d0 / d)^P beyond d0."""
-        distance = _distance(ground_m, upper_m - lower_m)
-        free_space = _wave_ratio(self.carrier_hz, np.minimum(distance, self.reference_m)) ** 2
-        beyond = np.minimum(1.0, self.reference_m / distance) ** self.exponent
-        return np.asarray(free_space * beyond, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class UrbanMicro:
-    """3GPP TR 38.901 UMi street canyon (tables 7.4.1-1 and 7.4.2-1)."""
-
-    carrier_hz: float
-
-    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        upper, lower = _antenna_heights(upper_m, lower_m)
-        distance = _distance(ground_m, upper - lower)
-        carrier = 20.0 * math.log10(self.carrier_hz / 1e9)
-        los_db = 32.4 + carrier + _two_slopes_db(self.carrier_hz, ground_m, upper, lower, 21.0, 9.5)
-        around_db = (
-            22.4
-            + 35.3 * np.log10(distance)
-            + 21.3 * math.log10(self.carrier_hz / 1e9)
-            - 0.3 * (lower - DEVICE_HEIGHT_M)
+    what = f"radio.path_loss = {name}"
+    with user_code(what, function, "(ground_m, upper_m, lower_m, sight)"):
+        gain = np.asarray(function(ground_m, upper_m, lower_m, sight), dtype=np.float64)
+    known = np.isfinite(ground_m + upper_m + lower_m)  # a device may have no position
+    if gain.shape != known.shape:
+        raise InputError(
+            f"{what}: the gains have shape {gain.shape}; return one per link, {known.shape}"
         )
-        return _drawn_gain(los_db, around_db, _los_probability(ground_m, 36.0), sight)
+    if not (np.isfinite(gain) & (gain >= 0.0))[known].all():
+        raise InputError(f"{what}: a gain is nan, infinite or negative; return linear gains")
+    return gain
 
 
-@dataclass(frozen=True)
-class UrbanMacro:
+def _paper(
+    radio: RadioConfig, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight
+) -> Float64:
+    """(c / (4 pi f d))^P, the distance term of the path-loss formula of section V-A."""
+    ratio = _wave_ratio(radio.carrier_hz, _distance(ground_m, upper_m - lower_m))
+    return np.asarray(ratio**radio.exponent, dtype=np.float64)
+
+
+def _log_distance(
+    radio: RadioConfig, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight
+) -> Float64:
+    """Friis' free-space gain at the reference distance of 1 m times d^-P; d is at least 1 m."""
+    distance = _distance(ground_m, upper_m - lower_m)
+    free_space = _wave_ratio(radio.carrier_hz, np.array(1.0)) ** 2
+    return np.asarray(free_space * distance**-radio.exponent, dtype=np.float64)
+
+
+def _urban_micro(
+    radio: RadioConfig, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight
+) -> Float64:
+    """3GPP TR 38.901 UMi street canyon (tables 7.4.1-1 and 7.4.2-1)."""
+    upper, lower = _antenna_heights(upper_m, lower_m)
+    carrier = math.log10(radio.carrier_hz / 1e9)
+    slopes_db = _two_slopes_db(radio.carrier_hz, ground_m, upper, lower, 21.0, 9.5)
+    distance_db = 35.3 * np.log10(_distance(ground_m, upper - lower))
+    around_db = 22.4 + distance_db + 21.3 * carrier - 0.3 * (lower - DEVICE_HEIGHT_M)
+    probability = _los_probability(ground_m, 36.0)
+    return _drawn_gain(32.4 + 20.0 * carrier + slopes_db, around_db, probability, sight)
+
+
+def _urban_macro(
+    radio: RadioConfig, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight
+) -> Float64:
     """3GPP TR 38.901 UMa (tables 7.4.1-1 and 7.4.2-1)."""
+    upper, lower = _antenna_heights(upper_m, lower_m)
+    carrier = 20.0 * math.log10(radio.carrier_hz / 1e9)
+    slopes_db = _two_slopes_db(radio.carrier_hz, ground_m, upper, lower, 22.0, 9.0)
+    distance_db = 39.08 * np.log10(_distance(ground_m, upper - lower))
+    around_db = 13.54 + distance_db + carrier - 0.6 * (lower - DEVICE_HEIGHT_M)
+    # Devices on upper floors see the mast more often.
+    floors = ((np.clip(lower, 13.0, 23.0) - 13.0) / 10.0) ** 1.5
+    lift = 1.0 + floors * 1.25 * (ground_m / 100.0) ** 3 * np.exp(-ground_m / 150.0)
+    probability = _los_probability(ground_m, 63.0) * lift
+    return _drawn_gain(28.0 + carrier + slopes_db, around_db, probability, sight)
 
-    carrier_hz: float
 
-    def gain(self, ground_m: Float64, upper_m: Float64, lower_m: Float64, sight: Sight) -> Float64:
-        upper, lower = _antenna_heights(upper_m, lower_m)
-        distance = _distance(ground_m, upper - lower)
-        carrier = 20.0 * math.log10(self.carrier_hz / 1e9)
-        los_db = 28.0 + carrier + _two_slopes_db(self.carrier_hz, ground_m, upper, lower, 22.0, 9.0)
-        around_db = 13.54 + 39.08 * np.log10(distance) + carrier - 0.6 * (lower - DEVICE_HEIGHT_M)
-        # Devices on upper floors see the mast more often.
-        floors = ((np.clip(lower, 13.0, 23.0) - 13.0) / 10.0) ** 1.5
-        lift = 1.0 + floors * 1.25 * (ground_m / 100.0) ** 3 * np.exp(-ground_m / 150.0)
-        return _drawn_gain(los_db, around_db, _los_probability(ground_m, 63.0) * lift, sight)
+_BUILT_IN = {
+    "paper": _paper,
+    "log-distance": _log_distance,
+    "umi": _urban_micro,
+    "uma": _urban_macro,
+}
 
 
 def _distance(ground_m: Float64, height_m: Float64) -> Float64:

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from camu.arrays import Float64
 from camu.errors import InputError, suggest
-from camu.world.cells import (
-    EMPTY,
-    Coordinate,
-    Latitude,
-    Longitude,
-    Name,
-    first_fault,
-    refuse,
-)
-from camu.world.table import Table, read_table
-from camu.world.uplinks import MOST_STATIONS
+from camu.files import to_csv
+from camu.world.tables import Table, read_table
 
 FARTHEST_M = 500_000.0  # from the origin; farther away the plane is no longer a fair picture
-ALIASES = {"lat": "latitude", "lon": "longitude"}
+MOST_STATIONS = 200
+_STATION_HEIGHT_M = 10.0
+_COLUMNS = ("id", "x", "y", "z", "latitude", "longitude")
 
 _EQUATOR_M = 6_378_137.0  # WGS 84
 _ECCENTRICITY = 6.694379990141e-3  # squared
@@ -39,9 +31,10 @@ class Origin(NamedTuple):
     @classmethod
     def amid(cls, latitude: Float64, longitude: Float64) -> Origin:
         """The median latitude and longitude of places; they may lie across the date line."""
-        first = float(longitude[0])
-        east = first + float(np.median(_turned(longitude - first)))
-        return cls(float(np.median(latitude)), float(_turned(np.array(east))))
+        known = ~np.isnan(latitude)
+        first = float(longitude[known][0])
+        east = first + float(np.median(_turned(longitude[known] - first)))
+        return cls(float(np.median(latitude[known])), float(_turned(np.array(east))))
 
     def metres(self, latitude: Float64, longitude: Float64) -> tuple[Float64, Float64]:
         """Metres to the east and to the north on the plane that touches the earth here."""
@@ -58,58 +51,30 @@ def _turned(degrees: Float64) -> Float64:
     return np.asarray((degrees + 180.0) % 360.0 - 180.0, dtype=np.float64)
 
 
-def renamed(table: Table) -> Table:
-    """The table with short names of columns written out: `lat` is `latitude`."""
-    names = {
-        name: full
-        for name, full in ALIASES.items()
-        if name in table.columns and full not in table.columns
-    }
-    if not names:
-        return table
-    rows = [{names.get(name, name): cell for name, cell in row.items()} for row in table.rows]
-    columns = tuple(names.get(name, name) for name in table.columns)
-    return table._replace(columns=columns, rows=rows)
+def to_metres(
+    table: Table, origin: Origin, latitude: Float64, longitude: Float64
+) -> tuple[Float64, Float64]:
+    """Metres to the east and to the north of the origin; rows that are too far away are refused."""
+    east, north = origin.metres(latitude, longitude)
+    far = np.nan_to_num(np.hypot(east, north))
+    row = int(np.argmax(far))
+    if far[row] > FARTHEST_M:
+        table.fail(
+            row,
+            "latitude",
+            f"{latitude[row]:g}, {longitude[row]:g} is {far[row] / 1000:.0f} km from the middle of "
+            f"the fleet; at most {FARTHEST_M / 1000:g} km can be; check signs and order",
+        )
+    return east, north
 
 
-class StationRow(BaseModel):
-    """A base station as its row describes it."""
+def read_stations(path: str | Path, origin: Origin | None) -> Float64:
+    """Positions (S, 3), metres, of the base stations in a CSV or JSON file: id, x, y, z.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: Name
-    x: Coordinate = None
-    y: Coordinate = None
-    z: Coordinate = None
-    latitude: Latitude = None
-    longitude: Longitude = None
-
-    @model_validator(mode="after")
-    def _is_placed(self) -> StationRow:
-        if (self.x is None) != (self.y is None):
-            refuse(f"{EMPTY}; give x and y", "x" if self.x is None else "y")
-        if (self.latitude is None) != (self.longitude is None):
-            column = "latitude" if self.latitude is None else "longitude"
-            refuse(f"{EMPTY}; give latitude and longitude", column)
-        if (self.x is None) == (self.latitude is None):
-            refuse("give x and y in metres, or latitude and longitude", "x")
-        return self
-
-
-class Stations(NamedTuple):
-    """The base stations of a file: their names and positions in metres (S, 3)."""
-
-    ids: tuple[str, ...]
-    positions: Float64
-
-
-def read_stations(path: str | Path, origin: Origin | None) -> Stations:
-    """The base stations in a CSV or JSON file with the columns id, x, y, z.
-
-    latitude and longitude may stand for x and y where the devices have them too: `origin` is the
+    latitude and longitude may replace x and y where the devices have them too: `origin` is the
     point of the earth that the devices' metres are counted from.
     """
-    table = renamed(read_table(Path(path)))
+    table = read_table(Path(path))
     if not table.rows:
         raise InputError(f"{path}: holds 0 base stations; write at least one row below the header")
     if len(table.rows) > MOST_STATIONS:
@@ -117,51 +82,32 @@ def read_stations(path: str | Path, origin: Origin | None) -> Stations:
             f"{path}: holds {len(table.rows)} base stations; at most {MOST_STATIONS} can be"
         )
     for name in table.columns:
-        if name not in StationRow.model_fields:
-            hint = suggest(name, StationRow.model_fields) or "; leave it out"
+        if name not in _COLUMNS:
+            hint = suggest(name, _COLUMNS) or "; leave it out"
             raise InputError(
-                f"{path}, column {name}: is not known{hint}; "
-                f"there are {', '.join(StationRow.model_fields)}"
+                f"{path}, column {name}: is not known{hint}; there are {', '.join(_COLUMNS)}"
             )
-    rows = [_station(table, number) for number in range(len(table.rows))]
-    seen: dict[str, str] = {}
-    for row, place in zip(rows, table.places, strict=True):
-        if row.id in seen:
-            raise InputError(
-                f"{path}, {place}, column id: {row.id!r} is already the id of {seen[row.id]}; "
-                "ids must differ"
+    table.ids()
+    x, y, z, latitude, longitude = (table.numbers(name) for name in _COLUMNS[1:])
+    table.refuse_half("x", "y", x, y)
+    table.refuse_half("latitude", "longitude", latitude, longitude)
+    in_degrees = ~np.isnan(latitude)
+    rule = "give x and y in metres, or latitude and longitude"
+    table.refuse(np.isnan(x) != in_degrees, "x", rule)
+    if in_degrees.any():
+        if origin is None:
+            table.fail(
+                int(np.argmax(in_degrees)),
+                "latitude",
+                "the devices are placed in metres; write x and y here, or latitude and longitude "
+                "in the fleet file",
             )
-        seen[row.id] = place
-    ids = tuple(row.id for row in rows)
-    return Stations(ids, np.array([_position(row, path, origin) for row in rows]))
+        east, north = to_metres(table, origin, latitude, longitude)
+        x, y = np.where(in_degrees, east, x), np.where(in_degrees, north, y)
+    return np.column_stack([x, y, np.where(np.isnan(z), _STATION_HEIGHT_M, z)])
 
 
-def _station(table: Table, number: int) -> StationRow:
-    values: dict[str, Any] = table.rows[number]
-    try:
-        return StationRow.model_validate(values)
-    except ValidationError as error:
-        column, text = first_fault(error) if "id" in values else ("id", "is missing; name it")
-        place = table.places[number]
-        raise InputError(f"{table.path}, {place}, column {column}: {text}") from None
-
-
-def _position(row: StationRow, path: str | Path, origin: Origin | None) -> list[float]:
-    height = 10.0 if row.z is None else row.z
-    if row.x is not None and row.y is not None:
-        return [row.x, row.y, height]
-    assert row.latitude is not None  # the row was checked
-    assert row.longitude is not None
-    if origin is None:
-        raise InputError(
-            f"{path}, base station {row.id}, column latitude: the devices are placed in metres; "
-            "write x and y here, or latitude and longitude in the fleet file"
-        )
-    east, north = origin.metres(np.array(row.latitude), np.array(row.longitude))
-    distance = math.hypot(float(east), float(north))
-    if distance > FARTHEST_M:
-        raise InputError(
-            f"{path}, base station {row.id}, column latitude: it is {distance / 1000:.0f} km from "
-            f"the middle of the fleet; at most {FARTHEST_M / 1000:g} km can be"
-        )
-    return [float(east), float(north), height]
+def stations_csv(stations: Float64) -> str:
+    """Base stations (S, 3) as a file that reads back as the same, in metres."""
+    rows = ([f"station-{k}", *place] for k, place in enumerate(stations.tolist()))
+    return to_csv([["id", "x", "y", "z"], *rows])

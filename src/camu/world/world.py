@@ -1,4 +1,4 @@
-"""Everything that is true before learning starts: devices, their data, their links."""
+"""The world before learning starts: devices, their data, their links, and warnings on these."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, decibels, read_only_floats, read_only_ints
-from camu.config import Config, load_config
+from camu.config import Config, RadioConfig, load_config
 from camu.errors import InputError
-from camu.seeding import derive
-from camu.world.devices import Devices
-from camu.world.links import Links, build_links
+from camu.world.devices import Devices, place_devices
+from camu.world.links import DOMINATING_UPLINK, Links, build_links, out_of_reach
 from camu.world.picture import world_html
 from camu.world.places import read_stations
-from camu.world.reach import DOMINATING_UPLINK, out_of_reach
 
 if TYPE_CHECKING:
     from camu.data import Federation
+    from camu.world.fleet_file import Fleet
 
 Value = TypeVar("Value")
 PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN, the default model of warnings
@@ -41,7 +40,7 @@ class World:
         labels: the class that each label column of a fleet file stands for; None without such
             columns.
         left_out: devices of the fleet file that reach nobody and are not part of the world.
-        notes: what a user should know of the fleet's files.
+        notes: what a user should know of the fleet's files and of its data.
     """
 
     config: Config
@@ -64,15 +63,13 @@ class World:
     @property
     def base_stations(self) -> Float64:
         """Positions of the base stations (S, 3), metres."""
-        if self.links.stations is None:
-            return read_only_floats([self.config.fleet.base_station])
         return self.links.stations
 
     @cached_property
     def _known(self) -> dict[Hashable, Any]:
         return {}
 
-    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+    def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The value that `make` gives, made once per world and key: schemes share their work."""
         if key not in self._known:
             self._known[key] = make()
@@ -85,63 +82,17 @@ class World:
 
     def with_devices(self, **changes: Any) -> World:
         """The same world with fields of its devices replaced, for example ``cpu_hz=...``."""
+        if "positions" in changes:
+            raise InputError(
+                "with_devices(positions=...): the links were built from the old positions; set "
+                "fleet.positions, or change the fleet file, and build the world again"
+            )
         devices = replace(self.devices, **changes)
         return replace(self, links=replace(self.links, devices=devices))
 
     def warnings(self, parameters: int = PAPER_MODEL_PARAMETERS) -> list[str]:
         """What a user should know before trusting a plan in this world; empty if all is well."""
-        snr = self.links.uplink_snr()
-        found = list(self.notes)
-        if np.median(snr) < 1.0:
-            found.append(self._weak_uplinks(snr, parameters))
-        outage_db = self.config.radio.outage_snr_db
-        lost = 0 if outage_db is None else int((decibels(snr) < outage_db).sum())
-        if lost:
-            found.append(
-                f"{lost} of {self.devices.count} devices have a mean SNR at the base station below "
-                f"radio.outage_snr_db = {outage_db:g} dB: most of their uploads will fail"
-            )
-        return found + self._dominating_uplinks(parameters)
-
-    def _dominating_uplinks(self, parameters: int) -> list[str]:
-        """A sentence that names the devices whose uploads take far longer than the median one."""
-        seconds = self.links.transmit_seconds(
-            self.config.radio.bits_per_parameter * parameters,
-            self.devices.power_watts,
-            self.links.uplink_gain,
-        )
-        ratio = seconds / np.median(seconds)
-        slow = np.argsort(-ratio, kind="stable")[: int((ratio > DOMINATING_UPLINK).sum())]
-        if not slow.size:
-            return []
-        shown = [f"{self.devices.ids[k]} ({_duration(float(seconds[k]))})" for k in slow[:5]]
-        more = f" and {slow.size - len(shown)} more" if slow.size > len(shown) else ""
-        return [
-            f"device {', '.join(shown)}{more}: an upload takes more than {DOMINATING_UPLINK:g} "
-            "times as long as the median one, so it dominates every round in which it sends; "
-            "check the position or gain_db, or leave the device out"
-        ]
-
-    def _weak_uplinks(self, snr: Float64, parameters: int) -> str:
-        """One sentence on what the median SNR does to time and noise."""
-        middle = int(np.argsort(snr, kind="stable")[len(snr) // 2])
-        seconds = self.links.transmit_seconds(
-            self.config.radio.bits_per_parameter * parameters,
-            self.devices.power_watts[middle],
-            self.links.uplink_gain[middle],
-        )
-        noise = _noise_words(self.config.radio.uplink, float(snr[middle]) ** -0.5)
-        thermal = self.config.radio.noise == "thermal" and self.config.radio.noise_dbm is None
-        remedy = (
-            "a nearer base station, more power or more antennas would help"
-            if thermal
-            else "radio.noise=thermal is the noise of a real receiver"
-        )
-        return (
-            f"the SNR at the base station is about {float(decibels(snr[middle])):z.0f} dB (noise "
-            f"{self.links.noise_watts:.3g} W): uploading a model of {parameters} parameters takes "
-            f"about {_duration(float(seconds))} per device{noise}; {remedy}"
-        )
+        return [*self.notes, *_uplink_warnings(self.config.radio, self.links, parameters)]
 
 
 def build_world(
@@ -164,7 +115,10 @@ def build_world(
     if seed is not None and seed != config.run.seed:
         config = config.replace({"run.seed": seed})
     if config.fleet.file is not None:
-        return _world_of_file(config, config.fleet.file, label_counts)
+        from camu.world.fleet_file import parse_fleet  # few worlds come from a file
+
+        fleet = parse_fleet(config.fleet.file, config.fleet.snr_file, config)
+        return world_of_fleet(config, fleet, label_counts)
     federation = None
     if label_counts is None:
         from camu.data import federate  # deferred: label counts need no data set
@@ -172,7 +126,9 @@ def build_world(
         federation = federate(config.data, devices=config.fleet.devices, seed=config.run.seed)
         label_counts = federation.label_counts
     devices = place_devices(config, label_counts)
-    return World(config, _links(config, devices), federation)
+    notes = () if federation is None else (*federation.dataset.notes, *federation.notes)
+    links = build_links(config.radio, devices, _stations(config), config.run.seed)
+    return World(config, links, federation, notes=notes)
 
 
 def read_fleet(
@@ -207,7 +163,7 @@ def with_data(world: World) -> World:
             "this world was built from label counts alone, without training data; leave "
             "label_counts out of build_world"
         )
-    from camu.data.fleet_data import federate_counts, federate_sizes  # deferred: loads the data set
+    from camu.data.federation import federate_counts, federate_sizes  # deferred: loads the data set
 
     config, source = world.config, str(world.config.fleet.file)
     counts = world.devices.label_counts
@@ -215,14 +171,15 @@ def with_data(world: World) -> World:
         federation = federate_counts(config.data, counts, world.labels, world.seed, source)
     else:
         federation = federate_sizes(config.data, counts.sum(axis=1), world.seed, source)
-    devices = replace(world.devices, label_counts=federation.label_counts)
-    return replace(world, links=replace(world.links, devices=devices), federation=federation)
+    notes = (*world.notes, *federation.dataset.notes, *federation.notes)
+    trained = world.with_devices(label_counts=federation.label_counts)
+    return replace(trained, federation=federation, notes=notes)
 
 
-def _world_of_file(config: Config, path: str, label_counts: npt.ArrayLike | None) -> World:
-    from camu.world.fleet_file import parse_fleet  # few worlds come from a file
-
-    fleet = parse_fleet(path, config.fleet.snr_file, config)
+def world_of_fleet(
+    config: Config, fleet: Fleet, label_counts: npt.ArrayLike | None = None
+) -> World:
+    """The world of devices that were read from fleet.file."""
     stations = _stations(config) if fleet.stations is None else fleet.stations
     links = build_links(
         config.radio,
@@ -233,27 +190,83 @@ def _world_of_file(config: Config, path: str, label_counts: npt.ArrayLike | None
         distances_m=fleet.distances_m,
         snr_db=fleet.snr_db,
     )
-    counts = fleet.devices.label_counts if label_counts is None else read_only_ints(label_counts)
-    kept = np.arange(links.count)
-    left_out: tuple[str, ...] = ()
+    counts = None if label_counts is None else read_only_ints(label_counts)
+    lost = np.zeros(links.count, dtype=np.bool_)
     # Counts of all devices were given for all: nodes of a deployment have reported them.
-    if config.fleet.unreachable == "leave-out" and (
-        label_counts is None or len(counts) != links.count
-    ):
+    if config.fleet.unreachable == "leave-out" and (counts is None or len(counts) != links.count):
         lost = out_of_reach(links, config.clustering.min_link_snr_db)
-        kept = np.flatnonzero(~lost)
-        left_out = tuple(fleet.devices.ids[k] for k in np.flatnonzero(lost))
-        links = links.select(kept)
-    if label_counts is None:
-        counts = counts[kept]
-    devices = replace(links.devices, label_counts=counts)
-    labels = fleet.labels if label_counts is None else tuple(range(counts.shape[1]))
-    notes = (*fleet.notes, *_left_out(path, left_out))
-    links = replace(links, devices=devices)
-    return World(config, links, labels=labels, left_out=left_out, notes=notes)
+    left_out = tuple(fleet.devices.ids[k] for k in np.flatnonzero(lost))
+    notes = (*fleet.notes, *_left_out_words(str(config.fleet.file), left_out))
+    links = links.select(np.flatnonzero(~lost))
+    world = World(config, links, labels=fleet.labels, left_out=left_out, notes=notes)
+    if counts is None:
+        return world
+    return replace(world.with_devices(label_counts=counts), labels=tuple(range(counts.shape[1])))
 
 
-def _left_out(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
+def _stations(config: Config) -> Float64:
+    """The base stations of the configuration (S, 3), metres."""
+    if config.fleet.base_station_file is None:
+        return read_only_floats(config.fleet.base_station)
+    return read_only_floats(read_stations(config.fleet.base_station_file, None))
+
+
+def _uplink_warnings(radio: RadioConfig, links: Links, parameters: int) -> list[str]:
+    """Warnings of uplinks that are weak, below the outage threshold, or far slower than others."""
+    snr, found = links.uplink_snr(), []
+    bits = radio.bits_per_parameter * parameters
+    seconds = links.transmit_seconds(bits, links.devices.power_watts, links.uplink_gain)
+    if np.median(snr) < 1.0:
+        found.append(_weak_uplinks(links, snr, seconds, parameters))
+    outage_db = radio.outage_snr_db
+    lost = 0 if outage_db is None else int((decibels(snr) < outage_db).sum())
+    if lost:
+        found.append(
+            f"{lost} of {links.count} devices have a mean SNR at the base station below "
+            f"radio.outage_snr_db = {outage_db:g} dB: most of their uploads will fail"
+        )
+    return found + _dominating_uplinks(links.devices, seconds)
+
+
+def _dominating_uplinks(devices: Devices, seconds: Float64) -> list[str]:
+    """A sentence that names the devices whose uploads take far longer than the median one."""
+    ratio = seconds / np.median(seconds)
+    slow = np.argsort(-ratio, kind="stable")[: int((ratio > DOMINATING_UPLINK).sum())]
+    if not slow.size:
+        return []
+    shown = [f"{devices.ids[k]} ({_duration(float(seconds[k]))})" for k in slow[:5]]
+    more = f" and {slow.size - len(shown)} more" if slow.size > len(shown) else ""
+    return [
+        f"device {', '.join(shown)}{more}: an upload takes more than {DOMINATING_UPLINK:g} "
+        "times as long as the median one, so it dominates every round in which it sends; "
+        "check the position or gain_db, or leave the device out"
+    ]
+
+
+def _weak_uplinks(links: Links, snr: Float64, seconds: Float64, parameters: int) -> str:
+    """One sentence on what the median SNR does to time and noise."""
+    middle = int(np.argsort(snr, kind="stable")[len(snr) // 2])
+    noise = ""
+    if links.radio.uplink in ("update", "weights"):
+        raw = links.radio.uplink == "weights"
+        deviation = float(f"{float(snr[middle]) ** -0.5:.2g}")  # 3200 rather than 3.2e+03
+        noise = (
+            f", and the noise on each {'raw weight' if raw else 'entry of the normalised update'} "
+            f"has a standard deviation of about {deviation:g}"
+        )
+    remedy = (
+        "a nearer base station, more power or more antennas would help"
+        if links.radio.noise_dbm is None
+        else "leave radio.noise_dbm unset for the noise of a real receiver"
+    )
+    return (
+        f"the SNR at the base station is about {float(decibels(snr[middle])):z.0f} dB (noise "
+        f"{links.noise_watts:.3g} W): uploading a model of {parameters} parameters takes "
+        f"about {_duration(float(seconds[middle]))} per device{noise}; {remedy}"
+    )
+
+
+def _left_out_words(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """A sentence that names the devices that reach nobody."""
     if not names:
         return ()
@@ -266,62 +279,6 @@ def _left_out(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
         "lead; check the position or the measured uplink, or keep "
         f"{'it' if one else 'them'} with fleet.unreachable=keep",
     )
-
-
-def _stations(config: Config) -> Float64:
-    """The base stations of the configuration (S, 3), metres."""
-    if config.fleet.base_station_file is None:
-        return read_only_floats(config.fleet.base_station)
-    return read_stations(config.fleet.base_station_file, None).positions
-
-
-def _links(config: Config, devices: Devices) -> Links:
-    return build_links(config.radio, devices, _stations(config), config.run.seed)
-
-
-def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
-    """Devices at their positions or at random in their regions, with CPUs from the interval."""
-    fleet, seed = config.fleet, config.run.seed
-    count = fleet.devices
-    everyone = np.ones(count)
-    return Devices(
-        ids=tuple(str(index) for index in range(count)),
-        positions=_positions(config),
-        regions=tuple(r.name for r in fleet.regions for _ in range(r.devices)),
-        label_counts=read_only_ints(label_counts),
-        cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
-        cycles_per_sample=fleet.cycles_per_sample * everyone,
-        capacitance=fleet.capacitance * everyone,
-        power_watts=fleet.power_watts * everyone,
-        max_power_watts=fleet.max_power_watts * everyone,
-        battery_joules=everyone
-        * (np.nan if fleet.battery_joules is None else fleet.battery_joules),
-        harvest_watts=fleet.harvest_watts * everyone,
-    )
-
-
-def _positions(config: Config) -> Float64:
-    """The configured positions, or random ones in the boxes of the regions (K, 3)."""
-    fleet = config.fleet
-    if fleet.positions is not None:
-        return np.array(fleet.positions, dtype=np.float64)
-    generator = derive(config.run.seed, "positions").numpy()
-    boxes = [np.array([region.x, region.y, region.z]) for region in fleet.regions]
-    return np.concatenate(
-        [
-            generator.uniform(box[:, 0], box[:, 1], size=(region.devices, 3))
-            for box, region in zip(boxes, fleet.regions, strict=True)
-        ]
-    )
-
-
-def _noise_words(uplink: str, deviation: float) -> str:
-    """What the channel noise does to what is sent, in the words of the uplink's kind."""
-    if uplink not in ("update", "weights"):
-        return ""
-    what = "raw weight" if uplink == "weights" else "entry of the normalised update"
-    rounded = float(f"{deviation:.2g}")  # 3200, where .2g alone would print 3.2e+03
-    return f", and the noise on each {what} has a standard deviation of about {rounded:g}"
 
 
 def _duration(seconds: float) -> str:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from camu.cli.console import plain_console
-from camu.cli.deploy.options import AlarmCommand, Authority, Superlink
+from camu.cli.console import counted, warn
+from camu.cli.deploy.run import OwnAuthority, Superlink
 from camu.cli.guard import print_json
 from camu.cli.options import Json
-from camu.errors import InputError
 
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")]
 Keys = Annotated[
     Path | None,
     typer.Option("--keys", metavar="DIR", help="Key directory whose certificates are watched."),
 ]
-LOOK_SECONDS = 2.0
 
 
 def status(folder: RunFolder, as_json: Json = False) -> None:
@@ -28,7 +26,7 @@ def status(folder: RunFolder, as_json: Json = False) -> None:
 
     To be run on the SuperLink's machine. Exits with 1 if the run has failed or its server is gone.
     """
-    from camu.deploy.watching import read_status
+    from camu.deploy.status import read_status
 
     found = read_status(folder)
     if as_json:
@@ -46,6 +44,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     words = {
         "lost": "its server is gone; continue with --resume",
         "failed": f"failed: {found.get('error', '')}",
+        "stopped": "stopped; camu deploy run --resume continues it",
         "finished": f"finished: {found.get('stopped', '')}",
     }
     lines = [f"run {found.get('run', '?')}: {words.get(state, state)}"]
@@ -66,10 +65,10 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"waiting for {', '.join(found['waiting_for'])}")
     for node in found.get("nodes", []):
         online = "online" if node["online"] else "away"
-        source = ", ".join(node["joules"])
-        lines.append(
-            f"{online:7} {node['name']} ({len(node['devices'])} devices; joules: {source})"
-        )
+        facts = [counted(len(node["devices"]), "device"), f"joules: {', '.join(node['joules'])}"]
+        facts += [f"kernel: {node['kernel']}"] if node.get("kernel") else []
+        facts += [f"camu {node['version']}"] if node.get("version") else []
+        lines.append(f"{online:7} {node['name']} ({'; '.join(facts)})")
     faults = {kind: count for kind, count in found.get("faults", {}).items() if count}
     if faults:
         lines.append("faults: " + ", ".join(f"{count} {kind}" for kind, count in faults.items()))
@@ -77,25 +76,23 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 
 def list_all(
-    address: Superlink = "127.0.0.1:8000", authority: Authority = None, as_json: Json = False
+    authority: OwnAuthority, address: Superlink = "127.0.0.1:8000", as_json: Json = False
 ) -> None:
     """List the runs and the registered nodes of the SuperLink on this machine.
 
     Also says when the certificates next to the authority's end.
     """
-    from camu.deploy.host.certificates import ends_in
     from camu.deploy.host.control import Control
+    from camu.deploy.host.keys import expiries
 
-    if authority is None:
-        raise InputError("--ca: give the certificate of the authority")
     with Control(address, authority) as control:
         runs, nodes = control.runs(), control.nodes()
-    ends = ends_in(authority.parent)
+    ends = expiries(authority.parent)
     if as_json:
         print_json(
             {
-                "runs": [{**vars(run), "run": str(run.run)} for run in runs],
-                "nodes": [{**vars(node), "node": str(node.node)} for node in nodes],
+                "runs": [{**run._asdict(), "run": str(run.run)} for run in runs],
+                "nodes": [{**node._asdict(), "node": str(node.node)} for node in nodes],
                 "certificates": [
                     {"file": str(end.path), "ends": end.day.isoformat(), "days": end.days}
                     for end in ends
@@ -113,24 +110,23 @@ def list_all(
     for end in ends:
         print(end)
         if end.soon:
-            _warn(f"{end.path} ends soon; renew it with camu deploy renew")
+            warn(f"{end.path} ends soon; renew it with camu deploy renew")
 
 
 def stop(
     run: Annotated[
         int, typer.Argument(metavar="RUN", help="Number of the run (camu deploy list).")
     ],
+    authority: OwnAuthority,
     address: Superlink = "127.0.0.1:8000",
-    authority: Authority = None,
 ) -> None:
     """Stop a run on the SuperLink on this machine.
 
-    Complete rounds are in its directory; `camu deploy run --resume` continues it.
+    Its server ends within half a minute. Complete rounds and the model are in the run's directory;
+    `camu deploy run --resume` continues it.
     """
     from camu.deploy.host.control import Control
 
-    if authority is None:
-        raise InputError("--ca: give the certificate of the authority")
     with Control(address, authority) as control:
         control.stop(run)
     print(f"run {run} is stopped; camu deploy run --resume continues it")
@@ -143,49 +139,37 @@ def renew(
 ) -> None:
     """Renew the server's certificate, for the same key and names.
 
-    A SuperLink that reads it uses it within 10 s, without a restart; nodes need nothing new. On
-    another machine than the SuperLink's, copy server.crt there.
+    A running SuperLink loads it at SIGHUP (systemctl reload camu-superlink); nodes need nothing
+    new. On another machine than the SuperLink's, copy server.crt there first.
     """
-    from camu.deploy.host.certificates import end_of, renew_server
-    from camu.deploy.host.keys import KeyDirectory
+    from camu.deploy.host.keys import KeyDirectory, expiry, renew_server
 
     print(renew_server(folder))
-    authority = end_of(KeyDirectory(folder).authority)
+    authority = expiry(KeyDirectory(folder).authority)
     print(authority)
     if authority.soon:
-        _warn(f"{authority.path} ends soon: make new keys with camu deploy keys for all machines")
+        warn(f"{authority.path} ends soon: make new keys with camu deploy keys for all machines")
 
 
 def watch(
     folder: RunFolder,
     port: Annotated[
-        int,
-        typer.Option("--port", min=0, max=65535, help="Loopback port of /metrics; 0: no page."),
+        int, typer.Option("--port", min=0, max=65535, help="Loopback port of /metrics; 0: any.")
     ] = 9466,
-    alarm: AlarmCommand = None,
     keys: Keys = None,
 ) -> None:
-    """Watch a deployed run: a page /metrics for Prometheus on the loopback address, and alarms.
+    """Serve the metrics of a deployed run for Prometheus, on the loopback address.
 
     It only reads the run directory, and may be started and ended at any time.
     """
-    from camu.deploy.host.certificates import End, ends_in
-    from camu.deploy.watching import Alarm, Watcher, metrics, serve_metrics
+    from camu.deploy.host.keys import Expiry, expiries
+    from camu.deploy.status import RunMetrics, serve_metrics
 
-    def ends() -> list[End]:
-        return [] if keys is None else ends_in(keys)
+    def ends() -> list[Expiry]:
+        return [] if keys is None else expiries(keys)
 
     ends()  # wrong files are refused now
-    watcher = Watcher(folder, None if alarm is None else Alarm(alarm), ends)
-    server = serve_metrics(port, lambda: metrics(folder, ends())) if port else None
-    if server is not None:
-        print(f"http://127.0.0.1:{server.server_address[1]}/metrics", flush=True)
+    server = serve_metrics(port, RunMetrics(folder, ends))
+    print(f"http://127.0.0.1:{server.server_address[1]}/metrics", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            watcher.update()
-            time.sleep(LOOK_SECONDS)
-
-
-def _warn(text: str) -> None:
-    console = plain_console(stderr=True)
-    console.print(text, style="yellow", markup=False, soft_wrap=True)
+        threading.Event().wait()

@@ -1,35 +1,68 @@
-"""`camu deploy run` and `camu deploy app`: a run on a SuperLink, or in Flower's simulator."""
+"""`camu deploy local`, `run` and `app`: a plan on nodes; and the options of all these commands."""
 
 from __future__ import annotations
 
-import contextlib
 import shlex
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from camu.cli.console import plain_console
-from camu.cli.deploy.options import (
-    AlarmCommand,
-    Authority,
-    Deadline,
-    Granularity,
-    Insecure,
-    Out,
-    ProgressDisplay,
-    Quorum,
-    Resume,
-    Superlink,
-    Wait,
-)
-from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, StartModel
-from camu.cli.run import default_directory, run_config, show_summary
+from camu.cli.console import WorkBar, plain_console
+from camu.cli.options import ConfigFile, Json, Preset, Scheme, Seed, Settings, StartModel, to_folder
+from camu.cli.run import Resume, RunFolder, default_directory, run_config, show_summary
 from camu.errors import InputError
 
 if TYPE_CHECKING:
-    from camu.deploy.deployment import Deployment
+    from camu.config import Config
 
+Granularity = Annotated[
+    Literal["leader", "device"],
+    typer.Option(
+        "--granularity",
+        help="leader: a node is a cluster's gateway and holds its members' data. device: a node is "
+        "one device, or several; the server averages a cluster's members after every update.",
+    ),
+]
+Deadline = Annotated[
+    float, typer.Option("--deadline", metavar="SECONDS", help="How long to wait for a reply.")
+]
+Wait = Annotated[
+    float, typer.Option("--wait", metavar="SECONDS", help="How long to wait for nodes to connect.")
+]
+Quorum = Annotated[
+    str,
+    typer.Option(
+        "--quorum",
+        metavar="SHARE%|N",
+        help="Devices that are enough to start when --wait is over; the others can join later.",
+    ),
+]
+SimulateFaults = Annotated[
+    bool,
+    typer.Option(
+        "--simulate-faults",
+        help="Add the noise, lost packets, outages and dropouts of the configuration to what nodes "
+        "send, as camu run does; without it the uplink is digital, and they are refused.",
+    ),
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Plain text, and no keys. Only for trials.")
+]
+Authority = Annotated[
+    Path | None, typer.Option("--ca", metavar="FILE", help="Certificate of the authority.")
+]
+OwnAuthority = Annotated[
+    Path,
+    typer.Option(
+        "--ca", metavar="FILE", help="Certificate of the authority; control.token is next to it."
+    ),
+]
+Superlink = Annotated[
+    str, typer.Option("--superlink", metavar="HOST:PORT", help="Address of the SuperLink.")
+]
 TestData = Annotated[
     str,
     typer.Option(
@@ -38,9 +71,7 @@ TestData = Annotated[
         help="Test samples of your own, under the name `test` [default: the data set's].",
     ),
 ]
-RunDirectoryThere = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Run directory on the SuperLink's machine.")
-]
+RunDirectoryThere = Annotated[Path, to_folder("--out", "Run directory on the SuperLink's machine.")]
 Partitions = Annotated[
     int, typer.Option("--partitions", metavar="N", min=0, help="Nodes of a trial; 0: own data.")
 ]
@@ -68,6 +99,30 @@ ConfiguredSpeed = Annotated[
 ]
 
 
+class ProgressDisplay(WorkBar):
+    """Shows a run: a line or a state for each step before the first round, then the rounds."""
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__("round", clock)
+        self.title, self.rounds = config.scheme.name, config.run.rounds
+
+    def say(self, state: str) -> None:
+        """Show a step before the first round."""
+        self.begin(self.title, self.rounds, state)
+
+    def warn(self, text: str) -> None:
+        """Print a line above the bar."""
+        self.console.print(text, style="yellow", soft_wrap=True)
+
+    def show(self, status: dict[str, Any]) -> None:
+        """Advance the bar to the round of a status."""
+        state = (
+            f"accuracy {status['accuracy'] or 0.0:.2%}  {status['joules']:.3g} J  "
+            f"{status['virtual_seconds']:.3g} s"
+        )
+        self(self.title, status["round"], self.rounds, state)
+
+
 def run(
     out: RunDirectoryThere,
     address: Superlink = "127.0.0.1:8000",
@@ -86,29 +141,27 @@ def run(
     clip: Clip = 5.0,
     most_samples: MostSamples = 10.0,
     configured_speed: ConfiguredSpeed = False,
+    simulate_faults: SimulateFaults = False,
     test_data: TestData = "",
     start: StartModel = None,
-    alarm: AlarmCommand = None,
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
     """Run a plan on the nodes of a SuperLink; to be started on the SuperLink's machine.
 
+    Updates arrive as nodes sent them; only --simulate-faults adds the configured radio's damage.
     Ctrl-C does not end the run. If the run has ended early, the same command with --resume
     continues it from its last round.
     """
-    from camu.deploy.deployment import Deployment
+    from camu.deploy.deployment import Deployment, for_real_links
+    from camu.deploy.host.control import run_remote
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
+    config = for_real_links(config, simulate_faults)
     if authority is None and not insecure:
         raise InputError("--ca: give the certificate of the authority, or --insecure")
     wanted = Deployment(
-        config,
-        str(out.absolute()),
-        granularity,
-        partitions,
-        deadline,
-        wait,
+        *(config, str(out.absolute()), granularity, partitions, deadline, wait),
         measured=not configured_speed,
         test_data=test_data,
         resume=resume,
@@ -117,26 +170,17 @@ def run(
         clip=clip,
         most_samples=most_samples,
     )
-    _follow(wanted, address, None if insecure else authority, alarm, as_json)
-
-
-def _follow(
-    wanted: Deployment, address: str, authority: Path | None, alarm: str | None, as_json: bool
-) -> None:
-    """Start a run and show it to its end."""
-    from camu.deploy.host.control import run_remote
-    from camu.deploy.watching import Alarm
-
-    alarms = None if alarm is None else Alarm(alarm)
-    with contextlib.suppress(KeyboardInterrupt):
-        with ProgressDisplay(wanted.config) as display:
-            directory = run_remote(wanted, address, authority, display, alarms)
+    try:
+        with ProgressDisplay(config) as display:
+            directory = run_remote(wanted, address, None if insecure else authority, display)
+    except KeyboardInterrupt:
+        rounds = out.absolute() / "rounds.jsonl"
+        plain_console(stderr=True).print(f"the run continues; its rounds are in {rounds}")
+        raise typer.Exit(130) from None
+    if directory.summary.exists():
         show_summary(directory, as_json)
-        return
-    plain_console(stderr=True).print(
-        f"the run continues; its rounds are in {Path(wanted.out) / 'rounds.jsonl'}"
-    )
-    raise typer.Exit(130)
+    else:
+        print("the run was stopped before its first round; --resume continues it")
 
 
 def write_flower_app(
@@ -150,25 +194,28 @@ def write_flower_app(
     settings: Settings = None,
     seed: Seed = None,
     scheme: Scheme = None,
-    out: Out = None,
+    out: RunFolder = None,
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
+    simulate_faults: SimulateFaults = False,
 ) -> None:
     """Write a run as a Flower app, for Flower's own simulator or a SuperLink of your own.
 
-    The simulator (flwr run, which needs ray) gives the weights of `camu run` with the same
-    configuration and seed.
+    With --simulate-faults or radio.uplink=digital, the simulator (flwr run, which needs ray) gives
+    the weights of `camu run` with the same configuration and seed, to 1e-6.
     """
-    from camu.deploy.deployment import Deployment, write_app
+    from camu.deploy.deployment import PROJECT, Deployment, for_real_links, project_file
     from camu.deploy.host.local import check_trial
+    from camu.files import write_text
 
     if folder.exists():
         raise InputError(f"{folder}: it exists already; give a new directory")
     config = run_config(out, False, file, preset, settings, seed, scheme)
+    config = for_real_links(config, simulate_faults)
     run_directory = (out or default_directory(config, False)).absolute()
     wanted = Deployment(config, str(run_directory), granularity, nodes, deadline, wait)
     check_trial(wanted)
-    write_app(folder, wanted)
+    write_text(folder / PROJECT, project_file(wanted))
     command = f"flwr run {shlex.quote(str(folder))} local --stream"
     print(f"{command} --federation-config 'num-supernodes={nodes}'")
     print(f"runs it in Flower's simulator and writes {run_directory}")
@@ -182,7 +229,7 @@ def local(
     settings: Settings = None,
     seed: Seed = None,
     scheme: Scheme = None,
-    out: Out = None,
+    out: RunFolder = None,
     resume: Resume = False,
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
@@ -194,8 +241,9 @@ def local(
 ) -> None:
     """Start a SuperLink and nodes on this machine, run a plan on them, and end all of them.
 
-    Gives the weights that `camu run` gives with the same configuration and seed. Nodes that die are
-    started again; Ctrl-C ends everything, and --resume continues from the last round.
+    It is a simulation on processes: with the noise and faults of the configuration, it gives the
+    weights of `camu run` with the same configuration and seed, to 1e-6. Nodes that die are started
+    again; Ctrl-C ends everything, and --resume continues from the last round.
     """
     from camu.deploy.deployment import Deployment
     from camu.deploy.host.local import run_local

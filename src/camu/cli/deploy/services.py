@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from camu.cli.console import plain_console
-from camu.cli.deploy.options import Authority, Insecure, Superlink
+from camu.cli.console import warn
+from camu.cli.deploy.run import Authority, Insecure, OwnAuthority, Superlink
 from camu.errors import InputError
 
 
@@ -30,8 +30,7 @@ def keys(
 
     DIR must be new or empty, except with --add.
     """
-    from camu.deploy.host.certificates import ends_in
-    from camu.deploy.host.keys import KeyDirectory, add_node_keys, make_keys
+    from camu.deploy.host.keys import KeyDirectory, add_node_keys, expiries, make_keys
 
     if add is not None:
         if hosts:
@@ -48,7 +47,7 @@ def keys(
     print(f"{made.token}: secret; for the owner of the SuperLink, who controls it with this")
     print(f"{made.node_key(0)}, ...: secret; one for each node, and for it alone")
     print(f"{made.node_public_key(0)}, ...: to be registered at the SuperLink")
-    for end in ends_in(folder):
+    for end in expiries(folder):
         print(end)
 
 
@@ -73,26 +72,24 @@ def superlink(
     machine itself, by those who can read control.token in the directory of the keys; it is made if
     there is none.
     """
-    from camu.deploy.host.certificates import ends_in
-    from camu.deploy.host.keys import KeyDirectory, ServerKeys
+    from camu.deploy.host.keys import KeyDirectory, expiries
     from camu.deploy.host.superlink import superlink_command
 
     own = None
     if not insecure:
         if folder is None:
             raise InputError("--keys: give the directory with the server's keys, or --insecure")
-        files = KeyDirectory(folder)
-        own = ServerKeys(files.authority, files.server, files.server_key)
-        for end in ends_in(folder):
+        own = KeyDirectory(folder)
+        for end in expiries(folder):
             if end.soon:
-                plain_console(stderr=True).print(f"{end}; renew it", style="yellow")
+                warn(f"{end}; renew it")
     _become(superlink_command(host, port, own, database), insecure)
 
 
 def register(
     public_keys: Annotated[list[Path], typer.Argument(metavar="KEY.pub…", help="Public keys.")],
+    authority: OwnAuthority,
     address: Superlink = "127.0.0.1:8000",
-    authority: Authority = None,
     devices: Annotated[
         str | None,
         typer.Option("--devices", metavar="A,B,…", help="The devices that this key may report."),
@@ -103,19 +100,16 @@ def register(
     Keys that are already registered stay as they are. With --devices, a node with this key may
     report these devices only, and no other node may report them.
     """
-    from camu.deploy.claims import binding
     from camu.deploy.host.control import Control
+    from camu.deploy.server.mailbox import binding
 
-    if authority is None:
-        raise InputError("--ca: give the certificate of the authority")
     if devices is not None and len(public_keys) > 1:
         raise InputError("--devices: register one key at a time with its devices")
     bound = None if devices is None else binding(devices.split(","))
     with Control(address, authority) as control:
         for key in public_keys:
-            registered = control.register(key, bound or key.stem)
-            already = "" if registered.new else "already "
-            print(f"{key} is {already}registered as node {registered.node}")
+            number, new = control.register(key, bound or key.stem)
+            print(f"{key} is {'' if new else 'already '}registered as node {number}")
 
 
 Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The node's private key.")]
@@ -123,8 +117,7 @@ DeviceNames = Annotated[
     str | None, typer.Option("--devices", metavar="A,B,…", help="Devices that it holds.")
 ]
 Data = Annotated[
-    str | None,
-    typer.Option("--data", metavar="DIR|MODULE:FUNCTION", help="Where their data are."),
+    str | None, typer.Option("--data", metavar="DIR|MODULE:FUNCTION", help="Where their data are.")
 ]
 SnrDb = Annotated[
     str | None,
@@ -177,7 +170,7 @@ def node(
     Names and data of its devices are checked before it connects. Label counts of own data leave the
     node with noise, unless --exact-labels is given.
     """
-    from camu.deploy.host.keys import NodeKeys, make_token
+    from camu.deploy.host.keys import make_token
     from camu.deploy.host.supernode import supernode_command
 
     table = _node_table(devices, data, snr_db, partition)
@@ -186,17 +179,16 @@ def node(
     if allow:
         table["allow"] = ",".join(allow)
     _check_node(table)
-    own = None
-    if not insecure:
-        if authority is None or key is None:
-            raise InputError("--ca and --key: give both, or --insecure")
-        own = NodeKeys(authority, key)
+    if insecure:
+        authority = None
+    elif authority is None or key is None:
+        raise InputError("--ca and --key: give both, or --insecure")
     if partition is None and not exact_labels:
         secret = key or Path.home() / ".camu" / "noise.secret"
         if key is None:
             make_token(secret)
         table |= {"epsilon": epsilon, "secret": str(secret.absolute())}
-    _become(supernode_command(address, own, table), insecure)
+    _become(supernode_command(address, authority, key, table), insecure)
 
 
 def _node_table(
@@ -218,8 +210,7 @@ def _node_table(
 
 def _check_node(table: Mapping[str, str | int | float]) -> None:
     """Refuse names, data or a meter that no run could use, before the node connects."""
-    from camu.deploy.measuring import find_meter
-    from camu.deploy.own_data import check_own, device_names, numbers_of
+    from camu.deploy.node_data import check_own, device_names, find_meter, numbers_of
 
     if "joules" in table:
         meter = find_meter(str(table["joules"]))
@@ -234,10 +225,8 @@ def _check_node(table: Mapping[str, str | int | float]) -> None:
 
 def _become(command: list[str], insecure: bool) -> None:
     """Replace this program by another, so that a supervisor sees one process."""
-    from camu.deploy.host.processes import quiet_environment
+    from camu.deploy.host.processes import INSECURE, quiet_environment
 
     if insecure:
-        plain_console(stderr=True).print(
-            "--insecure: plain text, and nodes are not asked for keys", style="yellow"
-        )
+        warn(INSECURE)
     os.execve(command[0], command, quiet_environment())

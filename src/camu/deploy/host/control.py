@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
-from camu.deploy.claims import BINDING
-from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
-from camu.deploy.flower_compat import ControlClient
-from camu.deploy.host.certificates import end_of
-from camu.deploy.host.keys import read_token, token_path
-from camu.deploy.tail import Tail
-from camu.deploy.watching import Alarm, Watcher, read_status
+from camu.deploy.deployment import Deployment, check_run, make_bundle
+from camu.deploy.flower import OwnersToken
+from camu.deploy.host.keys import CERTIFICATE, read_token, token_path
+from camu.deploy.host.processes import INSECURE
+from camu.deploy.messages import name_some
+from camu.deploy.server.mailbox import BINDING
+from camu.deploy.status import ACTIVE, EVENTS, read_status
 from camu.errors import CamuError, InputError
-from camu.simulation.directory import RunDirectory, check_directory
-from camu.simulation.history import Record
-from camu.simulation.starting import read_start
+from camu.files import Tail, read_bytes
+from camu.simulation.directory import RunDirectory
+
+UPDATE_SECONDS = 0.3
+STATE_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0  # how long a SuperLink may be silent, and a stopped server may take to end
+UNSHOWN = ("run-started", "run-finished", "run-stopped", "run-failed", "node-new")
 
 
-@dataclass(frozen=True)
-class RunState:
-    """The state of a run: `pending`, `starting`, `running` or `finished`, and then how."""
+class RunState(NamedTuple):
+    """A run on a SuperLink: `pending`, `starting`, `running` or `finished`, and then how."""
 
+    run: int
     status: str
     sub_status: str
-    details: str
+    started: str = ""
+    details: str = ""
 
 
-@dataclass(frozen=True)
-class Registration:
-    """A registered node: Flower's id of it, and whether it was registered just now."""
-
-    node: int
-    new: bool
-
-
-@dataclass(frozen=True)
-class NodeState:
+class NodeState(NamedTuple):
     """A registered node."""
 
     node: int
@@ -54,132 +49,141 @@ class NodeState:
     status: str
 
 
-@dataclass(frozen=True)
-class RunListing:
-    """A run on a SuperLink."""
-
-    run: int
-    status: str
-    sub_status: str
-    started: str
-
-
 class UnreachableError(CamuError):
     """A SuperLink that does not answer."""
 
 
 class Control:
-    """A connection to one SuperLink; a context manager."""
+    """A connection to the control interface of one SuperLink; a context manager."""
 
     def __init__(self, address: str, authority: Path | None, token: Path | None = None) -> None:
         """Without an authority's certificate the connection is plain text.
 
         `token` is the file with the owner's token; it is next to the certificate by default.
         """
+        from flwr.supercore.control import ControlHttpClient
+        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
         self.address = address
-        try:
-            certificate = authority.read_bytes() if authority is not None else None
-        except OSError as error:
-            raise InputError(f"{authority}: cannot be read ({error.strerror})") from None
-        owners = read_token(token or token_path(authority))
-        self._client = ControlClient(address, certificate, owners)
+        certificate = None if authority is None else read_bytes(authority, CERTIFICATE)
+        owners = OwnersToken(read_token(token or token_path(authority)))
+        self._client: Any = ControlHttpClient.from_server_address(
+            server_address=address,
+            insecure=certificate is None,
+            root_certificates=certificate,
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI"), owners],
+        )
 
     def __enter__(self) -> Control:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def register(self, public_key: Path, name: str) -> Registration:
-        """Let the owner of a key take part; a key that is already registered stays as it is.
+    def register(self, public_key: Path, name: str) -> tuple[int, bool]:
+        """Let the owner of a key take part; returns Flower's id of the node, and whether it is new.
 
-        A name that `camu.deploy.claims.binding` made binds the key to devices.
+        A key that is already registered stays as it is. A name of `mailbox.binding` binds the key
+        to devices.
         """
-        key = _read_public_key(public_key)
-        with self._explained(f"{public_key}: cannot be registered"):
-            known = self._client.registered_node(key)
-            if known is not None:
-                self._check_binding(public_key, known, name)
-                return Registration(known, new=False)
-            return Registration(self._client.register_node(key, name), new=True)
+        from flwr.proto.control_pb2 import RegisterNodeRequest
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-    def _check_binding(self, public_key: Path, node: int, name: str) -> None:
-        """Refuse to bind a registered key to other devices: nodes keep what they were given."""
-        (before,) = [each.name for each in self.nodes() if each.node == node]
-        if name.startswith(BINDING) and name != before:
-            bound = before.removeprefix(BINDING) if before.startswith(BINDING) else "no devices"
-            raise InputError(
-                f"{public_key}: is registered for {bound}, which cannot be changed; make and "
-                "register another key"
-            )
+        key = public_key_to_bytes(_read_public_key(public_key))
+        for node in self._registered():
+            if node.public_key == key:
+                _check_binding(public_key, node.name, name)
+                return int(node.node_id), False
+        with self._explained(f"{public_key}: cannot be registered"):
+            request = RegisterNodeRequest(public_key=key, name=name)
+            return int(self._client.RegisterNode(request).node_id), True
 
     def start(self, bundle: bytes) -> int:
         """Start a run; returns Flower's id of it."""
+        from flwr.common.serde import fab_to_proto
+        from flwr.proto.control_pb2 import StartRunRequest
+        from flwr.supercore.fab import Fab
+
+        fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         with self._explained("the run cannot be started"):
-            return self._client.start_run(bundle)
+            return int(self._client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
 
     def state(self, run: int) -> RunState:
         """The state of a run."""
-        with self._explained("the run's state cannot be read"):
-            return RunState(*self._client.run_status(run))
+        return self._runs("the run's state cannot be read", run_id=run)[0]
+
+    def runs(self) -> list[RunState]:
+        """All runs, in the order of their start."""
+        return sorted(self._runs("the runs cannot be listed"), key=lambda run: run.started)
+
+    def _runs(self, problem: str, **which: int) -> list[RunState]:
+        from flwr.proto.control_pb2 import ListRunsRequest
+
+        with self._explained(problem):
+            found = self._client.ListRuns(ListRunsRequest(**which)).run_dict
+        return [
+            RunState(int(n), s.status, s.sub_status, run.pending_at, s.details)
+            for n, run in found.items()
+            for s in [run.status]
+        ]
 
     def nodes(self) -> list[NodeState]:
         """The registered nodes."""
-        with self._explained("the nodes cannot be listed"):
-            return [NodeState(*node) for node in self._client.nodes()]
+        return [NodeState(int(n.node_id), n.name, n.status) for n in self._registered()]
 
-    def runs(self) -> list[RunListing]:
-        """All runs, in the order of their start."""
-        with self._explained("the runs cannot be listed"):
-            return [RunListing(*run) for run in self._client.runs()]
+    def _registered(self) -> list[Any]:
+        from flwr.proto.control_pb2 import ListNodesRequest
+
+        with self._explained("the nodes cannot be listed"):
+            found = self._client.ListNodes(ListNodesRequest()).nodes_info
+        return [node for node in found if not node.unregistered_at]
 
     def stop(self, run: int) -> None:
         """Stop a run; its directory keeps all complete rounds."""
+        from flwr.proto.control_pb2 import StopRunRequest
+
         known = {each.run: each for each in self.runs()}
         if run not in known:
             raise InputError(f"{run}: there is no such run; camu deploy list shows them")
         if known[run].status == "finished":
             raise InputError(f"{run}: the run has already ended ({known[run].sub_status})")
         with self._explained("the run cannot be stopped"):
-            if not self._client.stop_run(run):
+            if not self._client.StopRun(StopRunRequest(run_id=run)).success:
                 raise CamuError(f"{self.address}: the run {run} cannot be stopped")
 
-    def _explained(self, what: str) -> AbstractContextManager[None]:
-        return _explained(f"{self.address}: {what}")
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Turn errors of the connection into one sentence."""
+        try:
+            yield
+        except httpx.HTTPStatusError as error:
+            detail = error.response.text.strip()[:300] or error.response.reason_phrase
+            code = error.response.status_code
+            raise CamuError(f"{self.address}: {what} ({code}: {detail})") from None
+        except httpx.HTTPError as error:
+            why = str(error) or type(error).__name__
+            raise UnreachableError(f"{self.address}: {what} ({why})") from None
 
 
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Turn errors of the connection into one sentence."""
-    try:
-        yield
-    except httpx.HTTPStatusError as error:
-        detail = error.response.text.strip()[:300] or error.response.reason_phrase
-        raise CamuError(f"{what} ({error.response.status_code}: {detail})") from None
-    except httpx.HTTPError as error:
-        raise UnreachableError(f"{what} ({str(error) or type(error).__name__})") from None
+def _check_binding(public_key: Path, before: str, name: str) -> None:
+    """Refuse to bind a registered key to other devices: nodes keep what they were given."""
+    if name.startswith(BINDING) and name != before:
+        bound = before.removeprefix(BINDING) if before.startswith(BINDING) else "no devices"
+        raise InputError(
+            f"{public_key}: is registered for {bound}, which cannot be changed; make and "
+            "register another key"
+        )
 
 
 def _read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
+    what = "a public key of a node (`camu deploy keys DIR` makes them)"
     try:
-        key = load_ssh_public_key(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        key = load_ssh_public_key(read_bytes(path, what))
     except ValueError:
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise InputError(
-            f"{path}: is not a public key of a node; `camu deploy keys DIR` makes them"
-        )
+        raise InputError(f"{path}: is not {what}")
     return key
-
-
-UPDATE_SECONDS = 0.5
-STATE_SECONDS = 5.0
-PATIENCE_SECONDS = 60.0  # how long a busy SuperLink may leave its follower without an answer
-INSECURE = "--insecure: plain text, and nodes are not asked for keys"
 
 
 class Display(Protocol):
@@ -191,57 +195,73 @@ class Display(Protocol):
     def warn(self, text: str) -> None:
         """Show a warning."""
 
-    def show(self, record: Record) -> None:
-        """Show a round that has ended."""
+    def show(self, status: dict[str, Any]) -> None:
+        """Show the status of a run after a round."""
 
 
 class Follower:
-    """Follows a run in its directory, and shows its rounds and the server's warnings."""
+    """Follows a run in the status and the events of its directory, and shows it."""
 
     def __init__(
-        self, out: Path, display: Display, clock: Callable[[], float] = time.monotonic
+        self, out: Path, run: int, display: Display, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.display, self.clock = display, clock
-        self.answered_seconds = clock()
-        self.rounds = Tail(out / "rounds.jsonl")
-        self.server = Tail(out / "server.log", skip_present=True)
-        self.error = ""  # the last error of the server
-        self.out, self.waiting = out, ""  # the devices that were last waited for
+        self.out, self.run, self.display, self.clock = out, run, display, clock
+        self.answered_seconds = clock()  # when the SuperLink was last heard
+        self.stopped_seconds: float | None = None  # when the run was found to be stopped
+        self.events = Tail(out / EVENTS, skip_present=True)
+        self.round, self.waiting = -1, ""
 
     def update(self) -> None:
-        """Show the rounds and warnings since the last call."""
-        for line in self.server.lines():
-            words = line.split(" ", 3)  # date, time, level, text
-            if len(words) == 4 and words[2] in ("WARNING", "ERROR"):
-                self.display.warn(words[3])
-                self.error = words[3] if words[2] == "ERROR" else self.error
-        for line in self.rounds.lines():
-            try:
-                record = Record.from_dict(json.loads(line))
-            except (ValueError, KeyError, TypeError):
-                continue
-            self.display.show(record)
-        self._show_waiting()
-
-    def _show_waiting(self) -> None:
-        """Name the devices that the run waits for."""
-        try:
-            names = read_status(self.out).get("waiting_for", [])
-        except CamuError:
-            return
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        waiting = ", ".join(map(str, names[:5])) + more
+        """Show what has happened since the last call."""
+        for line in self.events.lines():
+            event = json.loads(line)
+            if event["event"] not in UNSHOWN:
+                self.display.warn(event["text"])
+        status = self.status()
+        if status.get("round", self.round) != self.round:
+            self.round = status["round"]
+            for kind in ("silent", "refused"):  # devices that the round did without
+                if names := (status.get("last_round") or {}).get(kind, []):
+                    what = f"round {self.round}: {kind}: {name_some(names)} (server.log says why)"
+                    self.display.warn(what)
+            self.display.show(status)
+        waiting = name_some(status.get("waiting_for", []))
         if waiting and waiting != self.waiting:
             self.display.say(f"waiting for {waiting}")
         self.waiting = waiting
 
-    def has_ended(self, control: Control, run: int) -> bool:
-        """Whether a run is over; for a run that failed, raises the server's last error.
+    def status(self) -> dict[str, Any]:
+        """The status of this run; empty before its server has written one."""
+        try:
+            status = read_status(self.out)
+        except CamuError:
+            return {}
+        return status if status.get("run") == str(self.run) else {}
 
-        A SuperLink that does not answer for a while does not end the run, so nor its following.
+    def follow(
+        self, control: Control, seconds: float, look: Callable[[], None] = lambda: None
+    ) -> None:
+        """Show the run until it has ended, which is asked after every so many seconds.
+
+        `look` is called in between, and may end the following with an error.
+        """
+        asked = self.clock()
+        while True:
+            time.sleep(UPDATE_SECONDS)
+            self.update()
+            look()
+            if self.clock() - asked >= seconds:
+                asked = self.clock()
+                if self.has_ended(control):
+                    return
+
+    def has_ended(self, control: Control) -> bool:
+        """Whether the run is over, completed or stopped; for one that failed, raises its error.
+
+        The run goes on while the SuperLink is silent, and so does this.
         """
         try:
-            state = control.state(run)
+            state = control.state(self.run)
         except UnreachableError:
             if self.clock() - self.answered_seconds > PATIENCE_SECONDS:
                 raise
@@ -250,42 +270,27 @@ class Follower:
         if state.status != "finished":
             return False
         self.update()
-        if state.sub_status == "stopped":
-            raise CamuError("the run was stopped; continue it with --resume")
+        if state.sub_status == "stopped":  # its server still keeps the model
+            if self.stopped_seconds is None:
+                self.stopped_seconds = self.clock()
+            late = self.clock() - self.stopped_seconds > PATIENCE_SECONDS
+            return late or self.status().get("state") not in ACTIVE
         if state.sub_status != "completed":
-            why = self.error or state.details or state.sub_status
+            why = self.status().get("error") or state.details or state.sub_status
             raise CamuError(f"the run has failed: {why}")
         return True
 
 
 def run_remote(
-    deployment: Deployment,
-    address: str,
-    authority: Path | None,
-    display: Display,
-    alarm: Alarm | None = None,
+    deployment: Deployment, address: str, authority: Path | None, display: Display
 ) -> RunDirectory:
     """Start a run and show it until it has ended; without an authority, in plain text."""
-    make_deployable_scheme(deployment.config)
-    directory = RunDirectory(Path(deployment.out))
-    deployment = deployment.with_shape()
-    first = read_start(Path(deployment.start), deployment.config) if deployment.start else None
-    check_directory(deployment.config, directory, deployment.resume, first)
-    bundle = make_bundle(deployment)
-    follower = Follower(directory.path, display)
-    watcher = Watcher(directory.path, alarm, lambda: [end_of(authority)] if authority else [])
+    directory = check_run(deployment).directory
+    bundle = make_bundle(deployment.with_shape())
     with Control(address, authority) as control:
         if authority is None:
             display.warn(INSECURE)
-        run = control.start(bundle)
+        follower = Follower(directory.path, control.start(bundle), display)
         display.say("waiting for the nodes' reports")
-        try:
-            while not follower.has_ended(control, run):
-                deadline = time.monotonic() + STATE_SECONDS
-                while time.monotonic() < deadline:
-                    time.sleep(UPDATE_SECONDS)
-                    follower.update()
-                    watcher.update()
-        finally:
-            watcher.update()
+        follower.follow(control, STATE_SECONDS)
     return directory

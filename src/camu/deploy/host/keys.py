@@ -23,10 +23,12 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from camu.errors import CamuError, InputError
+from camu.files import read_bytes, write_bytes
 
 _HOST_NAME = re.compile(
     r"(?:\*\.)?[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_-]+)*", re.IGNORECASE
@@ -35,41 +37,27 @@ _HOST_NAME = re.compile(
 CURVE = ec.SECP384R1()  # what Flower's node authentication expects
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825
+SOON_DAYS = 60  # a certificate that ends within this time should be renewed
 TOKEN_FILE = "control.token"  # a name, no secret  # nosec B105
 TOKEN_BYTES = 32
+AUTHORITY = "camu deployment authority"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+CERTIFICATE = "a certificate (`camu deploy keys DIR` makes them)"
+_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
-@dataclass(frozen=True)
 class KeyDirectory:
     """The files that `camu deploy keys` makes."""
 
-    path: Path
-
-    @property
-    def authority(self) -> Path:
-        """Certificate of the authority: every machine gets a copy."""
-        return self.path / "ca.crt"
-
-    @property
-    def authority_key(self) -> Path:
-        """Key of the authority: signs server certificates; keep it off the network."""
-        return self.path / "ca.key"
-
-    @property
-    def server(self) -> Path:
-        """Certificate of the SuperLink."""
-        return self.path / "server.crt"
-
-    @property
-    def server_key(self) -> Path:
-        """Key of the SuperLink."""
-        return self.path / "server.key"
-
-    @property
-    def token(self) -> Path:
-        """Token for the control interface of the SuperLink: for its owner alone."""
-        return self.path / TOKEN_FILE
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.authority = path / "ca.crt"  # its certificate: every machine gets a copy
+        self.authority_key = path / "ca.key"  # signs server certificates; keep it off the network
+        self.server, self.server_key = path / "server.crt", path / "server.key"  # of the SuperLink
+        self.token = path / TOKEN_FILE  # for the control interface: for the SuperLink's owner alone
 
     def node_key(self, number: int) -> Path:
         """Private key of a node: it goes to that node alone."""
@@ -80,39 +68,12 @@ class KeyDirectory:
         return self.path / f"node-{number}.pub"
 
 
-@dataclass(frozen=True)
-class ServerKeys:
-    """The files with which nodes can trust a SuperLink."""
-
-    authority: Path
-    certificate: Path
-    key: Path
-
-    def check(self) -> None:
-        """Refuse files that cannot be read, and a key that others can read."""
-        for path in (self.authority, self.certificate):
-            _check_readable(path)
-        check_secret(self.key)
-
-
-@dataclass(frozen=True)
-class NodeKeys:
-    """The files with which a node trusts its SuperLink and proves who it is."""
-
-    authority: Path
-    key: Path
-
-    def check(self) -> None:
-        """Refuse files that cannot be read, and a key that others can read."""
-        _check_readable(self.authority)
-        check_secret(self.key)
-
-
 def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory:
     """Make an authority, a server certificate for these names and addresses, and node keys."""
     if nodes < 1:
         raise InputError(f"--nodes {nodes}: at least one node needs a key")
-    names = _subject_names([*LOOPBACK, *(host for host in hosts if host not in LOOPBACK)])
+    names = [*LOOPBACK, *(host for host in hosts if host not in LOOPBACK)]
+    subjects = x509.SubjectAlternativeName(map(_subject_name, names))
     keys = KeyDirectory(path)
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -123,14 +84,14 @@ def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory
             )
         path.chmod(0o700)
         authority_key = ec.generate_private_key(CURVE)
-        authority = _authority(authority_key)
         server_key = ec.generate_private_key(CURVE)
-        server = sign_server(server_key.public_key(), names, authority, authority_key)
-        write_secret(keys.authority_key, _pem(authority_key))
-        _write_public(keys.authority, authority.public_bytes(Encoding.PEM))
-        write_secret(keys.server_key, _pem(server_key))
-        _write_public(keys.server, server.public_bytes(Encoding.PEM))
-        write_secret(keys.token, _new_token())
+        issuer = _common_name(AUTHORITY)
+        server = _sign_server(server_key.public_key(), subjects, issuer, authority_key)
+        _write_new(keys.authority_key, _pem(authority_key))
+        _write_new(keys.authority, _sign_authority(authority_key), mode=0o644)
+        _write_new(keys.server_key, _pem(server_key))
+        _write_new(keys.server, server, mode=0o644)
+        _write_new(keys.token, _new_token())
         for number in range(nodes):
             _write_node_key(keys, number)
     except OSError as error:
@@ -156,9 +117,22 @@ def add_node_keys(path: Path, count: int) -> list[int]:
 
 def _write_node_key(keys: KeyDirectory, number: int) -> None:
     node = ec.generate_private_key(CURVE)
-    write_secret(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
+    _write_new(keys.node_key(number), _pem(node, PrivateFormat.OpenSSH))
     public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    _write_public(keys.node_public_key(number), public + b"\n")
+    _write_new(keys.node_public_key(number), public + b"\n", mode=0o644)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8) -> bytes:
+    return key.private_bytes(Encoding.PEM, form, NoEncryption())
+
+
+def _write_new(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a new file, by default one that its owner alone can read."""
+    # Created with its final mode, so that there is no moment in which others could read it.
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(content)
+    path.chmod(mode)  # whatever the umask is
 
 
 def token_path(authority: Path | None) -> Path:
@@ -171,7 +145,7 @@ def make_token(path: Path) -> None:
     """Make the file with a token, readable by its owner alone, unless it is there."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_secret(path, _new_token())
+        _write_new(path, _new_token())
     except FileExistsError:
         check_secret(path)
     except OSError as error:
@@ -179,6 +153,10 @@ def make_token(path: Path) -> None:
             f"{path}: the token for the control interface cannot be written "
             f"({error.strerror}); let the user of the SuperLink own the directory"
         ) from None
+
+
+def _new_token() -> bytes:
+    return secrets.token_hex(TOKEN_BYTES).encode() + b"\n"
 
 
 def read_token(path: Path) -> str:
@@ -199,8 +177,11 @@ def read_token(path: Path) -> str:
     return text
 
 
-def _new_token() -> bytes:
-    return secrets.token_hex(TOKEN_BYTES).encode() + b"\n"
+def check_files(certificates: Sequence[Path], key: Path) -> None:
+    """Refuse files of a SuperLink or node that cannot be read, and a key that others can read."""
+    for path in certificates:
+        read_bytes(path, CERTIFICATE)
+    check_secret(key)
 
 
 def check_secret(path: Path) -> None:
@@ -217,108 +198,142 @@ def check_secret(path: Path) -> None:
         )
 
 
-def _check_readable(path: Path) -> None:
+def _subject_name(host: str) -> x509.GeneralName:
     try:
-        path.read_bytes()
-    except OSError as error:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if len(host) <= 253 and _HOST_NAME.fullmatch(host):
+            return x509.DNSName(host)
         raise InputError(
-            f"{path}: cannot be read ({error.strerror}); `camu deploy keys DIR` makes certificates"
+            f"--host {ascii(host)[:200]}: is neither an IP address nor a host name"
         ) from None
 
 
-def _subject_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
-    names: list[x509.GeneralName] = []
-    for host in hosts:
-        try:
-            names.append(x509.IPAddress(ipaddress.ip_address(host)))
-            continue
-        except ValueError:
-            pass
-        if len(host) > 253 or not _HOST_NAME.fullmatch(host):
-            raise InputError(
-                f"--host {ascii(host)[:200]}: is neither an IP address nor a host name"
-            )
-        names.append(x509.DNSName(host))
-    return names
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(name: str, days: int) -> x509.CertificateBuilder:
+def _usage(*allowed: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{use: use in allowed for use in _USES})
+
+
+def _sign_authority(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A certificate with which an authority vouches for itself."""
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    usage = _usage("key_cert_sign", "crl_sign")
+    name = _common_name(AUTHORITY)
+    return _sign(name, AUTHORITY_DAYS, key.public_key(), name, key, constraints, usage)
+
+
+def _sign_server(
+    key: ec.EllipticCurvePublicKey,
+    names: x509.SubjectAlternativeName,
+    authority: x509.Name,
+    authority_key: ec.EllipticCurvePrivateKey,
+) -> bytes:
+    """A certificate for a server's public key, under these names and addresses."""
+    return _sign(
+        *(_common_name("camu deployment server"), SERVER_DAYS, key, authority, authority_key),
+        x509.BasicConstraints(ca=False, path_length=None),
+        _usage("digital_signature"),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        names,
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+    )
+
+
+def _sign(
+    subject: x509.Name,
+    days: int,
+    key: ec.EllipticCurvePublicKey,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    *extensions: x509.ExtensionType,
+) -> bytes:
+    """A signed certificate in PEM; constraints and usage are critical, as RFC 5280 wants it."""
     now = datetime.datetime.now(datetime.UTC)
-    return (
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         # A little back, for machines whose clocks differ.
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(days=days))
     )
+    for extension in (*extensions, x509.SubjectKeyIdentifier.from_public_key(key)):
+        critical = isinstance(extension, x509.BasicConstraints | x509.KeyUsage)
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(issuer_key, hashes.SHA384()).public_bytes(Encoding.PEM)
 
 
-def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    name = "camu deployment authority"
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    return (
-        _builder(name, AUTHORITY_DAYS)
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .public_key(key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(key_cert_sign=True), critical=True)
-        .add_extension(identifier, critical=False)
-        .sign(key, hashes.SHA384())
-    )
+@dataclass(frozen=True)
+class Expiry:
+    """When a certificate ends."""
+
+    path: Path
+    day: datetime.datetime
+
+    @property
+    def days(self) -> int:
+        """Whole days until then; negative if it has ended."""
+        return (self.day - datetime.datetime.now(datetime.UTC)).days
+
+    @property
+    def soon(self) -> bool:
+        """Whether it is time to renew it."""
+        return self.days < SOON_DAYS
+
+    def __str__(self) -> str:
+        date = f"{self.day:%Y-%m-%d}"
+        if self.days < 0:
+            return f"{self.path} has ended on {date}"
+        return f"{self.path} ends on {date}, in {self.days} days"
 
 
-def sign_server(
-    key: ec.EllipticCurvePublicKey,
-    names: Sequence[x509.GeneralName],
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-) -> x509.Certificate:
-    """A certificate for a server's public key, under these names and addresses."""
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key)
-    return (
-        _builder("camu deployment server", SERVER_DAYS)
-        .issuer_name(authority.subject)
-        .public_key(key)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(key_cert_sign=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(identifier, critical=False)
-        .add_extension(issuer, critical=False)
-        .sign(authority_key, hashes.SHA384())
-    )
+def read_certificate(path: Path) -> x509.Certificate:
+    """A certificate in PEM."""
+    try:
+        return x509.load_pem_x509_certificate(read_bytes(path, CERTIFICATE))
+    except ValueError:
+        raise InputError(f"{path}: is not a certificate; give {CERTIFICATE}") from None
 
 
-def _usage(key_cert_sign: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not key_cert_sign,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=key_cert_sign,
-        crl_sign=key_cert_sign,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def expiry(path: Path) -> Expiry:
+    """When the certificate in a file ends."""
+    return Expiry(path, read_certificate(path).not_valid_after_utc)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8) -> bytes:
-    return key.private_bytes(Encoding.PEM, form, NoEncryption())
+def expiries(folder: Path) -> list[Expiry]:
+    """When the certificates in a key directory end: the authority's and the server's."""
+    keys = KeyDirectory(folder)
+    return [expiry(path) for path in (keys.authority, keys.server) if path.exists()]
 
 
-def write_secret(path: Path, content: bytes) -> None:
-    """Write a new file that its owner alone can read."""
-    # Created with its final mode, so that there is no moment in which others could read it.
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(content)
+def renew_server(folder: Path) -> Expiry:
+    """Sign the server's certificate again, for the same key and names; it replaces the old one.
 
-
-def _write_public(path: Path, content: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(content)
-    path.chmod(0o644)
+    Needs ca.key, ca.crt and server.crt. Nodes trust the authority, so nothing changes for them.
+    """
+    keys = KeyDirectory(folder)
+    authority, old = read_certificate(keys.authority), read_certificate(keys.server)
+    check_secret(keys.authority_key)
+    try:
+        key = load_pem_private_key(keys.authority_key.read_bytes(), None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or (
+        key.public_key() != authority.public_key()
+    ):
+        raise InputError(f"{keys.authority_key}: is not the key of {keys.authority}")
+    try:
+        old.verify_directly_issued_by(authority)
+    except Exception:
+        raise InputError(f"{keys.server}: was not signed by {keys.authority}") from None
+    public = old.public_key()
+    assert isinstance(public, ec.EllipticCurvePublicKey)  # it was signed by camu's authority
+    names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    write_bytes(keys.server, _sign_server(public, names, authority.subject, key))
+    os.chmod(keys.server, 0o644)
+    return expiry(keys.server)

@@ -7,32 +7,28 @@ directory with the keys and Flower's own files is removed.
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
+import socket
+import subprocess
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from camu.config import Config
-from camu.deploy.allowed import named_code
-from camu.deploy.deployment import Deployment, make_bundle, make_deployable_scheme
-from camu.deploy.host.control import INSECURE, Control, Display, Follower
-from camu.deploy.host.keys import KeyDirectory, NodeKeys, ServerKeys, make_keys
-from camu.deploy.host.processes import Processes, free_ports, wait_for_port
+from camu.deploy.deployment import Deployment, check_run, make_bundle, named_code
+from camu.deploy.host.control import Control, Display, Follower
+from camu.deploy.host.keys import KeyDirectory, make_keys
+from camu.deploy.host.processes import INSECURE, Processes, temporary_folder, wait_for_port
 from camu.deploy.host.superlink import superlink_command
-from camu.deploy.host.supernode import supernode_command
-from camu.deploy.host.temporary import temporary_folder
+from camu.deploy.host.supernode import POLL_SECONDS, supernode_command
 from camu.errors import CamuError, InputError
-from camu.simulation.directory import INPUT_FILES, RunDirectory, check_directory
+from camu.simulation.directory import RunDirectory
+from camu.simulation.manifest import INPUT_FILES
 from camu.world import build_world, with_data
 
-log = logging.getLogger(__name__)
-
 START_SECONDS = 300.0
-UPDATE_SECONDS = 0.3
 RESTART_SECONDS = 5.0
 STATE_SECONDS = 1.0
 POLL_SECONDS_PER_NODE = 0.05  # 20 calls per second, of all nodes together
@@ -45,6 +41,7 @@ class LocalDeployment:
 
     deployment: Deployment
     processes: Processes
+    listener: socket.socket  # bound, so that nobody else can take its port before the SuperLink
     port: int
     folder: Path  # temporary: keys and Flower's own files
     logs: Path
@@ -62,59 +59,51 @@ class LocalDeployment:
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it listens."""
-        keys = self.keys
-        server = ServerKeys(keys.authority, keys.server, keys.server_key) if keys else None
-        log_file = self.logs / f"{SUPERLINK}.log"
-        process = self.processes.start(
-            SUPERLINK,
-            superlink_command("127.0.0.1", self.port, server, token=self.token),
-            log_file,
-            self._environment(SUPERLINK),
-        )
-        wait_for_port(self.port, process, log_file, START_SECONDS)
+        command = superlink_command("127.0.0.1", self.port, self.keys, token=self.token)
+        process = self._start(SUPERLINK, command, self.listener)
+        self.listener.close()  # the SuperLink has its own copy
+        wait_for_port(self.port, process, self.logs / f"{SUPERLINK}.log", START_SECONDS)
 
     def start_node(self, number: int) -> None:
         """Start (again) one node of the trial."""
         keys = self.keys
-        own = NodeKeys(keys.authority, keys.node_key(number)) if keys else None
-        # Who starts the run is the owner of all nodes, and allows what its configuration names.
-        allow = ",".join(name for _, name in named_code(self.deployment.config))
-        count = self.deployment.nodes
-        node: dict[str, str | int | float] = {"partition-id": number, "num-partitions": count}
-        node["allow"] = allow
-        name = f"node-{number}"
-        command = supernode_command(self.address, own, node)
-        log_file = self.logs / f"{name}.log"
-        self.processes.start(name, command, log_file, self._environment(name))
+        authority, key = (keys.authority, keys.node_key(number)) if keys else (None, None)
+        node: dict[str, str | int | float] = {
+            "partition-id": number,
+            "num-partitions": self.deployment.nodes,
+            # Who starts the run owns all nodes, and allows what its configuration names.
+            "allow": ",".join(name for _, name in named_code(self.deployment.config)),
+        }
+        self._start(f"node-{number}", supernode_command(self.address, authority, key, node))
+
+    def _start(
+        self, name: str, command: list[str], listener: socket.socket | None = None
+    ) -> subprocess.Popen[bytes]:
+        home = self.folder / name
+        home.mkdir(mode=0o700, exist_ok=True)
+        # Quick questions for work are harmless on loopback, but the calls of many nodes would keep
+        # a core busy.
+        pause = f"{max(0.1, POLL_SECONDS_PER_NODE * self.deployment.nodes):g}"
+        environment = {"FLWR_HOME": str(home), POLL_SECONDS: pause}
+        log = self.logs / f"{name}.log"
+        return self.processes.start(name, command, log, environment, listener)
 
     def control(self) -> Control:
         """A connection to the SuperLink's control interface."""
         return Control(self.address, self.keys.authority if self.keys else None, self.token)
 
-    def _environment(self, name: str) -> dict[str, str]:
-        home = self.folder / name
-        home.mkdir(mode=0o700, exist_ok=True)
-        # How often an executor asks for tasks. Quick polling is harmless on loopback, but the calls
-        # of many nodes would keep a core busy.
-        pause_seconds = max(0.1, POLL_SECONDS_PER_NODE * self.deployment.nodes)
-        return {"FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": f"{pause_seconds:g}"}
-
 
 def run_local(deployment: Deployment, display: Display, insecure: bool = False) -> RunDirectory:
     """Run a deployment on this machine until it has ended."""
-    deployment = replace(deployment, config=_with_absolute_paths(deployment.config))
+    out = str(Path(deployment.out).absolute())
+    config = _with_absolute_paths(deployment.config)
+    deployment = replace(deployment, config=config, out=out)
     directory = check_trial(deployment)
-    deployment = replace(deployment, out=str(directory.path))
-    bundle = make_bundle(deployment)
-    follower = Follower(directory.path, display)
     with _interruptible():
         if insecure:
             display.warn(INSECURE)
-        try:
-            with open_local(deployment, insecure) as local:
-                _carry_out(local, bundle, follower)
-        finally:
-            follower.update()
+        with open_local(deployment, insecure) as local:
+            _carry_out(local, make_bundle(deployment), display)
     if not directory.summary.exists():
         raise CamuError(f"the run ended without a summary; see {directory.path / 'server.log'}")
     return directory
@@ -131,11 +120,9 @@ def check_trial(deployment: Deployment) -> RunDirectory:
     """Refuse a deployment that cannot be tried on one machine; returns the run's directory."""
     if deployment.nodes < 1:
         raise InputError(f"--nodes {deployment.nodes}: start at least one node")
-    make_deployable_scheme(deployment.config)
+    directory = check_run(deployment).directory
     if deployment.config.fleet.file is not None:  # wrong files are refused before nodes start
         with_data(build_world(deployment.config))
-    directory = RunDirectory(Path(deployment.out).absolute())
-    check_directory(deployment.config, directory, deployment.resume)
     return directory
 
 
@@ -144,13 +131,14 @@ def open_local(deployment: Deployment, insecure: bool = False) -> Iterator[Local
     """A local deployment before anything runs; its files and processes end with the context."""
     with temporary_folder() as folder:
         keys = None if insecure else make_keys(folder / "keys", deployment.nodes)
-        with Processes(uuid.uuid4().hex) as processes:
+        with Processes() as processes, socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port = int(listener.getsockname()[1])
             logs = Path(deployment.out).absolute() / "logs"
-            yield LocalDeployment(deployment, processes, free_ports(1)[0], folder, logs, keys)
+            yield LocalDeployment(deployment, processes, listener, port, folder, logs, keys)
 
 
-def _carry_out(local: LocalDeployment, bundle: bytes, follower: Follower) -> None:
-    display = follower.display
+def _carry_out(local: LocalDeployment, bundle: bytes, display: Display) -> None:
     display.say("starting the SuperLink")
     local.start_superlink()
     with local.control() as control:
@@ -159,36 +147,30 @@ def _carry_out(local: LocalDeployment, bundle: bytes, follower: Follower) -> Non
             if local.keys is not None:
                 control.register(local.keys.node_public_key(number), f"node-{number}")
             local.start_node(number)
-        run = control.start(bundle)
+        follower = Follower(Path(local.deployment.out), control.start(bundle), display)
         display.say("waiting for the nodes' reports")
-        _follow(local, control, run, follower)
+        again: dict[str, float] = {}  # when nodes that died are started again
+        try:
+            follower.follow(control, STATE_SECONDS, lambda: _restart(local, display, again))
+        finally:
+            follower.update()
 
 
-def _follow(local: LocalDeployment, control: Control, run: int, follower: Follower) -> None:
-    """Show the run until it has ended; nodes that die are started again, as by systemd."""
-    asked = time.monotonic()
-    again: dict[str, float] = {}  # when nodes that died are started again
-    while True:
-        time.sleep(UPDATE_SECONDS)
-        follower.update()
-        for name in local.processes.dead():
-            code = local.processes.running[name].returncode
-            if name == SUPERLINK:
-                raise CamuError(
-                    f"the SuperLink has ended (code {code}); continue with: camu deploy local "
-                    f"--resume --nodes {local.deployment.nodes} --out {local.deployment.out}"
-                )
-            if name not in again:
-                follower.display.warn(f"{name} has ended (code {code}) and will be started again")
-                again[name] = time.monotonic() + RESTART_SECONDS
-            elif time.monotonic() > again[name]:
-                del again[name]
-                local.start_node(int(name.removeprefix("node-")))
-        if time.monotonic() - asked < STATE_SECONDS:
-            continue
-        asked = time.monotonic()
-        if follower.has_ended(control, run):
-            return
+def _restart(local: LocalDeployment, display: Display, again: dict[str, float]) -> None:
+    """Start nodes that died again after a while, as systemd would do."""
+    for name in local.processes.dead():
+        code = local.processes.running[name].returncode
+        if name == SUPERLINK:
+            raise CamuError(
+                f"the SuperLink has ended (code {code}); continue with: camu deploy local "
+                f"--resume --nodes {local.deployment.nodes} --out {local.deployment.out}"
+            )
+        if name not in again:
+            display.warn(f"{name} has ended (code {code}) and will be started again")
+            again[name] = time.monotonic() + RESTART_SECONDS
+        elif time.monotonic() > again[name]:
+            del again[name]
+            local.start_node(int(name.removeprefix("node-")))
 
 
 @contextlib.contextmanager

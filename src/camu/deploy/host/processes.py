@@ -1,70 +1,85 @@
-"""Processes that a deployment starts: logged, marked, and all ended with it.
+"""Processes that a deployment starts, all ended with it, and temporary directories of one user.
 
-Every process carries a mark in its environment. Its descendants inherit the mark, so all of them
-can be found and ended, in any session.
+A temporary directory is removed by the next start if its owner was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
 from camu.errors import CamuError
 from camu.work import end_with_parent
 
-MARK = "CAMU_DEPLOYMENT"
+log = logging.getLogger(__name__)
+
 STARTER = "CAMU_STARTER_PID"
+LISTENER = "CAMU_LISTENER"  # number of a socket's file descriptor
 END_SECONDS = 8.0
 # Everything that a deployment starts talks to its own machines only.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+INSECURE = "--insecure: plain text, and nodes are not asked for keys"
+PREFIX = "camu-deploy-"  # of temporary directories
+OWNED = "owned"  # file that the owner holds a lock on; the system ends the lock with the owner
+LONGEST_SOCKET_PATH = 100  # the system allows about 107 characters
 
 
 class Processes:
     """A set of processes; leaving the context ends them and all their descendants."""
 
-    def __init__(self, mark: str) -> None:
-        self.mark = mark
+    def __init__(self) -> None:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def start(
-        self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        listener: socket.socket | None = None,
     ) -> subprocess.Popen[bytes]:
-        """Start a process whose output goes to the end of a log file."""
+        """Start a process whose output goes to the end of a log file.
+
+        It inherits `listener`, a bound socket, which `inherited_listener` gives it.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
+        inherited = [] if listener is None else [listener.fileno()]
+        own = {STARTER: str(os.getpid())}
+        if listener is not None:
+            own[LISTENER] = str(listener.fileno())
         with log.open("ab") as stream:
-            process = subprocess.Popen(
+            self.running[name] = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                env={
-                    **quiet_environment(),
-                    **environment,
-                    MARK: self.mark,
-                    STARTER: str(os.getpid()),
-                },
-                start_new_session=True,  # Ctrl-C reaches camu only, which then ends them in order
+                env={**quiet_environment(), **environment, **own},
+                pass_fds=inherited,
+                # A group of its own, in which its descendants are found and ended. Ctrl-C reaches
+                # camu only.
+                start_new_session=True,
             )
-        self.running[name] = process
-        return process
+        return self.running[name]
 
     def dead(self) -> list[str]:
         """The names of those that have ended by themselves."""
@@ -72,35 +87,24 @@ class Processes:
 
     def end(self) -> None:
         """Ask all to end; kill those that have not ended after a while."""
-        for process in self.running.values():
-            _signal_group(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + END_SECONDS
-        while time.monotonic() < deadline and (marked(self.mark) or not self._all_ended()):
-            time.sleep(0.1)
-        for process in self.running.values():
-            if process.poll() is None:
-                _signal_group(process.pid, signal.SIGKILL)
-        for left in marked(self.mark):
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                left.kill()
-        for process in self.running.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=END_SECONDS)
-        while marked(self.mark) and time.monotonic() < deadline + END_SECONDS:
-            time.sleep(0.05)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for process in self.running.values():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, number)
+            deadline = time.monotonic() + END_SECONDS
+            while self._any_alive() and time.monotonic() < deadline:
+                time.sleep(0.1)
+        self.dead()  # collects them
 
-    def _all_ended(self) -> bool:
-        return all(process.poll() is not None for process in self.running.values())
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """The living processes that carry a mark, without this one."""
-    return [
-        process
-        for process in psutil.process_iter(["environ"])
-        # The environment is None where it is another user's, or the process has ended.
-        if (process.info["environ"] or {}).get(MARK) == mark and process.pid != os.getpid()
-    ]
+    def _any_alive(self) -> bool:
+        """Whether a process runs, or one of its descendants."""
+        groups = {process.pid for process in self.running.values()}
+        for process in psutil.process_iter(["status"]):
+            with contextlib.suppress(ProcessLookupError):
+                running = process.info["status"] != psutil.STATUS_ZOMBIE
+                if running and os.getpgid(process.pid) in groups:
+                    return True
+        return False
 
 
 def quiet_environment() -> dict[str, str]:
@@ -110,13 +114,10 @@ def quiet_environment() -> dict[str, str]:
     return {**os.environ, **QUIET, "PATH": path}
 
 
-def free_ports(count: int) -> list[int]:
-    """Free ports of the loopback address."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+def inherited_listener() -> socket.socket | None:
+    """The socket that this process was started with; None if it has to bind one itself."""
+    number = os.environ.pop(LISTENER, None)
+    return None if number is None else socket.socket(fileno=int(number))
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
@@ -148,6 +149,58 @@ def end_with_starter() -> None:
         end_with_parent(int(starter), END_SECONDS)
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+def end_with_child(what: str, child: subprocess.Popen[bytes]) -> None:
+    """End this process when a child that it cannot do without has ended; systemd starts it again.
+
+    The child must end with this process (`camu.work.end_with_parent`).
+    """
+
+    def wait() -> None:
+        code = child.wait()
+        log.error("%s has ended (code %s), and so does this process", what, code)
+        os.kill(os.getpid(), signal.SIGTERM)  # so a node says goodbye, and can return
+        time.sleep(END_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=wait, name=f"end of {what}", daemon=True).start()
+
+
+@contextlib.contextmanager
+def ending_with_a_sentence() -> Iterator[None]:
+    """End this program with a sentence and a code after an error of camu's."""
+    try:
+        yield
+    except CamuError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+
+
+@contextlib.contextmanager
+def temporary_folder(for_socket: bool = False) -> Iterator[Path]:
+    """A new directory of mode 700; directories of processes that are gone are removed first.
+
+    Its path is short enough for a unix socket if it is to hold one.
+    """
+    parent = tempfile.gettempdir()
+    if for_socket and len(f"{parent}/{PREFIX}12345678/runtime") > LONGEST_SOCKET_PATH:
+        parent = "/tmp"  # nosec B108
+    remove_stale(Path(parent))
+    with (
+        tempfile.TemporaryDirectory(prefix=PREFIX, dir=parent, ignore_cleanup_errors=True) as name,
+        (Path(name) / OWNED).open("w") as lock,
+    ):  # made with mode 700
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Path(name)
+
+
+def remove_stale(parent: Path) -> None:
+    """Remove this user's directories whose owner was killed, with the keys in them.
+
+    A directory without a lock file is just being made, or not ours.
+    """
+    for folder in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # also where its owner holds the lock
+            if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+                with (folder / OWNED).open("r") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -1,26 +1,52 @@
 """A SuperLink that only its owner controls: `python -m camu.deploy.host.superlink ARGS`.
 
-The arguments are those of flower-superlink. Every call but those of nodes needs the owner's token.
-Servers of runs are camu's own server app, started by camu's executor. Connections without TLS are
+The arguments are those of flower-superlink. Flower serves nodes, control and runtime on one port,
+and only the nodes' calls are signed. All other calls must come from this machine and carry a token
+that only the SuperLink's owner can read. Servers of runs are camu's own server app, started by
+camu's executor: a bundle is read as data, and a foreign one is refused. Connections without TLS are
 logged, which Flower does not do.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import dataclasses
+import hmac
+import importlib
+import ipaddress
 import json
 import logging
+import os
+import signal
 import ssl
 import subprocess
 import sys
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
+from typing import Any
 
-from camu.deploy.flower_compat import run_superlink
-from camu.deploy.flower_tasks import ServerSpec, run_server, run_server_executor
-from camu.deploy.host.guard import Guard
-from camu.deploy.host.keeper import end_with_keeper, keep_running
-from camu.deploy.host.keys import ServerKeys, make_token, read_token, token_path
-from camu.deploy.host.processes import end_with_starter
+from camu.deploy.flower import (
+    PINNED,
+    TOKEN_HEADER,
+    Executor,
+    OwnersToken,
+    check_bundles_refused,
+    check_version,
+    read_own_bundle,
+    replace,
+    run_executor,
+    unlogged,
+)
+from camu.deploy.host.keys import KeyDirectory, check_files, make_token, read_token, token_path
+from camu.deploy.host.processes import (
+    end_with_child,
+    end_with_starter,
+    ending_with_a_sentence,
+    inherited_listener,
+)
+from camu.errors import CamuError
 from camu.work import end_with_parent
 
 log = logging.getLogger(__name__)
@@ -28,12 +54,16 @@ log = logging.getLogger(__name__)
 MODULE = "camu.deploy.host.superlink"
 TOKEN = "--token"  # followed by the path of the file, which is no secret  # nosec B105
 EXECUTOR, SERVER = "--executor", "--server"  # arguments of processes that the SuperLink starts
+OPEN_PATHS = ("/v1/fleet/",)
+# A node sends an array in pieces of 5 MB; the list of the pieces comes first.
+LARGEST_BODY_BYTES = 64_000_000
+STOP_SECONDS = 30  # until a server that was stopped is ended by force
 
 
 def superlink_command(
     host: str,
     port: int,
-    keys: ServerKeys | None,
+    keys: KeyDirectory | None,
     database: Path | None = None,
     token: Path | None = None,
 ) -> list[str]:
@@ -43,11 +73,12 @@ def superlink_command(
     is made if there is none.
     """
     if keys is not None:
-        keys.check()
+        check_files([keys.authority, keys.server], keys.server_key)
     token = token or token_path(keys.authority if keys else None)
     make_token(token)
     command = [sys.executable, "-m", MODULE, TOKEN, str(token)]
-    command += ["--host", host, "--port", str(port), "--disable-runtime-dependency-installation"]
+    # In this isolation Flower starts no executor, which would run the code of bundles.
+    command += ["--host", host, "--port", str(port), "--isolation", "process"]
     if database is not None:
         command += ["--database", str(database)]
     if keys is None:
@@ -55,10 +86,159 @@ def superlink_command(
     return [
         *command,
         *("--ssl-ca-certfile", str(keys.authority)),
-        *("--ssl-certfile", str(keys.certificate)),
-        *("--ssl-keyfile", str(keys.key)),
+        *("--ssl-certfile", str(keys.server)),
+        *("--ssl-keyfile", str(keys.server_key)),
         "--enable-supernode-auth",
     ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """ASGI middleware: lets calls of nodes pass, and those of the owner on this machine."""
+
+    app: Any
+    token: str
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, or refuse it."""
+        served = scope["type"] in ("http", "websocket")
+        why = refusal(scope, self.token) if served else None
+        if why is None:
+            await self.app(scope, receive, send)
+            return
+        host = (scope.get("client") or ("unknown",))[0]
+        log.warning("%s from %s is refused: %s", scope["path"], host, why)
+        if scope["type"] == "http":
+            headers = [(b"content-type", b"text/plain")]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            await send({"type": "http.response.body", "body": f"{why}\n".encode()})
+
+
+def refusal(scope: Any, token: str) -> str | None:
+    """Why a request may not pass; None if it may."""
+    if scope.get("method") == "POST" and not _is_small(scope["headers"]):
+        return f"it is larger than {LARGEST_BODY_BYTES} bytes, or does not say its size"
+    if str(scope["path"]).startswith(OPEN_PATHS):
+        return None
+    if not _is_local(scope.get("client")):
+        return "only this machine may"
+    given = [value for name, value in scope["headers"] if name == TOKEN_HEADER.encode()]
+    if len(given) != 1 or not hmac.compare_digest(given[0], token.encode()):
+        return "only the owner of the SuperLink may; the call has no valid token"
+    return None
+
+
+def _is_small(headers: Any) -> bool:
+    sizes = [value for name, value in headers if name == b"content-length"]
+    if len(sizes) != 1 or not sizes[0].isdigit():
+        return False
+    digits = sizes[0].lstrip(b"0") or b"0"
+    return len(digits) <= 12 and int(digits) <= LARGEST_BODY_BYTES
+
+
+def _is_local(client: Any) -> bool:
+    try:
+        return client is not None and ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def check_sender(request: Any) -> None:
+    """Refuse a node's message in another node's name; Flower checks only who made the call."""
+    from fastapi import HTTPException
+
+    node = request.node.node_id
+    for message in request.messages_list:
+        claimed = message.metadata.src_node_id
+        if claimed != node:
+            log.warning("a message of node %s is refused: it came from node %s", claimed, node)
+            raise HTTPException(status_code=403, detail="a message in another node's name")
+
+
+def check_guarded(app: Any) -> None:
+    """Self-test: a SuperLink's app must refuse a call of its control interface without a token."""
+    answers: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(event: dict[str, Any]) -> None:
+        answers.append(event.get("status"))
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/control/list-nodes",
+        "query_string": b"",
+        "headers": [(b"content-length", b"0")],
+        "client": ("127.0.0.1", 1),
+    }
+    with unlogged(), contextlib.suppress(Exception):  # whatever else it does, it did not refuse
+        asyncio.run(app(scope, receive, send))
+    if answers[:1] != [403]:
+        raise CamuError(f"the self-test failed: the control interface is open; {PINNED}")
+
+
+def run_superlink(token: str, arguments: list[str]) -> None:
+    """Run Flower's SuperLink with a guard around its ASGI app and camu's own executor."""
+    check_version()
+    for name in ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API"):
+        os.environ.pop(name, None)  # further interfaces, which nothing guards
+    import uvicorn
+    from flwr.supercore.address import resolve_bind_address
+    from flwr.supercore.http_logging import get_uvicorn_log_config
+    from flwr.supercore.logger import console_handler
+    from flwr.superlink.main import create_app
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    push_messages = fleet_handlers.push_messages
+
+    def push_own_messages(request: Any, state: Any) -> Any:
+        check_sender(request)
+        return push_messages(request=request, state=state)
+
+    router = importlib.import_module("flwr.superlink.routers.fleet.router")
+    replace(fleet_handlers, "push_messages", push_own_messages, router.fleet_push_messages)
+    service = importlib.import_module("flwr.superlink.cli.flower_superlink")
+    sys.argv = ["flower-superlink", *arguments]
+    config = service._parse_superlink_lifespan_config()
+    app = Guard(create_app(config, service.SuperLinkLifespan), token)
+    check_guarded(app)
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    address = resolve_bind_address(f"{host}:{config.port}")
+    task = ServerTask(address, config.ssl_ca_certfile, token)
+    # It asks again until the server listens.
+    end_with_child("the executor of runs", start_helper(EXECUTOR, task))
+    settings = uvicorn.Config(
+        app,
+        host=config.host,
+        port=config.port,
+        log_config=get_uvicorn_log_config(console_handler.level),
+        ssl_keyfile=config.ssl_keyfile,
+        ssl_certfile=config.ssl_certfile,
+        ssl_context_factory=None if config.ssl_certfile is None else _tls_context,
+    )
+    listener = inherited_listener()
+    uvicorn.Server(settings).run(None if listener is None else [listener])
+
+
+def _tls_context(settings: Any, default: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+    """The TLS context of the server; SIGHUP loads a renewed certificate for new connections."""
+    context, files = default(), (settings.ssl_certfile, settings.ssl_keyfile)
+    context.sslobject_class = LoggedHandshake
+    signal.signal(signal.SIGHUP, lambda *_: load_certificate(context, *files))
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a renewed certificate; where it cannot be used, the old one stays."""
+    try:
+        # On a context of its own first: a wrong file must not take the place of a good one.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate, key)
+        log.warning("%s is used from now on", certificate)
+    except (OSError, ssl.SSLError) as error:
+        log.error("%s: cannot be used (%s); the old one stays", certificate, error)
 
 
 class LoggedHandshake(ssl.SSLObject):
@@ -75,40 +255,113 @@ class LoggedHandshake(ssl.SSLObject):
             raise
 
 
-def start_helper(kind: str, spec: ServerSpec) -> subprocess.Popen[bytes]:
+@dataclasses.dataclass(frozen=True)
+class ServerTask:
+    """What a process needs to carry out tasks of a SuperLink."""
+
+    address: str
+    authority: str | None  # None: plain text
+    token: str  # of the SuperLink's owner
+    task_token: str = ""  # of one task
+    parent: int = 0  # the process that it ends with
+
+
+def start_helper(kind: str, task: ServerTask) -> subprocess.Popen[bytes]:
     """Start a process of the SuperLink; its tokens go through a pipe, which nobody else reads."""
     command = [sys.executable, "-m", MODULE, kind]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert process.stdin is not None
     with process.stdin:
-        process.stdin.write(json.dumps(vars(spec)).encode())
+        process.stdin.write(json.dumps({**vars(task), "parent": os.getpid()}).encode())
     return process
+
+
+def run_server_executor(task: ServerTask) -> None:
+    """Start the servers of a SuperLink's runs, each in a process of its own."""
+    check_version()
+    from flwr.supercore.constant import TaskType
+
+    def start(spec: Any) -> object:
+        return start_helper(SERVER, dataclasses.replace(task, task_token=spec.token))
+
+    run_executor(
+        Executor(TaskType.SERVER_APP, start),
+        _owners_client(task.token),
+        runtime_api_address=task.address,
+        insecure=task.authority is None,
+        root_certificates_path=task.authority,
+    )
+
+
+def run_server(task: ServerTask) -> None:
+    """Be the server of one run."""
+    check_version()
+    from flwr.superlink.grid import http_grid
+
+    client = _owners_client(task.token)
+    replace(http_grid, "RuntimeHttpClient", client, http_grid.HttpGrid._connect)
+    # A server that is stopped keeps the model first, which takes a busy machine some time.
+    ending = importlib.import_module("flwr.supercore.exit.exit")
+    replace(ending, "FORCE_EXIT_TIMEOUT_SECONDS", STOP_SECONDS, ending.flwr_exit)
+    module = importlib.import_module("flwr.superlink.runtime.run_serverapp")
+    use_own_server_app(module)
+    module.run_serverapp(
+        runtime_api_address=task.address,
+        log_queue=Queue(),
+        token=task.task_token,
+        insecure=task.authority is None,
+        certificates=None if task.authority is None else Path(task.authority).read_bytes(),
+        runtime_dependency_install=False,
+    )
+
+
+def use_own_server_app(module: Any) -> None:
+    """Let Flower's ServerApp process run this installation's app, whatever bundle arrives."""
+    run, tables, serve = module.run_, [], module.run_serverapp
+
+    def own(grid: Any, context: Any, **_: Any) -> Any:
+        # Loaded only here, when the heartbeat has begun: on a slow or busy machine this takes
+        # longer than the SuperLink waits for a sign of life.
+        from camu.deploy.server.app import app
+
+        return run(grid, context, "", loaded_server_app=app)
+
+    project = {"tool": {"flwr": {"app": {"components": {"serverapp": ""}}}}}
+    new = {
+        "install_from_fab": lambda bundle, **_: tables.append(read_own_bundle(bundle)),
+        "get_project_config": lambda *_: project,
+        "get_fused_config_from_dir": lambda _, override: {**tables[-1], **override},
+        "run_": own,
+    }
+    for name, function in new.items():
+        replace(module, name, function, serve)
+    check_bundles_refused(module.install_from_fab)
+
+
+def _owners_client(token: str) -> type[Any]:
+    """A client of the runtime interface that sends the owner's token."""
+    from flwr.supercore.runtime import RuntimeHttpClient
+
+    class Client(RuntimeHttpClient):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._interceptors = (*self._interceptors, OwnersToken(token))
+
+    return Client
 
 
 def main() -> None:
     """Run Flower's SuperLink behind the guard, or one of its helpers."""
     kind = sys.argv[1]
     if kind in (EXECUTOR, SERVER):
-        # An executor that dies is started again; a server ends with its executor.
-        end_with_keeper() if kind == EXECUTOR else end_with_parent()
-        spec = ServerSpec(**json.loads(sys.stdin.read()))
-        if kind == SERVER:
-            run_server(spec)
-        else:
-            run_server_executor(spec, partial(start_helper, SERVER))
+        task = ServerTask(**json.loads(sys.stdin.read()))
+        end_with_parent(task.parent)
+        run_server(task) if kind == SERVER else run_server_executor(task)
         return
     end_with_starter()
-    token = read_token(Path(sys.argv[2]))
-    run_superlink(
-        sys.argv[3:],
-        partial(Guard, token=token),
-        LoggedHandshake,
-        lambda address, authority: keep_running(
-            "the executor of runs",
-            lambda: start_helper(EXECUTOR, ServerSpec(address, authority, token)),
-        ),
-    )
+    run_superlink(read_token(Path(sys.argv[2])), sys.argv[3:])
 
 
 if __name__ == "__main__":
-    main()
+    with ending_with_a_sentence():
+        main()

@@ -2,94 +2,231 @@
 
 The arguments are those of flower-supernode. The executor reaches the SuperNode over a socket in a
 directory of mode 700, so that no other user can take its tasks or pretend to be the SuperNode, and
-ends with it.
+both end together. It runs this installation's app: a bundle is read as data, and a foreign one is
+refused.
 """
 
 from __future__ import annotations
 
+import importlib
+import logging
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from camu.deploy.flower_compat import run_supernode
-from camu.deploy.flower_tasks import run_node_executor
-from camu.deploy.host.keeper import end_with_keeper, keep_running
-from camu.deploy.host.keys import NodeKeys
-from camu.deploy.host.processes import end_with_starter, quiet_environment
-from camu.deploy.host.temporary import socket_folder
+from camu.deploy.flower import (
+    Executor,
+    check_bundles_refused,
+    check_version,
+    read_own_bundle,
+    replace,
+    run_executor,
+)
+from camu.deploy.host.keys import check_files
+from camu.deploy.host.processes import (
+    end_with_child,
+    end_with_starter,
+    ending_with_a_sentence,
+    quiet_environment,
+    temporary_folder,
+)
+from camu.deploy.messages import Refusal
 from camu.errors import InputError
+from camu.work import end_with_parent
+
+log = logging.getLogger(__name__)
 
 MODULE = "camu.deploy.host.supernode"
 EXECUTOR = "--executor"  # argument of the process that runs the tasks
+POLL_SECONDS = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"  # between two questions for work
 
 
 def supernode_command(
-    superlink: str, keys: NodeKeys | None, node: Mapping[str, str | int | float]
+    superlink: str, authority: Path | None, key: Path | None, node: Mapping[str, str | int | float]
 ) -> list[str]:
-    """The command line of a SuperNode; without keys it uses plain text.
+    """The command line of a SuperNode; without the authority's certificate it uses plain text.
 
     `allow` of `node` has the names of own code that a run's configuration may name there.
     """
     command = [sys.executable, "-m", MODULE, "--superlink", superlink]
     command += ["--node-config", node_config({"allow": "", **node})]
-    if keys is None:
+    if authority is None or key is None:
         return [*command, "--insecure"]
-    keys.check()
+    check_files([authority], key)
     return [
         *command,
-        *("--root-certificates", str(keys.authority)),
-        *("--auth-supernode-private-key", str(keys.key)),
+        *("--root-certificates", str(authority)),
+        *("--auth-supernode-private-key", str(key)),
     ]
 
 
 def node_config(node: Mapping[str, str | int | float]) -> str:
     """A node's configuration as Flower writes it: key=value, with texts in quotes."""
-    words = []
     for key, value in node.items():
-        if isinstance(value, str):
-            if any(mark in value for mark in "\"'\\\n"):
-                raise InputError(f"{key} = {value}: quotes and backslashes cannot be passed on")
-            words.append(f'{key}="{value}"')
-        else:
-            words.append(f"{key}={value}")
-    return " ".join(words)
+        if isinstance(value, str) and any(mark in value for mark in "\"'\\\n"):
+            raise InputError(f"{key} = {value}: quotes and backslashes cannot be passed on")
+    return " ".join(
+        f'{key}="{value}"' if isinstance(value, str) else f"{key}={value}"
+        for key, value in node.items()
+    )
 
 
-def serve_tasks(socket: Path) -> None:
+def run_supernode(arguments: list[str], place: Path) -> None:
+    """Run Flower's SuperNode; its executor, in another process, reaches it over a unix socket."""
+    check_version()
+    import uvicorn
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
+
+    config = uvicorn.Config
+
+    def on_socket(*args: Any, **options: Any) -> uvicorn.Config:
+        return config(*args, **{**options, "uds": str(place)})  # host and port are then not used
+
+    def run_config(bundle: bytes, run: Any) -> dict[str, Any]:
+        try:
+            return {**read_own_bundle(bundle), **run.override_config}
+        except Refusal:
+            return {}  # the executor refuses it too, and tells the server why
+
+    program = importlib.import_module("flwr.supernode.cli.flower_supernode")
+    answer_for_lost_tasks(InMemoryNodeState)
+    replace(uvicorn, "Config", on_socket, program._start_supernode_http_api)
+    pull = start_client_internal._pull_and_store_message
+    replace(start_client_internal, "get_fused_config_from_fab", run_config, pull)
+    if POLL_SECONDS in os.environ:  # a trial: Flower's node would ask for work every three seconds
+        most = float(os.environ[POLL_SECONDS])
+        clock = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, most)))
+        run = start_client_internal.start_client_internal
+        replace(start_client_internal, "time", clock, run)
+    sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
+    program.flower_supernode()
+
+
+def answer_for_lost_tasks(states: Any) -> None:
+    """Let a node answer with an error when a task has ended without an answer.
+
+    `states` is Flower's class of a node's state. Flower answers only for a task that stopped giving
+    signs of life after it had read its message. For any other, the node would wait for an answer
+    for ever: online, and silent in every round.
+    """
+    from flwr.supercore.constant import TaskType
+    from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
+
+    finish_task, on_expired = states.finish_task, states._on_task_tokens_expired
+
+    def answer(state: Any, tasks: Any) -> None:
+        runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
+        with state.lock_msg_store:
+            for entry in state.msg_store.values():
+                if not entry.message.metadata.reply_to_message_id:
+                    entry.is_retrieved = True  # a node works on one message at a time
+            state._store_error_replies(runs, CLIENT_APP_CRASHED_ERROR)
+
+    def finish(state: Any, task_id: int, *args: Any, **options: Any) -> bool:
+        finished = bool(finish_task(state, task_id, *args, **options))
+        if finished:
+            answer(state, state.get_tasks(task_ids=[task_id]))
+        return finished
+
+    def expire(state: Any, tasks: Any) -> None:
+        answer(state, tasks)
+        on_expired(state, tasks)
+
+    replace(states, "finish_task", finish)
+    replace(states, "_on_task_tokens_expired", expire)
+
+
+def run_tasks(place: Path) -> None:
     """Run the tasks of the SuperNode behind a socket, each in a forked process.
 
     Flower starts a new interpreter for every message, which loads torch each time. This process
-    loads it once and forks. It has a single thread, as a process that forks should, and ends with
-    its parent, the SuperNode.
+    loads it once and forks. It has a single thread, as a process that forks should.
     """
-    end_with_keeper()
+    check_version()
+    import httpx
+
     # Tasks need these; they are loaded before the first fork.
     import sklearn.datasets  # noqa: F401
     import torch  # noqa: F401
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.runtime import RuntimeHttpClient
+    from flwr.supernode.runtime import run_clientapp
 
-    run_node_executor(socket)
+    class SocketClient(RuntimeHttpClient):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._client.close()
+            transport = httpx.HTTPTransport(uds=str(place))
+            self._client = httpx.Client(transport=transport, timeout=self._client.timeout)
+
+    run = run_clientapp.run_clientapp
+    replace(run_clientapp, "RuntimeHttpClient", SocketClient, run)
+    use_own_node_app(run_clientapp)
+
+    def fork(spec: Any) -> None:
+        """Carry out a task in a forked process, so that nothing is loaded again."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if os.fork() != 0:
+            return
+        code = 1
+        try:
+            run(
+                runtime_api_address=spec.runtime_api_address,
+                token=spec.token,
+                insecure=True,
+                parent_pid=spec.parent_pid,
+                runtime_dependency_install=False,
+            )
+            code = 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 1
+        except BaseException:
+            log.exception("a task has failed")
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    executor = Executor(TaskType.CLIENT_APP, fork)
+    run_executor(executor, SocketClient, runtime_api_address="localhost", insecure=True)
+
+
+def use_own_node_app(module: Any) -> None:
+    """Let Flower's ClientApp process run this installation's app, whatever bundle arrives."""
+    from camu.deploy import node_app
+
+    run = module.run_clientapp
+    replace(module, "install_from_fab", lambda bundle, **_: read_own_bundle(bundle), run)
+    replace(module, "get_load_client_app_fn", lambda **_: lambda *_: node_app.app, run)
+    check_bundles_refused(module.install_from_fab)
 
 
 def main(module: str = MODULE) -> None:
-    """Start the executor, `python -m MODULE --executor SOCKET`, then become the SuperNode."""
+    """Start the executor, `python -m MODULE --executor SOCKET PID`, then become the SuperNode."""
     arguments = sys.argv[1:]
     if arguments[:1] == [EXECUTOR]:
-        serve_tasks(Path(arguments[1]))
+        end_with_parent(int(arguments[2]))
+        run_tasks(Path(arguments[1]))
         return
     end_with_starter()
     # One thread per library, because a process that forks should have no others; the engine uses
     # one thread per worker anyway, so results do not change.
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    with socket_folder() as folder:
-        socket = folder / "runtime"
-        command = [sys.executable, "-m", module, EXECUTOR, str(socket)]
-        keep_running(
-            "the executor",
-            lambda: subprocess.Popen(command, env={**quiet_environment(), **single}),
-        )
-        run_supernode(arguments, socket)
+    with temporary_folder(for_socket=True) as folder:
+        place = folder / "runtime"
+        command = [sys.executable, "-m", module, EXECUTOR, str(place), str(os.getpid())]
+        executor = subprocess.Popen(command, env={**quiet_environment(), **single})
+        end_with_child("the executor", executor)
+        run_supernode(arguments, place)
 
 
 if __name__ == "__main__":
-    main()
+    with ending_with_a_sentence():
+        main()

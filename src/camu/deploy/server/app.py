@@ -1,11 +1,15 @@
-"""The Flower ServerApp: asks the nodes who they are, plans, and runs the round loop on them."""
+"""The Flower ServerApp: asks the nodes who they are, plans, and runs the round loop on them.
+
+The devices of nodes that come late join the plan at the end of a round.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +18,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from camu.config import Config
 from camu.data import dataset_spec, load
-from camu.deploy.deployment import Deployment, make_deployable_scheme
-from camu.deploy.few_repeats import FewRepeats
-from camu.deploy.mailbox import Mailbox
-from camu.deploy.own_data import read_own
+from camu.deploy.deployment import CheckedRun, Deployment, check_run
+from camu.deploy.messages import name_some
+from camu.deploy.node_data import read_own
 from camu.deploy.server.fleet import (
     assign,
     device_ids,
@@ -26,21 +29,18 @@ from camu.deploy.server.fleet import (
     reported_world,
     save_reports,
 )
-from camu.deploy.server.joining import Joining
-from camu.deploy.server.journal import Journal, RoundStatus
+from camu.deploy.server.mailbox import Mailbox
 from camu.deploy.server.registry import NodeRegistry
 from camu.deploy.server.trainer import NodeTrainer
+from camu.deploy.status import Journal, RoundStatus
 from camu.errors import CamuError, InputError
 from camu.files import locked
 from camu.learning.engine import Engine, Samples
+from camu.planning.plan import Plan
 from camu.schemes import Scheme
-from camu.simulation.directory import (
-    RunDirectory,
-    check_directory,
-    keep_in_directory,
-)
-from camu.simulation.history import History
-from camu.simulation.starting import Start, read_start
+from camu.simulation.directory import keep_in_directory
+from camu.simulation.history import History, Record
+from camu.simulation.run import Callback, Run
 
 log = logging.getLogger("camu.deploy")
 
@@ -61,14 +61,16 @@ def main(grid: Grid, context: Context) -> None:
 
 def serve(grid: Grid, deployment: Deployment, run: int = 0) -> History:
     """Run a deployment on the nodes of a grid and keep everything in its directory."""
-    directory = RunDirectory(Path(deployment.out))
-    with locked(directory.path):
-        first = read_start(Path(deployment.start), deployment.config) if deployment.start else None
-        check_directory(deployment.config, directory, deployment.resume, first)
-        scheme = make_deployable_scheme(deployment.config)
-        journal = Journal(directory.path, run)
+    with locked(Path(deployment.out)):
+        checked = check_run(deployment)
+        journal = Journal(checked.directory.path, run)
         try:
-            return _serve_locked(grid, deployment, directory, scheme, journal, first)
+            return _serve_locked(grid, deployment, checked, journal)
+        except (SystemExit, KeyboardInterrupt):  # so the SuperLink ends a server
+            text = "the run was stopped; camu deploy run --resume continues it"
+            journal.event("run-stopped", text)
+            journal.update(state="stopped", waiting_for=[])
+            raise
         except BaseException as error:
             text = str(error) or type(error).__name__
             journal.event("run-failed", f"the run has failed: {text}")
@@ -77,13 +79,9 @@ def serve(grid: Grid, deployment: Deployment, run: int = 0) -> History:
 
 
 def _serve_locked(
-    grid: Grid,
-    deployment: Deployment,
-    directory: RunDirectory,
-    scheme: Scheme,
-    journal: Journal,
-    first: Start | None,
+    grid: Grid, deployment: Deployment, checked: CheckedRun, journal: Journal
 ) -> History:
+    directory, scheme, start, manifest = checked
     config = deployment.config
     restarts = int(directory.exists())
     ids, classes = device_ids(config), dataset_spec(config.data).classes
@@ -101,7 +99,7 @@ def _serve_locked(
         registry.wait_for_quorum(quorum, deployment.wait_seconds, deployment.nodes)
         save_reports(kept, registry.reports)
     world = reported_world(config, registry.reports, deployment.measured)
-    if directory.plan.exists():
+    if directory.exists() and directory.plan.exists():
         plan = directory.read_plan()
     else:
         plan = plan_known(world, scheme, registry.known(), deployment.measured)
@@ -109,18 +107,107 @@ def _serve_locked(
     with _evaluator(config, deployment.test_data) as engine:
         faults = Counter(restarts=restarts)
         trainer = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine, quorum, faults)
-        watchers = [Joining(trainer, scheme, kept), RoundStatus(journal)]
-        # A round on nodes is slow and a checkpoint is quick, so every round gets one.
-        return keep_in_directory(
-            world, plan, scheme, trainer, directory, watchers, 1, lambda: _facts(registry), first
+        watchers = [LateNodes(trainer, scheme, kept), RoundStatus(journal)]
+
+        def keep(watchers: Sequence[Callback]) -> History:
+            # A round on nodes is slow and a checkpoint is quick, so every round gets one.
+            return keep_in_directory(
+                *(world, plan, scheme, trainer, directory, watchers),
+                checkpoint_every=1,
+                facts=lambda: _facts(registry),
+                start=start,
+                manifest=manifest,
+            )
+
+        try:
+            return keep(watchers)
+        except (SystemExit, KeyboardInterrupt):
+            if directory.checkpoints():
+                keep([_Stop()])  # its last complete round becomes the result
+            raise
+
+
+@dataclass(eq=False)
+class LateNodes(Callback):
+    """Plans again when nodes have reported devices that the plan was made without.
+
+    The number of units and their members can change, so a scheme's own state and what units
+    keep start again, and units on their way are given up.
+    """
+
+    trainer: NodeTrainer
+    scheme: Scheme
+    reports: Path  # where the reports are kept
+    planned: frozenset[int] = frozenset()  # devices that were known when the plan was made
+
+    def on_start(self, run: Run) -> None:
+        """Take in what was reported before a restart of the server."""
+        self.planned = frozenset(k for unit in run.plan.units for k in unit.members)
+        self._assign(run.plan)
+        self._join(run)
+
+    def on_round(self, run: Run, record: Record) -> None:
+        """Take in what was reported during the round."""
+        if run.stopped is None:
+            self._join(run)
+            if not set(self.trainer.hosts.values()) <= self.trainer.registry.reports.keys():
+                self._assign(run.plan)  # a node has taken the place of another
+
+    def _assign(self, plan: Plan) -> None:
+        """Let each device be trained by the node that holds it now."""
+        reports, granularity = self.trainer.registry.reports, self.trainer.deployment.granularity
+        self.trainer.hosts = assign(reports, plan, self.trainer.ids, granularity)
+
+    def _join(self, run: Run) -> None:
+        known = self.trainer.registry.known()
+        new = [k for k in known if k not in self.planned]
+        if not new:
+            return
+        self.planned = frozenset(known)
+        names = name_some([self.trainer.ids[k] for k in new])
+        deployment, reports = self.trainer.deployment, self.trainer.registry.reports
+        world = reported_world(deployment.config, reports, deployment.measured)
+        try:
+            plan = plan_known(world, self.scheme, known, deployment.measured)
+            hosts = assign(reports, plan, self.trainer.ids, deployment.granularity)
+        except InputError as error:
+            log.warning("%s cannot join; the plan stays as it is: %s", names, error)
+            return
+        save_reports(self.reports, reports)  # before the checkpoint that needs them
+        run.world = world
+        self.trainer.hosts = hosts
+        if [u.members for u in plan.units] == [u.members for u in run.plan.units]:
+            return  # the scheme leaves these devices out
+        self.trainer.give_up()
+        run.in_flight.clear()
+        run.state.clear()
+        run.kept.clear()
+        run.plan, run.revised = plan, True
+        self.trainer.joined += [self.trainer.ids[k] for k in new]
+        text = (
+            f"after round {run.round} {names} joined; the plan was made again for {len(known)} of "
+            f"{len(self.trainer.ids)} devices, with {len(plan.units)} units"
         )
+        run.notes.append(text)
+        log.info("%s", text)
+        self.trainer.registry.journal.event("plan-made-again", text)
+
+
+class _Stop(Callback):
+    """Ends a run before another round."""
+
+    def on_start(self, run: Run) -> None:
+        """Stop at once."""
+        run.stop("stopped")
 
 
 def _facts(registry: NodeRegistry) -> dict[str, Any]:
-    """What the summary says of the nodes: how joules were found, and the noise on label counts."""
+    """What the summary says of the nodes: kernels, how joules were found, noise on label counts."""
     devices = [device for report in registry.reports.values() for device in report.devices]
+    kernels = {report.provenance.get("kernel", "?") for report in registry.reports.values()}
     noise = {name: report.epsilon for name, report in sorted(registry.reports.items())}
     return {
+        "kernel": ", ".join(sorted(kernels)),  # of the nodes: the server only evaluates
         "devices_by_joules_source": Counter(device.joules_source for device in devices),
         "label_count_epsilon": noise,  # by node; None: exact counts
     }
@@ -148,7 +235,6 @@ def _log_file(path: Path) -> Iterator[None]:
         raise InputError(
             f"{path}: cannot be written ({error.strerror}); choose another --out"
         ) from None
-    handler.addFilter(FewRepeats())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("camu")
     level = logger.level

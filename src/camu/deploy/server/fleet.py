@@ -12,12 +12,11 @@ from camu.arrays import from_decibels, read_only_floats
 from camu.config import Config
 from camu.data import dataset_spec
 from camu.deploy.deployment import Granularity
-from camu.deploy.reports import REPORTS, DeviceReport, Refusal, Report, check_report, parse
+from camu.deploy.messages import REPORTS, DeviceReport, Refusal, Report, check_report, parse
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.planning.plan import Plan
-from camu.schemes import Scheme
-from camu.schemes.registry import plan_for
+from camu.schemes import Scheme, plans
 from camu.world import World, build_world
 from camu.world.devices import update_samples
 from camu.world.fleet_file import parse_fleet
@@ -39,8 +38,8 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     It has all devices of the fleet; one that no node has reported has no samples.
 
     With `measured`, a device's time and, where it has a meter, its energy are those that it
-    measured, not those of the configured models. Where a node
-    knows its SNR at the base station, that replaces the path loss.
+    measured, not those of the configured models: a frequency is never derived from measured time,
+    because energy would follow its square. A known SNR at the base station replaces the path loss.
     """
     ids = device_ids(config)
     by_id = {device.id: device for report in reports.values() for device in report.devices}
@@ -50,9 +49,20 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     noise = {d.id: r.epsilon for r in reports.values() for d in r.devices if r.epsilon is not None}
     epsilon = read_only_floats([noise.get(name, np.nan) for name in ids])
     world = build_world(config, label_counts=counts).with_devices(label_epsilon=epsilon)
+    # What a node did not measure is None, and nan in an array.
+    seconds, joules, snr_db = (
+        np.array([getattr(device, name) for device in devices], dtype=np.float64)
+        for name in ("update_seconds", "update_joules", "snr_db")
+    )
     if measured:
-        world = _with_measurements(world, devices)
-    return _with_known_snr(world, devices)
+        samples = np.maximum(update_samples(world.devices, config.training), 1)
+        world = world.with_devices(sample_seconds=seconds / samples, sample_joules=joules / samples)
+    if np.isnan(snr_db).all():
+        return world
+    links = world.links
+    gain = from_decibels(snr_db) * links.noise_watts / links.devices.power_watts
+    uplink = np.where(np.isnan(snr_db), links.uplink_gain, gain)
+    return replace(world, links=replace(links, uplink_gain=read_only_floats(uplink)))
 
 
 def plan_known(world: World, scheme: Scheme, known: Sequence[int], measured: bool = False) -> Plan:
@@ -61,38 +71,16 @@ def plan_known(world: World, scheme: Scheme, known: Sequence[int], measured: boo
     Nodes do not change their frequency, so where time and joules are measured, none slows down.
     """
     whole = len(known) == world.devices.count
-    plan = plan_for(scheme, world if whole else replace(world, links=world.links.select(known)))
+    plan = plans.plan(scheme, world if whole else replace(world, links=world.links.select(known)))
     if not whole:
         units = [
             replace(unit, members=tuple(known[k] for k in unit.members), leader=known[unit.leader])
             for unit in plan.units
         ]
         plan = replace(plan, units=tuple(units))
-    if measured and plan.slow_down != "none":
-        plan = replace(plan, slow_down="none").repriced(world)
+    if measured and plan.dvfs != "none":
+        plan = replace(plan, dvfs="none").repriced(world)
     return plan
-
-
-def _with_measurements(world: World, devices: list[DeviceReport]) -> World:
-    """Time as measured. Energy as measured where a node has a meter, else by the model.
-
-    A frequency is never derived from measured time: energy would follow its square.
-    """
-    samples = np.maximum(update_samples(world.devices, world.config.training), 1)
-    # What was not measured is None, and nan in an array.
-    seconds = np.array([device.update_seconds for device in devices], dtype=np.float64)
-    joules = np.array([device.update_joules for device in devices], dtype=np.float64)
-    return world.with_devices(sample_seconds=seconds / samples, sample_joules=joules / samples)
-
-
-def _with_known_snr(world: World, devices: list[DeviceReport]) -> World:
-    known = np.array([np.nan if d.snr_db is None else d.snr_db for d in devices], dtype=np.float64)
-    if np.isnan(known).all():
-        return world
-    links = world.links
-    gain = from_decibels(known) * links.noise_watts / links.power_watts
-    uplink = np.where(np.isnan(known), links.uplink_gain, gain)
-    return replace(world, links=replace(links, uplink_gain=read_only_floats(uplink)))
 
 
 def assign(
@@ -128,12 +116,6 @@ def check_together(members: Sequence[int], hosts: Mapping[int, str], ids: Sequen
             f"one unit has the devices {' and '.join(list(apart.values())[:2])}, which are on "
             "different nodes; let one gateway hold them, or use --granularity device"
         )
-
-
-def missing_devices(reports: Mapping[str, Report], ids: Sequence[str]) -> list[str]:
-    """The devices of the fleet that no node has reported."""
-    seen = {device.id for report in reports.values() for device in report.devices}
-    return [name for name in ids if name not in seen]
 
 
 def save_reports(path: Path, reports: Mapping[str, Report]) -> None:

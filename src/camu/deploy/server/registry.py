@@ -7,53 +7,49 @@ later, and never ends the run of the others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from camu.deploy.claims import check_claim, too_many_samples
-from camu.deploy.events import Event
-from camu.deploy.mailbox import NOTE_SECONDS, QUERY, Mailbox, Reply, pause
-from camu.deploy.messages import query_content, read_report
-from camu.deploy.reports import Refusal, Report
-from camu.deploy.server.fleet import missing_devices
-from camu.deploy.server.journal import Journal
+from flwr.app import RecordDict
+
+from camu import __version__
+from camu.deploy.messages import Refusal, Report, name_some, query_content, read_report
+from camu.deploy.server.mailbox import NOTE_SECONDS, QUERY, Mailbox, Silence, check_claim, pause
+from camu.deploy.status import Event, Journal
 from camu.errors import CamuError
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 60.0  # until a node that was refused is asked again
+FEWEST = 3  # devices of other nodes; fewer have no median to compare with
 
 
+@dataclass(eq=False)
 class NodeRegistry:
     """Names, reports and present Flower ids of the nodes of a fleet."""
 
-    def __init__(
-        self,
-        mailbox: Mailbox,
-        classes: int,
-        deadline_seconds: float,
-        ids: Sequence[str],
-        journal: Journal,
-        most_samples: float = 0.0,
-    ) -> None:
-        """`most_samples`: a device's samples in medians of the other nodes' devices; 0: any."""
-        self.mailbox, self.classes, self.deadline_seconds = mailbox, classes, deadline_seconds
-        self.ids, self.journal, self.most_samples = tuple(ids), journal, most_samples
-        self.reports: dict[str, Report] = {}
-        self._ids: dict[str, int] = {}  # by name
-        self._asked: set[int] = set()
-        self._refused: dict[int, float] = {}  # when a refused node is asked again
-        self._lost: set[str] = set()  # nodes that were here and have gone
-        self._begun = False  # whether the run has begun, so that nodes can be compared
+    mailbox: Mailbox
+    classes: int
+    deadline_seconds: float
+    ids: Sequence[str]  # names of the fleet's devices
+    journal: Journal
+    most_samples: float = 0.0  # of a device, in medians of the other nodes' devices; 0: any number
+    reports: dict[str, Report] = field(default_factory=dict)  # by name
+    present: dict[str, int] = field(default_factory=dict)  # Flower ids of nodes that are online
+    _asked: set[int] = field(default_factory=set)
+    _refused: dict[int, float] = field(default_factory=dict)  # when a node is asked again
+    _lost: set[str] = field(default_factory=set)  # nodes that were here and have gone
+    _begun: bool = False  # whether the run has begun, so that nodes can be compared
 
     def refresh(self) -> None:
         """Ask new nodes who they are. Replies are handled by the mailbox's poll()."""
         online, now = self.mailbox.online(), self.mailbox.clock()
         self._asked &= online  # a node that went and came back is asked again
         self._refused = {node: due for node, due in self._refused.items() if node in online}
-        for name, node in list(self._ids.items()):
+        for name, node in list(self.present.items()):
             if node not in online:
-                del self._ids[name]
+                del self.present[name]
                 self._lost.add(name)
                 self._note("node-lost", name, "is no longer online")
         waiting = {node for node, due in self._refused.items() if now < due}
@@ -63,31 +59,32 @@ class NodeRegistry:
             contents = {node: query_content() for node in new}
             self.mailbox.send(contents, QUERY, "the query", self.deadline_seconds, self._enter)
 
-    def present(self) -> dict[str, int]:
-        """The Flower ids of the nodes that are online, by name."""
-        return dict(self._ids)
-
     def known(self) -> list[int]:
         """The devices that nodes have reported, by their place in the fleet."""
+        missing = set(self._unreported())
+        return [place for place, name in enumerate(self.ids) if name not in missing]
+
+    def _unreported(self) -> list[str]:
+        """The devices of the fleet that no node has reported."""
         seen = {device.id for report in self.reports.values() for device in report.devices}
-        return [place for place, name in enumerate(self.ids) if name in seen]
+        return [name for name in self.ids if name not in seen]
 
     def online_devices(self) -> int:
         """How many of the reported devices are on nodes that are online."""
-        return sum(len(self.reports[name].devices) for name in self._ids)
+        return sum(len(self.reports[name].devices) for name in self.present)
 
     def wait_for_quorum(self, quorum: int, seconds: float, partitions: int = 0) -> None:
         """Wait for all devices; after this time, the quorum of them is enough."""
 
         def complete() -> bool:
             trial = sum(report.partition is not None for report in self.reports.values())
-            return not missing_devices(self.reports, self.ids) and trial >= partitions
+            return not self._unreported() and trial >= partitions
 
         self._wait(complete, seconds)
         self._refuse_too_large()
         if complete():
             return
-        missing = missing_devices(self.reports, self.ids)
+        missing = self._unreported()
         here = len(self.ids) - len(missing)
         if here < quorum:
             raise CamuError(
@@ -95,17 +92,13 @@ class NodeRegistry:
                 f"({name_some(missing)}), and the quorum is {quorum} devices; start the missing "
                 "nodes, wait longer with --wait, or lower --quorum"
             )
-        log.warning(
-            "the run starts with %d of %d devices; %s can join later",
-            here,
-            len(self.ids),
-            name_some(missing),
-        )
+        what = (here, len(self.ids), name_some(missing))
+        log.warning("the run starts with %d of %d devices; %s can join later", *what)
 
     def wait_for_any(self, seconds: float) -> None:
         """Wait until at least one node is online."""
-        self._wait(lambda: bool(self._ids), seconds)
-        if not self._ids:
+        self._wait(lambda: bool(self.present), seconds)
+        if not self.present:
             raise CamuError(
                 f"no node was online for {seconds:g} s; start the nodes, and continue with --resume"
             )
@@ -113,7 +106,7 @@ class NodeRegistry:
     def wait_for_known(self, seconds: float) -> None:
         """Wait for the nodes that have reported; after this time, continue without the others."""
         self._begun = True
-        self._wait(lambda: self.reports.keys() <= self._ids.keys(), seconds)
+        self._wait(lambda: self.reports.keys() <= self.present.keys(), seconds)
 
     def _wait(self, done: Callable[[], bool], seconds: float) -> None:
         """Ask and listen until it is done or the time is over; the status says who is missing."""
@@ -123,7 +116,9 @@ class NodeRegistry:
         self.mailbox.poll()
         while not done() and clock() - began < seconds:
             if clock() - noted >= NOTE_SECONDS:
-                self.show(self._missing())
+                away = [r for name, r in self.reports.items() if name not in self.present]
+                missing = [device.id for report in away for device in report.devices]
+                self.show([*self._unreported(), *missing])
                 noted = clock()
             pause()
             self.refresh()
@@ -135,9 +130,11 @@ class NodeRegistry:
         nodes = [
             {
                 "name": name,
-                "online": name in self._ids,
+                "online": name in self.present,
                 "devices": [device.id for device in report.devices],
                 "joules": sorted({device.joules_source for device in report.devices}),
+                "kernel": report.provenance.get("kernel", ""),
+                "version": report.version,
             }
             for name, report in sorted(self.reports.items())
         ]
@@ -145,42 +142,43 @@ class NodeRegistry:
             nodes=nodes, devices=len(self.ids), known=len(self.known()), waiting_for=waiting_for
         )
 
-    def _missing(self) -> list[str]:
-        """The devices that were not reported, and those on nodes that are away."""
-        away = [
-            device.id
-            for name, report in self.reports.items()
-            if name not in self._ids
-            for device in report.devices
-        ]
-        return [*missing_devices(self.reports, self.ids), *away]
+    def _note(self, event: Event, name: str, what: str) -> None:
+        self.journal.event(event, f"node {name} {what}", node=name)
+        self.show(self.journal.status.get("waiting_for", []))
 
-    def _enter(self, reply: Reply) -> None:
+    def _enter(self, node: int, content: RecordDict | Silence) -> None:
+        """Take in the reply of a node to the query."""
         try:
-            if reply.content is None:
-                raise Refusal(reply.reason)
-            report = read_report(reply.content, self.classes)
+            if isinstance(content, Silence):
+                raise content
+            report = read_report(content, self.classes)
             earlier = self.reports.get(report.name)
-            report = check_claim(report, reply.node, self.mailbox.owners(), earlier)
-            self._check(report)
+            report = check_claim(report, node, self.mailbox.owners(), earlier)
+            self._check(report, earlier)
         except Refusal as refusal:
-            self._refuse(reply.node, str(refusal))
+            self._refuse(node, str(refusal))
             return
-        self._refused.pop(reply.node, None)
-        if earlier is not None and not earlier.key:  # from before a restart of a trial
-            self.reports[report.name] = replace(earlier, key=report.key)
-        if report.name not in self.reports:
-            for name in self._replaced_by(report):
-                del self.reports[name]
+        self._refused.pop(node, None)
+        name = report.name
+        if earlier is None:
+            for other in self._replaced_by(report):
+                del self.reports[other]
+                self._lost.discard(other)
+                log.info("node %s takes the place of node %s", name, other)
+            self.reports[name] = report
+            other_version = report.version != __version__
+            version = f", with camu {report.version or '?'}" if other_version else ""
+            self._note("node-new", name, f"has reported, as node {node}{version}")
+            if other_version:
+                log.warning("node %s has another version of camu%s", name, version)
+        else:
+            if not earlier.key:  # from before a restart of a trial
+                self.reports[name] = replace(earlier, key=report.key)
+            if name in self._lost:
                 self._lost.discard(name)
-                log.info("node %s takes the place of node %s", report.name, name)
-            self.reports[report.name] = report
-            self._note("node-new", report.name, f"has reported, as node {reply.node}")
-        elif report.name in self._lost:
-            self._lost.discard(report.name)
-            self._note("node-back", report.name, f"is online again, as node {reply.node}")
-        self._ids[report.name] = reply.node
-        log.info("node %s is %s", reply.node, report.name)
+                self._note("node-back", name, f"is online again, as node {node}")
+        self.present[name] = node
+        log.info("node %s is %s", node, name)
 
     def _refuse(self, node: int, why: str) -> None:
         """Do without a node for a while."""
@@ -198,14 +196,14 @@ class NodeRegistry:
         for name, why in found.items():
             if why:
                 del self.reports[name]
-                if name in self._ids:
-                    self._refuse(self._ids.pop(name), why)
+                if name in self.present:
+                    self._refuse(self.present.pop(name), why)
 
     def _too_large(self, report: Report) -> str:
         others = [each for each in self.reports.values() if each.name != report.name]
         return too_many_samples(report, others, self.most_samples)
 
-    def _check(self, report: Report) -> None:
+    def _check(self, report: Report, earlier: Report | None) -> None:
         """Refuse a report that does not fit the fleet or the other reports."""
         for device in report.devices:
             if (device.update_seconds or 0.0) > self.deadline_seconds:
@@ -213,9 +211,8 @@ class NodeRegistry:
                     f"device {device.id}: a local update takes {device.update_seconds:g} s, longer "
                     f"than --deadline ({self.deadline_seconds:g} s)"
                 )
-        known = self.reports.get(report.name)
-        if known is not None:
-            if not _same_data(known, report):
+        if earlier is not None:
+            if _data(earlier) != _data(report):
                 raise Refusal("it reports other data than before")
             return
         if strangers := [device.id for device in report.devices if device.id not in self.ids]:
@@ -223,12 +220,9 @@ class NodeRegistry:
                 f"it holds device {strangers[0]}, which the fleet does not have; name the devices "
                 "as in fleet.file, or 0, 1, ... where there is none"
             )
-        holder = {
-            device.id: name
-            for name, each in self.reports.items()
-            if name not in self._replaced_by(report)
-            for device in each.devices
-        }
+        replaced = self._replaced_by(report)
+        others = [each for each in self.reports.values() if each.name not in replaced]
+        holder = {device.id: each.name for each in others for device in each.devices}
         if twice := [device.id for device in report.devices if device.id in holder]:
             raise Refusal(
                 f"it holds device {twice[0]}, which node {holder[twice[0]]} has reported; give "
@@ -242,28 +236,33 @@ class NodeRegistry:
 
         Their owner has started one of them again with more devices.
         """
-        offered = {device.id: device.label_counts for device in report.devices}
+        away = [each for name, each in self.reports.items() if name not in self.present]
         return [
-            name
-            for name, each in self.reports.items()
-            if name not in self._ids
-            and name != report.name
-            and all(offered.get(device.id) == device.label_counts for device in each.devices)
-            and each.partition is None
+            each.name
+            for each in away
+            if each.partition is None and _data(each).items() <= _data(report).items()
         ]
 
-    def _note(self, event: Event, name: str, what: str) -> None:
-        self.journal.event(event, f"node {name} {what}", node=name)
-        self.show(self.journal.status.get("waiting_for", []))
+
+def _data(report: Report) -> dict[str, tuple[int, ...]]:
+    return {device.id: device.label_counts for device in report.devices}
 
 
-def name_some(names: Sequence[str]) -> str:
-    """The first few of some names."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more
+def too_many_samples(report: Report, others: Iterable[Report], multiple: float) -> str:
+    """Why a node claims too many samples, compared with the other nodes; empty if it does not.
 
-
-def _same_data(one: Report, other: Report) -> bool:
-    return [(d.id, d.label_counts) for d in one.devices] == [
-        (d.id, d.label_counts) for d in other.devices
-    ]
+    A device counts by its samples, so without a limit one claim could outweigh all other devices.
+    A multiple of 0 sets no limit.
+    """
+    known = [sum(device.label_counts) for other in others for device in other.devices]
+    if multiple <= 0 or len(known) < FEWEST:
+        return ""
+    middle = statistics.median(known)
+    for device in report.devices:
+        if (claimed := sum(device.label_counts)) > multiple * middle:
+            return (
+                f"device {device.id} claims {claimed} samples, more than {multiple:g} times the "
+                f"median of the other nodes' devices ({middle:g}); if it is true, raise "
+                "--most-samples"
+            )
+    return ""

@@ -1,38 +1,43 @@
 """Trains units on nodes: the loop's trainer, in granularity `leader` or `device`.
 
 A node that does not reply, or replies wrongly, costs one deadline at most: it is left out of the
-round, counted, logged, and asked again in the next.
+round, counted, logged, and asked again in the next. An update whose norm is far above the median of
+its round is clipped: `training.max_update_norm` is absolute and must leave room for the first
+rounds of any model; a limit relative to the other units bounds what one node can do at any time.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 from typing import Any
 
+import numpy as np
+from flwr.app import RecordDict
+
+from camu.arrays import Float32, sum_of_squares
 from camu.deploy.deployment import Deployment
-from camu.deploy.mailbox import TRAIN, Mailbox, Reply, pause
-from camu.deploy.messages import Task, read_result, write_task
-from camu.deploy.reports import Refusal
-from camu.deploy.server.clipping import Clipping
+from camu.deploy.messages import Refusal, Task, name_some, read_result, write_task
 from camu.deploy.server.fleet import check_together
+from camu.deploy.server.mailbox import TRAIN, Mailbox, Silence, pause
 from camu.deploy.server.registry import NodeRegistry
 from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Job, Trained
-from camu.learning.sums import sum_of_squares
+from camu.learning.kernel import Provenance
 from camu.learning.weights import Weights, weighted_mean
-from camu.simulation.channel import refuse
 from camu.simulation.run import Outcome
+from camu.simulation.uplink import refuse
 
 log = logging.getLogger(__name__)
 
-# Further kinds of faults. `silent`: units (granularity `leader`) or devices (`device`) that did not
-# reply; `restarts`: earlier starts of the server; `clipped`: updates far above the median norm.
-FAULTS = ("silent", "refused", "restarts", "clipped")
+FEWEST = 3  # with fewer updates, no median tells who is far off
+RECENT = 32  # arrivals that make the median where there are no rounds to compare in
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,20 +47,6 @@ class _Request:
     unit: int  # place of the unit among the jobs of the round
     job: Job
     start: Weights
-
-
-@dataclass(frozen=True, eq=False)
-class _Sent:
-    """A unit on its way: its request, and until when a reply is waited for."""
-
-    request: _Request
-    task: Task
-    due: float  # on the mailbox's clock
-    numbers: tuple[str, ...] = ()  # of its messages
-
-
-class _Silence(Refusal):
-    """No reply at all."""
 
 
 @dataclass(eq=False)
@@ -70,25 +61,19 @@ class NodeTrainer:
     engine: Engine  # evaluates; it has no training data
     quorum: int = 1  # devices without which a round is reported
     faults: Counter[str] = field(default_factory=Counter)  # since the last round
-    sent: dict[int, _Sent] = field(default_factory=dict)  # by unit, where arrivals are waited for
+    on_their_way: set[int] = field(default_factory=set)  # units, where arrivals are waited for
     replies: deque[tuple[int, Trained | None]] = field(default_factory=deque)
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))  # norms
     too_few: bool = False  # devices in the last round
     silent: set[int] = field(default_factory=set)  # devices, since the last round
     refused: set[int] = field(default_factory=set)
     joined: list[str] = field(default_factory=list)  # devices, since the last round
-    clipping: Clipping = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.clipping = Clipping(self.deployment.clip)
-
-    @property
-    def oracle(self) -> None:
-        """None: a server cannot read the devices' data."""
-
-    @property
-    def fault_kinds(self) -> tuple[str, ...]:
-        """The kinds of faults that only nodes have."""
-        return FAULTS
+    provenance = Provenance(kernel="nodes", device="nodes")  # every node uses its own
+    oracle = None  # a server cannot read the devices' data
+    # Kinds of faults that only nodes have. `silent`: units (granularity `leader`) or devices
+    # (`device`) that did not reply; `restarts`: earlier starts of the server.
+    fault_kinds = ("silent", "refused", "restarts", "clipped")
 
     def take_faults(self) -> Counter[str]:
         """The faults since the last call, by kind."""
@@ -97,9 +82,8 @@ class NodeTrainer:
 
     def take_nodes(self) -> dict[str, Any]:
         """The devices that are online, and the names of those that failed or joined."""
-        present = self.registry.present()
         taken = {
-            "online": sum(name in present for name in self.hosts.values()),
+            "online": sum(name in self.registry.present for name in self.hosts.values()),
             "quorum": not self.too_few,
             "silent": [self.ids[k] for k in sorted(self.silent)],
             "refused": [self.ids[k] for k in sorted(self.refused)],
@@ -117,6 +101,10 @@ class NodeTrainer:
         """Accuracy and loss on the server's test samples."""
         return self.engine.evaluate(weights)
 
+    def wall_seconds(self) -> float:
+        """The time on the mailbox's clock."""
+        return self.mailbox.clock()
+
     def iterate(
         self,
         start: Weights | Sequence[Weights],
@@ -128,11 +116,9 @@ class NodeTrainer:
         jobs = list(jobs)
         self._gather()
         starts = [start] * len(jobs) if isinstance(start, Weights) else list(start)
-        if self.deployment.granularity == "leader":
-            results = self._train_units(starts, jobs, round_number)
-        else:
-            results = self._train_devices(starts, jobs, round_number)
-        for number, trained in enumerate(results):
+        whole = self.deployment.granularity == "leader"
+        train = self._train_units if whole else self._train_devices
+        for number, trained in enumerate(train(starts, jobs, round_number)):
             yield None if trained is None else deliver(number, trained)
 
     def _gather(self) -> None:
@@ -146,10 +132,6 @@ class NodeTrainer:
             self.registry.journal.event("quorum-lost" if self.too_few else "quorum-back", text)
             log.warning("%s", text)
 
-    def wall_seconds(self) -> float:
-        """The time on the mailbox's clock."""
-        return self.mailbox.clock()
-
     def send(
         self,
         units: Sequence[int],
@@ -159,28 +141,29 @@ class NodeTrainer:
     ) -> list[bool]:
         """Send each unit its job in a message of its own; False if its node is not online."""
         self._gather()
-        present = self.registry.present()
         sent = []
         for unit, start, job in zip(units, starts, jobs, strict=True):
-            self._check_whole(job)
+            if self.deployment.granularity == "device" and len(job.members) > 1:
+                raise InputError(
+                    f"scheme.name = {self.deployment.config.scheme.name}: it does not wait for all "
+                    "units, and its units have several devices; use --granularity leader"
+                )
+            self._check_together(job)
             request = _Request(unit, job, start)
-            node = present.get(self.hosts[job.members[0]])
+            node = self.registry.present.get(self.hosts[job.members[0]])
             sent.append(node is not None)
             if node is None:
-                self._notice(_Silence("its node is not online"), request, round_number)
+                self._leave_out(Silence("its node is not online"), request, round_number)
                 continue
-            task, states = self._task([request], round_number)
-            due = self.mailbox.clock() + self.deployment.deadline_seconds
-            self.sent[unit] = _Sent(request, task, due)
-            numbers = self.mailbox.send(
-                {node: write_task(task, states)},
+            task = self._task([request], round_number)
+            self.on_their_way.add(unit)
+            self.mailbox.send(
+                {node: write_task(task, [start])},
                 TRAIN,
                 f"unit {unit} of round {round_number + 1}",
                 self.deployment.deadline_seconds,
-                partial(self._receive, unit),
+                partial(self._receive, request, task),
             )
-            if unit in self.sent:
-                self.sent[unit] = replace(self.sent[unit], numbers=tuple(numbers))
         return sent
 
     def next_reply(self, seconds: float | None) -> tuple[int, Trained | None] | None:
@@ -189,52 +172,40 @@ class NodeTrainer:
         while not self.replies:
             if until is not None and self.mailbox.clock() >= until:
                 return None
-            if until is None and not self.sent:
+            if until is None and not self.on_their_way:
                 raise CamuError("no unit is on its way")
             self.mailbox.poll()
-            self._expire()
             if not self.replies:
                 pause()
         return self.replies.popleft()
 
     def give_up(self) -> None:
         """Expect nothing more from the units that are on their way."""
-        for one in self.sent.values():
-            self.mailbox.abandon(one.numbers)
-        self.sent.clear()
+        self.mailbox.give_up(TRAIN)
+        self.on_their_way.clear()
         self.replies.clear()
 
-    def _expire(self) -> None:
-        """Give up the units whose time for a reply is over."""
-        waited = self.deployment.deadline_seconds
-        for unit in [u for u, one in self.sent.items() if self.mailbox.clock() > one.due]:
-            self.mailbox.abandon(self.sent[unit].numbers)
-            self._receive(unit, Reply(0, None, f"no reply within {waited:g} s"))
-
-    def _receive(self, unit: int, reply: Reply) -> None:
-        """Keep a unit's result, or the fact that there is none."""
-        one = self.sent.pop(unit)
+    def _receive(
+        self, request: _Request, task: Task, node: int, content: RecordDict | Silence
+    ) -> None:
+        """Keep a unit's result, or the fact that there is none; an arrival has no round of others
+        to be compared with, so its norm is compared with those of the arrivals before it."""
+        self.on_their_way.discard(request.unit)
         trained: Trained | None = None
         try:
-            if reply.content is None:
-                raise _Silence(reply.reason)
-            (found,) = read_result(reply.content, one.task, self.initial.layout)
+            (found,) = self._read(content, task)
             if isinstance(found, Refusal):
                 raise found
-            trained = self.clipping.alone(found, one.request.start)
-            self._notice_clip(trained is not found, one.request, one.task.round)
+            trained = self._clip(found, request, norm_limit(self.recent, self.clip), task.round)
+            self.recent.append(update_norm(trained.weights, request.start))
         except Refusal as refusal:
-            self._notice(refusal, one.request, one.task.round)
-        self.replies.append((unit, trained))
+            self._leave_out(refusal, request, task.round)
+        self.replies.append((request.unit, trained))
 
-    def _check_whole(self, job: Job) -> None:
-        """Refuse a unit whose members would have to meet at the server after every update."""
-        if self.deployment.granularity == "device" and len(job.members) > 1:
-            raise InputError(
-                f"scheme.name = {self.deployment.config.scheme.name}: it does not wait for all "
-                "units, and its units have several devices; use --granularity leader"
-            )
-        self._check_together(job)
+    def _read(self, content: RecordDict | Silence, task: Task) -> list[Trained | Refusal]:
+        if isinstance(content, Silence):
+            raise content
+        return read_result(content, task, self.initial.layout)
 
     def _check_together(self, job: Job) -> None:
         """Refuse a unit on several nodes; nodes of a trial can hold any data."""
@@ -248,11 +219,10 @@ class NodeTrainer:
         for job in jobs:  # a scheme may have revised its units
             self._check_together(job)
         requests = [_Request(unit, job, starts[unit]) for unit, job in enumerate(jobs)]
-        results = self._clipped(requests, self._ask(requests, round_number, set()), round_number)
         trained: list[Trained | None] = []
-        for request, result in zip(requests, results, strict=True):
+        for request, result in self._ask(requests, round_number, set()):
             if isinstance(result, Refusal):
-                self._notice(result, request, round_number)
+                self._leave_out(result, request, round_number)
             trained.append(None if isinstance(result, Refusal) else result)
         return trained
 
@@ -271,17 +241,13 @@ class NodeTrainer:
                 if state is not None and update < job.updates
                 for device in shares[unit]
             ]
-            results = self._ask(requests, round_number, left_out)
-            results = self._clipped(requests, results, round_number)
             usable: dict[int, list[tuple[float, Trained]]] = {r.unit: [] for r in requests}
-            for request, result in zip(requests, results, strict=True):
+            for request, result in self._ask(requests, round_number, left_out):
                 device = request.job.members[0]
-                if not isinstance(result, Refusal) and (
-                    why := self._fault(result.weights, request.start)
-                ):
+                if isinstance(result, Trained) and (why := self._fault(result, request.start)):
                     result = Refusal(why)
                 if isinstance(result, Refusal):
-                    self._notice(result, request, round_number)
+                    self._leave_out(result, request, round_number)
                     del shares[request.unit][device]
                 else:
                     usable[request.unit].append((shares[request.unit][device], result))
@@ -297,95 +263,84 @@ class NodeTrainer:
             for state, seen in zip(states, losses, strict=True)
         ]
 
-    def _clipped(
-        self, requests: Sequence[_Request], results: Sequence[Trained | Refusal], number: int
-    ) -> list[Trained | Refusal]:
-        """The results, with updates far above the median norm scaled down."""
-        found = self.clipping.together(results, [request.start for request in requests])
-        for request, before, after in zip(requests, results, found, strict=True):
-            self._notice_clip(before is not after, request, number)
-        return found
-
-    def _notice_clip(self, clipped: bool, request: _Request, round_number: int) -> None:
-        self.faults["clipped"] += clipped
-        if clipped:
-            what = (round_number + 1, self._names(request), self.clipping.multiple)
-            log.warning("round %d: the update of %s is clipped to %g times the median norm", *what)
-
     def _ask(
         self, requests: Sequence[_Request], round_number: int, left_out: set[str]
-    ) -> list[Trained | Refusal]:
-        """Send every node its task; returns one result per request, in their order."""
-        present = self.registry.present()
-        results: list[Trained | Refusal] = [_Silence("its node is not online") for _ in requests]
-        by_node: dict[str, list[int]] = {}
+    ) -> Iterator[tuple[_Request, Trained | Refusal]]:
+        """Send every node its task; yields the requests with their results, in their order."""
+        results: list[Trained | Refusal] = [Silence("its node is not online") for _ in requests]
+        by_node: dict[str, list[int]] = {}  # places of requests
         for place, request in enumerate(requests):
             name = self.hosts[request.job.members[0]]
             if name in left_out:
-                results[place] = _Silence("its node has failed in this round")
-            elif name in present:
+                results[place] = Silence("its node has failed in this round")
+            elif name in self.registry.present:
                 by_node.setdefault(name, []).append(place)
+        nodes = {self.registry.present[name]: name for name in by_node}
         tasks, contents = {}, {}
-        for name, places in by_node.items():
-            tasks[name], states = self._task([requests[p] for p in places], round_number)
-            contents[present[name]] = write_task(tasks[name], states)
-        subject = f"round {round_number + 1}"
-        owners = {present[name]: places for name, places in by_node.items()}
+        for node, name in nodes.items():
+            wanted = [requests[place] for place in by_node[name]]
+            tasks[node] = self._task(wanted, round_number)
+            contents[node] = write_task(tasks[node], [request.start for request in wanted])
 
-        def waiting(nodes: set[int]) -> None:
-            places = [place for node in nodes for place in owners[node]]
-            late = {k for place in places for k in requests[place].job.members}
-            self.registry.show([self.ids[k] for k in sorted(late)])
+        def waiting(late: set[int]) -> None:
+            places = [place for node in late for place in by_node[nodes[node]]]
+            devices = {k for place in places for k in requests[place].job.members}
+            self.registry.show([self.ids[k] for k in sorted(devices)])
 
         seconds = self.deployment.deadline_seconds
-        replies = self.mailbox.ask(contents, TRAIN, subject, seconds, waiting)
-        for name, places in by_node.items():
-            reply = replies[present[name]]
+        replies = self.mailbox.ask(contents, TRAIN, f"round {round_number + 1}", seconds, waiting)
+        for node, name in nodes.items():
             found: Sequence[Trained | Refusal]
             try:
-                if reply.content is None:
-                    raise _Silence(reply.reason)
-                found = read_result(reply.content, tasks[name], self.initial.layout)
+                found = self._read(replies[node], tasks[node])
             except Refusal as refusal:
                 left_out.add(name)
-                found = [refusal] * len(places)
-            for place, result in zip(places, found, strict=True):
+                found = [refusal] * len(by_node[name])
+            for place, result in zip(by_node[name], found, strict=True):
                 results[place] = result
-        return results
+        pairs = list(zip(requests, results, strict=True))
+        norms = [update_norm(r.weights, q.start) for q, r in pairs if isinstance(r, Trained)]
+        limit = norm_limit(norms, self.clip)
+        for request, result in pairs:
+            if isinstance(result, Trained):
+                result = self._clip(result, request, limit, round_number)
+            yield request, result
 
-    def _task(self, requests: Sequence[_Request], round_number: int) -> tuple[Task, list[Weights]]:
-        """One node's task, and the states that its jobs start from, each of them once."""
-        states: list[Weights] = []
-        starts = []
-        for request in requests:
-            known = [number for number, state in enumerate(states) if state is request.start]
-            if not known:
-                states.append(request.start)
-            starts.append(known[0] if known else len(states) - 1)
+    def _task(self, requests: Sequence[_Request], round_number: int) -> Task:
         jobs = tuple(request.job for request in requests)
         ids = {k: self.ids[k] for job in jobs for k in job.members}
-        return Task(round_number, len(self.ids), ids, jobs, tuple(starts)), states
+        return Task(round_number, len(self.ids), ids, jobs)
 
-    def _fault(self, result: Weights, start: Weights) -> str | None:
-        squares = sum_of_squares(result.parameters - start.parameters)
+    def _fault(self, result: Trained, start: Weights) -> str | None:
+        squares = sum_of_squares(result.weights.parameters - start.parameters)
         limit = self.deployment.config.training.max_update_norm
-        return refuse(squares, result.buffers - start.buffers, limit)
+        return refuse(squares, result.weights.buffers - start.buffers, limit)
+
+    @property
+    def clip(self) -> float:
+        """The largest norm of an update, in medians; 0 clips nothing."""
+        return self.deployment.clip
+
+    def _clip(self, trained: Trained, request: _Request, limit: float, number: int) -> Trained:
+        """The result with its update scaled down to the limit; logged and counted if it was."""
+        clipped = clip_update(trained, request.start, limit)
+        if clipped is not trained:
+            self.faults["clipped"] += 1
+            what = (number + 1, self._names(request), self.clip)
+            log.warning("round %d: the update of %s is clipped to %g times the median norm", *what)
+        return clipped
 
     def _names(self, request: _Request) -> str:
-        names = [self.ids[k] for k in request.job.members]
-        return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        return name_some([self.ids[k] for k in request.job.members])
 
-    def _notice(self, refusal: Refusal, request: _Request, round_number: int) -> None:
+    def _leave_out(self, refusal: Refusal, request: _Request, round_number: int) -> None:
+        """Count and log a unit (granularity `device`: a device) that the round does without."""
         kind = "device" if self.deployment.granularity == "device" else "unit of devices"
-        what, number = f"{kind} {self._names(request)}", round_number + 1
-        if isinstance(refusal, _Silence):
-            self.faults["silent"] += 1
-            self.silent.update(request.job.members)
-            log.warning("round %d: %s takes no part: %s", number, what, refusal)
-        else:
-            self.faults["refused"] += 1
-            self.refused.update(request.job.members)
-            log.warning("round %d: %s is refused: %s", number, what, refusal)
+        silent = isinstance(refusal, Silence)
+        self.faults["silent" if silent else "refused"] += 1
+        (self.silent if silent else self.refused).update(request.job.members)
+        what = f"{self._names(request)} {'takes no part' if silent else 'is refused'}"
+        log.warning("round %d: %s %s: %s", round_number + 1, kind, what, refusal)
 
 
 def _one_update(job: Job, device: int, update: int, start: Weights) -> Job:
@@ -398,3 +353,33 @@ def _one_update(job: Job, device: int, update: int, start: Weights) -> Job:
         anchor = start.parameters
     first = job.first + update
     return replace(job, members=(device,), weights=(1.0,), updates=1, first=first, anchor=anchor)
+
+
+def update_norm(result: Weights, start: Weights) -> float:
+    """The norm of an update, in double precision."""
+    update = result.parameters.astype(np.float64) - start.parameters
+    return math.sqrt(float(np.square(update).sum()))
+
+
+def norm_limit(norms: Iterable[float], multiple: float) -> float:
+    """The largest norm that stays as it is; infinite where there is nothing to compare with."""
+    known = [norm for norm in norms if math.isfinite(norm)]
+    middle = median(known) if len(known) >= FEWEST else 0.0
+    return multiple * middle if multiple > 0 and middle > 0 else math.inf
+
+
+def clip_update(trained: Trained, start: Weights, limit: float) -> Trained:
+    """The result with its update scaled down to the limit; the same object if it is within."""
+    norm = update_norm(trained.weights, start)
+    if not limit < norm < math.inf:  # entries that are not finite are refused elsewhere
+        return trained
+    share = limit / norm
+    weights = trained.weights
+
+    def scaled(result: Float32, origin: Float32) -> Float32:
+        first, last = origin.astype(np.float64), result.astype(np.float64)
+        return (first + share * (last - first)).astype(np.float32)
+
+    parameters = scaled(weights.parameters, start.parameters)
+    buffers = scaled(weights.buffers, start.buffers)
+    return trained._replace(weights=replace(weights, parameters=parameters, buffers=buffers))

@@ -1,28 +1,30 @@
-"""The compiled kernels: C++ sources beside this file, the library that the build makes of them,
-and the calls into it.
+"""The compiled library: how it is found, and the batches and noise that it draws.
 
-The library has plain C functions, so it works with any version of Python, and a call leaves
-Python's lock free. It trains the built-in CNN on the image shapes of the built-in data sets.
+The C++ sources are in this directory. The library has plain C functions, so it works with any
+version of Python, and a call leaves Python's lock free.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-import struct
+from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from operator import mul
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float32, Float64, Int64
-from camu.data.batches import Schedules
+from camu.arrays import Float32, sum_of_squares
+from camu.data.batches import Batches, Draw, Schedules, Wanted
 from camu.errors import InputError
+from camu.seeding import Stream
 
+ABI = 2  # the number of the interface in kernels.h; a library with another one is not used
 LIBRARY = Path(__file__).with_name("libcamu_kernels.so")
 INSTRUCTION_SETS = ("avx512", "avx2")  # best first
 LIMIT = "CAMU_KERNEL"  # an environment variable that names the best instruction set to use
@@ -30,70 +32,56 @@ LIMIT = "CAMU_KERNEL"  # an environment variable that names the best instruction
 NORMS = ("batch", "group", "none")  # the order of CamuNorm in kernels.h
 DONE, STOPPED, NO_MEMORY = range(3)
 
-_Pointer = ctypes.c_void_p
+_Pointer, _Text, _Int, _Long = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64
 
 
-class _Geometry(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int32) for name in ("channels", "side", "kernel", "padding")]
+class Geometry(ctypes.Structure):
+    """CamuGeometry: the images and the kernels of the first convolution."""
+
+    _fields_ = [(name, _Int) for name in ("channels", "side", "kernel", "padding")]
 
 
-class _Data(ctypes.Structure):
-    _fields_ = [("images", _Pointer), ("labels", _Pointer)]
+class Data(ctypes.Structure):
+    """CamuData: where images and labels are."""
+
+    _fields_ = [(name, _Pointer) for name in ("images", "labels")]
 
 
-class _Batch(ctypes.Structure):
+class Batch(ctypes.Structure):
+    """CamuBatch: the samples of some devices."""
+
     _fields_ = [
-        ("indices", _Pointer),
-        ("sizes", _Pointer),
-        ("shares", _Pointer),
-        ("devices", ctypes.c_int32),
+        *((name, _Pointer) for name in ("indices", "sizes", "shares")),
+        ("devices", _Int),
     ]
 
 
-class _Arrays(ctypes.Structure):
-    _fields_ = [
-        ("places", _Pointer * 8),  # CamuArrays has names for them
-        ("parameters", ctypes.c_int64),
-        ("buffers", ctypes.c_int64),
-    ]
+_POINTERS = ("parameters", "buffers", "anchor", "correction", "indices", "sizes", "steps", "shares")
+_RESULTS = ("trained_parameters", "trained_buffers", "losses")
+JOB = np.dtype(  # CamuJob
+    [(name, np.uintp) for name in (*_POINTERS, *_RESULTS)]
+    + [(name, np.int32) for name in ("updates", "members", "together")]
+    + [(name, np.float32) for name in ("rate", "l2", "proximal")]
+)
+WANTED_NUMBERS = 5  # of CamuWanted, each of 64 bits
+_SIZES = [ctypes.sizeof(own) for own in (Geometry, Data, Batch)]
+_SIZES += [JOB.itemsize, 8 * WANTED_NUMBERS]
 
-
-@dataclass(frozen=True)
-class Shape:
-    """What a worker is made for: square images, the first kernel, normalisation and classes."""
-
-    channels: int
-    side: int
-    kernel: int
-    padding: int
-    norm: Literal["batch", "group", "none"]
-    classes: int
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """Contiguous uint8 images (n, channels, side, side) and int64 labels."""
-
-    images: npt.NDArray[np.uint8]
-    labels: Int64
-
-    def reference(self) -> _Data:
-        """The arrays as the library takes them."""
-        return _Data(self.images.ctypes.data, self.labels.ctypes.data)
-
-
-class Task(NamedTuple):
-    """The training of a unit, but for its members and batches; see CamuJob in kernels.h."""
-
-    parameters: Float32
-    buffers: Float32
-    anchor: Float32
-    correction: Float32 | None
-    updates: int
-    together: bool
-    rate: float
-    l2: float
-    proximal: float
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # results and arguments
+    "camu_supports": (_Int, [_Text]),
+    "camu_compiler": (_Text, []),
+    "camu_worker": (_Pointer, [_Text, ctypes.POINTER(Geometry), _Int, _Int]),
+    "camu_free": (None, [_Pointer]),
+    "camu_train_units": (_Int, [*[_Pointer] * 3, _Int, _Pointer]),
+    "camu_gradient": (_Int, [_Pointer] * 6),
+    "camu_evaluate": (_Int, [*[_Pointer] * 2, _Long, _Long, *[_Pointer] * 4]),
+    "camu_draw_batches": (_Int, [_Text, *[_Pointer] * 3, _Int, *[_Pointer] * 6]),
+    "camu_noisy_change": (
+        ctypes.c_double,
+        [_Pointer, _Pointer, _Long, _Text, ctypes.c_double, _Int, _Pointer],
+    ),
+    "camu_add_rows": (None, [*[_Pointer] * 3, _Long, _Long]),
+}
 
 
 @cache
@@ -103,38 +91,19 @@ def library() -> ctypes.CDLL | None:
         loaded = ctypes.CDLL(str(LIBRARY))
     except OSError:
         return None
-    if not hasattr(loaded, "camu_sum_of_squares"):
+    sizes = (_Long * len(_SIZES))()
+    if not hasattr(loaded, "camu_abi") or loaded.camu_abi(sizes) != ABI or [*sizes] != _SIZES:
         return None
-    loaded.camu_supports.argtypes = [ctypes.c_char_p]
-    loaded.camu_compiler.restype = ctypes.c_char_p
-    loaded.camu_worker.argtypes = [
-        ctypes.c_char_p,
-        ctypes.POINTER(_Geometry),
-        ctypes.c_int32,
-        ctypes.c_int32,
-    ]
-    loaded.camu_worker.restype = _Pointer
-    loaded.camu_free.argtypes = [_Pointer]
-    loaded.camu_free.restype = None
-    loaded.camu_train_units.argtypes = [
-        *(_Pointer, _Pointer, ctypes.c_char_p, ctypes.c_int32),
-        *[_Pointer] * 2,
-    ]
-    loaded.camu_gradient.argtypes = [_Pointer] * 6
-    loaded.camu_draw_batches.argtypes = [
-        *(ctypes.c_char_p, _Pointer, _Pointer, _Pointer, ctypes.c_int32),
-        *[_Pointer] * 6,
-    ]
-    loaded.camu_noisy_change.argtypes = [
-        *(_Pointer, _Pointer, ctypes.c_int64),
-        *(ctypes.c_char_p, ctypes.c_double, ctypes.c_int32, _Pointer),
-    ]
-    loaded.camu_noisy_change.restype = ctypes.c_double
-    loaded.camu_add_rows.argtypes = [_Pointer] * 3 + [ctypes.c_int64] * 2
-    loaded.camu_add_rows.restype = None
-    loaded.camu_sum_of_squares.argtypes = [_Pointer, ctypes.c_int64]
-    loaded.camu_sum_of_squares.restype = ctypes.c_double
-    loaded.camu_evaluate.argtypes = [_Pointer] * 2 + [ctypes.c_int64] * 2 + [_Pointer] * 4
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+def needed_library() -> ctypes.CDLL:
+    """The library, where it is known that there is one."""
+    loaded = library()
+    assert loaded is not None, "check library() or instruction_set() first"
     return loaded
 
 
@@ -152,128 +121,111 @@ def instruction_set() -> str | None:
 
 def compiler() -> str:
     """The compiler that made the library; another one may round differently."""
-    loaded = library()
-    assert loaded is not None, "check instruction_set() first"
-    return str(loaded.camu_compiler().decode())
+    return str(needed_library().camu_compiler().decode())
 
 
-class Worker:
-    """The memory that training one unit at a time needs; for one thread at a time."""
-
-    def __init__(self, shape: Shape, instructions: str) -> None:
-        loaded = library()
-        assert loaded is not None, "check instruction_set() first"
-        self._library = loaded
-        geometry = _Geometry(shape.channels, shape.side, shape.kernel, shape.padding)
-        norm = NORMS.index(shape.norm)
-        self._handle = loaded.camu_worker(instructions.encode(), geometry, norm, shape.classes)
-        if not self._handle:
-            raise MemoryError(f"no kernels for {shape}, or no memory for them")
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.camu_free(self._handle)
-            self._handle = None
-
-    def train(
-        self,
-        samples: Samples,
-        tasks: Sequence[Task],
-        shares: Sequence[float],
-        schedules: Schedules,
-        stop: ctypes.c_int32,
-    ) -> list[tuple[Float32, Float32, float]] | None:
-        """Trained parameters and buffers and the mean loss of each unit; None if it was stopped.
-
-        `shares` are those of all units' members. It is one call for all units, during which
-        Python's lock is free.
-        """
-        units, count = _table(tasks), tasks[0].parameters.size
-        parameters = np.empty((len(tasks), count), dtype=np.float32)
-        buffers = np.empty((len(tasks), tasks[0].buffers.size), dtype=np.float32)
-        losses = np.empty(sum([task.updates for task in tasks]))
-        arrays, data = _Arrays(), samples.reference()
-        given = (*schedules, np.array(shares), parameters, buffers, losses)
-        arrays.places[:] = [own.ctypes.data for own in given]
-        arrays.parameters, arrays.buffers = count, buffers.shape[1]
-        result = self._library.camu_train_units(
-            *(self._handle, ctypes.addressof(data), units, len(tasks)),
-            *(ctypes.addressof(arrays), ctypes.addressof(stop)),
-        )
-        _check(result)
-        if result == STOPPED:
-            return None
-        for own in (parameters, buffers):
-            own.setflags(write=False)
-        return list(zip(parameters, buffers, _mean_losses(tasks, losses), strict=True))
-
-    def gradient(
-        self,
-        samples: Samples,
-        parameters: Float32,
-        indices: Sequence[Int64],
-        shares: Sequence[float],
-        backward: bool = True,
-    ) -> tuple[Float32, float]:
-        """Gradient and value of the weighted mean loss of some devices, in training mode."""
-        flat = np.concatenate(indices)
-        sizes = np.array([len(own) for own in indices], dtype=np.int32)
-        weights = np.array(shares, dtype=np.float64)
-        batch = _Batch(flat.ctypes.data, sizes.ctypes.data, weights.ctypes.data, len(sizes))
-        gradient, loss = np.zeros_like(parameters), ctypes.c_double()
-        data = samples.reference()
-        result = self._library.camu_gradient(
-            self._handle,
-            ctypes.addressof(data),
-            ctypes.addressof(batch),
-            parameters.ctypes.data,
-            gradient.ctypes.data if backward else None,
-            ctypes.addressof(loss),
-        )
-        _check(result)
-        return gradient, loss.value
-
-    def evaluate(
-        self, samples: Samples, parameters: Float32, buffers: Float32, first: int, count: int
-    ) -> tuple[int, float]:
-        """How many of some samples are classified rightly, and the sum of their losses."""
-        right, loss, data = ctypes.c_int64(), ctypes.c_double(), samples.reference()
-        self._library.camu_evaluate(
-            self._handle,
-            ctypes.addressof(data),
-            first,
-            count,
-            parameters.ctypes.data,
-            buffers.ctypes.data,
-            ctypes.addressof(right),
-            ctypes.addressof(loss),
-        )
-        return right.value, loss.value
+def address(array: npt.NDArray[Any]) -> int:
+    """Where an array begins in memory."""
+    place: int = array.__array_interface__["data"][0]
+    return place
 
 
-def _check(result: int) -> None:
-    if result == NO_MEMORY:
-        raise MemoryError("there is not enough memory for a step on so many samples")
+# Batches and noise: a version of numpy may draw in another way than the one that the compiled code
+# was written after, so some draws are compared first.
 
 
-def _mean_losses(tasks: Sequence[Task], losses: Float64) -> list[float]:
-    if len(losses) == len(tasks):
-        return list(losses.tolist())
-    parts = np.split(losses, np.cumsum([task.updates for task in tasks])[:-1])
-    return [float(own.sum()) / len(own) for own in parts]
+def compiled_draw(batches: Batches) -> Draw | None:
+    """Compiled code that draws the batches; None where there is none, or if it draws others."""
+    return _Drawing(batches) if _batches_are_numpys() else None
 
 
-_UNIT = struct.Struct("4Q2i3f4x")  # CamuUnit
+def noisy_change(
+    model: Float32, start: Float32 | None, scale: float, relative: bool, stream: Stream
+) -> tuple[Float32, float]:
+    """What a model was changed by, with normal noise, and the sum of squares of that.
+
+    The noise has the standard deviation `scale`, or with `relative` this part of the root mean
+    square of the change. Without a start, the model is the change.
+    """
+    change = _compiled_change if _changes_are_numpys() else _numpy_change
+    return change(model, start, scale, relative, stream)
 
 
-def _table(tasks: Sequence[Task]) -> bytes:
-    """The units as the library takes them; their arrays must live as long as the table."""
-    rows: dict[int, bytes] = {}  # many units have the same task
-    return b"".join([rows.get(id(task)) or rows.setdefault(id(task), _row(task)) for task in tasks])
+@cache
+def _batches_are_numpys() -> bool:
+    if library() is None:
+        return False
+    batches = Batches(7, [np.arange(size) for size in (1, 2, 3, 64, 1000)], 0.3)
+    asked = Stream(7), [Wanted(range(5), range(1, 4)), Wanted((3, 1), range(2), 2, True, 30)]
+    found: Sequence[Any] = _Drawing(batches)(*asked)
+    expected: Sequence[Any] = batches.draw_by_numpy(*asked)
+    return all(map(np.array_equal, found, expected))
 
 
-def _row(task: Task) -> bytes:
-    arrays = task.parameters, task.buffers, task.anchor, task.correction
-    places = [0 if array is None else array.ctypes.data for array in arrays]
-    terms = task.rate, task.l2, task.proximal
-    return _UNIT.pack(*places, task.updates, task.together, *terms)
+@cache
+def _changes_are_numpys() -> bool:
+    if library() is None:
+        return False
+    model = np.linspace(-2, 2, 20_000, dtype=np.float32)  # some noise is in the tails
+    asked = model, model[::-1].copy(), 0.3, True, Stream(7)
+    (found, squares), (expected, its) = _compiled_change(*asked), _numpy_change(*asked)
+    return np.array_equal(found, expected) and squares == its
+
+
+def _numpy_change(
+    model: Float32, start: Float32 | None, scale: float, relative: bool, stream: Stream
+) -> tuple[Float32, float]:
+    change = model if start is None else model - start
+    if relative:
+        scale *= math.sqrt(sum_of_squares(change) / len(change))
+    noise = stream.numpy().standard_normal(len(change), dtype=np.float32)
+    found = change + noise * np.float32(scale)
+    return found, sum_of_squares(found)
+
+
+def _compiled_change(
+    model: Float32, start: Float32 | None, scale: float, relative: bool, stream: Stream
+) -> tuple[Float32, float]:
+    if start is not None and start.shape != model.shape:
+        raise ValueError(f"a model of shape {model.shape} did not start from {start.shape}")
+    found = np.empty(len(model), dtype=np.float32)
+    model = np.ascontiguousarray(model, dtype=np.float32)
+    begin = None if start is None else np.ascontiguousarray(start, dtype=np.float32)
+    squares = needed_library().camu_noisy_change(
+        *(model.ctypes.data, None if begin is None else begin.ctypes.data, len(model)),
+        *(stream.entropy.to_bytes(32, "little"), scale, relative, found.ctypes.data),
+    )
+    return found, squares
+
+
+class _Drawing:
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches  # it must live as long as the addresses of its arrays are used
+        held = batches.device_indices
+        self._places = np.array([address(own) for own in held], dtype=np.uintp)
+        self._held = np.array([len(own) for own in held], dtype=np.int64)
+        self._tables = address(self._places), address(self._held)
+
+    def __call__(self, stream: Stream, units: Sequence[Wanted]) -> Schedules:
+        members, sizes, wanted = array("q"), array("q"), array("q")
+        batches = samples = 0  # the most that there can be: the last batch of a pass may be smaller
+        for own, updates, steps, epochs, batch in units:
+            of_members = self._batches.sizes(own, batch)
+            members.extend(own)
+            sizes.extend(of_members)
+            wanted.extend((len(own), updates.start, updates.stop, steps, epochs))
+            passes = [self._batches.per_epoch(k, batch) for k in own] if epochs else [1] * len(own)
+            batches += len(updates) * steps * sum(passes)
+            samples += len(updates) * steps * sum(map(mul, passes, of_members))
+        per_update = np.empty(len(members), dtype=np.int32)
+        counts = np.empty((len(units), 3), dtype=np.int64)
+        batch_sizes, indices = np.empty(batches, np.int32), np.empty(samples, np.int64)
+        if needed_library().camu_draw_batches(
+            *(stream.entropy.to_bytes(32, "little"), *self._tables),
+            *(wanted.buffer_info()[0], len(units)),
+            *(members.buffer_info()[0], sizes.buffer_info()[0]),
+            *(address(per_update), address(counts)),
+            *(address(batch_sizes), address(indices)),
+        ):
+            raise MemoryError("there is not enough memory to draw batches")
+        return Schedules(indices[: int(counts[:, 1].sum())], batch_sizes, per_update, counts)

@@ -192,18 +192,26 @@ float normal(Generator& generator) {
 // ---------------------------------------------------------------------------------------------
 // Mini-batches, as data/batches.py cuts them.
 
-// A member of a unit, and the order of its samples in the pass that it is in.
+// A member of a unit, and the order of its samples in the pass of its next step.
 struct Member {
   int64_t device, held, size, per_pass, steps, next, pass;
   int64_t* order;
 
-  int64_t chunk() const { return next % per_pass * size; }
-  int64_t samples() const { return size < held - chunk() ? size : held - chunk(); }
+  // Writes the next mini-batch, which begins a new pass where the last one is used up; returns its
+  // size.
+  int64_t take(const uint32_t* number, const int64_t* samples, int64_t* to) {
+    const int64_t begin = next % per_pass * size, left = held - begin;
+    if (pass != next / per_pass) {
+      pass = next / per_pass;
+      shuffle(branch_of(number, {(uint64_t)device, (uint64_t)pass}), samples);
+    }
+    next++;
+    const int64_t taken = size < left ? size : left;
+    memcpy(to, order + begin, (size_t)taken * sizeof *to);
+    return taken;
+  }
 
-  void draw(const uint32_t* number, const int64_t* samples) {
-    if (pass == next / per_pass) return;
-    pass = next / per_pass;
-    Generator generator = branch_of(number, {(uint64_t)device, (uint64_t)pass});
+  void shuffle(Generator generator, const int64_t* samples) {
     memcpy(order, samples, (size_t)held * sizeof *order);
     for (int64_t last = held - 1; last > 0; last--) {
       int64_t other = generator.up_to((uint32_t)last), kept = order[other];
@@ -215,50 +223,41 @@ struct Member {
 
 }  // namespace
 
-// What a unit wants: updates from `first` to `end`, and `steps` batches or passes in each.
-struct CamuWanted {
-  int64_t members, first, end, steps, epochs;
-};
-
-// The mini-batches of units, in the order unit, update, member, step. `samples` and `held` are those of
-// all devices, `devices` and `batches` (sizes) those of the units' members. Writes the steps per update
-// of each member, and how many batches, samples and members each unit has; where there is room, also the
-// sizes and samples of the batches. Returns whether memory is lacking.
+// The mini-batches of units, in the order unit, update, member, step. `samples` and `held` have an
+// entry per device; `devices` and `batch_sizes` one per member of each unit. Writes the steps per update
+// of each member, the numbers of batches, samples and members of each unit, and the sizes and samples of
+// the batches. Returns 1 if out of memory.
 EXPORT int32_t camu_draw_batches(const uint32_t* number, const int64_t* const* samples,
                                  const int64_t* held, const CamuWanted* units, int32_t count,
-                                 const int64_t* devices, const int64_t* batches, int32_t* steps,
+                                 const int64_t* devices, const int64_t* batch_sizes, int32_t* steps,
                                  int64_t* counts, int32_t* sizes, int64_t* indices) {
   for (int32_t u = 0; u < count; u++, units++, counts += 3) {
     const int64_t n = units->members;
     int64_t all = 0;
     for (int64_t m = 0; m < n; m++) all += held[devices[m]];
-    Member* members = (Member*)malloc((size_t)n * sizeof(Member) + (size_t)all * sizeof *indices);
+    Member* members = (Member*)malloc((size_t)n * sizeof *members + (size_t)all * sizeof *indices);
     if (!members) return 1;
     int64_t* order = (int64_t*)(members + n);
     for (int64_t m = 0; m < n; m++) {
-      const int64_t own = held[devices[m]], size = batches[m], per_pass = (own + size - 1) / size;
+      const int64_t own = held[devices[m]], size = batch_sizes[m], per_pass = (own + size - 1) / size;
       steps[m] = (int32_t)(units->steps * (units->epochs ? per_pass : 1));
       members[m] = {devices[m], own, size, per_pass, steps[m], units->first * steps[m], -1, order};
       order += own;
     }
-    counts[0] = counts[1] = 0;
-    counts[2] = n;
+    const int32_t* first_size = sizes;
+    const int64_t* first_index = indices;
     for (int64_t update = units->first; update < units->end; update++)
       for (Member* member = members; member < members + n; member++)
-        for (int64_t step = 0; step < member->steps; step++, member->next++) {
-          const int64_t taken = member->samples();
-          if (indices) {
-            member->draw(number, samples[member->device]);
-            memcpy(indices, member->order + member->chunk(), (size_t)taken * sizeof *indices);
-            indices += taken;
-            *sizes++ = (int32_t)taken;
-          }
-          counts[0]++;
-          counts[1] += taken;
+        for (int64_t step = 0; step < member->steps; step++) {
+          *sizes = (int32_t)member->take(number, samples[member->device], indices);
+          indices += *sizes++;
         }
+    counts[0] = sizes - first_size;
+    counts[1] = indices - first_index;
+    counts[2] = n;
     free(members);
     devices += n;
-    batches += n;
+    batch_sizes += n;
     steps += n;
   }
   return 0;
@@ -269,9 +268,9 @@ EXPORT int32_t camu_draw_batches(const uint32_t* number, const int64_t* const* s
 EXPORT double camu_noisy_change(const float* model, const float* start, int64_t count,
                                 const uint32_t* number, double scale, int32_t relative, float* to) {
   for (int64_t i = 0; i < count; i++) to[i] = start ? model[i] - start[i] : model[i];
-  if (relative) scale *= sqrt(camu_sum_of_squares(to, count) / (double)count);
+  if (relative) scale *= sqrt(sum_of_squares(to, count) / (double)count);
   const float deviation = (float)scale;
   Generator generator = generator_of(number, words_of(number));
   for (int64_t i = 0; i < count; i++) to[i] += normal(generator) * deviation;
-  return camu_sum_of_squares(to, count);
+  return sum_of_squares(to, count);
 }

@@ -43,7 +43,7 @@ struct FirstGradient {
   }
 
   // The gradients of that sample's cells in one output. The winners of its cells are LANES apart.
-  ALONE void add(int output, const float* gradients, const int8_t* winners) {
+  NOINLINE void add(int output, const float* gradients, const int8_t* winners) {
     RowVector sums[sets][rows] = {};
     float totals[sets] = {};
     for (int cy = 0; cy < n; cy++)

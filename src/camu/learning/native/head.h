@@ -34,7 +34,7 @@ struct HeadOffsets {
 };
 
 // The rows of one pass. Memory belongs to the network.
-struct Rows_of_pass {
+struct PassRows {
   float *features, *normalised, *gradients;  // of each sample, WIDTH apart
   float *hidden, *hidden_gradients;          // HIDDEN_WIDTH apart
   float* statistics;                         // mean and inverse deviation per device or sample
@@ -42,7 +42,7 @@ struct Rows_of_pass {
   int64_t *labels, *indices;                 // of each sample, in the data
 
   // The same from another row on.
-  Rows_of_pass from(long row, long width) const {
+  PassRows from(long row, long width) const {
     return {features + row * width, normalised + row * width, gradients + row * width,
             hidden + row * HIDDEN_WIDTH, hidden_gradients + row * HIDDEN_WIDTH,
             statistics + row * 2 * CHANNELS, scales + row, labels + row, indices + row};
@@ -75,7 +75,7 @@ struct alignas(64) Head {
   void pack(const float* given) {
     parameters = given;
     for (int j = 0; j < HIDDEN_WIDTH; j += LANES)
-      for (int q = 0; q < FEATURES; q += LANES) turn_hidden(j, q);
+      for (int q = 0; q < FEATURES; q += LANES) transpose_hidden(j, q);
     memset(hidden_bias, 0, sizeof hidden_bias);
     memcpy(hidden_bias, parameters + at.hidden_bias, HIDDEN * sizeof(float));
     memset(output, 0, classes * HIDDEN_WIDTH * sizeof(float));
@@ -112,7 +112,7 @@ struct alignas(64) Head {
   // ------------------------------------------------------------------ normalisation, forward
 
   // A device's samples by their own mean and variance; both enter the running statistics.
-  void normalise_device(Rows_of_pass& rows, int first, int samples, int device, double share) {
+  void normalise_device(PassRows& rows, int first, int samples, int device, double share) {
     float* mean = rows.statistics + device * 2 * CHANNELS;
     float* inverse = mean + CHANNELS;
     const float count = (float)samples * POSITIONS;
@@ -134,14 +134,14 @@ struct alignas(64) Head {
   }
 
   // By the running statistics, for evaluation; buffers are the means, then the variances.
-  void normalise_running(Rows_of_pass& rows, int samples, const float* buffers) {
+  void normalise_running(PassRows& rows, int samples, const float* buffers) {
     float inverse[CHANNELS];
     for (int c = 0; c < CHANNELS; c++) inverse[c] = 1 / sqrtf(buffers[CHANNELS + c] + EPSILON);
     scale_rows(rows, 0, samples, buffers, inverse);
   }
 
   // Each sample by the mean and variance of each group of channels.
-  void normalise_groups(Rows_of_pass& rows, int samples) {
+  void normalise_groups(PassRows& rows, int samples) {
     constexpr int size = FEATURES / GROUPS;
     for (int s = 0; s < samples; s++) {
       const float* x = rows.features + (long)s * WIDTH;
@@ -167,7 +167,7 @@ struct alignas(64) Head {
   // ----------------------------------------------------------------- normalisation, backward
   // Gradients of the normalised features become gradients of the features, in place.
 
-  void device_backward(Rows_of_pass& rows, int first, int samples, int device) {
+  void device_backward(PassRows& rows, int first, int samples, int device) {
     const float* mean = rows.statistics + device * 2 * CHANNELS;
     const float* inverse = mean + CHANNELS;
     const float count = (float)samples * POSITIONS;
@@ -203,7 +203,7 @@ struct alignas(64) Head {
         store(g + s * WIDTH + q, load(g + s * WIDTH + q) * load(column_a + q));
   }
 
-  void groups_backward(Rows_of_pass& rows, int samples) {
+  void groups_backward(PassRows& rows, int samples) {
     constexpr int size = FEATURES / GROUPS, channels = CHANNELS / GROUPS;
     const float *gammas = parameters + at.gamma;
     for (int s = 0; s < samples; s++) {
@@ -211,7 +211,7 @@ struct alignas(64) Head {
       float* g = rows.gradients + (long)s * WIDTH;
       const float* centre = rows.statistics + (long)s * 2 * CHANNELS;
       for (int group = 0; group < GROUPS; group++) {
-        float mean = centre[group], scale = centre[CHANNELS + group], plain = 0, turned = 0;
+        float mean = centre[group], scale = centre[CHANNELS + group], plain = 0, projected = 0;
         for (int c = group * channels; c < (group + 1) * channels; c++) {
           float beta = 0, gamma = 0;
           for (int i = c * POSITIONS; i < (c + 1) * POSITIONS; i++) {
@@ -221,26 +221,26 @@ struct alignas(64) Head {
           beta_sums[c] += beta;
           gamma_sums[c] += gamma;
           plain += gammas[c] * beta;
-          turned += gammas[c] * gamma;
+          projected += gammas[c] * gamma;
         }
         plain /= size;
-        turned /= size;
+        projected /= size;
         for (int c = group * channels; c < (group + 1) * channels; c++)
           for (int i = c * POSITIONS; i < (c + 1) * POSITIONS; i++)
-            g[i] = scale * (gammas[c] * g[i] - plain - (x[i] - mean) * scale * turned);
+            g[i] = scale * (gammas[c] * g[i] - plain - (x[i] - mean) * scale * projected);
       }
     }
   }
 
   // The bias of the last convolution has the sum of the gradients of its channel.
-  void add_input_sums(const Rows_of_pass& rows, int samples) {
+  void add_input_sums(const PassRows& rows, int samples) {
     column_sums(samples, column_a, [&](long i) { return load(rows.gradients + i); });
     for (int c = 0; c < CHANNELS; c++) input_sums[c] += sum(column_a + c * POSITIONS, POSITIONS);
   }
 
   // ------------------------------------------------------------------------------ classifier
 
-  void forward_hidden(Rows_of_pass& rows, int samples) {
+  void forward_hidden(PassRows& rows, int samples) {
     multiply({rows.normalised, WIDTH, 1}, hidden_columns, HIDDEN_WIDTH, samples, FEATURES,
              HIDDEN_WIDTH, {rows.hidden, HIDDEN_WIDTH}, false);
     for (long s = 0; s < samples; s++)
@@ -265,7 +265,7 @@ struct alignas(64) Head {
   }
 
   // The weighted loss; leaves the gradients of the hidden units in the rows.
-  double loss_and_gradients(Rows_of_pass& rows, int samples) {
+  double loss_and_gradients(PassRows& rows, int samples) {
     double loss = 0;
     float logits[MOST_CLASSES];
     for (long s = 0; s < samples; s++) {
@@ -293,7 +293,7 @@ struct alignas(64) Head {
   }
 
   // Gradients of the hidden weights, and of the normalised features.
-  void hidden_backward(Rows_of_pass& rows, int samples) {
+  void hidden_backward(PassRows& rows, int samples) {
     multiply({rows.hidden_gradients, 1, HIDDEN_WIDTH}, rows.normalised, WIDTH, HIDDEN, samples,
              WIDTH, {hidden_sums, WIDTH}, !fresh);
     fresh = false;
@@ -302,7 +302,7 @@ struct alignas(64) Head {
   }
 
  private:
-  void turn_hidden(int j, int q) {
+  void transpose_hidden(int j, int q) {
     const float* from = parameters + at.hidden + q;
     transpose([&](int i) { return j + i < HIDDEN ? load(from + (j + i) * FEATURES) : Vector{}; },
               [&](int i, Vector units) {
@@ -311,7 +311,7 @@ struct alignas(64) Head {
   }
 
   // normalised = (features - mean) * inverse * gamma + beta, per channel.
-  void scale_rows(Rows_of_pass& rows, int first, int samples, const float* mean,
+  void scale_rows(PassRows& rows, int first, int samples, const float* mean,
                   const float* inverse) {
     float scale[CHANNELS];
     for (int c = 0; c < CHANNELS; c++) scale[c] = inverse[c] * parameters[at.gamma + c];

@@ -5,6 +5,10 @@
 #pragma once
 #include <stdint.h>
 
+// The number of this interface. Python loads no library with another one: raise it with every change
+// of a struct or a function that Python sees.
+#define CAMU_ABI 2
+
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 // The order matters: Python passes these numbers.
@@ -39,29 +43,17 @@ struct CamuJob {
   const int32_t* sizes;     // samples of each (update, member, step)
   const int32_t* steps;     // of each member
   const double* shares;     // of each member; their sum is 1
-  int32_t updates, members, together;
-  float rate, l2, proximal;
   float* trained_parameters;
   float* trained_buffers;
   double* losses;           // one per update
-};
-
-// A unit as Python gives it; the rest of its job is in the arrays of all units.
-struct CamuUnit {
-  const float *parameters, *buffers, *anchor, *correction;
-  int32_t updates, together;
+  int32_t updates, members, together;
   float rate, l2, proximal;
 };
 
-// What units have, one unit after another.
-struct CamuArrays {
-  const int64_t* indices;
-  const int32_t *sizes, *steps;
-  const int64_t* counts;  // batches, samples and members of each unit
-  const double* shares;
-  float *trained_parameters, *trained_buffers;
-  double* losses;
-  int64_t parameters, buffers;  // how many a unit has
+// The mini-batches that a unit asks for: in each update from `first` up to, but not including, `end`,
+// every member takes `steps` batches or, with `epochs`, passes over its samples.
+struct CamuWanted {
+  int64_t members, first, end, steps, epochs;
 };
 
 enum CamuResult { CAMU_DONE = 0, CAMU_STOPPED = 1, CAMU_NO_MEMORY = 2 };
@@ -77,7 +69,7 @@ struct CamuWorker {
                        const float* buffers, int64_t* right, double* loss) = 0;
 };
 
-EXPORT double camu_sum_of_squares(const float* numbers, int64_t count);
+double sum_of_squares(const float* numbers, int64_t count);  // bit by bit as numpy adds them
 
 // One maker per instruction set; null if the geometry has no kernels, or if there is no memory.
 typedef CamuWorker* (*CamuMaker)(CamuGeometry, int32_t norm, int32_t classes);

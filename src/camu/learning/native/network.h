@@ -95,8 +95,8 @@ class alignas(64) Network {
   void pack(const float* parameters) {
     parameters_ = parameters;
     if constexpr (KERNEL == 5) {
-      first_cells_.begin(parameters);
-      second_cells_.begin(parameters + SECOND);
+      first_winograd_.begin(parameters);
+      second_winograd_.begin(parameters + SECOND);
     } else {
       pack_forward<First>(parameters, first_weights_);
       pack_forward<Second>(parameters + SECOND, second_weights_);
@@ -199,7 +199,7 @@ class alignas(64) Network {
   }
 
   // Forward and backward; returns the loss, and leaves gradients of the features.
-  double head(Rows_of_pass rows, int samples, const CamuBatch& batch) {
+  double head(PassRows rows, int samples, const CamuBatch& batch) {
     normalise(rows, samples, batch);
     top_.forward_hidden(rows, samples);
     const double loss = top_.loss_and_gradients(rows, samples);
@@ -219,7 +219,7 @@ class alignas(64) Network {
         convolve_block<true>(block, here);
       else
         convolve_block<false>(block, 0);
-      for (int q = 0; q < Top::FEATURES; q += LANES) turn_features(block, q);
+      for (int q = 0; q < Top::FEATURES; q += LANES) transpose_features(block, q);
     }
   }
 
@@ -232,8 +232,8 @@ class alignas(64) Network {
     ByteVector *won = first_winners_ + block * W1, *second_won = second_winners_ + block * W2;
     if constexpr (KERNEL == 5) {
       static_assert(PADDING == 0, "the cells are written without a border");
-      first_cells_.template forward<WINNERS>(images_, bias, exact, x, won);
-      second_cells_.template forward<WINNERS>(x, second_bias, exact, cells_, second_won);
+      first_winograd_.template forward<WINNERS>(images_, bias, exact, x, won);
+      second_winograd_.template forward<WINNERS>(x, second_bias, exact, cells_, second_won);
     } else {
       forward<First, PADDING>(images_, first_weights_, bias, x, won);
       forward<Second, 0>(x, second_weights_, second_bias, cells_, second_won);
@@ -256,13 +256,13 @@ class alignas(64) Network {
     return (channel * First::side + y + PADDING) * First::side + column + PADDING;
   }
 
-  void turn_features(int block, int q) {
+  void transpose_features(int block, int q) {
     float* to = rows_.features + (long)block * LANES * Top::WIDTH + q;
     transpose([&](int i) { return q + i < Top::FEATURES ? cells_[q + i] : Vector{}; },
               [&](int s, Vector features) { store(to + (long)s * Top::WIDTH, features); });
   }
 
-  void normalise(Rows_of_pass rows, int samples, const CamuBatch& batch) {
+  void normalise(PassRows rows, int samples, const CamuBatch& batch) {
     if (top_.norm == CAMU_GROUP_NORM) top_.normalise_groups(rows, samples);
     if (top_.norm == CAMU_NO_NORM)
       memcpy(rows.normalised, rows.features, sizeof(float) * samples * Top::WIDTH);
@@ -270,7 +270,7 @@ class alignas(64) Network {
       top_.normalise_device(rows, first, batch.sizes[d], d, batch.shares[d]);
   }
 
-  void normalise_backward(Rows_of_pass rows, int samples, const CamuBatch& batch) {
+  void normalise_backward(PassRows rows, int samples, const CamuBatch& batch) {
     if (top_.norm == CAMU_GROUP_NORM) top_.groups_backward(rows, samples);
     for (int d = 0, first = 0; batch_norm() && d < batch.devices; first += batch.sizes[d++])
       top_.device_backward(rows, first, batch.sizes[d], d);
@@ -300,12 +300,12 @@ class alignas(64) Network {
     const ByteVector* winners = second_winners_ + block * W2;
     const float* gradients = rows_.gradients + (long)block * LANES * Top::WIDTH;
     second_.begin(pooled_ + block * Y, winners);
-    for (int q = 0; q < Top::FEATURES; q += LANES) turn_gradients(gradients, here, q);
+    for (int q = 0; q < Top::FEATURES; q += LANES) transpose_gradients(gradients, here, q);
     if constexpr (KERNEL == 5)
-      second_cells_.backward(cells_, winners, pooled_gradients_);
+      second_winograd_.backward(cells_, winners, pooled_gradients_);
     else
       backward<Second>(cells_, winners, parameters_ + SECOND, pooled_gradients_);
-    for (int q = 0; q < 10 * First::cells; q += LANES) turn_pooled(q);
+    for (int q = 0; q < 10 * First::cells; q += LANES) transpose_pooled(q);
   }
 
   void reset_convolutions() {
@@ -333,7 +333,7 @@ class alignas(64) Network {
   }
 
   // Gradients of the cells of the second stage, with samples as lanes; zero where there is no sample.
-  void turn_gradients(const float* from, int here, int q) {
+  void transpose_gradients(const float* from, int here, int q) {
     transpose([&](int s) { return s < here ? load(from + s * Top::WIDTH + q) : Vector{}; },
               [&](int i, Vector cell) {
                 if (q + i < Top::FEATURES) cells_[q + i] = cell;
@@ -341,7 +341,7 @@ class alignas(64) Network {
   }
 
   // Gradients of the cells of the first stage, sample by sample, without the padding.
-  void turn_pooled(int q) {
+  void transpose_pooled(int q) {
     transpose(
         [&](int i) {
           const int channel = (q + i) / First::cells, cell = (q + i) % First::cells;
@@ -362,14 +362,14 @@ class alignas(64) Network {
   alignas(64) float first_gradients_[LANES * GRADIENTS];
   Top top_;
   struct Nothing {};
-  std::conditional_t<KERNEL == 5, FirstCells<First>, Nothing> first_cells_;
-  std::conditional_t<KERNEL == 5, SecondCells<Second>, Nothing> second_cells_;
+  std::conditional_t<KERNEL == 5, FirstWinograd<First>, Nothing> first_winograd_;
+  std::conditional_t<KERNEL == 5, SecondWinograd<Second>, Nothing> second_winograd_;
 
   Memory memory_;
   int blocks_ = 0;
   Vector* pooled_;
   ByteVector *first_winners_, *second_winners_;
-  Rows_of_pass rows_;
+  PassRows rows_;
   const float* parameters_;
 };
 

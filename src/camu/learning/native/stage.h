@@ -82,7 +82,7 @@ INLINE void forward_cell(const Vector* corner, const float* packed,
 
 // x is [input][row][column]; the output has rows of `out_side` with a border of PADDING.
 template <class S, int PADDING>
-ALONE static void forward(const Vector* x, const float* packed, const float* bias, Vector* out,
+NOINLINE static void forward(const Vector* x, const float* packed, const float* bias, Vector* out,
                           ByteVector* winners) {
   constexpr int n = S::cells_in_row, out_side = n + 2 * PADDING;
   constexpr int group_weights = FORWARD_OUTPUTS * S::inputs * S::taps;
@@ -114,7 +114,7 @@ INLINE IntVector widened(const ByteVector* winners) {
 // The gradients of the inputs, [input][row][column], from those of the cells, [output][cell]. The
 // sums of a row of pixels, for two inputs, stay in registers.
 template <class S>
-ALONE static void backward(const Vector* cells, const ByteVector* winners, const float* weights,
+NOINLINE static void backward(const Vector* cells, const ByteVector* winners, const float* weights,
                            Vector* x) {
   constexpr int n = S::cells_in_row, inputs = 2;
   Vector dense[S::outputs][2 * n][2 * n];  // zero where a candidate did not win

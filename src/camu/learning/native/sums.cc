@@ -26,10 +26,10 @@ EXPORT void camu_add_rows(double* total, const double* factors, const float* con
 }
 
 // In pairs, as numpy adds: halves, down to 128 numbers, which are added in eight columns.
-EXPORT double camu_sum_of_squares(const float* numbers, int64_t count) {
+double sum_of_squares(const float* numbers, int64_t count) {
   if (count > 128) {
     const int64_t half = count / 2 / 8 * 8;
-    return camu_sum_of_squares(numbers, half) + camu_sum_of_squares(numbers + half, count - half);
+    return sum_of_squares(numbers, half) + sum_of_squares(numbers + half, count - half);
   }
   double columns[8] = {};
   int64_t i = 0;

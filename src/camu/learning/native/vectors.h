@@ -20,8 +20,8 @@ typedef int8_t ByteVector __attribute__((vector_size(LANES), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 #define INLINE_MEMBER inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
-// For loops that need all registers: inside their callers some of the sums would be in memory.
-#define ALONE __attribute__((noinline))
+// For functions whose loops need all registers: inlined, the compiler would spill some of their sums.
+#define NOINLINE __attribute__((noinline))
 
 INLINE Vector all(float value) { return value - Vector{}; }
 #ifdef __AVX512F__  // gcc 12 does not always see a maximum in a > b ? a : b.

@@ -1,30 +1,30 @@
-// Convolutions of 5x5 with 2x2 max-pooling by fewer products (points.h): forward, and for the second
-// stage the gradient of its inputs.
+// 5x5 convolutions with 2x2 max-pooling by Winograd's F(4, 5) (transforms.h): the forward pass of both
+// stages, and the gradient of the second stage's inputs.
 //
-// A first stage goes this way along the rows, with 40 products per pooling cell and input instead of
-// 100. A second stage goes it along rows and columns, with 16: it has enough inputs and outputs to share
-// the additions.
+// The first stage applies it along rows only, with 40 multiplications per pooling cell and input instead
+// of 100. The second stage applies it to rows and columns, with 16: it has enough inputs and outputs to
+// share the additions of the transforms.
 #pragma once
-#include "points.h"
-#include "settle.h"
+#include "transforms.h"
+#include "argmax_ties.h"
 
 namespace CAMU_SET {
 
 // ---------------------------------------------------------------------------------------------
-// A first stage: the points are along the rows.
+// The first stage: transforms along the rows.
 
 template <class S>
-struct FirstCells {
+struct FirstWinograd {
   static_assert(S::kernel == 5, "the points are for kernels of 5x5");
   static_assert(S::cells_in_row % 2 == 0, "tiles are whole");
 
   void begin(const float* given) {
     parameters = given;
     for (int o = 0; o < S::outputs; o++) {
-      near[o] = NEAR * size_of<S>(parameters + o * rows * S::kernel);
+      near[o] = TIE_TOLERANCE * sum_of_magnitudes<S>(parameters + o * rows * S::kernel);
       for (int r = 0; r < rows; r++) {
         const float* row = parameters + (o * rows + r) * S::kernel;
-        weights_to_points([&](int k) { return (double)row[k]; },
+        transform_weights([&](int k) { return (double)row[k]; },
                           [&](int p, double value) {
                             weights[(p * rows + r) * S::outputs + o] = (float)value;
                           });
@@ -36,10 +36,10 @@ struct FirstCells {
   // of the first `exact` lanes are right, also where candidates are nearly equal.
   template <bool WINNERS>
   void forward(const Vector* x, const float* bias, int exact, Vector* out, ByteVector* winners) {
-    for (int y = 0; y < S::kernel - 1; y++) turn_line<WINNERS>(x, y);
+    for (int y = 0; y < S::kernel - 1; y++) transform_line<WINNERS>(x, y);
     for (int cy = 0; cy < n; cy++) {
-      turn_line<WINNERS>(x, 2 * cy + 4);
-      turn_line<WINNERS>(x, 2 * cy + 5);
+      transform_line<WINNERS>(x, 2 * cy + 4);
+      transform_line<WINNERS>(x, 2 * cy + 5);
       if (WINNERS) find_zeros(cy);
       for (int tile = 0; tile < tiles; tile++) {
         for (int p = 0; p < POINTS; p++)
@@ -62,12 +62,12 @@ struct FirstCells {
   Vector* line(int y) { return lines + y % WINDOW * S::inputs * tiles * POINTS; }
 
   template <bool WINNERS>
-  void turn_line(const Vector* x, int y) {
+  void transform_line(const Vector* x, int y) {
     for (int tile = 0; tile < tiles; tile++) {
       IntVector* bits = joined[y % WINDOW] + TILE * tile;
       for (int i = 0; i < S::inputs; i++) {
         const Vector* from = x + (i * S::side + y) * S::side + TILE * tile;
-        to_points(from, line(y) + (i * tiles + tile) * POINTS);
+        transform_inputs(from, line(y) + (i * tiles + tile) * POINTS);
         if (WINNERS) join((const IntVector*)from, i > 0, bits);
       }
     }
@@ -80,8 +80,8 @@ struct FirstCells {
     UNROLL for (int c = 0; c < TILE; c++) bits[c] = add ? bits[c] | own[c] : own[c];
   }
 
-  // Which candidates of a row of cells have a pixel that is not zero. The sums of the others must not
-  // be what rounding makes of the pixels beside them, or their winners would be many close decisions.
+  // Which candidates of a row of cells have a nonzero pixel. The others are exactly zero, but the
+  // transforms leave rounding errors of neighbouring pixels in them, and many cells would be near-ties.
   void find_zeros(int cy) {
     for (int c = 0; c < 2 * n; c++) {
       IntVector inner{};
@@ -116,7 +116,7 @@ struct FirstCells {
                             Vector* out, ByteVector* winners) const {
     Vector rows_of_tile[2][TILE];
     UNROLL for (int y = 0; y < 2; y++) {
-      from_points(products + (2 * output + y) * POINTS, rows_of_tile[y]);
+      transform_outputs(products + (2 * output + y) * POINTS, rows_of_tile[y]);
       UNROLL for (int c = 0; WINNERS && c < TILE; c++)
         rows_of_tile[y][c] = (Vector)((IntVector)rows_of_tile[y][c] & seen[y][TILE * tile + c]);
     }
@@ -125,7 +125,7 @@ struct FirstCells {
       const Vector candidates[] = {above[0], above[1], below[0], below[1]};
       Vector most = maximum_of(candidates);
       if (WINNERS)
-        most = settled_winner<S>(candidates, all(near[output]), exact, corner + 2 * c,
+        most = argmax_with_ties<S>(candidates, all(near[output]), exact, corner + 2 * c,
                                  parameters + output * rows * S::kernel, winners + c);
       out[c] = most + all(bias);
     }
@@ -141,20 +141,21 @@ struct FirstCells {
 };
 
 // ---------------------------------------------------------------------------------------------
-// A second stage: the points are a square of 8x8, and the tiles of a row are computed together.
+// The second stage: transforms along rows and columns, so 8x8 points; the tiles of a row of cells are
+// computed together.
 
 template <class S>
-struct SecondCells {
+struct SecondWinograd {
   static_assert(S::kernel == 5, "the points are for kernels of 5x5");
 
   void begin(const float* given) {
     parameters = given;
     for (int o = 0; o < S::outputs; o++)
-      near[o] = NEAR * size_of<S>(parameters + o * S::inputs * S::taps);
+      near[o] = TIE_TOLERANCE * sum_of_magnitudes<S>(parameters + o * S::inputs * S::taps);
     for (int o = 0; o < S::outputs; o++)
       for (int i = 0; i < S::inputs; i++)
         for (int t = 0; t < S::taps; t++)
-          turned[t * kernels + (o / group * S::inputs + i) * group + o % group] = *given++;
+          transposed[t * kernels + (o / group * S::inputs + i) * group + o % group] = *given++;
     for (int k = 0; k < kernels; k += LANES / 2) pack(k);
   }
 
@@ -166,11 +167,11 @@ struct SecondCells {
     for (int i = 0; WINNERS && i < S::inputs * S::pixels; i++)
       largest = larger(largest, larger(x[i], -x[i]));
     for (int ty = 0; ty < tiles; ty++) {
-      for (int i = 0; i < S::inputs; i++) turn_input(x + i * S::pixels, TILE * ty, i);
+      for (int i = 0; i < S::inputs; i++) transform_input(x + i * S::pixels, TILE * ty, i);
       for (int row = 0; row < POINTS; row++)
         for (int first = 0; first < S::outputs; first += group) {
           multiply_row(row, first);
-          turn_columns(row, first);
+          inverse_transform_columns(row, first);
         }
       for (int o = 0; o < S::outputs; o++)
         for (int tx = 0; tx < tiles; tx++)
@@ -182,10 +183,10 @@ struct SecondCells {
   void backward(const Vector* cells, const ByteVector* winners, Vector* x) {
     for (int ty = 0; ty < tiles; ty++) {
       for (int o = 0; o < S::outputs; o++)
-        for (int tx = 0; tx < tiles; tx++) turn_gradient(cells, winners, o, ty, tx);
+        for (int tx = 0; tx < tiles; tx++) transform_gradient(cells, winners, o, ty, tx);
       for (int point = 0; point < POINTS * POINTS; point++)
         for (int first = 0; first < S::inputs; first += input_group) multiply_back(point, first);
-      for (int i = 0; i < S::inputs; i++) turn_back(i, TILE * ty, x + i * S::pixels);
+      for (int i = 0; i < S::inputs; i++) inverse_transform(i, TILE * ty, x + i * S::pixels);
     }
   }
 
@@ -206,14 +207,14 @@ struct SecondCells {
   void pack(int first) {
     DoubleVector rows[POINTS][S::kernel];
     UNROLL for (int x = 0; x < S::kernel; x++)
-      weights_to_points(
+      transform_weights(
           [&](int y) {
-            const float* from = turned + (y * S::kernel + x) * kernels + first;
+            const float* from = transposed + (y * S::kernel + x) * kernels + first;
             return __builtin_convertvector(*(const Half*)from, DoubleVector);
           },
           [&](int p, DoubleVector value) { rows[p][x] = value; });
     UNROLL for (int y = 0; y < POINTS; y++)
-      weights_to_points([&](int x) { return rows[y][x]; },
+      transform_weights([&](int x) { return rows[y][x]; },
                         [&](int p, DoubleVector value) {
                           float* to = weights + (y * POINTS + p) * kernels + first;
                           *(Half*)to = __builtin_convertvector(value, Half);
@@ -221,19 +222,19 @@ struct SecondCells {
   }
 
   // The windows of a row of tiles, at the points of columns and then of rows.
-  void turn_input(const Vector* x, int top, int input) {
+  void transform_input(const Vector* x, int top, int input) {
     Vector rows[POINTS][TILE * tiles + TILE] = {};
     for (int column = 0; column < S::side; column++) {
       Vector d[POINTS], at[POINTS];
       UNROLL for (int y = 0; y < POINTS; y++)
         d[y] = top + y < S::side ? x[(top + y) * S::side + column] : Vector{};
-      to_points(d, at);
+      transform_inputs(d, at);
       UNROLL for (int y = 0; y < POINTS; y++) rows[y][column] = at[y];
     }
     for (int y = 0; y < POINTS; y++)
       UNROLL for (int tx = 0; tx < tiles; tx++) {
         Vector at[POINTS];
-        to_points(rows[y] + TILE * tx, at);
+        transform_inputs(rows[y] + TILE * tx, at);
         UNROLL for (int p = 0; p < POINTS; p++)
           inputs[((y * POINTS + p) * S::inputs + input) * tiles + tx] = at[p];
       }
@@ -260,22 +261,22 @@ struct SecondCells {
       UNROLL for (int tx = 0; tx < tiles; tx++) to[o * tiles + tx] = sums[o][tx];
   }
 
-  void turn_columns(int row, int first) {
+  void inverse_transform_columns(int row, int first) {
     for (int i = 0; i < group * tiles; i++) {
       Vector at[POINTS], out[TILE];
       UNROLL for (int p = 0; p < POINTS; p++) at[p] = products[p * group * tiles + i];
-      from_points(at, out);
+      transform_outputs(at, out);
       UNROLL for (int x = 0; x < TILE; x++)
         columns[((row * TILE + x) * S::outputs + first) * tiles + i] = out[x];
     }
   }
 
-  INLINE_MEMBER void turn_rows(int i, Vector outputs[TILE][TILE]) const {
+  INLINE_MEMBER void inverse_transform_rows(int i, Vector outputs[TILE][TILE]) const {
     UNROLL for (int x = 0; x < TILE; x++) {
       Vector at[POINTS], out[TILE];
       UNROLL for (int p = 0; p < POINTS; p++)
         at[p] = columns[(p * TILE + x) * S::outputs * tiles + i];
-      from_points(at, out);
+      transform_outputs(at, out);
       UNROLL for (int y = 0; y < TILE; y++) outputs[y][x] = out[y];
     }
   }
@@ -285,7 +286,7 @@ struct SecondCells {
   INLINE_MEMBER void finish(const Vector* x, Vector near, float bias, int exact, int o, int ty,
                             int tx, Vector* out, ByteVector* winners) const {
     Vector outputs[TILE][TILE];
-    turn_rows(o * tiles + tx, outputs);
+    inverse_transform_rows(o * tiles + tx, outputs);
     UNROLL for (int cell = 0; cell < 4; cell++) {
       const int cy = 2 * ty + cell / 2, cx = 2 * tx + cell % 2, place = o * S::cells + cy * n + cx;
       if (cy >= n || cx >= n) continue;
@@ -293,14 +294,14 @@ struct SecondCells {
       const Vector candidates[] = {above[0], above[1], below[0], below[1]};
       Vector most = maximum_of(candidates);
       if (WINNERS)
-        most = settled_winner<S>(candidates, near, exact, x + 2 * cy * S::side + 2 * cx,
+        most = argmax_with_ties<S>(candidates, near, exact, x + 2 * cy * S::side + 2 * cx,
                                  parameters + o * S::inputs * S::taps, winners + place);
       out[place] = most + all(bias);
     }
   }
 
   // The gradients of the candidates of a tile, at the points of rows and then of columns.
-  void turn_gradient(const Vector* cells, const ByteVector* winners, int o, int ty, int tx) {
+  void transform_gradient(const Vector* cells, const ByteVector* winners, int o, int ty, int tx) {
     Vector rows[TILE][POINTS];
     UNROLL for (int half = 0; half < 2; half++) {
       Vector lines[2][TILE];
@@ -312,12 +313,12 @@ struct SecondCells {
         UNROLL for (int c = 0; c < 4; c++)
           lines[c / 2][2 * side + c % 2] = winner == c ? g : Vector{};
       }
-      UNROLL for (int y = 0; y < 2; y++) gradient_to_points(lines[y], rows[2 * half + y]);
+      UNROLL for (int y = 0; y < 2; y++) adjoint_of_outputs(lines[y], rows[2 * half + y]);
     }
     UNROLL for (int x = 0; x < POINTS; x++) {
       Vector column[TILE], at[POINTS];
       UNROLL for (int y = 0; y < TILE; y++) column[y] = rows[y][x];
-      gradient_to_points(column, at);
+      adjoint_of_outputs(column, at);
       UNROLL for (int y = 0; y < POINTS; y++)
         gradients[((y * POINTS + x) * S::outputs + o) * tiles + tx] = at[y];
     }
@@ -341,15 +342,16 @@ struct SecondCells {
         inputs[(point * S::inputs + first + i) * tiles + tx] = sums[i][tx];
   }
 
-  // From the points of rows and then of columns. Neighbouring windows overlap by half.
-  void turn_back(int input, int top, Vector* x) {
+  // The gradients of the inputs: the adjoint transform along rows and then along columns. Neighbouring
+  // windows overlap by half.
+  void inverse_transform(int input, int top, Vector* x) {
     Vector rows[POINTS][TILE * tiles + TILE];
     for (int y = 0; y < POINTS; y++)
       UNROLL for (int tx = 0; tx < tiles; tx++) {
         Vector at[POINTS], d[POINTS];
         UNROLL for (int p = 0; p < POINTS; p++)
           at[p] = inputs[((y * POINTS + p) * S::inputs + input) * tiles + tx];
-        gradient_from_points(at, d);
+        adjoint_of_inputs(at, d);
         UNROLL for (int c = 0; c < POINTS; c++) {
           Vector& to = rows[y][TILE * tx + c];
           to = tx > 0 && c < TILE ? to + d[c] : d[c];
@@ -358,7 +360,7 @@ struct SecondCells {
     for (int column = 0; column < S::side; column++) {
       Vector at[POINTS], d[POINTS];
       UNROLL for (int y = 0; y < POINTS; y++) at[y] = rows[y][column];
-      gradient_from_points(at, d);
+      adjoint_of_inputs(at, d);
       UNROLL for (int y = 0; y < POINTS; y++) {
         if (top + y >= S::side) continue;
         Vector& to = x[(top + y) * S::side + column];
@@ -372,7 +374,7 @@ struct SecondCells {
   Vector products[POINTS * group * tiles];             // [point of a row][output of group][tile]
   Vector columns[POINTS * TILE * S::outputs * tiles];  // [row of points][column][output][tile]
   float weights[POINTS * POINTS * S::outputs * S::inputs];  // [point][group][input][output of group]
-  float turned[S::taps * kernels];  // [tap][group][input][output of group]
+  float transposed[S::taps * kernels];  // [tap][group][input][output of group]
   float near[S::outputs];
   const float* parameters;
 };

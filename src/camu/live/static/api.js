@@ -1,18 +1,9 @@
-// Talks to the server: JSON in and out, a second try where it is busy, and the latest question wins.
-
-const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
-const TRIES = 8;
+// Talks to the server: JSON in and out, events, and the latest question wins.
 
 async function ask(path, options) {
-  for (let left = TRIES; ; left -= 1) {
-    const answer = await fetch(path, options);
-    if (answer.status === 429 && left > 1) {
-      await pause(150 + 100 * Math.random());
-      continue;
-    }
-    if (!answer.ok) throw new Error((await answer.text()).trim() || `status ${answer.status}`);
-    return answer.json();
-  }
+  const answer = await fetch(path, options);
+  if (!answer.ok) throw new Error((await answer.text()).trim() || `status ${answer.status}`);
+  return answer.json();
 }
 
 export const get = (path) => ask(path, {});
@@ -63,5 +54,33 @@ export class Latest {
   giveUp() {
     this.late = true;
     if (this.next) this.given.abort();
+  }
+}
+
+// Server-sent events while the page is in view: browsers allow few connections to one server.
+export class Stream {
+  // `begin` is called whenever the events start again from the first; `take` gets each event.
+  constructor(path, begin, take) {
+    Object.assign(this, { path, begin, take, source: null });
+    this.turn = () => (document.hidden ? this.pause() : this.open());
+    document.addEventListener("visibilitychange", this.turn);
+    this.turn();
+  }
+
+  open() {
+    if (this.source) return;
+    this.source = new EventSource(this.path);
+    this.source.onopen = () => this.begin();
+    this.source.onmessage = (event) => this.take(JSON.parse(event.data));
+  }
+
+  pause() {
+    this.source?.close();
+    this.source = null;
+  }
+
+  close() {
+    document.removeEventListener("visibilitychange", this.turn);
+    this.pause();
   }
 }

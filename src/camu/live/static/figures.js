@@ -1,15 +1,51 @@
-// The tables of a plan: totals scheme by scheme, and the clusters of one scheme.
+// The numbers of a plan: tables, what changed since the last step, and the SNR matrix as a picture.
 import { element, fillTable, find, number } from "./dom.js";
-import { figure } from "./marks.js";
+
+const leaders = (units) => {
+  const found = new Map();
+  for (const unit of units) for (const member of unit.members) found.set(member, unit.leader);
+  return found;
+};
+
+// A cluster keeps its colour as long as it keeps its leader; new ones take colours that are free.
+export function keepColours(before, units, palette) {
+  const known = new Map((before ?? []).map((unit) => [unit.leader, unit.colour]));
+  const kept = units.map((unit) => known.get(unit.leader));
+  const free = palette.filter((colour) => !kept.includes(colour));
+  let next = 0;
+  return units.map((unit, index) => {
+    if (kept[index]) return { ...unit, colour: kept[index] };
+    const colours = free.length ? free : palette;
+    return { ...unit, colour: colours[next++ % colours.length] };
+  });
+}
+
+// Devices by number; none where the fleet itself is another one.
+export function changedDevices(before, after, count) {
+  if (!before || before.count !== count) return new Set();
+  const was = leaders(before.units);
+  return new Set([...leaders(after)].filter(([member, leader]) => was.get(member) !== leader).map(([member]) => member));
+}
+
+// A number with an arrow and the difference to what it was.
+export function figure(value, before, digits = 4) {
+  const text = number(value, digits);
+  if (before === undefined || before === null || value === null || number(before, digits) === text) return text;
+  const up = value > before;
+  const change = before === 0 ? number(value - before, 3) : `${up ? "+" : ""}${number(100 * (value / before - 1), 3)} %`;
+  return element("span", { class: "moved", title: `was ${number(before, digits)}` }, text, " ",
+    element("span", { class: up ? "up" : "down" }, `${up ? "▲" : "▼"} ${change}`));
+}
 
 const ROWS = [
   ["clusters", "clusters"],
-  ["clusters with more updates", "multi"],
+  ["clusters with more than one update", "repeating"],
   ["local updates", "updates"],
   ["virtual seconds", "seconds"],
   ["joules", "joules"],
   ["joules computing", "compute_joules"],
   ["joules sending", "transmit_joules"],
+  ["megabytes sent", "megabytes"],
   ["objective of P1", "objective"],
   ["certified gap", "gap"],
   ["shadow price of a joule", "shadow_price"],
@@ -41,15 +77,70 @@ export function drawUnits(world, units, before) {
       figure(unit.weight, was?.weight, 3),
       figure(unit.power_watts, was?.power_watts, 3),
       figure(unit.contribution, was?.contribution, 3),
-      unit.multi ? "yes" : "no",
+      unit.gate === "one update" ? "no" : "allowed",
       figure(unit.seconds, was?.seconds, 3),
       figure(unit.joules, was?.joules, 3),
     ];
   });
-  fillTable(find("units"), ["cluster", "members", "leader", "updates", "weight", "power (W)", "theta", "may repeat", "seconds", "joules"], rows);
+  fillTable(find("units"), ["cluster", "members", "leader", "updates", "weight", "power (W)", "theta", "extra updates", "seconds", "joules"], rows);
   find("units-note").textContent = units.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${units.length}; units.csv below has all.` : "";
 }
 
 export const headline = (scheme) =>
-  `${scheme.totals.clusters} clusters, ${scheme.totals.multi} of them may update repeatedly; a round takes ` +
+  `${scheme.totals.clusters} clusters, ${scheme.totals.repeating} with more than one local update; a round takes ` +
   `${number(scheme.totals.seconds, 3)} s and ${number(scheme.totals.joules, 3)} J`;
+
+// The SNR matrix: bright cells are good links, devices ordered by cluster.
+// Viridis at nine places, linear in between; safe for all common colour vision deficiencies.
+const STOPS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+
+export function colour(share) {
+  const place = Math.min(Math.max(share, 0), 1) * (STOPS.length - 1);
+  const low = Math.min(Math.floor(place), STOPS.length - 2);
+  return STOPS[low].map((value, channel) => Math.round(value + (place - low) * (STOPS[low + 1][channel] - value)));
+}
+
+// Devices of the matrix, cluster by cluster.
+export const order = (units, count) => units.flatMap((unit) => unit.members).filter((index) => index < count);
+
+export class Snr {
+  constructor(place) {
+    this.canvas = element("canvas", { class: "snr" });
+    this.words = element("p", { class: "note" });
+    place.replaceChildren(this.canvas, this.words);
+    this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    this.canvas.addEventListener("pointerleave", () => this.legend());
+  }
+
+  draw(world, units) {
+    this.matrix = world.snr_db;
+    this.devices = world.devices;
+    this.rows = order(units, this.matrix.length);
+    const values = this.matrix.flat();
+    this.low = Math.min(...values);
+    this.high = Math.max(...values);
+    const size = this.rows.length;
+    this.canvas.width = this.canvas.height = size;
+    const picture = new ImageData(size, size);
+    const span = Math.max(this.high - this.low, 1e-9);
+    this.rows.forEach((a, y) => this.rows.forEach((b, x) => {
+      picture.data.set([...colour((this.matrix[a][b] - this.low) / span), 255], 4 * (y * size + x));
+    }));
+    this.canvas.getContext("2d").putImageData(picture, 0, 0);
+    this.legend();
+  }
+
+  legend() {
+    const part = this.devices.length > this.rows.length ? `; the first ${this.rows.length} of ${this.devices.length} devices` : "";
+    this.words.textContent = `${this.low} dB (dark) to ${this.high} dB (bright)${part}`;
+  }
+
+  point(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const cell = (offset, whole) => this.rows[Math.min(Math.floor(offset / whole * this.rows.length), this.rows.length - 1)];
+    const [a, b] = [cell(event.offsetY, box.height), cell(event.offsetX, box.width)];
+    if (a === undefined || b === undefined) return;
+    const to = a === b ? "its base station" : this.devices[b].id;
+    this.words.textContent = `${this.devices[a].id} to ${to}: ${this.matrix[a][b]} dB`;
+  }
+}

@@ -1,10 +1,8 @@
 // Follows runs that go on elsewhere: a table of them, their accuracy, and the map of one.
-import { get, post } from "./api.js";
-import { Chart } from "./charts.js";
+import { Stream, get, post } from "./api.js";
+import { Chart, startTheme } from "./charts.js";
 import { element, fillTable, find, number } from "./dom.js";
 import { FleetMap } from "./map.js";
-import { Stream } from "./stream.js";
-import { startTheme } from "./theme.js";
 import { curves, extend, percent, troubles } from "./training.js";
 
 const MOST_CURVES = 12;
@@ -83,10 +81,10 @@ class Follow {
       for (const point of run.points) for (const [kind, count] of Object.entries(point.faults)) faults[kind] = (faults[kind] ?? 0) + count;
       const state = run.state === "no news" ? `no news for ${duration(run.quiet)}` : run.state;
       return [element("span", { title: name }, run.short), run.about.scheme, run.about.seed, state, `${last?.round ?? 0} of ${run.about.rounds}`, duration(run.eta),
-        percent(run.points.findLast((point) => point.accuracy !== null)?.accuracy), number(last?.joules), ...(nodes ? [run.nodes ?? "–"] : []), last?.units ?? "–",
+        percent(run.points.findLast((point) => point.accuracy !== null)?.accuracy), number(last?.joules), number(last?.megabytes), ...(nodes ? [run.nodes ?? "–"] : []), last?.units ?? "–",
         troubles(faults, last?.empty)];
     });
-    fillTable(find("follow-runs"), ["run", "scheme", "seed", "state", "round", "left", "accuracy", "joules", ...(nodes ? ["nodes"] : []), "units heard", "faults"], rows);
+    fillTable(find("follow-runs"), ["run", "scheme", "seed", "state", "round", "left", "accuracy", "joules", "megabytes", ...(nodes ? ["nodes"] : []), "units heard", "faults"], rows);
   }
 
   drawCurves(all) {

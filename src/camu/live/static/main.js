@@ -1,16 +1,12 @@
 // The page: asks for a plan whenever a setting or a device moves, and draws the answer everywhere.
 import { Latest, get, post } from "./api.js";
-import { Chart } from "./charts.js";
-import { Controls } from "./controls.js";
+import { Chart, shade, startTheme } from "./charts.js";
 import { element, find } from "./dom.js";
-import { addDevice, moveDevice, moveStation, removeDevice } from "./edits.js";
-import { drawTotals, drawUnits, headline } from "./figures.js";
+import { Downloads } from "./download.js";
+import { Snr, changedDevices, drawTotals, drawUnits, headline, keepColours } from "./figures.js";
 import { FleetMap } from "./map.js";
-import { changedDevices, keepColours } from "./marks.js";
-import { Snr } from "./snr.js";
-import { Store, fresh, fromHash, toHash } from "./state.js";
-import { Take } from "./take.js";
-import { shade, startTheme } from "./theme.js";
+import { Settings } from "./settings.js";
+import { Store, addDevice, fresh, fromHash, moveDevice, moveStation, removeDevice, toHash } from "./state.js";
 import { Training } from "./training.js";
 
 const SLOW_MILLISECONDS = 500; // from then on the page says that it waits
@@ -28,12 +24,12 @@ class Page {
     const first = fresh([about.base["scheme.name"], ...["camu-joint"].filter((name) => name !== about.base["scheme.name"])]);
     this.store = new Store(fromHash(location.hash) ?? first, (what) => this.changed(what));
     this.first = first;
-    this.controls = new Controls(about, this.store);
+    this.settings = new Settings(about, this.store);
     this.charts = Object.fromEntries(CHARTS.map((key) => [key, new Chart(find(`chart-${key}`), about)]));
     this.snr = new Snr(find("chart-snr"));
     this.accuracy = new Chart(find("chart-accuracy"), about);
     this.training = new Training(this.accuracy, about.palette, this.store, () => this.drawMaps());
-    this.take = new Take(this.store, () => this.shown, () => this.training.number, this.accuracy);
+    this.downloads = new Downloads(this.store, () => this.shown, () => this.training.number, this.accuracy);
     this.plans = new Latest((question, signal) => post("plan", question.state, signal), (answer, question, last) => this.received(answer, question, last));
     this.listen();
     startTheme(() => this.redraw());
@@ -98,11 +94,11 @@ class Page {
       "radio.noise_dbm": this.answer?.world.noise_dbm,
       "data.noniid_devices": this.answer?.world.devices.length,
     };
-    this.controls.show(this.store.now, this.before?.state, standIns);
+    this.settings.show(this.store.now, this.before?.state, standIns);
   }
 
   async received(answer, question, last) {
-    const left = this.controls.complain(answer.errors);
+    const left = this.settings.complain(answer.errors);
     const lines = answer.errors.length ? [...left, ...(left.length ? [] : ["A setting is not possible; the plan shown is the last good one."])] : answer.warnings;
     find("faults").replaceChildren(...lines.map((text) => element("p", { class: answer.errors.length ? "fault card" : "warning card" }, text)));
     root.dataset.plan = answer.errors.length ? "refused" : "good";
@@ -170,7 +166,7 @@ class Page {
     const card = element("div", { class: "card" }, element("h3", {}, name));
     find("maps").append(card);
     this.maps.set(name, new FleetMap(card, `Map of the fleet under ${name}`, {
-      move: (what, x, y) => this.move(what, x, y),
+      move: (what, x, y, id) => this.move(what, x, y, id),
       drop: () => this.store.commit(),
       choose: (what) => { this.chosen = what; this.drawMaps(); },
       add: (x, y) => this.add(x, y),
@@ -178,11 +174,11 @@ class Page {
     }));
   }
 
-  move(what, x, y) {
+  move(what, x, y, id) {
     if (!this.answer) return;
     const { world } = this.answer;
     const { now } = this.store;
-    this.store.update(what === "station" ? moveStation(now, world, x, y) : moveDevice(now, world, what, x, y));
+    this.store.update(what === "station" ? moveStation(now, world, x, y) : moveDevice(now, world, what, x, y, id));
   }
 
   add(x, y) {
@@ -204,13 +200,14 @@ class Page {
 
   drawInside() {
     const name = find("shown").value;
-    const { tables, units } = this.answer.schemes[name];
+    const { bars, tables, units } = this.answer.schemes[name];
     drawUnits(this.answer.world, this.coloured(units), this.past(name));
     this.snr.draw(this.answer.world, units);
-    const rows = tables.units.length;
+    const rows = bars.length;
+    const drawn = bars.map((index) => ({ ...units[index], members: undefined, cluster: String(index) }));
     return Promise.all([
       this.charts.timeline.draw("timeline", { timeline: tables.timeline }, {}, rows),
-      this.charts.contribution.draw("contribution", { units: tables.units, threshold: tables.threshold }, {}, rows),
+      this.charts.contribution.draw("contribution", { units: drawn, threshold: tables.threshold }, {}, rows),
       this.charts.labels.draw("labels", { labels: tables.labels }, {}, rows),
     ]);
   }

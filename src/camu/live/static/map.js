@@ -35,7 +35,7 @@ export function ticks([low, high]) {
 }
 
 export class FleetMap {
-  // `on` has move(what, x, y), drop(), choose(index), add(x, y) and remove(index); null: read only.
+  // `on` has move(what, x, y, id), drop(), choose(index), add(x, y) and remove(index); null: read only.
   constructor(place, label, on) {
     this.on = on;
     this.width = 0;
@@ -46,10 +46,11 @@ export class FleetMap {
     this.grid = shape("g", { class: "ticks", "aria-hidden": "true" });
     this.net = shape("g", { class: "net" });
     this.crowd = shape("g", {});
-    this.station = this.handle("station", () => "station");
-    this.station.append(shape("path", { class: "mast", d: "M0 -11l9 18h-18z" }), shape("text", { y: 22, "text-anchor": "middle" }, "base station"));
+    this.station = this.handle("station", () => "station"); // the one that moves
+    this.station.append(...mast());
+    this.fixed = shape("g", { class: "stations" });
     this.svg = shape("svg", { class: "map", role: "group", "aria-label": label, "aria-describedby": on ? "map-help" : null, height: HEIGHT },
-      this.grid, this.net, this.station, this.crowd);
+      this.grid, this.net, this.fixed, this.station, this.crowd);
     this.tip = element("p", { class: "tip note", "aria-live": "off" }, "\u00a0");
     place.append(this.svg, this.tip);
     if (on) {
@@ -80,10 +81,12 @@ export class FleetMap {
     group.focus({ preventScroll: true });
     group.setPointerCapture(event.pointerId);
     this.dragged = what;
+    // Its number may change while it is dragged: a device that reaches nobody is left out.
+    const id = what === "station" ? null : this.world.devices[what].id;
     const move = (next) => {
       const [x, y] = this.metres(next);
       this.place(group, [x, y]);
-      this.on.move(what, x, y);
+      this.on.move(what, x, y, id);
     };
     const drop = () => {
       group.removeEventListener("pointermove", move);
@@ -99,13 +102,12 @@ export class FleetMap {
     const count = this.nodes.length;
     if (arrow) {
       const step = STEP_METRES * (event.shiftKey ? 10 : 1);
-      const [x, y] = what === "station" ? this.world.station : this.world.devices[what].at;
-      this.on.move(what, x + step * arrow[0], y + step * arrow[1]);
+      const [x, y] = what === "station" ? this.world.stations[0] : this.world.devices[what].at;
+      this.on.move(what, x + step * arrow[0], y + step * arrow[1], this.world.devices[what]?.id);
       this.on.drop();
     } else if (event.key === "PageDown" || event.key === "PageUp") {
-      const now = what === "station" ? -1 : what;
-      const next = (now + (event.key === "PageDown" ? 1 : count) + 1) % (count + 1) - 1;
-      this.focus(next < 0 ? "station" : next);
+      const all = [...(this.moves ? ["station"] : []), ...Array(count).keys()];
+      this.focus(all.at((all.indexOf(what) + (event.key === "PageDown" ? 1 : -1)) % all.length));
     } else if (event.key === "Delete" && what !== "station") {
       this.on.remove(what);
     } else {
@@ -131,13 +133,30 @@ export class FleetMap {
     const width = this.svg.clientWidth || 300;
     if (this.dragged === null || width !== this.width) {
       this.width = width;
-      this.view = frame([...placed.map((device) => device.at), world.station], width, HEIGHT);
+      const places = [...placed.map((device) => device.at), ...world.stations];
+      this.view = frame(places.length ? places : [[0, 0]], width, HEIGHT);
       this.drawTicks(width);
     }
-    this.place(this.station, world.station);
-    adjust(this.station, { "aria-label": `base station at ${world.station.slice(0, 2).join(", ")} m`, tabindex: chosen === "station" || chosen === null ? 0 : -1 });
+    this.drawStations(world, chosen);
     this.drawLinks(world, units);
     this.drawDevices(world, units, marks, chosen, ledger);
+  }
+
+  // One that can be moved, or those of a file.
+  drawStations(world, chosen) {
+    this.moves = this.on !== null && world.station_moves;
+    const label = (at) => `base station at ${at.slice(0, 2).map((value) => Number(value.toFixed(2))).join(", ")} m`;
+    this.station.style.display = this.moves ? "" : "none";
+    if (this.moves) {
+      this.place(this.station, world.stations[0]);
+      adjust(this.station, { "aria-label": label(world.stations[0]), tabindex: chosen === "station" || chosen === null ? 0 : -1 });
+    }
+    const fixed = this.moves ? [] : world.stations;
+    this.fixed.replaceChildren(...fixed.map((at) => {
+      const node = shape("g", { class: "station fixed", role: "img", "aria-label": label(at) }, mast());
+      this.place(node, at);
+      return node;
+    }));
   }
 
   drawTicks(width) {
@@ -163,7 +182,8 @@ export class FleetMap {
       const inside = unit.members.filter((k) => k !== unit.leader && world.devices[k].at)
         .map((k) => `M${spot(world.devices[k].at)}L${spot(head)}`).join("");
       if (inside) lines.push({ d: inside, stroke: unit.colour, class: "inside" });
-      lines.push({ d: `M${spot(head)}L${spot(world.station)}`, stroke: unit.colour, class: "uplink" });
+      const station = world.stations[world.devices[unit.leader].station];
+      if (station) lines.push({ d: `M${spot(head)}L${spot(station)}`, stroke: unit.colour, class: "uplink" });
     }
     while (this.links.length > lines.length) this.links.pop().remove();
     while (this.links.length < lines.length) {
@@ -195,7 +215,7 @@ export class FleetMap {
         adjust(node, {
           class: classes.filter(Boolean).join(" "),
           fill: unit.colour,
-          tabindex: chosen === index ? 0 : -1,
+          tabindex: chosen === index || (chosen === null && !this.moves && index === 0) ? 0 : -1,
           "aria-label": describe(device, cluster, unit, leads, away, empty),
         });
         const [, , body, charge, text, title] = node.children;
@@ -210,6 +230,8 @@ export class FleetMap {
     });
   }
 }
+
+const mast = () => [shape("path", { class: "mast", d: "M0 -11l9 18h-18z" }), shape("text", { y: 22, "text-anchor": "middle" }, "base station")];
 
 const share = (device, ledger, index) =>
   (device.battery_joules ? Math.max(0, 1 - (ledger ? ledger.joules[index] : 0) / device.battery_joules) : 0);

@@ -1,7 +1,6 @@
 // Training: starts and steers it, and draws its rounds as they come.
-import { get, post } from "./api.js";
+import { Stream, get, post } from "./api.js";
 import { element, fillTable, find, number } from "./dom.js";
-import { Stream } from "./stream.js";
 
 const KEY = "camu-training"; // per tab: a reload goes on, another tab does not mix in
 
@@ -17,8 +16,9 @@ const title = (one) => `${one.number}: ${one.schemes.map((name, index) => `${nam
 
 // The rows of the accuracy chart.
 export const curves = (runs, axis) => runs.flatMap((run) => run.points
-  .filter((point) => point.accuracy !== null)
-  .map((point) => ({ scheme: run.scheme, x: axis === "rounds" ? point.round : point[axis], mean: point.accuracy, n: 1, low: null, high: null })));
+  .map((point) => ({ ...point, x: axis === "rounds" ? point.round : point[axis] }))
+  .filter((point) => point.accuracy !== null && point.x !== null)
+  .map((point) => ({ scheme: run.scheme, x: point.x, mean: point.accuracy, n: 1, low: null, high: null })));
 
 // What an event adds to what is known of the runs.
 export function extend(run, news) {
@@ -118,11 +118,11 @@ export class Training {
       const measured = run.points.findLast((point) => point.accuracy !== null);
       const word = this.status.over && this.status.runs[index].state === "paused" ? "stopped" : this.status.runs[index].state;
       const { sha } = run;
-      return [run.scheme, word, last ? last.round : 0, percent(measured?.accuracy), number(last?.joules), number(last?.seconds),
+      return [run.scheme, word, last ? last.round : 0, percent(measured?.accuracy), number(last?.joules), number(last?.seconds), number(last?.megabytes),
         troubles(last?.faults ?? {}, last?.empty),
         element("code", { title: sha ?? "", "data-sha": sha ?? "" }, sha ? sha.slice(0, 12) : "–")];
     });
-    fillTable(find("runs"), rows.length ? ["scheme", "state", "round", "accuracy", "joules", "virtual seconds", "faults", "weights"] : [], rows);
+    fillTable(find("runs"), rows.length ? ["scheme", "state", "round", "accuracy", "joules", "virtual seconds", "megabytes", "faults", "weights"] : [], rows);
     document.documentElement.dataset.training = this.status ? this.status.runs.map((run) => run.state).join(" ") : "";
     this.draw();
     this.drawn();

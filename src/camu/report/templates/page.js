@@ -75,6 +75,7 @@
     const result = await vegaEmbed(place, spec, {
       mode: "vega-lite",
       renderer: "svg",
+      ast: true,
       config: config(place.clientWidth, key.startsWith("accuracy") ? schemes : ["a usual legend"]),
       tooltip: { theme: isDark() ? "dark" : "light" },
       actions: { export: true, source: false, compiled: false, editor: false },
@@ -103,20 +104,17 @@
     const some = shown(now);
     const family = some.length < now.schemes.length ? `, ${find("family").value}` : "";
     find("shown-world").textContent = `Shown: ${world(now)}${family}.`;
-    const axis = find("axis").value;
-    const key = `accuracy-${axis}`;
-    const own = (number) => rows(number).filter((row) => some.includes(row.scheme));
-    find("accuracy-title").textContent = page.panels[key].title;
-    const dots = ["joules", "seconds"].map((cost) => {
-      const frontier = cost in now.frontier ? rows(now.frontier[cost]) : [];
-      return draw(find(`chart-frontier-${cost}`), `frontier-${cost}`, { frontier }, now.schemes, 0);
+    const draws = page.world_panels.map((key) => {
+      const table = rows(now.tables[key]);
+      // Dots of all schemes are in one chart; the others have a line or a bar for each.
+      const names = key.startsWith("frontier") ? now.schemes : some;
+      const data = { [page.panels[key].table]: table.filter((row) => names.includes(row.scheme)) };
+      return draw(find(`chart-${key}`), key, data, names, names.length);
     });
-    return Promise.all([
-      draw(find("chart-accuracy"), key, { curves: own(now.curves[axis]) }, some, 0),
-      draw(find("chart-energy"), "energy", { energy: own(now.energy) }, some, some.length),
-      ...dots,
-      draw(find("chart-alive"), "alive", { alive: own(now.alive) }, some, 0),
-    ]);
+    const key = `accuracy-${find("axis").value}`;
+    find("accuracy-title").textContent = page.panels[key].title;
+    const curves = rows(now.tables[key]).filter((row) => some.includes(row.scheme));
+    return Promise.all([draw(find("chart-accuracy"), key, { curves }, some, 0), ...draws]);
   }
 
   function drawPlan() {

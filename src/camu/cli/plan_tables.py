@@ -1,0 +1,230 @@
+"""What `camu plan` prints: units, costs of a round, labels, and how long batteries last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from camu.cli.console import counted, fits, number_table, print_table
+
+if TYPE_CHECKING:
+    from camu.planning.batteries import Lifetime
+    from camu.schemes import Plan
+    from camu.simulation.dry_run import RoundCost
+    from camu.world import World
+
+_MOST_ROWS = 40
+_MOST_MEMBERS = 8
+_MOST_LEADERS = 5  # in a warning
+_BAR_CHARACTERS = 20
+_LONG = 1e5  # numbers from here on have an exponent
+_LEGEND = (
+    "W: distance of its labels to everyone's; theta: contribution; multi: may update repeatedly; "
+    "N: local updates a round."
+)
+
+
+def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> None:
+    """The plan as two tables: who the units are, and what a round costs each of them.
+
+    Of many units it shows how their numbers are spread.
+    """
+    if len(plan.units) > _MOST_ROWS:
+        print_table(_spread(plan), console)
+        console.print("--json and --csv list every unit.")
+    else:
+        print_table(_who(plan, world), console)
+        console.print()
+        costs = _costs(plan)
+        print_table(costs if fits(costs, console) else _costs(plan, bars=False), console)
+        console.print(_LEGEND, style="dim")
+    received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
+    station = cost.base_station_joules
+    console.print(
+        f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
+        f"{counted(world.devices.count, 'device')}. A round takes "
+        f"{cost.seconds:.4g} s, {cost.joules:.4g} J ({cost.compute_joules:.3g} computing, "
+        f"{cost.transmit_joules:.3g} sending{received}) and {cost.megabytes:.3g} MB."
+        + (f" The base station spends {station:.3g} J." if station else "")
+    )
+    if cost.rounds > 1:
+        console.print(
+            f"That is the mean of {cost.rounds} rounds without training, in which "
+            f"{cost.units:.4g} of {counted(len(plan.units), 'unit')} are aggregated."
+        )
+    if cost.pilot_joules:
+        console.print(
+            f"Before the first round it tries things out for {cost.pilot_seconds:.4g} s and "
+            f"{cost.pilot_joules:.4g} J."
+        )
+    if cost.guessed:
+        console.print(
+            f"{plan.scheme} decides by what training shows; here every loss is 1 and updates are "
+            "zeros, so a run may cost something else."
+        )
+    if plan.dvfs != "none":
+        full = plan.round_joules + plan.saved_joules
+        console.print(
+            f"Slow-down saves {plan.saved_joules:.3g} J ({plan.saved_joules / full:.0%}) of the "
+            f"{full:.4g} J that a round costs at full speed; it takes no longer."
+        )
+
+
+def _spread(plan: Plan) -> Table:
+    """The smallest, the largest and three quantiles of each number, over all units."""
+    import numpy as np
+
+    units = plan.units
+    numbers: dict[str, list[float]] = {
+        "members": [len(unit.members) for unit in units],
+        "samples": [unit.samples for unit in units],
+        "W": [unit.wasserstein for unit in units],
+        "theta": [unit.contribution for unit in units],
+        "weight": [unit.weight for unit in units],
+        "N": [unit.local_updates for unit in units],
+        "power W": [unit.power_watts for unit in units],
+        "compute s": [unit.compute_seconds + unit.dvfs_seconds for unit in units],
+        "send s": [unit.transmit_seconds for unit in units],
+        "wait s": [plan.idle_seconds(index) for index in range(len(units))],
+        "J": [unit.joules for unit in units],
+    }
+    rows = []
+    for name, values in numbers.items():
+        shown = np.quantile(values, (0.0, 0.1, 0.5, 0.9, 1.0), method="nearest")
+        rows.append([name, *(f"{value:.4g}" for value in shown.tolist())])
+    names = ("of a unit", "smallest", "10 %", "median", "90 %", "largest")
+    title = f"{len(units)} units, from the smallest number to the largest"
+    return number_table(names, rows, title, text=names[:1])
+
+
+def _who(plan: Plan, world: World) -> Table:
+    ids, regions = world.devices.ids, world.devices.regions
+    rows = []
+    for index, unit in enumerate(plan.units):
+        more = len(unit.members) - _MOST_MEMBERS
+        members = [ids[device] for device in unit.members[:_MOST_MEMBERS]]
+        rows.append(
+            (
+                str(index),
+                ", ".join(sorted({regions[device] for device in unit.members})),
+                " ".join([*members, *([f"+{more}"] if more > 0 else [])]),
+                ids[unit.leader],
+                f"{unit.samples:,}",
+                f"{unit.wasserstein:.2f}",
+                f"{unit.contribution:.4g}",
+                "yes" if unit.multi_update else "no",
+                f"{unit.weight:.4f}",
+            )
+        )
+    text = ("unit", "where", "members", "leader")
+    names = (*text, "samples", "W", "theta", "multi", "weight")
+    return number_table(names, rows, "Units", text)
+
+
+def _costs(plan: Plan, bars: bool = True) -> Table:
+    names = ["unit", "N", "power W", "compute s", "send s", "wait s", "J"]
+    table = number_table(names, title="A round")
+    if bars:
+        table.add_column(_parts("compute ", "send ", "wait"), no_wrap=True)
+    for index, unit in enumerate(plan.units):
+        compute, send = unit.compute_seconds + unit.dvfs_seconds, unit.transmit_seconds
+        numbers = (compute, send, plan.idle_seconds(index), unit.joules)
+        table.add_row(
+            str(index),
+            str(unit.local_updates),
+            f"{unit.power_watts:.3g}",
+            *(f"{n:.3f}" if n < _LONG else f"{n:.4g}" for n in numbers),
+            *([_bar(compute, send, plan.round_seconds)] if bars else []),
+        )
+    return table
+
+
+def _bar(compute: float, send: float, total: float) -> Text:
+    first = round(_BAR_CHARACTERS * compute / total)
+    second = min(max(1, round(_BAR_CHARACTERS * send / total)), _BAR_CHARACTERS - first)
+    return _parts("█" * first, "▓" * second, "░" * (_BAR_CHARACTERS - first - second))
+
+
+def _parts(compute: str, send: str, wait: str) -> Text:
+    return Text.assemble((compute, "blue"), (send, "yellow"), (wait, "dim"))
+
+
+def show_bias(bias: dict[str, Any], console: Console) -> None:
+    """What the model is trained on: label shares by weights and updates, and everyone's."""
+    shown = [" ".join(f"{100 * share:.1f}" for share in bias[n]) for n in ("everyone", "trained")]
+    console.print("\nLabels in %, by unit weight and number of steps", style="bold")
+    console.print(f"  everyone's  {shown[0]}\n  trained on  {shown[1]}")
+    console.print(
+        f"Distance to everyone's {bias['distance']:.3f} (total variation); by weights alone "
+        f"{bias['distance_of_weights']:.3f}."
+    )
+    if "distance_without_gate" in bias:
+        without, here = bias["distance_without_gate"], bias["distance"]
+        words = "more" if here > without else "less" if here < without else "neither more nor less"
+        console.print(
+            f"Without the gate it would be {without:.3f}: the gate makes the training {words} "
+            "lopsided."
+        )
+    if bias["size_rank"] is not None:
+        console.print(
+            f"Rank correlation of contribution and samples: {bias['size_rank']:.2f} (Spearman)."
+        )
+
+
+def leaders_that_end(found: Lifetime, plan: Plan, world: World) -> str | None:
+    """A sentence if leaders cannot finish the configured rounds; with turns, nobody is a leader."""
+    rounds = world.config.run.rounds
+    if world.config.clustering.leader == "rotating":
+        return None
+    short = sorted(
+        (int(found.empty_round[unit.leader]), index, world.devices.ids[unit.leader])
+        for index, unit in enumerate(plan.units)
+        if 0 <= found.empty_round[unit.leader] < rounds
+    )
+    if not short:
+        return None
+    shown = [f"{name} of unit {index} (round {at})" for at, index, name in short[:_MOST_LEADERS]]
+    more = f" and {len(short) - _MOST_LEADERS} more" if len(short) > _MOST_LEADERS else ""
+    plural, verb = ("", "is") if len(short) == 1 else ("s", "are")
+    return (
+        f"the leader{plural} {', '.join(shown)}{more} {verb} empty before the {rounds} rounds of "
+        "run.rounds are done; clustering.leader=rotating shares the load"
+    )
+
+
+def show_lifetime(found: Lifetime, plan: Plan, world: World, console: Console) -> None:
+    """When the first, the median and the last device is empty, and what leaders carry."""
+    ids = world.devices.ids
+    rows = []
+    for name, device in found.milestones().items():
+        if device is None:
+            rows.append((name, "none", f"not within {found.rounds}", ""))
+        else:
+            hours = f"{found.empty_seconds[device] / 3600:.4g}"
+            rows.append((name, ids[device], f"{found.empty_round[device]}", hours))
+    names = ("empty", "device", "rounds", "hours")
+    console.print()
+    print_table(number_table(names, rows, "Batteries", text=names[:2]), console)
+    console.print()
+    print_table(_leaders(found, plan, world), console)
+    console.print(
+        f"\nJain's fairness of the joules per device: {found.fairness:.3f} (1: all pay the same)."
+    )
+
+
+def _leaders(found: Lifetime, plan: Plan, world: World) -> Table:
+    """The share of each leader, the largest first."""
+    order = sorted(range(len(plan.units)), key=lambda u: -found.share[plan.units[u].leader])
+    rows = []
+    for index in order[:_MOST_ROWS]:
+        leader = plan.units[index].leader
+        end, share = int(found.empty_round[leader]), f"{100 * found.share[leader]:.1f}"
+        left = counted(end, "round") if end >= 0 else ""
+        rows.append((world.devices.ids[leader], str(index), share, left))
+    many = len(order) > _MOST_ROWS
+    title = f"The {_MOST_ROWS} leaders that carry most" if many else "Leaders"
+    names = ("leader", "unit", "% of the energy", "empty after")
+    return number_table(names, rows, title, text=names[:1])

@@ -1,0 +1,134 @@
+"""Configuration 5: powers and update counts optimised together under an energy budget."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from camu.allocation.bound import Bound, CorrectedBound, Theorem1
+from camu.allocation.p1 import Problem
+from camu.allocation.solve import solve
+from camu.arrays import Int64
+from camu.planning.codecs import parameter_count
+from camu.planning.contribution import extra_updates, gate
+from camu.planning.groups import Groups, clusters, make_plan
+from camu.schemes.compute_rounds import energy_budget
+from camu.schemes.contract import CountFromZero, Plan, Scheme, Share, Threshold, World
+
+# mu and L of the bound where nothing is measured; they move its value more than its optimum.
+_CONVEXITY, _SMOOTHNESS = 0.01, 1.0
+
+
+@dataclass(frozen=True)
+class CamuJoint(Scheme):
+    """Configuration 5: CAMU with powers and updates that minimise the bound within a budget.
+
+    allocation.solver chooses the exact solver, the paper's PPO, or your own.
+    """
+
+    threshold: Threshold | None = None
+    threshold_quantile: Share = 0.5
+    max_extra_updates: CountFromZero = 4
+    name = "camu-joint"
+    family = "paper"
+    citation = "Sun et al., CAMU, section IV"
+    choices = [
+        "the budget is what `compute-rounds` spends, unless allocation.energy_joules says "
+        "otherwise",
+        "the bound is the corrected one, unless readings.bound says otherwise",
+    ]
+
+    def plan(self, world: World) -> Plan:
+        """Solve P1 for the clusters that may update repeatedly; the plan keeps the answer."""
+        groups = clusters(world)
+        problem = self.problem(groups)
+        allocation, readings = world.config.allocation, world.config.readings
+        answer = solve(
+            problem,
+            allocation.solver,
+            seed=world.seed,
+            steps=allocation.ppo_steps,
+            reward=readings.ppo_reward,
+        )
+        plan = make_plan(
+            self,
+            groups,
+            groups.contribution_weights,
+            1 + answer.extra_updates,
+            answer.power_watts,
+            problem.multi_update,
+        )
+        return replace(plan, allocation=answer)
+
+    def problem(self, groups: Groups) -> Problem:
+        """P1 of clusters that are formed already; only those that pass the gate may update more."""
+        multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
+        extra = extra_updates(groups.step_seconds, self.max_extra_updates)
+        return problem_of(groups, multi, extra, energy_budget(groups, self.max_extra_updates))
+
+
+def problem_of(
+    groups: Groups,
+    multi_update: np.typing.NDArray[np.bool_],
+    max_extra_updates: Int64,
+    energy_joules: float,
+) -> Problem:
+    """P1 of these clusters.
+
+    An update of a cluster costs what its members compute with and what they send to their leader
+    with, so that the budget covers the whole round. Receiving the model is paid from it first.
+    """
+    world, config = groups.world, groups.world.config
+    count, leaders = len(groups.members), np.array(groups.leaders)
+    parameters = parameter_count(world)
+    bound = bound_of(groups, parameters)
+    descent, penalty = bound.p1_coefficients()
+    share = world.links.share(count)
+    once = groups.costs_of_one_update
+    broadcast = float((once.fixed_joules - once.uplink_joules).sum())
+    return Problem(
+        weight=groups.contribution_weights,
+        gain=world.links.uplink_gain[leaders],
+        descent=descent,
+        penalty=penalty,
+        compute_joules=once.update_joules,
+        bandwidth_hz=np.full(count, share.bandwidth_hz),
+        multi_update=multi_update,
+        max_extra_updates=max_extra_updates,
+        noise_watts=share.noise_watts,
+        payload_bits=config.radio.bits_per_parameter * parameters,
+        energy_joules=energy_joules - broadcast,
+        max_power_watts=world.devices.max_power_watts[leaders],
+        max_total_power_watts=config.allocation.max_total_power_watts,
+        power_law=config.readings.power_law,
+        first_update_free=config.readings.updates_charged == "literal",
+        compute_seconds=groups.step_seconds,
+        source="the plan's problem P1",
+    )
+
+
+def bound_of(groups: Groups, parameters: int) -> Bound:
+    """The configured bound with assumed constants; all clusters are taken as alike."""
+    config, weight = groups.world.config, groups.contribution_weights
+    alike = np.ones(len(weight))
+    if config.readings.bound == "theorem1":
+        samples = groups.world.devices.samples
+        members = [samples[list(own)] / samples[list(own)].sum() for own in groups.members]
+        return Theorem1(
+            weight=weight,
+            member_weight=members,
+            delta=1.0,
+            delta_c=alike,
+            strong_convexity=_CONVEXITY,
+            smoothness=_SMOOTHNESS,
+            learning_rate=config.training.learning_rate,
+        )
+    return CorrectedBound(
+        weight=weight,
+        divergence=np.zeros(len(weight)),
+        dissimilarity=alike,
+        offset=np.zeros(len(weight)),
+        strong_convexity=_CONVEXITY,
+        smoothness=_SMOOTHNESS,
+        learning_rate=config.training.learning_rate,
+        parameters=parameters,
+    )

@@ -1,0 +1,101 @@
+"""The classes of all schemes, by name, and their families."""
+
+from camu.schemes.adaptive_batch import AdaptiveBatch
+from camu.schemes.adaptive_tau import AdaptiveTau
+from camu.schemes.age_scheduling import AgeScheduling
+from camu.schemes.camu import Camu
+from camu.schemes.camu_balanced import CamuBalanced
+from camu.schemes.camu_joint import CamuJoint
+from camu.schemes.clustered import Clustered
+from camu.schemes.compute_rounds import ComputeRounds
+from camu.schemes.contract import Scheme
+from camu.schemes.controls import LabelKMeans, RandomClusters
+from camu.schemes.cost_effective import CostEffective
+from camu.schemes.dsc import Dsc
+from camu.schemes.fedasync import FedAsync
+from camu.schemes.fedavg import FedAvg
+from camu.schemes.fedbuff import FedBuff
+from camu.schemes.feddyn import FedDyn
+from camu.schemes.fedlamp import FedLamp
+from camu.schemes.fednova import CamuNova, ClusterNova, FedNova
+from camu.schemes.fedpaq import FedPaq
+from camu.schemes.fedprox import FedProx
+from camu.schemes.fedsa import FedSa
+from camu.schemes.hierfavg import HierFavg
+from camu.schemes.hti import HeterogeneousIntensity, HtiDynamic
+from camu.schemes.hti_total import HtiTotal
+from camu.schemes.local_sgd import LocalSgd, LocalSgdDecay
+from camu.schemes.near_iid_bandit import NearIidBandit
+from camu.schemes.oort import Oort
+from camu.schemes.pr_sgd import ParallelRestartedSgd
+from camu.schemes.scaffold import ClusterScaffold, Scaffold
+from camu.schemes.semi_async_clusters import SemiAsyncClusters
+from camu.schemes.server_steps import FedAdam, FedAvgM, TwoSided
+from camu.schemes.talk_or_work import TalkOrWork
+from camu.schemes.tiers import FedAt, StragglerTiers
+from camu.schemes.wasserstein import WassersteinWeights
+from camu.schemes.width_scaled import WidthScaled
+
+KINDS: tuple[type[Scheme], ...] = (
+    FedAvg,
+    WassersteinWeights,
+    Clustered,
+    ComputeRounds,
+    Camu,
+    Dsc,
+    LocalSgd,
+    CamuJoint,
+    HeterogeneousIntensity,
+    AdaptiveTau,
+    CamuNova,
+    FedProx,
+    Scaffold,
+    ClusterScaffold,
+    FedNova,
+    ClusterNova,
+    FedDyn,
+    FedAvgM,
+    FedAdam,
+    Oort,
+    ParallelRestartedSgd,
+    FedBuff,
+    FedAsync,
+    HierFavg,
+    RandomClusters,
+    LabelKMeans,
+    FedPaq,
+    FedLamp,
+    CostEffective,
+    TwoSided,
+    LocalSgdDecay,
+    FedSa,
+    FedAt,
+    StragglerTiers,
+    NearIidBandit,
+    AdaptiveBatch,
+    HtiTotal,
+    HtiDynamic,
+    TalkOrWork,
+    SemiAsyncClusters,
+    AgeScheduling,
+    WidthScaled,
+    CamuBalanced,
+)
+SCHEMES = {kind.name: kind for kind in KINDS}
+
+# Earlier names that still work.
+ALIASES = {"petrel": "compute-rounds"}
+
+# The families of schemes, in the order in which they are shown.
+FAMILIES = {
+    "reference": "The plainest baselines.",
+    "paper": "The configurations of the CAMU paper.",
+    "clusters": "Other schemes with clusters as units.",
+    "local updates": "How often, at what rate and on how much data devices update.",
+    "drift": "Corrections for devices with unlike data or unlike numbers of updates.",
+    "server": "Other steps of the server.",
+    "selection": "Who takes part in a round.",
+    "compression": "Smaller updates.",
+    "asynchronous": "Servers that do not wait for everyone.",
+    "controls": "Controls that take one idea away.",
+}

@@ -1,0 +1,48 @@
+"""Controls: CAMU on clusters that are formed in other ways."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from camu.planning.groups import Groups, assess, clusters
+from camu.schemes.camu import Camu
+from camu.schemes.contract import World
+from camu.seeding import derive
+
+
+@dataclass(frozen=True)
+class RandomClusters(Camu):
+    """A control: CAMU with devices dealt at random to clusters of the sizes that CAMU forms."""
+
+    name = "random-clusters"
+    family = "controls"
+    citation = "a control of CAMU's clustering"
+    choices = ["gate, weights and updates are CAMU's"]
+
+    def groups(self, world: World) -> Groups:
+        """The same sizes, other devices; the best uplink leads."""
+        sizes = [len(own) for own in clusters(world).members]
+        order = derive(world.seed, "random-clusters").numpy().permutation(world.devices.count)
+        parts = np.split(order, np.cumsum(sizes)[:-1])
+        return assess(world, [sorted(part.tolist()) for part in parts])
+
+
+@dataclass(frozen=True)
+class LabelKMeans(Camu):
+    """A control: CAMU with as many clusters, by k-means on label distributions without links."""
+
+    name = "label-kmeans"
+    family = "controls"
+    citation = "a control of CAMU's clustering"
+    choices = ["gate, weights and updates are CAMU's"]
+
+    def groups(self, world: World) -> Groups:
+        """k-means++ with ten starts; k is the number of CAMU's clusters."""
+        from sklearn.cluster import KMeans  # loading it takes a second
+
+        most, labels = len(clusters(world)), world.devices.label_counts
+        shares = labels / labels.sum(axis=1, keepdims=True)
+        wanted = min(most, len(np.unique(shares, axis=0)))
+        start = int(derive(world.seed, "label-kmeans").numpy().integers(2**31))
+        found = KMeans(wanted, n_init=10, random_state=start).fit_predict(shares)
+        return assess(world, [np.flatnonzero(found == k).tolist() for k in range(wanted)])

@@ -1,0 +1,129 @@
+"""The plan that runs: a scheme's own, with first leaders and CPU frequencies; and saved plans."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from camu.allocation.p1 import Problem
+from camu.config import Config
+from camu.errors import InputError
+from camu.files import read_json, read_text
+from camu.planning.groups import Groups, assess
+from camu.planning.rotation import rotated
+from camu.plugins import user_code
+from camu.schemes.camu_joint import CamuJoint
+from camu.schemes.contract import Plan, Scheme, World, waits_for_all
+from camu.schemes.registry import make_scheme
+from camu.sealed import read_sealed_json
+from camu.world import build_world, with_data
+
+_WANTED = "the output of `camu plan --json`, or a run directory"
+
+
+def plan(scheme: Scheme, world: World) -> Plan:
+    """The plan with which a run of this scheme starts.
+
+    The method `plan` of a scheme is a hook: it knows neither `clustering.leader = "rotating"` nor
+    `fleet.dvfs`. This function calls it and applies both. `simulate`, the command line, the live
+    page and a deployment start with its answer.
+
+    Parameters:
+        scheme: the scheme.
+        world: the fleet.
+
+    Returns:
+        The plan, with the seconds and joules of every unit.
+    """
+    ours = type(scheme).__module__.startswith("camu.")
+    with user_code(f"scheme {scheme.name}", scheme):
+        made: Any = scheme.plan(world)
+    if not isinstance(made, Plan):
+        found = "None" if made is None else f"a value of type {type(made).__name__}"
+        raise InputError(
+            f"scheme {scheme.name}: plan() returned {found}; it must return a Plan, for example "
+            "from make_plan(...)"
+        )
+    # A user's plan may hold units that were changed after make_plan; their costs must follow.
+    first = _first_leaders(made, world)
+    priced = first if ours and first is made else first.repriced(world)
+    return priced.with_dvfs(world, waits_for_all(scheme)) if world.config.fleet.dvfs else priced
+
+
+def _first_leaders(plan: Plan, world: World) -> Plan:
+    """The plan with the leaders that begin where leaders take turns."""
+    if world.config.clustering.leader != "rotating":
+        return plan
+    battery = world.devices.battery_joules
+    charge = np.where(np.isnan(battery), np.inf, battery)
+    return rotated(plan, world, charge, np.zeros(len(battery)), np.zeros(len(battery), dtype=bool))
+
+
+def joint_of(config: Config) -> CamuJoint:
+    """The scheme `camu-joint` with those of the configured parameters that it has."""
+    scheme = make_scheme(config, CamuJoint.name)
+    assert isinstance(scheme, CamuJoint)
+    return scheme
+
+
+def problem_of_groups(groups: Groups) -> Problem:
+    """P1 as `camu-joint` states it for these groups, with the configured scheme's threshold."""
+    return joint_of(groups.world.config).problem(groups)
+
+
+def problem_of_plan(path: Path) -> Problem:
+    """P1 of the units of a saved plan, with their members and leaders as they are there."""
+    return problem_of_groups(groups_of_plan(path)[1])
+
+
+def groups_of_plan(path: Path, with_samples: bool = False) -> tuple[Plan, Groups]:
+    """A saved plan, and its units as groups in the world that it was made for.
+
+    The world has training data only `with_samples`.
+    """
+    document, file = _read(path)
+    plan = Plan.from_dict(document, str(file))
+    config = _config(document, file)
+    try:
+        counts = np.array([device["label_counts"] for device in document["devices"]], np.int64)
+        if counts.ndim != 2 or counts.min() < 0 or not counts.sum(axis=1).all():
+            raise ValueError("label_counts are not whole numbers from 0, some above 0")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{file}, key devices: {error}; give {_WANTED}") from None
+    changed = f"{file}: the fleet has changed since this plan was made; plan it again"
+    try:
+        known = None if with_samples else counts
+        world = build_world(config, plan.seed, known)
+        world = with_data(world) if with_samples else world
+    except ValueError:  # another number of devices
+        raise InputError(changed) from None
+    names = [str(device["id"]) for device in document["devices"]]
+    if names != list(world.devices.ids):
+        raise InputError(changed)
+    members = [unit.members for unit in plan.units]
+    return plan, assess(world, members, [unit.leader for unit in plan.units])
+
+
+def config_of_plan(path: Path) -> Config:
+    """The configuration that a saved plan was made with."""
+    return _config(*_read(path))
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Path]:
+    """The document of a saved plan, and its file."""
+    file = path / "plan.json" if path.is_dir() else path
+    document: Any
+    if path.is_dir():  # a run's own plan carries a digest
+        document = read_sealed_json(file, _WANTED, "plan or run it again")
+    else:
+        document = read_json(file, _WANTED)
+    return document if isinstance(document, dict) else {}, file
+
+
+def _config(document: dict[str, Any], file: Path) -> Config:
+    text = document.get("config_toml")
+    if isinstance(text, str):
+        return Config.from_saved(text, f"{file}, key config_toml")
+    if (saved := file.parent / "config.toml").exists():
+        return Config.from_saved(read_text(saved, "a saved configuration"), str(saved))
+    raise InputError(f"{file}, key config_toml: is missing; give {_WANTED}")

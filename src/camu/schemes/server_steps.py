@@ -1,0 +1,100 @@
+"""Other steps of the server: momentum, Adam, and a learning rate of its own."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from camu.planning.groups import make_plan, single_devices
+from camu.schemes.aggregation import with_momentum
+from camu.schemes.contract import (
+    Count,
+    Plan,
+    Positive,
+    PositiveShare,
+    Scheme,
+    Share,
+    State,
+    View,
+    Weights,
+    World,
+)
+from camu.schemes.local_sgd import LocalSgd
+
+
+@dataclass(frozen=True)
+class FedAvgM(LocalSgd):
+    """Local SGD whose server keeps a velocity: v <- momentum v + mean update, x <- x + rate v."""
+
+    momentum: Share = 0.9
+    server_rate: Positive = 1.0
+    name = "fedavgm"
+    family = "server"
+    citation = "Hsu, Qi, Brown, Measuring the effects of non-identical data distribution, 2019"
+    simplified = ["everyone takes part; no Nesterov form"]
+    choices = []
+
+    def aggregate(self, view: View, state: State) -> Weights:
+        """The velocity takes the place of the mean update."""
+        return with_momentum(
+            view, state, super().aggregate(view, state), self.momentum, self.server_rate
+        )
+
+
+@dataclass(frozen=True)
+class FedAdam(LocalSgd):
+    """Local SGD whose server treats the mean update as a gradient and takes an Adam step."""
+
+    server_rate: Positive = 0.01
+    beta1: Share = 0.9
+    beta2: Share = 0.99
+    adaptivity: Positive = 1e-3  # tau
+    name = "fedadam"
+    family = "server"
+    citation = "Reddi et al., Adaptive federated optimization, ICLR 2021"
+    simplified = ["everyone takes part"]
+    choices = [
+        "the server's rate is 0.01; the authors search it per task",
+        "no bias correction, as in the paper; v starts at tau^2",
+    ]
+
+    def aggregate(self, view: View, state: State) -> Weights:
+        """m and v follow the mean update d: x <- x + rate m / (sqrt(v) + tau)."""
+        mean = super().aggregate(view, state)
+        here = view.weights.parameters.astype(np.float64)
+        d = mean.parameters - here
+        first = state.get("first", np.zeros_like(d))
+        second = state.get("second", np.full_like(d, self.adaptivity**2))
+        state["first"] = self.beta1 * first + (1 - self.beta1) * d
+        state["second"] = self.beta2 * second + (1 - self.beta2) * np.square(d)
+        step = state["first"] / (np.sqrt(state["second"]) + self.adaptivity)
+        return mean.with_parameters(here + self.server_rate * step)
+
+
+@dataclass(frozen=True)
+class TwoSided(Scheme):
+    """Devices step at their rate, and the server moves by its own rate times the mean update."""
+
+    local_updates: Count = 2  # K
+    share: PositiveShare = 0.5  # n / m
+    server_rate: Positive = 1.0  # eta; that of the devices, eta_L, is training.learning_rate
+    name = "two-sided"
+    family = "server"
+    citation = (
+        "Yang, Fang, Liu, Achieving linear speedup with partial worker participation, ICLR 2021"
+    )
+    choices = ["devices are drawn without replacement"]
+
+    def plan(self, world: World) -> Plan:
+        groups = single_devices(world)
+        even = np.full(len(groups), 1 / len(groups))
+        return make_plan(self, groups, even, self.local_updates)
+
+    def select(self, view: View, state: State) -> Iterable[int]:
+        return view.draw(self.share)
+
+    def aggregate(self, view: View, state: State) -> Weights:
+        """x <- x + eta times the mean of the updates."""
+        mean = super().aggregate(view, state)
+        here = view.weights.parameters.astype(np.float64)
+        return mean.with_parameters(here + self.server_rate * (mean.parameters - here))

@@ -1,0 +1,368 @@
+"""Dry runs: the real loop with a trainer that returns empty updates, to know costs beforehand.
+
+Who starts, what it costs, when it arrives and whose battery is empty is what a run would find; only
+the arithmetic of training is missing. A scheme that decides by what training shows, such as losses,
+is answered with a neutral loss of 1 and updates of zeros, and the forecast says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from camu.arrays import Float32, Float64
+from camu.config import Config
+from camu.data import dataset_spec
+from camu.learning.engine import model_layout
+from camu.learning.job import Evaluation
+from camu.learning.kernel import Provenance
+from camu.learning.weights import Entry, Layout, Weights
+from camu.planning.batteries import Lifetime
+from camu.planning.plan import Plan
+from camu.plugins import is_plugin
+from camu.schemes import plans
+from camu.schemes.contract import Scheme
+from camu.seeding import derive
+from camu.simulation.history import History
+from camu.simulation.hooks import overrides
+from camu.simulation.ledger import Ledger
+from camu.simulation.loop import Loop
+from camu.simulation.run import Run
+from camu.simulation.uplink import Delivery
+from camu.world import World
+
+MOST_ROUNDS = 100  # of a forecast of round costs
+MOST_UNIT_ROUNDS = 20_000  # fewer rounds where there are more units
+_STRETCHES = 60  # of rounds in which batteries run down, where rounds differ
+_WINDOW = 20  # rounds before each of these stretches
+_MOST_STRETCHES = 5000
+_TURNS = 50  # of leaders, before the first device is empty; more are taken together
+_LATER_TURNS = 5  # from one empty device to the next
+EXACT_DEVICES = 1000  # of more devices, several may become empty in one step
+
+
+class DryTrainer:
+    """Returns empty updates at once; what becomes of them on the air is decided as in a run.
+
+    With a generator, losses, updates and gradients are random numbers: a scheme whose costs then
+    differ decides by what training shows.
+    """
+
+    fault_kinds: tuple[str, ...] = ()
+    provenance = Provenance("none")
+
+    def __init__(self, layout: Layout, generator: np.random.Generator | None = None) -> None:
+        empty = np.zeros(layout.parameter_count, np.float32)
+        self.buffers = np.zeros(layout.buffer_count, np.float32)
+        self.initial = Weights.owning(empty, self.buffers, layout)
+        self.keeps_arrays = True  # False: nobody looks at updates
+        self._generator, self._scale = generator, 1.0
+        self._update = self._vector()
+
+    @property
+    def oracle(self) -> DryTrainer:
+        """Itself: it answers with neutral or random losses and gradients."""
+        return self
+
+    def take_faults(self) -> dict[str, int]:
+        """Return no faults."""
+        return {}
+
+    def loss(self, weights: Weights, members: Sequence[int] | None = None) -> float:
+        """A loss of 1, or a random one."""
+        if self._generator is None:
+            return 1.0
+        return self._scale * float(self._generator.uniform(0.5, 1.5))
+
+    def gradient(self, weights: Weights, members: Sequence[int] | None = None) -> Float32:
+        """A gradient of zeros, or a random one."""
+        return self._vector()
+
+    def _vector(self) -> Float32:
+        if self._generator is None:
+            return self.initial.parameters
+        size = self.initial.parameters.size
+        vector: Float32 = self._generator.standard_normal(size, np.float32) * np.float32(0.01)
+        vector.setflags(write=False)
+        return vector
+
+    def evaluate(self, weights: Weights) -> Evaluation:
+        """Nothing is trained, so this is no accuracy."""
+        return Evaluation(0.0, 0.0)
+
+    def iterate(
+        self, start: object, jobs: Any, round_number: int, deliver: Callable[..., Any]
+    ) -> Iterator[Any]:
+        """The outcome of each job as its delivery decides it, with an empty update."""
+        assert isinstance(deliver, Delivery)
+        if self._generator is not None:
+            self._scale = 10.0 ** self._generator.uniform(-2.0, 1.0)
+        for number, update in enumerate(deliver.updates):
+            update.loss = self.loss(self.initial)
+            update.lost = deliver.lost(number) or ("refused" if number in deliver.corrupt else "")
+            if not update.lost and self.keeps_arrays:
+                update.update, update.buffers = self._update, self.buffers
+                update.change = self._update if deliver.keep_change else None
+                update.trained = self.initial if deliver.keep_trained else None
+            yield update
+
+
+def dry_run(world: World, scheme: Scheme, rounds: int | None = None) -> History:
+    """The history that a run would have, without training: seconds, joules, bits, units, faults.
+
+    Parameters:
+        world: the fleet.
+        scheme: the scheme.
+        rounds: how many rounds at most; by default until the run would end.
+
+    Returns:
+        The history; its records have no accuracy. It is the run's own, except for a scheme that
+        decides by what training shows, and for updates that would be refused for their size.
+    """
+    return _DryRun(world, scheme, plans.plan(scheme, world)).history(rounds)
+
+
+class _DryRun:
+    """A run without training, round by round."""
+
+    def __init__(
+        self,
+        world: World,
+        scheme: Scheme,
+        plan: Plan,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        self.world, self.scheme = world, scheme
+        self.trainer = DryTrainer(_layout(world.config, plan.parameters), generator)
+        self.run = Run.new(world, plan, self.trainer.initial)
+        self.loop = Loop(self.run, scheme, self.trainer)
+        self.trainer.keeps_arrays = not self.loop.takes_mean or overrides(scheme, "pilot")
+        self.loop.begin()
+
+    def history(self, rounds: int | None = None) -> History:
+        """What happens in so many rounds, or until the run ends."""
+        run = self.run
+        run.check_budgets(run.records[-1])
+        while run.stopped is None and (rounds is None or run.round < rounds):
+            run.check_budgets(self.loop.round())
+        history = run.history()
+        records = (
+            replace(record, accuracy=None, loss=None, average_accuracy=None)
+            for record in history.records
+        )
+        return replace(history, records=tuple(records))
+
+
+def _layout(config: Config, parameters: int) -> Layout:
+    """The layout of the configured model; torch is loaded only for a model of one's own."""
+    model = config.training.model
+    if model == "cnn" or is_plugin(model):
+        return model_layout(config)
+    if model == "logistic":
+        data = dataset_spec(config.data)
+        shape = (data.classes, math.prod(data.image_shape))
+        return Layout((Entry("weight", shape), Entry("bias", shape[:1])), ())
+    return Layout((Entry("parameters", (parameters,)),), ())
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """What a round costs on average."""
+
+    rounds: int  # of the dry run
+    seconds: float  # of virtual time
+    joules: float  # of all devices, the sum of the next three
+    compute_joules: float
+    transmit_joules: float
+    receive_joules: float
+    base_station_joules: float
+    uplink_bits: float  # from leaders to the base station
+    downlink_bits: float  # that the base station broadcasts
+    gather_bits: float  # from members to their leaders
+    units: float  # updates that are aggregated
+    pilot_seconds: float  # before the first round
+    pilot_joules: float  # before the first round
+    guessed: bool  # the scheme decides by what training shows, so that a run may differ
+
+    @property
+    def megabytes(self) -> float:
+        """All that is sent in a round."""
+        return (self.uplink_bits + self.downlink_bits + self.gather_bits) / 8e6
+
+    def to_dict(self) -> dict[str, Any]:
+        """The costs as plain data."""
+        return asdict(self)
+
+
+def round_cost(
+    world: World, scheme: Scheme, plan: Plan, most_rounds: int = MOST_ROUNDS
+) -> RoundCost:
+    """What a round of this plan costs on average, by a dry run of its first rounds.
+
+    Parameters:
+        world: the fleet.
+        scheme: the scheme.
+        plan: its plan, as `camu.plan` makes it.
+        most_rounds: how many rounds to take at most.
+
+    Returns:
+        Means over the first rounds of a run, or one round where all are alike.
+    """
+    rounds = 1
+    if not _all_alike(world, scheme) or world.config.clustering.leader == "rotating":
+        rounds = max(10, min(most_rounds, MOST_UNIT_ROUNDS // len(plan.units)))
+    history = _DryRun(world, scheme, plan).history(rounds)
+    guessed = overrides(scheme, "pilot") or scheme.uses_oracle
+    if _chooses(scheme) and not guessed:
+        generator = derive(0, "dry-run").numpy()
+        other = _DryRun(world, scheme, plan, generator).history(rounds)
+        guessed = _costs(history) != _costs(other)
+    first, last, count = history.records[0], history.final, max(1, history.final.round)
+
+    assert first.bits is not None
+    assert last.bits is not None
+    joules = {f"{k}_joules": (last.joules[k] - first.joules[k]) / count for k in last.joules}
+    bits = {f"{k}_bits": (last.bits[k] - first.bits[k]) / count for k in last.bits}
+    return RoundCost(
+        rounds=last.round,
+        seconds=(last.virtual_seconds - first.virtual_seconds) / count,
+        joules=(last.total_joules - first.total_joules) / count,
+        **joules,
+        **bits,
+        units=sum(record.units for record in history.records) / count,
+        pilot_seconds=first.virtual_seconds,
+        pilot_joules=first.total_joules,
+        guessed=guessed,
+    )
+
+
+def _costs(history: History) -> list[tuple[float, float]]:
+    return [(record.virtual_seconds, record.total_joules) for record in history.records]
+
+
+def _chooses(scheme: Scheme) -> bool:
+    """Whether a scheme chooses more than its first plan."""
+    hooks = ("pilot", "select", "ready", "deadline", "revise", "finished")
+    return any(overrides(scheme, hook) for hook in hooks)
+
+
+def _all_alike(world: World, scheme: Scheme) -> bool:
+    """Whether rounds differ only where a battery is empty, or where another device leads."""
+    config, faults = world.config, world.config.faults
+    return not (
+        _chooses(scheme)
+        or config.radio.fading != "none"
+        or config.radio.outage_snr_db is not None
+        or config.radio.uplink == "packet"
+        or faults.dropout_probability
+        or faults.leader_failure_probability
+        or faults.corrupt_probability
+        or faults.dropout_trace
+        or faults.availability_trace
+    )
+
+
+def battery_life(world: World, scheme: Scheme, plan: Plan) -> Lifetime:
+    """When the batteries of a fleet are empty, by a dry run.
+
+    Rounds that are all alike are taken in one step until the next device is empty, so that the
+    forecast is exact; of more than 1000 devices, several leave in a step. Leaders in turn are exact
+    where a device is empty within 50 turns; more turns are taken together. Where rounds differ,
+    the first 100 are taken one by one, and later ones in stretches that cost what 20 of them cost.
+
+    Parameters:
+        world: the fleet.
+        scheme: the scheme.
+        plan: its plan, as `camu.plan` makes it.
+
+    Returns:
+        The forecast. Where a device harvests, it covers `run.rounds` rounds; otherwise it goes on
+        until all batteries are empty.
+    """
+    return _Batteries(world, scheme, plan).lifetime()
+
+
+class _Batteries(_DryRun):
+    """A dry run until batteries are empty."""
+
+    def __init__(self, world: World, scheme: Scheme, plan: Plan) -> None:
+        super().__init__(world, scheme, plan)
+        clustering = world.config.clustering
+        self.turn = clustering.rotate_every if clustering.leader == "rotating" else 0
+        self.alike = _all_alike(world, scheme) and self.turn != 1
+        self.batteries = self.run.batteries
+        self.battery = np.isfinite(self.batteries.capacity_joules)
+        self.empty_seconds = np.full(world.devices.count, np.nan)
+
+    def lifetime(self) -> Lifetime:
+        """Take rounds until all batteries are empty, or until nothing changes any more."""
+        run, config = self.run, self.world.config
+        first = 1 if self.alike else max(1, min(MOST_ROUNDS, config.run.rounds))
+        self.go(config.run.rounds if self.batteries.harvesting else first)
+        mean = run.device_joules / max(1, run.round)
+        for _ in range(0 if self.batteries.harvesting else _MOST_STRETCHES):
+            spent, began, seconds = run.device_joules, run.round, run.clock.now_seconds
+            self.go(1 if self.alike else _WINDOW)
+            rounds = max(1, run.round - began)
+            each = (run.device_joules - spent) / rounds
+            if run.stopped or not self.skip(each, (run.clock.now_seconds - seconds) / rounds):
+                break
+        empty = self.batteries.empty_round
+        return Lifetime(run.round, empty, self.empty_seconds, self.battery, mean)
+
+    def go(self, rounds: int) -> None:
+        """Take rounds one by one."""
+        run = self.run
+        for _ in range(rounds):
+            if run.stopped is not None:
+                return
+            seconds, known = run.clock.now_seconds, self.batteries.empty_round >= 0
+            self.loop.round()
+            run.records.clear()
+            new = (self.batteries.empty_round >= 0) & ~known
+            self.empty_seconds[new & np.isnan(self.empty_seconds)] = seconds
+
+    def skip(self, joules: Float64, seconds: float) -> bool:
+        """Take as many rounds at once as all can pay for; False if nothing changes any more."""
+        run, batteries = self.run, self.batteries
+        pays = self.battery & ~batteries.gone & (joules > 0)
+        if not pays.any():
+            return False
+        able = np.floor(batteries.charge_joules[pays] / joules[pays])
+        rounds = self.stretch(able)
+        if rounds < 1:
+            return True
+        devices = np.flatnonzero(pays)
+        own = np.minimum(able, rounds)
+        paid = Ledger.new(len(joules))
+        paid.devices[0, devices] = own * joules[devices]
+        run.ledger.add(paid)
+        batteries.draw(devices, own * joules[devices])
+        short = own < rounds
+        batteries.empty[devices[short]] = True
+        batteries.mark(devices[short], run.round + own[short].astype(np.int64))
+        self.empty_seconds[devices[short]] = run.clock.now_seconds + own[short] * seconds
+        run.clock.skip(rounds * seconds)
+        run.round += rounds
+        self.loop.rotate()
+        return True
+
+    def stretch(self, able: Float64) -> int:
+        """How many rounds to take at once, where devices can pay for so many."""
+        count = self.world.devices.count
+        exact = self.alike and count <= EXACT_DEVICES
+        together = 1 if exact else -(-count // _STRETCHES)
+        rounds = int(np.sort(able)[min(together, len(able)) - 1]) - 1
+        if not self.turn:
+            return rounds
+        if not self.alike:
+            return rounds // 8  # so that leaders change often enough
+        if self.run.round % self.turn == 0:
+            return 0  # other devices lead from now on
+        most = _TURNS if (self.batteries.empty_round < 0).all() else _LATER_TURNS
+        turns = max(1, rounds // (self.turn * most))
+        return min(rounds, turns * self.turn - self.run.round % self.turn)

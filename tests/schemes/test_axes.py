@@ -1,0 +1,215 @@
+"""Every scheme in worlds that differ in what a price may depend on: one number, wherever it is.
+
+The price of a design is that of the plan, and the costs of a dry run are those of the run; budgets
+are kept, joules and bits add up, what devices keep is free of noise, and normalised updates have no
+bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import camu
+from camu.planning.contribution import label_bias
+from camu.schemes import SCHEMES, CamuBalanced, clusters
+from camu.schemes.compute_rounds import energy_budget
+from camu.simulation import Callback, Record, Run
+from camu.simulation.dry_run import dry_run
+from camu.world import World
+
+ROUNDS = 3
+BASE: dict[str, Any] = {
+    "fleet.regions": [
+        {"name": name, "devices": 5, "x": [x, x + 10.0], "y": [-5.0, 5.0]}
+        for name, x in (("I", -10.0), ("II", 10.0))
+    ],
+    "fleet.cpu_hz": (2e8, 2e9),
+    "data.noniid_devices": 8,
+    "data.samples_per_device": 20,
+    "training.model": "logistic",
+    "run.rounds": ROUNDS,
+    "run.eval_every": ROUNDS,
+    "machine.workers": 1,
+}
+DOWNLINK = {"radio.downlink": True, "radio.receive_watts": 2.0}
+UNEQUAL = {"data.partition": "dirichlet", "data.size_exponent": 0.7}
+EPOCHS = {"training.local_update": "epoch", "training.batch_samples": 8}
+BATTERIES = {"clustering.leader": "rotating", "fleet.battery_joules": 100.0}
+WORLDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "downlink": DOWNLINK,
+    "4 bits": {"radio.bits_per_parameter": 4},
+    "8 bits, downlink, ofdma": {"radio.bits_per_parameter": 8, "radio.access": "ofdma", **DOWNLINK},
+    "epochs, unequal data": {**EPOCHS, **UNEQUAL},
+    "noise": {"radio.noise_dbm": -80.0},
+    "digital, unequal data": {"radio.uplink": "digital", **UNEQUAL},
+    "packets, ofdma": {"radio.uplink": "packet", "radio.noise_dbm": -85.0, "radio.access": "ofdma"},
+    "dvfs": {"fleet.dvfs": True, "radio.access": "ofdma"},
+    "rotating leaders": BATTERIES,
+    "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
+    "all at once": {
+        "radio.bits_per_parameter": 4,
+        "fleet.dvfs": True,
+        **DOWNLINK,
+        **UNEQUAL,
+        **EPOCHS,
+        **BATTERIES,
+    },
+}
+# A batch does not change the time of an epoch, and pilots leave nothing in small batteries.
+REFUSED = {("adaptive-batch", name) for name in WORLDS if EPOCHS.items() <= WORLDS[name].items()}
+REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
+# Worlds, plans and runs are made once; under xdist all tests of a world share a process.
+IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
+PAIRS = [
+    pytest.param(name, where, marks=IN_WORLD[where].marks)
+    for where in WORLDS
+    for name in SCHEMES
+    if (name, where) not in REFUSED
+]
+# These choose by what training shows, so that no forecast can know their rounds.
+LEARN = {"adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"}
+# Where devices leave, or leaders change, a round costs another sum than the plan's.
+CHANGING = {"rotating leaders", "empty batteries", "all at once"}
+CHOICES = ("pilot", "select", "ready", "deadline", "revise")
+
+
+@cache
+def world_of(where: str) -> World:
+    return camu.build_world(camu.load_config(preset="demo", overrides={**BASE, **WORLDS[where]}))
+
+
+@cache
+def scheme_of(name: str) -> camu.Scheme:
+    return camu.make_scheme(world_of("plain").config, name)
+
+
+@cache
+def plan_of(name: str, where: str) -> camu.Plan:
+    return camu.plan(scheme_of(name), world_of(where))
+
+
+def overrides(scheme: camu.Scheme, *hooks: str) -> bool:
+    return any(getattr(type(scheme), hook) is not getattr(camu.Scheme, hook) for hook in hooks)
+
+
+class Watch(Callback):
+    """The joules of each device and what units keep, at the end of a run."""
+
+    def on_round(self, run: Run, record: Record) -> None:
+        self.device_joules = run.device_joules
+        self.kept = {unit: np.array(own) for unit, own in run.kept.items()}
+
+
+@cache
+def run_of(name: str, where: str) -> tuple[camu.History, Watch]:
+    watch = Watch()
+    return camu.simulate(world_of(where), scheme_of(name), [watch]).history, watch
+
+
+def costs_of(record: Record) -> list[float]:
+    return [record.virtual_seconds, *record.joules.values(), *(record.bits or {}).values()]
+
+
+@pytest.mark.parametrize(("name", "where"), PAIRS)
+def test_a_run_costs_what_was_forecast(name: str, where: str) -> None:
+    history, _ = run_of(name, where)
+    if name in LEARN:
+        return
+    forecast = dry_run(world_of(where), scheme_of(name))
+    assert [one.round for one in forecast.records] == [one.round for one in history.records]
+    for dry, real in zip(forecast.records, history.records, strict=True):
+        assert costs_of(dry) == pytest.approx(costs_of(real), rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "where"), PAIRS)
+def test_a_run_costs_what_was_planned(name: str, where: str) -> None:
+    """Where all units take part in every round; bits are those of its members and leaders."""
+    scheme, world, plan = scheme_of(name), world_of(where), plan_of(name, where)
+    if where in CHANGING or overrides(scheme, *CHOICES):
+        return
+    final = run_of(name, where)[0].final
+    assert final.virtual_seconds == pytest.approx(ROUNDS * plan.round_seconds, rel=1e-9)
+    assert final.total_joules == pytest.approx(ROUNDS * plan.round_joules, rel=1e-9)
+    model = world.config.radio.bits_per_parameter * plan.parameters
+    gathers = sum(unit.local_updates * (len(unit.members) - 1) for unit in plan.units)
+    assert final.bits == {
+        "uplink": ROUNDS * sum(unit.payload_bits for unit in plan.units),
+        "downlink": ROUNDS * model,
+        "gather": ROUNDS * gathers * model,
+    }
+
+
+@pytest.mark.parametrize(("name", "where"), PAIRS)
+def test_joules_of_devices_and_units_add_up(name: str, where: str) -> None:
+    history, watch = run_of(name, where)
+    if not overrides(scheme_of(name), "pilot"):
+        assert watch.device_joules.sum() == pytest.approx(history.final.total_joules, rel=1e-9)
+    plan = plan_of(name, where)
+    assert plan.round_joules == pytest.approx(sum(unit.joules for unit in plan.units), rel=1e-12)
+    for unit in plan.units:
+        saved = unit.dvfs.joules if unit.dvfs else 0.0
+        each = unit.fixed_joules + unit.local_updates * unit.update_joules
+        assert unit.joules == pytest.approx(each - saved, rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "where"), sorted(REFUSED))
+def test_a_scheme_without_an_answer_says_so(name: str, where: str) -> None:
+    with pytest.raises(camu.CamuError, match=f"scheme {name}: "):
+        run_of(name, where)
+
+
+@pytest.mark.parametrize("where", IN_WORLD.values())
+def test_the_design_of_camu_balanced_costs_what_its_plan_costs(where: str) -> None:
+    design = CamuBalanced().design(world_of(where))
+    plan = scheme_of("camu-balanced").plan(world_of(where))
+    assert plan.round_joules == pytest.approx(design.joules, rel=1e-9)
+    assert plan.round_seconds == pytest.approx(design.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("where", IN_WORLD.values())
+@pytest.mark.parametrize("name", ["compute-rounds", "camu-joint", "hti", "hti-dynamic"])
+def test_a_budget_is_never_exceeded(name: str, where: str) -> None:
+    world, scheme = world_of(where), scheme_of(name)
+    budget = energy_budget(clusters(world), 4)
+    assert scheme.plan(world).round_joules <= budget * (1 + 1e-9)
+    if where not in CHANGING:
+        final = run_of(name, where)[0].final
+        assert final.total_joules <= ROUNDS * budget * (1 + 1e-9)
+    if name == "compute-rounds":  # its own round is the budget
+        return
+    least = scheme_of("clustered").plan(world).round_joules
+    for share in (1.1, 1.3, 2.0):
+        config = world.config.replace({"allocation.energy_joules": share * least})
+        plan = scheme.plan(replace(world, config=config))
+        assert plan.round_joules <= share * least * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("where", [IN_WORLD["noise"], IN_WORLD["plain"]])
+@pytest.mark.parametrize("name", ["scaffold", "cluster-scaffold", "feddyn"])
+def test_what_devices_keep_is_not_changed_by_noise(name: str, where: str) -> None:
+    """In the first round all start from the same model, whatever the uplink does later."""
+    kept = []
+    for uplink in ("update", "digital"):
+        changes = {"radio.uplink": uplink, "run.rounds": 1, "run.eval_every": 1}
+        watch = Watch()
+        world = camu.build_world(world_of(where).config.replace(changes))
+        camu.simulate(world, scheme_of(name), [watch])
+        kept.append(watch.kept)
+    assert kept[0].keys() == kept[1].keys() != set()
+    for unit, exact in kept[1].items():
+        assert (kept[0][unit] == exact).all()
+
+
+@pytest.mark.parametrize("where", IN_WORLD.values())
+@pytest.mark.parametrize("name", ["fednova", "cluster-nova", "camu-nova"])
+def test_normalised_updates_add_no_bias(name: str, where: str) -> None:
+    found = label_bias(plan_of(name, where), world_of(where))
+    assert found.distance == pytest.approx(found.distance_of_weights, abs=1e-12)
+    if name == "fednova":  # its weights are those of the data
+        assert found.distance == pytest.approx(0, abs=1e-12)
