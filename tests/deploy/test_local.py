@@ -96,7 +96,7 @@ def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     yield name
     try:
-        assert alive(name) == []
+        wait_until(lambda: not alive(name), "the end of the tasks in progress", 60)
         assert list(temporary.glob("camu-deploy-*")) == []
     finally:
         for pid in alive(name):
@@ -271,7 +271,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalDeplo
                     local.start_node(number)
                 yield local, control
             port = local.port
-        assert alive(name) == []
+        wait_until(lambda: not alive(name), "the end of the tasks in progress", 60)
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port), 1.0)
 

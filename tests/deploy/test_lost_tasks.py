@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +14,15 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import SubStatus
 from flwr.supercore.constant import TaskType
 from flwr.supercore.corestate import in_memory_corestate
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+)
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.supernode.nodestate.in_memory_nodestate import InMemoryNodeState
 
-from camu.deploy.host.supernode import answer_for_lost_tasks
+from camu.deploy.host.supernode import answer_for_lost_tasks, push_in_time
 
 
 class OwnState(InMemoryNodeState):
@@ -93,3 +98,90 @@ def test_flower_alone_would_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
         state, task, _ = busy_node(InMemoryNodeState)
         end(how, state, task, monkeypatch)
         assert state.get_messages_legacy(is_reply=True) == []
+
+
+def test_the_end_of_an_earlier_task_does_not_answer_for_the_message_of_the_next() -> None:
+    state, first, message = busy_node(OwnState)
+    state.delete_messages(message_ids=[message.metadata.message_id])  # it has been answered
+    later = Message(RecordDict({"a": ConfigRecord({"b": 2})}), 5, "train", ttl=600.0)
+    later.metadata.__dict__["_message_id"] = later.object_id
+    second = state.create_task(task_type=TaskType.CLIENT_APP, run_id=1, fab_hash="f")
+    assert state.store_message(later)
+    assert state.finish_task(first, SubStatus.COMPLETED, "")
+    assert state.get_messages_legacy(is_reply=True) == []
+    assert state.get_messages_legacy(is_reply=False) == [later]
+    assert state.claim_task(second)
+    assert state.activate_task(second)
+    assert state.finish_task(second, SubStatus.FAILED, "")
+    (reply,) = state.get_messages_legacy(is_reply=True)
+    assert reply.has_error()
+
+
+class Outbox:
+    """Flower's function that sends replies; a pause is a second of a made-up clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds, self.sent = 0.0, []
+        monkeypatch.setattr(
+            "camu.deploy.host.supernode.time", SimpleNamespace(monotonic=lambda: self.seconds)
+        )
+
+    def pause(self) -> None:
+        self.seconds += 1.0
+
+    def push(self, state: Any, object_store: Any) -> None:
+        self.sent.append(state.get_messages_legacy(is_reply=True))
+
+    def wait(self, state: Any) -> Message:
+        push_in_time(self.push, self.pause)(state=state, object_store=state.object_store)
+        ((message,),) = self.sent
+        return message
+
+
+def begin_reply(state: Any, question: Message, whole: bool) -> Message:
+    """The reply of a task, with all its parts or with none."""
+    reply = Message(RecordDict({"c": ConfigRecord({"d": 3})}), reply_to=question)
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    state.object_store.preregister(1, get_object_tree(reply))
+    for number, part in get_all_nested_objects(reply).items() if whole else ():
+        state.object_store.put(number, part.deflate())
+    assert state.store_message(reply)
+    return reply
+
+
+def test_a_whole_reply_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _, message = busy_node(OwnState)
+    reply = begin_reply(state, message, whole=True)
+    outbox = Outbox(monkeypatch)
+    assert outbox.wait(state) == reply
+    assert outbox.seconds == 0.0
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_message_that_is_never_answered_is_given_up_after_its_time(
+    begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, _, message = busy_node(OwnState)
+    reply = begin_reply(state, message, whole=False) if begun else None
+    outbox = Outbox(monkeypatch)
+    sent = outbox.wait(state)
+    assert sent.has_error()
+    assert sent.metadata.reply_to_message_id == message.metadata.message_id
+    assert outbox.seconds == message.metadata.ttl
+    assert reply is None or reply.metadata.message_id not in state.object_store
+
+
+def test_a_reply_to_a_message_that_was_given_up_is_not_sent_in_place_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, _, message = busy_node(OwnState)
+    old = Message(RecordDict({"a": ConfigRecord({"b": 7})}), 5, "train", ttl=600.0)
+    old.metadata.__dict__["_message_id"] = old.object_id
+    late = begin_reply(state, old, whole=True)
+    outbox = Outbox(monkeypatch)
+    pause = outbox.pause
+    monkeypatch.setattr(outbox, "pause", lambda: (pause(), begin_reply(state, message, whole=True)))
+    sent = outbox.wait(state)
+    assert sent.metadata.reply_to_message_id == message.metadata.message_id
+    assert outbox.seconds == 1.0
+    assert late.metadata.message_id not in state.object_store

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,11 +99,13 @@ def run_supernode(arguments: list[str], place: Path) -> None:
     replace(uvicorn, "Config", on_socket, program._start_supernode_http_api)
     pull = start_client_internal._pull_and_store_message
     replace(start_client_internal, "get_fused_config_from_fab", run_config, pull)
-    if POLL_SECONDS in os.environ:  # a trial: Flower's node would ask for work every three seconds
-        most = float(os.environ[POLL_SECONDS])
-        clock = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, most)))
-        run = start_client_internal.start_client_internal
-        replace(start_client_internal, "time", clock, run)
+    # In a trial the node asks for work more often than every three seconds.
+    most = float(os.environ.get(POLL_SECONDS, 3.0))
+    clock = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, most)))
+    run = start_client_internal.start_client_internal
+    replace(start_client_internal, "time", clock, run)
+    push = push_in_time(start_client_internal._push_messages, lambda: clock.sleep(0.5))
+    replace(start_client_internal, "_push_messages", push, run)
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
     program.flower_supernode()
 
@@ -115,18 +117,19 @@ def answer_for_lost_tasks(states: Any) -> None:
     signs of life after it had read its message. For any other, the node would wait for an answer
     for ever: online, and silent in every round.
     """
+    from flwr.common.constant import Status
     from flwr.supercore.constant import TaskType
-    from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
 
     finish_task, on_expired = states.finish_task, states._on_task_tokens_expired
 
     def answer(state: Any, tasks: Any) -> None:
-        runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
-        with state.lock_msg_store:
-            for entry in state.msg_store.values():
-                if not entry.message.metadata.reply_to_message_id:
-                    entry.is_retrieved = True  # a node works on one message at a time
-            state._store_error_replies(runs, CLIENT_APP_CRASHED_ERROR)
+        """A node works on one message at a time: it is that of the task that has not ended."""
+        ended = {task.task_id for task in tasks}
+        others = [task for key, task in list(state.task_store.items()) if key not in ended]
+        if all(task.status.status == Status.FINISHED for task in others):
+            answer_with_errors(
+                state, {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
+            )
 
     def finish(state: Any, task_id: int, *args: Any, **options: Any) -> bool:
         finished = bool(finish_task(state, task_id, *args, **options))
@@ -140,6 +143,67 @@ def answer_for_lost_tasks(states: Any) -> None:
 
     replace(states, "finish_task", finish)
     replace(states, "_on_task_tokens_expired", expire)
+
+
+def answer_with_errors(state: Any, runs: set[int]) -> None:
+    """Answer the messages of these runs that have no answer, whether or not a task read them."""
+    from flwr.supernode.nodestate.in_memory_nodestate import CLIENT_APP_CRASHED_ERROR
+
+    with state.lock_msg_store:
+        for entry in state.msg_store.values():
+            metadata = entry.message.metadata
+            if not metadata.reply_to_message_id and metadata.run_id in runs:
+                entry.is_retrieved = True
+        state._store_error_replies(runs, CLIENT_APP_CRASHED_ERROR)
+
+
+def push_in_time(push: Callable[..., None], pause: Callable[[], None]) -> Callable[..., None]:
+    """Flower's function that waits for the answer to a message and sends it, with an end.
+
+    Flower waits for ever, also for the rest of an answer that a task had begun to hand over when it
+    was ended. Here the wait ends when the server does not expect the answer any more, and an answer
+    to a message that was given up earlier is dropped.
+    """
+
+    def in_time(state: Any, object_store: Any, **options: Any) -> None:
+        began = time.monotonic()
+        while asked := _messages(state, replies=False):
+            replies = _messages(state, replies=True)
+            over = time.monotonic() - began >= max(each.ttl for each in asked.values())
+            whole = [each for each in replies if _is_whole(object_store, each)]
+            for number, reply in replies.items():
+                if reply.reply_to_message_id not in asked or (over and number not in whole):
+                    state.delete_messages(message_ids=[number])
+                    object_store.delete(number)
+            if over and not whole:
+                log.error("a message was not answered in time and is given up")
+                answer_with_errors(state, {each.run_id for each in asked.values()})
+            elif not any(replies[number].reply_to_message_id in asked for number in whole):
+                pause()
+                continue
+            push(state=state, object_store=object_store, **options)
+            return
+
+    return in_time
+
+
+def _messages(state: Any, replies: bool) -> dict[str, Any]:
+    """What a node knows of the messages in its state by their numbers: questions, or replies."""
+    with state.lock_msg_store:
+        known = [entry.message.metadata for entry in state.msg_store.values()]
+    return {each.message_id: each for each in known if bool(each.reply_to_message_id) == replies}
+
+
+def _is_whole(objects: Any, number: str) -> bool:
+    """Whether all parts of a message are in the store."""
+    from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+    from flwr.supercore.object_store import NoObjectInStoreError
+
+    try:
+        parts = list(iterate_object_tree(objects.get_object_tree(number)))
+    except NoObjectInStoreError:
+        return False
+    return all(objects.get(part.object_id) for part in parts)
 
 
 def run_tasks(place: Path) -> None:
@@ -173,10 +237,12 @@ def run_tasks(place: Path) -> None:
         """Carry out a task in a forked process, so that nothing is loaded again."""
         sys.stdout.flush()
         sys.stderr.flush()
+        executor = os.getpid()
         if os.fork() != 0:
             return
         code = 1
         try:
+            end_with_parent(executor)  # or it would call a node that is gone, for ever
             run(
                 runtime_api_address=spec.runtime_api_address,
                 token=spec.token,
@@ -194,8 +260,12 @@ def run_tasks(place: Path) -> None:
             sys.stderr.flush()
             os._exit(code)
 
-    executor = Executor(TaskType.CLIENT_APP, fork)
-    run_executor(executor, SocketClient, runtime_api_address="localhost", insecure=True)
+    run_executor(
+        Executor(TaskType.CLIENT_APP, fork),
+        SocketClient,
+        runtime_api_address="localhost",
+        insecure=True,
+    )
 
 
 def use_own_node_app(module: Any) -> None:
