@@ -8,6 +8,7 @@ from camu.errors import InputError
 from camu.learning.job import LocalRule
 from camu.planning.groups import make_plan, single_devices
 from camu.schemes.contract import Count, CountFromTwo, Plan, Scheme, World
+from camu.world.devices import update_seconds
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,7 @@ class AdaptiveBatch(Scheme):
                 "the same time with any batch; set training.local_update = step"
             )
         groups, devices = single_devices(world), world.devices
-        modelled = self.local_updates * devices.cycles_per_sample / devices.cpu_hz  # of one sample
-        measured = devices.sample_seconds
-        step = np.where(np.isnan(measured), modelled, self.local_updates * measured)
+        step = self.local_updates * update_seconds(devices, world.config.training, batch=1)
         air = groups.costs_of_one_update.uplink_seconds
         limit = np.minimum(self.most, devices.samples)
         finish = float((step * limit + air).min())  # of the fastest device with its largest batch

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from camu.errors import InputError
 from camu.learning.job import LocalRule
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, group_counts, label_distance
-from camu.planning.costs import Costs, arrivals, model_bits
+from camu.planning.costs import Costs, arrivals, model_bits, unit_costs
 from camu.planning.dvfs import joules_if_late, latest_ready
 from camu.planning.groups import Groups, assess, clustering, clusters, make_plan
 from camu.schemes.aggregation import with_momentum
@@ -213,21 +214,15 @@ def _areas(world: World) -> Iterator[Int64]:
 
 def _leaders(world: World, members: Sequence[Sequence[int]]) -> list[int]:
     """Of the members with the best uplinks, the one for which all sending takes the least time."""
-    uplink, links, power = world.links.uplink_snr(), world.links, world.devices.power_watts
-    bits = model_bits(world, parameter_count(world))
-    leaders = []
-    for group in members:
-        own = np.array(group)
-        best = own[np.argsort(-uplink[own], kind="stable")][:LEADERS]
-        first, second = np.tile(own, len(best)), np.repeat(best, len(own))
-        apart = first != second
-        seconds = np.zeros(len(first))
-        gain = links.pair_gain(first[apart], second[apart])
-        seconds[apart] = links.transmit_seconds(bits, power[first[apart]], gain)
-        gather = seconds.reshape(len(best), len(own)).sum(axis=1)
-        send = links.transmit_seconds(bits, power[best], links.uplink_gain[best])
-        leaders.append(int(best[np.argmin(gather + send)]))
-    return leaders
+    uplink, parameters = world.links.uplink_snr(), parameter_count(world)
+    bits, power = model_bits(world, parameters), world.devices.power_watts
+    best = [np.array(group)[np.argsort(-uplink[list(group)], kind="stable")] for group in members]
+    tried = [leader for group in best for leader in group[:LEADERS].tolist()]
+    units = [group for group in members for _ in range(min(LEADERS, len(group)))]
+    costs = unit_costs(world, units, tried, power[tried], bits, parameters, uplinks=1)
+    sending = costs.gather_seconds + costs.uplink_seconds
+    starts = np.cumsum([0] + [min(LEADERS, len(group)) for group in members])
+    return [tried[k + int(np.argmin(sending[k:end]))] for k, end in pairwise(starts.tolist())]
 
 
 def _distances(groups: Groups) -> tuple[float, float]:
