@@ -171,12 +171,17 @@ def test_a_message_that_is_never_answered_is_given_up_after_its_time(
     assert reply is None or reply.metadata.message_id not in state.object_store
 
 
-def test_a_reply_to_a_message_that_was_given_up_is_not_sent_in_place_of_the_next(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_reply_to_an_earlier_message_is_not_sent_in_place_of_the_latest(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state, _, message = busy_node(OwnState)
-    old = Message(RecordDict({"a": ConfigRecord({"b": 7})}), 5, "train", ttl=600.0)
-    old.metadata.__dict__["_message_id"] = old.object_id
+    # Flower's node keeps a message whose run ended while it was received.
+    state, _, old = busy_node(OwnState)
+    if not kept:
+        state.delete_messages(message_ids=[old.metadata.message_id])
+    message = Message(RecordDict({"a": ConfigRecord({"b": 7})}), 5, "query", ttl=600.0)
+    message.metadata.__dict__["_message_id"] = message.object_id
+    assert state.store_message(message)
     late = begin_reply(state, old, whole=True)
     outbox = Outbox(monkeypatch)
     pause = outbox.pause
@@ -184,4 +189,5 @@ def test_a_reply_to_a_message_that_was_given_up_is_not_sent_in_place_of_the_next
     sent = outbox.wait(state)
     assert sent.metadata.reply_to_message_id == message.metadata.message_id
     assert outbox.seconds == 1.0
+    assert old.metadata.message_id not in state.msg_store
     assert late.metadata.message_id not in state.object_store

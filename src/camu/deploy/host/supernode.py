@@ -123,13 +123,13 @@ def answer_for_lost_tasks(states: Any) -> None:
     finish_task, on_expired = states.finish_task, states._on_task_tokens_expired
 
     def answer(state: Any, tasks: Any) -> None:
-        """A node works on one message at a time: it is that of the task that has not ended."""
+        """A node works on one message at a time: it is that of a task that has not ended."""
+        runs = {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
         ended = {task.task_id for task in tasks}
-        others = [task for key, task in list(state.task_store.items()) if key not in ended]
-        if all(task.status.status == Status.FINISHED for task in others):
-            answer_with_errors(
-                state, {task.run_id for task in tasks if task.type == TaskType.CLIENT_APP}
-            )
+        for number, task in list(state.task_store.items()):
+            if number not in ended and task.status.status != Status.FINISHED:
+                runs.discard(task.run_id)
+        answer_with_errors(state, runs)
 
     def finish(state: Any, task_id: int, *args: Any, **options: Any) -> bool:
         finished = bool(finish_task(state, task_id, *args, **options))
@@ -160,35 +160,46 @@ def answer_with_errors(state: Any, runs: set[int]) -> None:
 def push_in_time(push: Callable[..., None], pause: Callable[[], None]) -> Callable[..., None]:
     """Flower's function that waits for the answer to a message and sends it, with an end.
 
-    Flower waits for ever, also for the rest of an answer that a task had begun to hand over when it
-    was ended. Here the wait ends when the server does not expect the answer any more, and an answer
-    to a message that was given up earlier is dropped.
+    Flower sends whatever answer comes first. A message whose run ended while it was received is
+    left with the node: its answer would be sent for that of the next message, which would be sent
+    for that of the one after it, and so on for ever. And Flower waits without end, also for the
+    rest of an answer whose task was ended. Here only the answer to the latest message is sent, and
+    the wait ends when the server does not expect it any more.
     """
 
     def in_time(state: Any, object_store: Any, **options: Any) -> None:
+        *earlier, latest = _messages(state, replies=False).values()
+        for message in earlier:
+            _forget(state, object_store, message.message_id)
         began = time.monotonic()
-        while asked := _messages(state, replies=False):
-            replies = _messages(state, replies=True)
-            over = time.monotonic() - began >= max(each.ttl for each in asked.values())
-            whole = [each for each in replies if _is_whole(object_store, each)]
-            for number, reply in replies.items():
-                if reply.reply_to_message_id not in asked or (over and number not in whole):
-                    state.delete_messages(message_ids=[number])
-                    object_store.delete(number)
-            if over and not whole:
+        while True:
+            over = time.monotonic() - began >= latest.ttl
+            ready = False
+            for reply in _messages(state, replies=True).values():
+                wanted = reply.reply_to_message_id == latest.message_id
+                whole = _is_whole(object_store, reply.message_id)
+                ready = ready or (wanted and whole)
+                if not wanted or (over and not whole):
+                    _forget(state, object_store, reply.message_id)
+            if over and not ready:
                 log.error("a message was not answered in time and is given up")
-                answer_with_errors(state, {each.run_id for each in asked.values()})
-            elif not any(replies[number].reply_to_message_id in asked for number in whole):
-                pause()
-                continue
-            push(state=state, object_store=object_store, **options)
-            return
+                answer_with_errors(state, {latest.run_id})
+            if over or ready:
+                push(state=state, object_store=object_store, **options)
+                return
+            pause()
 
     return in_time
 
 
+def _forget(state: Any, objects: Any, number: str) -> None:
+    """Delete a message and its parts."""
+    state.delete_messages(message_ids=[number])
+    objects.delete(number)
+
+
 def _messages(state: Any, replies: bool) -> dict[str, Any]:
-    """What a node knows of the messages in its state by their numbers: questions, or replies."""
+    """The metadata of the messages in a node's state by their numbers, the oldest first."""
     with state.lock_msg_store:
         known = [entry.message.metadata for entry in state.msg_store.values()]
     return {each.message_id: each for each in known if bool(each.reply_to_message_id) == replies}
