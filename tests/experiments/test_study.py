@@ -9,7 +9,6 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import psutil
@@ -18,30 +17,24 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_torch
 
-from camu.cli.reproduce import Further, Printed
+from camu.cli.reproduce import FURTHER, PRINTED
 from camu.config import Config
 from camu.experiments import claims, reproduce, theory
 from camu.experiments.claims import Accuracies
 from camu.experiments.design import (
-    ABLATIONS,
     DATASETS,
     FULL,
     HARM,
-    NOISY,
-    PROPOSED,
     QUICK,
-    RIVALS,
     SENSITIVITY,
     Cell,
     Scale,
     cells_of,
-    contest_worlds,
 )
 from camu.experiments.recalibrate import recalibrate, recalibrated_accuracy
 from camu.experiments.reproduce import Study, run_study
 from camu.experiments.scheduler import Executor, FinishedRun, study_config
-from camu.experiments.statistics import corrected, judge
-from camu.experiments.tables import contest_page, verdicts_page
+from camu.experiments.tables import verdicts_page
 from camu.learning.models import seeded_model
 from camu.schemes import SCHEMES
 from camu.simulation.directory import RunDirectory, run_in_directory
@@ -211,7 +204,7 @@ def test_ray_gives_the_same_numbers(tmp_path: Path) -> None:
 def test_cells_share_everything_but_the_scheme(scale: Scale) -> None:
     """All schemes of one data set, h and channel differ in nothing that draws the world."""
     for dataset in DATASETS:
-        for experiment in (*get_args(Printed), *get_args(Further)):
+        for experiment in (*PRINTED, *FURTHER):
             cells = cells_of(experiment, dataset)
             assert len({cell.name for cell in cells}) == len(cells)
             if experiment not in ("aggregation", "updates", "resources"):
@@ -230,14 +223,20 @@ def test_thresholds_follow_the_data() -> None:
     assert QUICK.threshold(1e4) == 1000
 
 
-@pytest.mark.parametrize(
-    ("experiment", "dataset", "words"),
-    [("updates", "digits", "mnist or fashion-mnist"), ("unseen", "mnist", "has nothing on mnist")],
-)
-def test_wrong_data_set_is_refused(camu, experiment: str, dataset: str, words: str) -> None:
-    done = camu("reproduce", experiment, "--dataset", dataset, "--quick")
+def test_wrong_data_set_is_refused(camu) -> None:
+    done = camu("reproduce", "updates", "--dataset", "digits", "--quick")
     assert done.code == 2
-    assert words in done.err
+    assert "mnist or fashion-mnist" in done.err
+
+
+@pytest.mark.parametrize("name", ["contest", "unseen"])
+def test_what_the_leaderboard_replaced_is_refused_with_its_name(camu, name: str) -> None:
+    done = camu("reproduce", name, "--quick")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert name in done.err
+    assert "`camu reproduce leaderboard`" in done.err
+    assert name not in camu("reproduce", "--help").out
 
 
 @pytest.mark.parametrize(("scale", "rate"), [(QUICK, 0.3), (FULL, 0.3), (FULL, 0.03)])
@@ -402,68 +401,3 @@ def test_theory_says_what_it_did(camu, tmp_path: Path, monkeypatch: pytest.Monke
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "T1-corrected" in page
     assert str(tmp_path / "report.html") in done.out
-
-
-def test_the_contest_compares_at_the_budget_of_the_cheaper_run() -> None:
-    """Made-up runs: everyone gains a point per joule; the proposed scheme's rounds cost twice."""
-
-    def run(cell: Cell, seed: int) -> History:
-        joules = 2.0 if cell.scheme == PROPOSED and cell.variation == NOISY else 1.0
-        gain = 0.02 + 1e-4 * seed if joules == 2.0 else 0.005
-        records = (
-            Record(n, n * gain, None, n * joules, {"compute": n * joules, "transmit": 0.0})
-            for n in range(21)
-        )
-        return History(tuple(records), "sha", "rounds")
-
-    cells = cells_of("contest", "mnist")
-    assert len({cell.name for cell in cells}) == len(cells)
-    histories = {(cell, seed): run(cell, seed) for cell in cells for seed in range(3)}
-    worlds = contest_worlds("contest", "mnist").values()
-    rows = [row for world in worlds for row in claims.contest(world, range(3), histories)]
-    assert len(rows) == 2 * 2 * (2 * len(RIVALS) + len(ABLATIONS))
-    for row in rows:
-        # 20 joules are 10 rounds of the proposed scheme; the mean place is 92.5 % of them.
-        assert row.mean == pytest.approx(100 * 0.925 * (10 * 0.0201 - 20 * 0.005))
-        assert row.verdict == "reproduced"
-    parameters = [c.changes(QUICK, 0.1, 0).get("scheme.parameters") for c in cells]
-    expected = [variation.keys["scheme.parameters"] for variation in ABLATIONS.values()]
-    assert [p for p in parameters if p] == expected * 2
-
-
-def test_the_unseen_setting_is_the_contest_on_another_division_of_the_data() -> None:
-    assert contest_worlds("unseen", "mnist") == {}
-    (cells,) = contest_worlds("unseen", "fashion-mnist").values()
-    others = contest_worlds("contest", "fashion-mnist")["fashion-mnist, h = 30"]
-    for cell, other in zip(cells, others, strict=True):
-        keys, before = (one.changes(QUICK, 0.1, 0) for one in (cell, other))
-        assert (keys.pop("data.partition"), keys.pop("data.alpha")) == ("dirichlet", 0.3)
-        assert before.pop("data.noniid_devices") == 30
-        assert keys.pop("data.noniid_devices") is None
-        assert keys == before
-    names = {cell.name for cell in cells} | {cell.name for cell in others}
-    assert len(names) == 2 * len(cells)
-
-
-def test_the_contest_is_written_as_a_table_per_kind_of_world() -> None:
-    """Ahead of everyone by joules; behind fedavg, and nowhere else, by seconds."""
-    worlds = contest_worlds("contest", "mnist")
-    rows = []
-    for _, *rivals in worlds.values():
-        for key, rival in itertools.product(claims.BUDGETS, rivals):
-            mean = -3.0 if (key, rival.scheme) == ("seconds", "fedavg") else 2.0
-            values = [mean, mean + 0.1, mean - 0.1, mean]
-            rows.append(judge(claims.comparison_name(key, rival), "mnist", "", values, 1))
-    text = contest_page(worlds, corrected(rows))
-    total = 2 * 2 * (2 * len(RIVALS) + len(ABLATIONS))
-    assert f"All comparisons: ahead with the interval excluding 0 in {total - 4} of {total}" in text
-    assert text.count("behind in 2.") == 2  # a line for each h
-    assert "behind in 4." in text
-    assert "### mnist, h = 30" in text
-    assert "### mnist, h = 12" in text
-    lines = [line for line in text.splitlines() if line.startswith("| `fedavg` | ")]
-    each = (
-        "| `fedavg` | 2.00 ± 0.13 | 0.08 | 4 | **ahead** | -3.00 ± 0.13 | 0.08 | 4 | **behind** |"
-    )
-    assert lines == ["| `fedavg` | 4 | 2 | 2 | 2 | 2 |", each, each]
-    assert text.count("| `camu-balanced` without momentum | ") == 3

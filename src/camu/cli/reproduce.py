@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -24,10 +24,24 @@ if TYPE_CHECKING:
     from camu.experiments.statistics import Verdict
 
 
-Printed = Literal["aggregation", "updates", "resources", "theory"]  # and `all`
+PRINTED = ("aggregation", "updates", "resources", "theory")  # and `all`
 # These are not about printed claims, and most take as long as all of those.
-Further = Literal["sensitivity", "harm", "contest", "unseen", "leaderboard"]
-Experiment = Annotated[Literal[Printed, Further, "all"], typer.Argument(help="Which experiment.")]
+FURTHER = ("sensitivity", "harm", "leaderboard")
+_NAMES = (*PRINTED, *FURTHER, "all")
+
+
+def _named(text: str) -> str:
+    """The name of an experiment."""
+    if text in ("contest", "unseen"):
+        raise InputError(f"{text}: it is gone; `camu reproduce leaderboard` replaces it")
+    if text not in _NAMES:
+        raise InputError(f"experiment {text}: choose one of {', '.join(_NAMES)}")
+    return text
+
+
+Experiment = Annotated[
+    str, typer.Argument(parser=_named, metavar="|".join(_NAMES), help="Which experiment.")
+]
 Engine = Annotated[
     Literal["local", "ray"], typer.Option("--engine", help="Local processes or Ray.")
 ]
@@ -74,9 +88,8 @@ def reproduce(
     """Run the paper's experiments and judge every claim with seeds and intervals.
 
     Finished runs are skipped, so a second call trains nothing and a killed one is simply called
-    again. Writes verdicts.json, verdicts.md and report.html; contest and unseen also a table with
-    their name. leaderboard ranks all schemes at equal joules and seconds, and writes
-    leaderboard.json, leaderboard.csv and leaderboard.md.
+    again. Writes verdicts.json, verdicts.md and report.html. leaderboard ranks all schemes at equal
+    joules and seconds, and writes leaderboard.json, leaderboard.csv and leaderboard.md.
     """
     from camu.experiments.leaderboard import Leaderboard
     from camu.experiments.reproduce import Study
@@ -87,7 +100,7 @@ def reproduce(
         return
     if schemes:
         raise InputError(f"--scheme {schemes[0]}: it goes with `camu reproduce leaderboard` only")
-    chosen = get_args(Printed) if experiment == "all" else (experiment,)
+    chosen = PRINTED if experiment == "all" else (experiment,)
     study = Study.make(chosen, dataset, seeds, quick)
     _study(study, _executor(out or Path("results"), engine, address))
 

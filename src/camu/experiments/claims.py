@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -275,20 +274,6 @@ def budgets(dataset: str, seeds: range, histories: Histories) -> Iterator[Verdic
             f"shown: its strongest rival of {len(rows)}, {worst}"
         )
         yield judge(f"B3-{key}", dataset, text, rows[worst], 1, tests=len(rows))
-
-
-def contest(cells: Sequence[Cell], seeds: range, histories: Histories) -> Iterator[Verdict]:
-    """The first cell against each of the others at equal energy and at equal time."""
-    mine, *rivals = cells
-    for (key, what), rival in product(BUDGETS.items(), rivals):
-        values = points_ahead(mine, rival, key, seeds, histories)
-        text = f"{mine.scheme} over {rival.scheme} ({rival.variation}) at equal {what}"
-        yield judge(comparison_name(key, rival), rival.dataset, text, values, 1)
-
-
-def comparison_name(key: str, rival: Cell) -> str:
-    """The name of a comparison with a rival at equal joules or seconds."""
-    return f"C-{key}@{rival.name}"
 
 
 def exact_against_ppo(

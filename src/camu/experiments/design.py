@@ -23,8 +23,6 @@ THRESHOLDS = (0.5e4, 1.0e4, 1.5e4)
 PRINTED_SAMPLES_PER_DEVICE = 2000
 LEARNING_RATES = (0.03, 0.1, 0.3, 1.0)
 NOISY = "noisy channel"
-NOISY_AIDED = "noisy channel, server momentum, slow-down"  # all that `camu-balanced` has
-MOMENTUM = 0.7  # that of `camu-balanced`
 LAST_EVALUATIONS = 5  # whose mean is compared
 SERVER_AVERAGE = 0.8  # per round; the average is also compared
 
@@ -86,31 +84,7 @@ HARM = {
     "one label, twice the rounds": Variation(_ONE_LABEL, rounds=2),
 }
 RECALIBRATED = "one label, twice the rate"  # whose statistics are also computed again
-_NOISE = {"radio.noise_dbm": -90.0}
-# `camu-balanced` with one rule switched off; it has its own momentum and slow-down.
-ABLATIONS = {
-    f"without {rule}": Variation(_NOISE | {"scheme.parameters": parameters})
-    for rule, parameters in {
-        "near-IID clusters": {"near_iid": False},
-        "weights by samples": {"sample_weights": False},
-        "equal updates": {"equal_updates": False},
-        "momentum": {"momentum": 0.0},
-        "slow-down": {"dvfs": False},
-    }.items()
-}
-_AIDS = {"fleet.dvfs": True, "training.server_momentum": MOMENTUM}
-VARIATIONS = {
-    NOISY: Variation(_NOISE),
-    NOISY_AIDED: Variation(_NOISE | _AIDS),
-    **SENSITIVITY,
-    **HARM,
-    **ABLATIONS,
-}
-UNSEEN = "dirichlet"
-# Other divisions of the data, over the noisy channel or not.
-DIVISIONS: dict[str, dict[str, Any]] = {
-    UNSEEN: {"data.partition": "dirichlet", "data.alpha": 0.3, "data.noniid_devices": None},
-}
+VARIATIONS = {NOISY: Variation({"radio.noise_dbm": -90.0}), **SENSITIVITY, **HARM}
 
 
 @dataclass(frozen=True)
@@ -123,14 +97,13 @@ class Cell:
     threshold: float | None = None  # as printed; None: the median contribution
     solver: str | None = None
     variation: str | None = None  # one of VARIATIONS; None: the study's settings
-    division: str | None = None  # one of DIVISIONS, instead of h
 
     @property
     def name(self) -> str:
         """A short name, fit for a file: mnist-h30-camu-threshold10000."""
         parts = [
             self.dataset,
-            self.division or f"h{self.h}",
+            f"h{self.h}",
             self.scheme,
             None if self.threshold is None else f"threshold{self.threshold:g}",
             self.solver,
@@ -160,8 +133,6 @@ class Cell:
         if self.solver is not None:
             keys["allocation.solver"] = self.solver
         keys |= varied.keys
-        if self.division is not None:
-            keys |= DIVISIONS[self.division]
         own = {f"scheme.parameters.{name}" for name in field_names(self.scheme)}
         return {k: v for k, v in keys.items() if not k.startswith("scheme.parameters.") or k in own}
 
@@ -176,42 +147,6 @@ def noisy_cell(dataset: str, scheme: str, solver: str | None = None) -> Cell:
     gated = scheme in ("camu", "camu-joint", "camu-nova")
     threshold = THRESHOLDS[1] if gated else None
     return Cell(dataset, 30, scheme, threshold, solver, NOISY)
-
-
-PROPOSED = "camu-balanced"
-RIVALS = (
-    *("fedavg", "wasserstein", "clustered", "petrel", "camu", "hti", "camu-joint"),
-    *("local-sgd", "dsc", "camu-nova", "hierfavg"),
-)
-
-
-def contest_cells(dataset: str, h: int, division: str | None = None) -> list[Cell]:
-    """`camu-balanced` over the noisy channel, and after it what it is compared with.
-
-    These are other schemes, plain and aided as it is, and itself without one of its rules.
-    """
-    return [
-        Cell(dataset, h, scheme, variation=variation, division=division)
-        for scheme, variations in (
-            (PROPOSED, (NOISY,)),
-            *((name, (NOISY, NOISY_AIDED)) for name in RIVALS),
-            (PROPOSED, tuple(ABLATIONS)),
-        )
-        for variation in variations
-    ]
-
-
-def contest_worlds(experiment: str, dataset: str) -> dict[str, list[Cell]]:
-    """The cells that compare `camu-balanced` with others, by the title of their world.
-
-    `contest`: all devices Non-IID, and 12 of 30. `unseen`: a setting that no choice was made on,
-    Dirichlet 0.3 on Fashion-MNIST. No other experiment has any.
-    """
-    if experiment == "contest":
-        return {f"{dataset}, h = {h}": contest_cells(dataset, h) for h in (30, 12)}
-    if experiment == "unseen" and dataset == "fashion-mnist":
-        return {f"{dataset}, Dirichlet 0.3": contest_cells(dataset, 30, UNSEEN)}
-    return {}
 
 
 def cells_of(experiment: str, dataset: str) -> list[Cell]:
@@ -248,4 +183,4 @@ def cells_of(experiment: str, dataset: str) -> list[Cell]:
         case "harm":  # those behind U1 and U3, and behind J1, of which one over a clean channel
             joint = noisy("petrel", "camu", solvers=("exact",))
             return [*varied(HARM, "clustered", "petrel", "camu"), *joint, at_printed]
-    return [cell for cells in contest_worlds(experiment, dataset).values() for cell in cells]
+    return []

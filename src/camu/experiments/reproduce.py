@@ -22,12 +22,11 @@ from camu.experiments.design import (
     Cell,
     Scale,
     cells_of,
-    contest_worlds,
     noisy_cell,
 )
 from camu.experiments.scheduler import Executor, FinishedRun, study_config
 from camu.experiments.statistics import Verdict, corrected, with_averages
-from camu.experiments.tables import contest_page, runs_csv, verdicts_page
+from camu.experiments.tables import runs_csv, verdicts_page
 from camu.experiments.theory import margins
 from camu.files import write_json, write_text
 
@@ -54,10 +53,7 @@ class Study:
         scale = QUICK if quick else FULL
         scale = scale if seeds is None else replace(scale, seeds=seeds)
         datasets = DATASETS if dataset is None else (dataset,)
-        study = cls(experiments, datasets, scale, seeds or THEORY_SEEDS)
-        if not study.federations and not any(map(study.cells, datasets)):
-            raise InputError(f"--dataset {dataset}: {experiments[0]} has nothing on {dataset}")
-        return study
+        return cls(experiments, datasets, scale, seeds or THEORY_SEEDS)
 
     def cells(self, dataset: str) -> list[Cell]:
         """The cells of all experiments on a data set, each once."""
@@ -94,12 +90,6 @@ def run_study(study: Study, executor: Executor) -> list[Verdict]:
     out = executor.out
     write_json(out / "verdicts.json", [asdict(verdict) for verdict in verdicts])
     write_text(out / "verdicts.md", verdicts_page(verdicts))
-    for name in study.experiments:
-        worlds: dict[str, list[Cell]] = {}
-        for dataset in study.datasets:
-            worlds |= contest_worlds(name, dataset)
-        if worlds:
-            write_text(out / f"{name}.md", contest_page(worlds, verdicts))
     if runs:
         histories = ((cell.name, seed, run.history) for (cell, seed), run in runs.items())
         write_text(out / "runs.csv", runs_csv(histories))
@@ -164,9 +154,6 @@ def _verdicts(
         yield claims.equal_work(dataset, seeds, histories, updates)
         yield from _recalibrated(dataset, runs, seeds, executor)
         yield from claims.gate(dataset, study.scale, rate)
-    for name in asked:
-        for cells in contest_worlds(name, dataset).values():
-            yield from claims.contest(cells, seeds, histories)
     if "theory" in asked:
         rows = []
         for seed in range(study.theory_seeds):

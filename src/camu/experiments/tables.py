@@ -1,14 +1,13 @@
-"""Results as text: runs as CSV; verdicts, contests and the leaderboard as Markdown."""
+"""Results as text: runs as CSV; verdicts and the leaderboard as Markdown."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from camu.experiments.claims import BUDGETS, comparison_name
-from camu.experiments.design import LAST_EVALUATIONS, NOISY, PROPOSED, Cell
+from camu.experiments.design import LAST_EVALUATIONS
 from camu.experiments.ranking import Board, Row
-from camu.experiments.statistics import CONTRADICTED, REPRODUCED, Verdict
+from camu.experiments.statistics import Verdict
 from camu.files import to_csv
 from camu.simulation.history import History
 
@@ -52,90 +51,6 @@ def verdicts_page(verdicts: Sequence[Verdict]) -> str:
     head = list(cells[0])
     table = markdown_table(head, "l" * len(head), [list(row.values()) for row in cells])
     return f"{len(verdicts)} verdicts: {said}.\n\n{table}\n"
-
-
-# A comparison has no printed claim: its verdict says who is ahead.
-_WORDS = {REPRODUCED: "ahead", CONTRADICTED: "behind"}
-
-
-def contest_page(worlds: Mapping[str, Sequence[Cell]], verdicts: Sequence[Verdict]) -> str:
-    """Markdown: a summary over all worlds, each rival's count, and a table per world.
-
-    The first cell of a world is the proposed scheme, and the others are its rivals.
-    """
-    known = {(row.dataset, row.claim): row for row in verdicts}
-    found = {
-        title: {
-            rival: [known[rival.dataset, comparison_name(key, rival)] for key in BUDGETS]
-            for rival in cells[1:]
-        }
-        for title, cells in worlds.items()
-    }
-    by_rival: dict[str, list[Verdict]] = {}
-    for world in found.values():
-        for rival, rows in world.items():
-            by_rival.setdefault(_title(rival), []).extend(rows)
-    parts = [
-        f"`{PROPOSED}` against each rival: difference of accuracy in points, paired by seed, mean "
-        "± half of the 95 % interval. Ahead or behind: the interval excludes 0; in brackets the "
-        "verdict after Holm's correction over all comparisons, where it differs.",
-        f"All comparisons: {_summary(by_rival.values())}",
-        _counts(by_rival),
-    ]
-    for title, world in found.items():
-        parts += [f"### {title}", _summary(world.values()), _contest_table(world)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _summary(groups: Iterable[Sequence[Verdict]]) -> str:
-    """How often the proposed scheme is ahead and behind."""
-    rows = [row for group in groups for row in group]
-    ahead, behind = (
-        sum(row.verdict == word for row in rows) for word in (REPRODUCED, CONTRADICTED)
-    )
-    after = sum(row.holm == REPRODUCED for row in rows)
-    text = f"ahead with the interval excluding 0 in {ahead} of {len(rows)} comparisons"
-    return f"{text} ({after} after Holm's correction), behind in {behind}."
-
-
-def _counts(by_rival: Mapping[str, Sequence[Verdict]]) -> str:
-    """A line per rival over all worlds."""
-    head = ["rival", "of", "ahead", "after Holm", "behind", "after Holm"]
-    lines = []
-    for title, rows in by_rival.items():
-        counts = [
-            sum(getattr(row, which) == word for row in rows)
-            for word in (REPRODUCED, CONTRADICTED)
-            for which in ("verdict", "holm")
-        ]
-        lines.append([title, str(len(rows)), *map(str, counts)])
-    return markdown_table(head, "lrrrrr", lines)
-
-
-def _title(rival: Cell) -> str:
-    """A rival with what it was given, or the proposed scheme without a rule."""
-    words = (rival.variation or "").removeprefix(NOISY).strip(", ")
-    if rival.scheme == PROPOSED:
-        return f"`{rival.scheme}` {words}"
-    return f"`{rival.scheme}`" + (f" + {words}" if words else "")
-
-
-def _contest_table(world: Mapping[Cell, Sequence[Verdict]]) -> str:
-    head = ["rival", *(c for key in BUDGETS for c in (f"at equal {key}", "sd", "n", "verdict"))]
-    lines = [
-        [
-            _title(rival),
-            *(c for row in rows for c in (row.measured, row.spread, str(row.n), _verdict(row))),
-        ]
-        for rival, rows in world.items()
-    ]
-    return markdown_table(head, "l" + "rrrl" * len(BUDGETS), lines)
-
-
-def _verdict(row: Verdict) -> str:
-    word, after = (_WORDS.get(one or "", one or "") for one in (row.verdict, row.holm))
-    shown = f"**{word}**" if row.verdict in _WORDS else word
-    return shown if after in ("", word) else f"{shown} ({after})"
 
 
 _INTRODUCTION = """# Leaderboard
