@@ -250,17 +250,14 @@ def _show_origin(problem: P2Problem, console: Console) -> None:
     """Print the numbers of the problem and where they come from; of clusters, the range."""
     import numpy as np
 
-    table = Table(
-        box=None, header_style="bold", title="The problem and its sources", title_justify="left"
-    )
-    for name in ("key", "value", "from"):
-        table.add_column(name, overflow="fold")
+    rows = []
     for key, text in problem.origin.items():
         values = np.atleast_1d(np.asarray(getattr(problem, key, np.nan), dtype=np.float64))
         ends = [f"{value:.4g}" for value in (values.min(), values.max())]
         shown = ends[0] if ends[0] == ends[1] else " to ".join(ends)
-        table.add_row(key, "" if shown == "nan" else shown, text)
-    console.print(table)
+        rows.append((key, "" if shown == "nan" else shown, text))
+    names = ("key", "value", "from")
+    console.print(number_table(names, rows, "The problem and its sources", text=names))
     console.print()
 
 

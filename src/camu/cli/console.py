@@ -115,9 +115,9 @@ class WorkBar:
             self.console.print(text)
 
 
-def warn(text: str) -> None:
+def warn(text: str, level: str = "warning") -> None:
     """Print a warning on stderr, as one line where there is no terminal."""
-    plain_console(stderr=True).print(f"warning: {text}", style="yellow", soft_wrap=True)
+    plain_console(stderr=True).print(f"{level}: {text}", style="yellow", soft_wrap=True)
 
 
 class Warnings(logging.Handler):
@@ -125,8 +125,7 @@ class Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record, as commands print their own warnings."""
-        text = f"{record.levelname.lower()}: {self.format(record)}"
-        plain_console(stderr=True).print(text, style="yellow", soft_wrap=True)
+        warn(self.format(record), record.levelname.lower())
 
 
 def counted(number: int, name: str) -> str:

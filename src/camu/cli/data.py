@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 from rich.progress import Progress as Bar
-from rich.table import Table
 
-from camu.cli.console import plain_console
+from camu.cli.console import number_table, plain_console
 from camu.cli.guard import print_json
 from camu.cli.options import Json
 from camu.work import Progress
@@ -37,9 +36,8 @@ def list_(as_json: Json = False) -> None:
         ]
         print_json(rows)
         return
-    table = Table(box=None, header_style="bold")
-    for title in ("name", "images", "train", "test", "classes", "size", "state"):
-        table.add_column(title)
+    names = ("name", "images", "train", "test", "classes", "size", "state")
+    table = number_table(names, text=names)
     for spec in CATALOG.values():
         table.add_row(
             spec.name,

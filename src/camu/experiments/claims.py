@@ -265,7 +265,11 @@ def budgets(dataset: str, seeds: range, histories: Histories) -> Iterator[Verdic
     exact = noisy_cell(dataset, "camu-joint", "exact")
     for key, what in BUDGETS.items():
         rows = {
-            name: points_ahead(exact, noisy_cell(dataset, name), key, seeds, histories)
+            name: [
+                100
+                * accuracy_ahead(histories[exact, s], histories[noisy_cell(dataset, name), s], key)
+                for s in seeds
+            ]
             for name in others
         }
         worst = min(rows, key=lambda other: float(np.mean(rows[other])))
@@ -299,13 +303,6 @@ def theory(dataset: str, margins: Sequence[Mapping[str, float]]) -> Iterator[Ver
         held = sum(value >= 0 for value in values)
         text = f"the {bound} bound stays above the measured gap (held in {held} of {len(values)})"
         yield judge(claim, dataset, text, values, 1, printed, "log10(bound / gap)")
-
-
-def points_ahead(
-    mine: Cell, other: Cell, key: str, seeds: range, histories: Histories
-) -> list[float]:
-    """How far one cell is above another at equal joules or seconds, in points, by seed."""
-    return [100 * accuracy_ahead(histories[mine, s], histories[other, s], key) for s in seeds]
 
 
 def accuracy_ahead(mine: History, other: History, key: str) -> float:

@@ -166,24 +166,20 @@ class Verdict:
     average_verdict: str | None = None
 
     @property
-    def measured(self) -> str:
-        """Mean ± half the width of the interval, for people."""
-        return Estimate(self.mean, self.low, self.high, self.n).show()
-
-    @property
     def spread(self) -> str:
         """The standard deviation over seeds, for people."""
         return "" if self.sd is None else f"{self.sd:.2f}"
 
     def cells(self) -> dict[str, str]:
         """The verdict for people: the cells of a table by the title of their column."""
+        measured = Estimate(self.mean, self.low, self.high, self.n).show()
         average = "" if self.average is None else f"{self.average:.2f} ({self.average_verdict})"
         return {
             "claim": self.claim,
             "data set": self.dataset,
             "verdict": self.verdict,
             "after Holm": self.holm or "",
-            "measured": f"{self.measured} {self.unit}",
+            "measured": f"{measured} {self.unit}",
             "sd": self.spread,
             "n": str(self.n),
             "needed": "" if self.seeds_needed is None else str(self.seeds_needed),
