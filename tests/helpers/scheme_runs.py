@@ -44,7 +44,6 @@ def models(world: World, scheme: Scheme) -> list[np.ndarray]:
 class Quadratics:
     """A trainer whose device k has the loss 1/2 sum_j h_kj (w_j - a_kj)^2 and exact gradients."""
 
-    fault_kinds: tuple[str, ...] = ()
     provenance: Provenance = Provenance("quadratics")
 
     def __init__(self, world: World, size: int = 4, seed: int = 5) -> None:
@@ -85,9 +84,6 @@ class Quadratics:
         chosen = list(range(len(rows)) if members is None else members)
         found: np.ndarray = np.average(rows[chosen], axis=0, weights=self.samples[chosen])
         return found
-
-    def take_faults(self) -> dict[str, int]:
-        return {}
 
     def evaluate(self, weights: Weights) -> Evaluation:
         return Evaluation(0.0, 0.0)

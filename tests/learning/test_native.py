@@ -374,7 +374,7 @@ def test_units_of_one_call_are_as_if_trained_alone(instructions: str, norm: str)
     def train(some: list[tuple[Weights, Job, Schedule]]) -> list[Trained]:
         kernel = kernel_of(models[0], instructions, samples, optimiser=Optimiser(0.1, 0.01))
         schedules = Schedules.of([schedule for _, _, schedule in some])
-        return kernel.train([own[:2] for own in some], schedules, 0, lambda: None)
+        return kernel.train([own[:2] for own in some], schedules, 0)
 
     for own, trained in zip(tasks, train(tasks), strict=True):
         (alone,) = train([own])
@@ -408,7 +408,7 @@ def test_closing_stops_a_job_at_its_next_step(small_toy: Toy) -> None:
     schedules = Schedules.of([schedule_of([np.arange(1)], [1])] * 2)
     kernel = kernel_of(model, native.instruction_set() or "", samples_of(8, 10, 3, 0), stop=1)
     with pytest.raises(CancelledError):
-        kernel.train(jobs, schedules, 0, lambda: None)
+        kernel.train(jobs, schedules, 0)
     with small_toy.engine(kernel="native", workers=2) as engine:
         stream = engine.iterate(engine.initial, [Job((0,), (1.0,), n) for n in (1, 30_000)], 0)
         next(stream)
@@ -562,7 +562,7 @@ for set_ in native.INSTRUCTION_SETS:
             schedules = Schedules.of([
                 Schedule(np.concatenate(batches), sizes, np.int32(steps))
                 for steps in ([1, 1], [1, 3], [1, 1], [1, 1])])
-            assert len(kernel.train(jobs, schedules, 0, lambda: None)) == 4
+            assert len(kernel.train(jobs, schedules, 0)) == 4
             large = [generator.integers(0, 40, 200), np.arange(40)]
             kernel.full_pass(start, [DeviceBatch(0, own, 0.5) for own in large], True)
             kernel.evaluate(start, slice(3, 40))

@@ -228,11 +228,8 @@ class Other:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.oracle, self.fault_kinds, self.initial = None, (), engine.initial
+        self.oracle, self.initial = None, engine.initial
         self.evaluate, self.provenance = engine.evaluate, engine.provenance
-
-    def take_faults(self) -> dict[str, int]:
-        return {}
 
     def iterate(
         self, start: Weights, jobs: Iterable[Job], round_number: int, deliver: Callable[..., Any]

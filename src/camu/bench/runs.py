@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -27,11 +27,9 @@ from typing import Any
 
 from camu.bench.workloads import MADE_UP_MNIST
 from camu.config import Config, load_config
-from camu.data.batches import Schedules
 from camu.errors import CamuError
 from camu.learning.engine import Engine
-from camu.learning.job import Evaluation, Job, Trained
-from camu.learning.kernel import Kernel
+from camu.learning.job import Evaluation, Trained
 from camu.learning.weights import Weights
 from camu.schemes import FedAvg, make_scheme, plans
 from camu.schemes.view import State, View
@@ -60,16 +58,10 @@ class TimedEngine(Engine):
         """Start to count from zero."""
         self.job_seconds = self.evaluation_seconds = 0.0
 
-    def train_on(
-        self,
-        kernel: Kernel,
-        jobs: Sequence[tuple[Weights, Job]],
-        schedules: Schedules,
-        round_number: int,
-    ) -> list[Trained]:
+    def train_on(self, *arguments: Any) -> list[Trained]:
         """Train some jobs on a worker, and note how long its processor core works on them."""
         begin = time.thread_time()
-        trained = super().train_on(kernel, jobs, schedules, round_number)
+        trained = super().train_on(*arguments)
         seconds = time.thread_time() - begin
         with self._lock:
             self.job_seconds += seconds

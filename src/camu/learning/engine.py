@@ -166,12 +166,6 @@ class Engine:
         """End the workers; jobs that run end at their next step."""
         self._pool.close()
 
-    fault_kinds: tuple[str, ...] = ()  # the engine meets no faults of its own
-
-    def take_faults(self) -> dict[str, int]:
-        """Faults since the last call, by kind: none."""
-        return {}
-
     @property
     def oracle(self) -> Engine:
         """Exact losses and gradients on the devices' data."""
@@ -229,7 +223,7 @@ class Engine:
         round_number: int,
     ) -> list[Trained]:
         """Train some jobs, each from its start, on a worker's kernel."""
-        return kernel.train(jobs, schedules, round_number, self._pool.go_on)
+        return kernel.train(jobs, schedules, round_number)
 
     def _schedules(self, jobs: Sequence[tuple[Weights, Job]], round_number: int) -> Schedules:
         """The mini-batches of some jobs."""

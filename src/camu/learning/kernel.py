@@ -121,7 +121,9 @@ class Kernels:
     provenance: Provenance
     fused: bool  # devices may share a pass
     whole_devices: bool  # a device's samples see each other, so they stay in one pass
-    make: Callable[[ctypes.c_int32], Kernel]  # a worker's kernel; the flag stops it
+    make: Callable[
+        [ctypes.c_int32], Kernel
+    ]  # a worker's kernel; the flag ends its work between two steps
 
 
 class Kernel(Protocol):
@@ -132,12 +134,8 @@ class Kernel(Protocol):
         jobs: Sequence[tuple[Weights, Job]],
         schedules: Schedules,
         round_number: int,
-        go_on: Callable[[], None],
     ) -> list[Trained]:
-        """Train some jobs, each from its own start and on its own mini-batches.
-
-        `go_on` is called between steps and raises when the work shall end.
-        """
+        """Train some jobs, each from its own start and on its own mini-batches."""
         ...
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:

@@ -13,7 +13,7 @@ import json
 import logging
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from functools import cache
 from importlib.metadata import version
@@ -164,10 +164,8 @@ class NativeKernel:
         jobs: Sequence[tuple[Weights, Job]],
         schedules: Schedules,
         round_number: int,
-        go_on: Callable[[], None],
     ) -> list[Trained]:
         """One call for all jobs, during which Python's lock is free."""
-        go_on()
         table, _held = self._table(jobs)  # what is held must live until the units are trained
         count, updates = len(jobs), table["updates"].astype(np.int64)
         sizes = self._layout.parameter_count, self._layout.buffer_count

@@ -77,13 +77,8 @@ class Pool:
             for _, future in futures:
                 future.cancel()
 
-    def go_on(self) -> None:
-        """Called by long tasks between steps: ends them when the pool is being closed."""
-        if self.stop.value:
-            raise CancelledError
-
     def close(self) -> None:
-        """End all workers; running tasks end at their next ``go_on``."""
+        """End all workers; tasks that run end at their next step."""
         if self._executor is None:
             return
         self.stop.value = 1
@@ -111,7 +106,8 @@ class Pool:
         return self._executor.submit(self._run, task)
 
     def _run(self, task: Work[Result]) -> Result:
-        self.go_on()
+        if self.stop.value:
+            raise CancelledError
         # Set for every task: parts of this setting are shared by all threads of the process, and
         # results must not depend on what another thread made of it.
         if torch := _loaded_torch():

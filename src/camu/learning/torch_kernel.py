@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
@@ -47,11 +48,12 @@ class TorchKernel:
         train: Tensors | None,
         test: Tensors | None,
         seed: int,
+        stop: ctypes.c_int32,
         fused: bool = True,
     ) -> None:
         self.module = prepare(copy.deepcopy(model)).to(device=device, dtype=torch.float32)
         self._device, self._optimiser, self._seed = device, optimiser, seed
-        self._train, self._test, self._fused = train, test, fused
+        self._train, self._test, self._stop, self._fused = train, test, stop, fused
         self.layout = Layout.of(self.module)
         count = self.layout.parameter_count
         self.parameters = torch.zeros(count, device=device)
@@ -81,12 +83,11 @@ class TorchKernel:
         jobs: Sequence[tuple[Weights, Job]],
         schedules: Schedules,
         round_number: int,
-        go_on: Callable[[], None],
     ) -> list[Trained]:
         results = []
         for (start, job), schedule in zip(jobs, schedules.apart(), strict=True):
             try:
-                results.append(self._train_job(start, job, schedule, round_number, go_on))
+                results.append(self._train_job(start, job, schedule, round_number))
             except (CamuError, CancelledError):
                 raise
             except Exception as error:  # in the user's module: name the unit, not the whole task
@@ -94,12 +95,7 @@ class TorchKernel:
         return results
 
     def _train_job(
-        self,
-        start: Weights,
-        job: Job,
-        schedule: Schedule,
-        round_number: int,
-        go_on: Callable[[], None],
+        self, start: Weights, job: Job, schedule: Schedule, round_number: int
     ) -> Trained:
         self._load(start)
         self._prepare_rule(job)
@@ -109,7 +105,8 @@ class TorchKernel:
             def stream(device: int) -> Stream:
                 return derive(self._seed, "dropout", round_number, device, number)
 
-            go_on()
+            if self._stop.value:
+                raise CancelledError
             parts = [DeviceBatch(device, next(batches), share) for device, share in devices]
             return self._step(parts, rate, stream)
 
@@ -155,8 +152,6 @@ class TorchKernel:
         return self.gradient.cpu().numpy().copy(), float(loss.detach())
 
     def _load(self, weights: Weights) -> None:
-        if weights.layout is not self.layout and weights.layout != self.layout:
-            raise InputError("weights: they belong to a model with other layers or shapes.")
         self.parameters.copy_(torch.from_numpy(weights.parameters.copy()))
         self._set_buffers(torch.from_numpy(weights.buffers.copy()))
 
@@ -389,11 +384,11 @@ def torch_kernels(
     if given is None:
         raise CamuError("an engine needs training or test samples")
     kernel = partial(TorchKernel, as_module(model), where, optimiser, *held, seed)
-    probe = kernel()
+    probe = kernel(ctypes.c_int32(0))
     fused = probe.can_fuse(given)
     return Kernels(
         provenance=torch_provenance(device),
         fused=fused,
         whole_devices=probe.mixes_samples,
-        make=lambda _: kernel(fused=fused),
+        make=partial(kernel, fused=fused),
     )

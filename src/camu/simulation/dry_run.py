@@ -52,7 +52,6 @@ class DryTrainer:
     differ decides by what training shows.
     """
 
-    fault_kinds: tuple[str, ...] = ()
     provenance = Provenance("none")
 
     def __init__(self, layout: Layout, generator: np.random.Generator | None = None) -> None:
@@ -67,10 +66,6 @@ class DryTrainer:
     def oracle(self) -> DryTrainer:
         """Itself: it answers with neutral or random losses and gradients."""
         return self
-
-    def take_faults(self) -> dict[str, int]:
-        """Return no faults."""
-        return {}
 
     def loss(self, weights: Weights, members: Sequence[int] | None = None) -> float:
         """A loss of 1, or a random one."""

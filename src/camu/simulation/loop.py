@@ -56,7 +56,8 @@ class Loop:
         self.waits_for_all = waits_for_all(scheme)
         self.takes_mean = plain and not self.hooks.shows_arrivals
         # Of the present round: its faults by kind, and the mean of its updates if that is taken.
-        self.counts = dict.fromkeys((*FAULTS, *trainer.fault_kinds), 0)
+        own = () if self.nodes is None else self.nodes.fault_kinds
+        self.counts = dict.fromkeys((*FAULTS, *own), 0)
         self.mean: MeanUpdate | None = None
         # The last answer of `price`: what it depends on, what the ids in that belong to, the costs.
         self.priced: tuple[tuple[object, ...], object, Costs] | None = None
@@ -110,7 +111,7 @@ class Loop:
         self.counts = dict.fromkeys(self.counts, 0)
         self.launch()
         arrived, waiting = self.wait()
-        for kind, number in self.trainer.take_faults().items():
+        for kind, number in self.nodes.take_faults().items() if self.nodes else ():
             self.counts[kind] += number
         if self.mean is not None:
             self.run.move_to(self.mean.added())

@@ -33,8 +33,7 @@ from camu.data import is_own
 from camu.errors import CamuError, InputError
 from camu.learning import native
 from camu.learning.engine import Engine, Samples
-from camu.learning.job import Evaluation, Job, Trained, brief
-from camu.learning.kernel import Provenance
+from camu.learning.job import Job, Trained, training_of
 from camu.learning.weights import Weights
 from camu.plugins import import_object, is_plugin, own_modules
 from camu.simulation.ray_session import connected
@@ -285,8 +284,7 @@ class ActorPool:
                     f"on every machine of the cluster ({reason})"
                 )
         else:
-            what = f"Training devices {brief(progress.jobs[slot.job].members)}"
-            what += f" in round {round_number}"
+            what = training_of(progress.jobs[slot.job].members, round_number)
             progress.lost[slot.job] += 1
             if progress.lost[slot.job] == ATTEMPTS:
                 raise CamuError(f"{what} ended its worker on Ray {ATTEMPTS} times ({reason})")
@@ -295,52 +293,31 @@ class ActorPool:
         self._start(slot)
 
 
-@dataclass(frozen=True, eq=False)
-class RayTrainer:
-    """Trains the jobs of a round on actors."""
+class RayEngine(Engine):
+    """Trains on actors; it evaluates and has losses and gradients in this process."""
 
-    engine: Engine  # of this process; it evaluates
-    pool: ActorPool
-    fault_kinds = ()  # work that is lost is repeated
-
-    @property
-    def initial(self) -> Weights:
-        return self.engine.initial
-
-    @property
-    def provenance(self) -> Provenance:
-        return self.engine.provenance  # all actors have the same kernel
-
-    @property
-    def oracle(self) -> Engine:
-        return self.engine
-
-    def take_faults(self) -> dict[str, int]:
-        return {}
+    actors: ActorPool
 
     def iterate(
         self,
         start: Weights | Sequence[Weights],
         jobs: Iterable[Job],
         round_number: int,
-        deliver: Callable[[int, Trained], Any],
+        deliver: Callable[[int, Trained], Any] = lambda _, trained: trained,
     ) -> Iterator[Any]:
-        return self.pool.train(Round(round_number, start, deliver), list(jobs))
-
-    def evaluate(self, weights: Weights) -> Evaluation:
-        return self.engine.evaluate(weights)
+        return self.actors.train(Round(round_number, start, deliver), list(jobs))
 
 
 @contextlib.contextmanager
 def ray_trainer(
     config: Config, train: Samples, device_indices: Sequence[Int64], test: Samples
-) -> Iterator[RayTrainer]:
+) -> Iterator[RayEngine]:
     """A trainer on the connected cluster, or on this machine; its actors end with the block."""
     if config.machine.device == "cuda":
         raise InputError('machine.device = "cuda": Ray actors train on processors; use "cpu"')
     here = config.replace({"machine.device": "cpu", "machine.workers": 0})
     with (
-        Engine.from_config(here, train, device_indices, test) as engine,
+        RayEngine.from_config(here, train, device_indices, test) as engine,
         connected(processors=config.machine.workers),
         _sent_by_value(config),
     ):
@@ -355,11 +332,11 @@ def ray_trainer(
             os.environ.get(native.LIMIT, ""),
             str(Path.cwd()),
         )
-        pool = ActorPool(_actors(config), setup, Machine.here(engine))
+        engine.actors = ActorPool(_actors(config), setup, Machine.here(engine))
         try:
-            yield RayTrainer(engine, pool)
+            yield engine
         finally:
-            pool.close()
+            engine.actors.close()
 
 
 def _actors(config: Config) -> int:

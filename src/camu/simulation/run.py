@@ -218,15 +218,6 @@ class Trainer(Protocol):
         """Exact losses and gradients, where the devices' data can be read."""
         ...
 
-    @property
-    def fault_kinds(self) -> tuple[str, ...]:
-        """The kinds of faults that only this trainer meets."""
-        ...
-
-    def take_faults(self) -> Mapping[str, int]:
-        """The faults since the last call, by kind."""
-        ...
-
     def iterate(
         self,
         start: Weights | Sequence[Weights],
@@ -250,6 +241,15 @@ class Trainer(Protocol):
 @runtime_checkable
 class OnNodes(Protocol):
     """A trainer whose units run on real nodes, so that time passes and nodes come and go."""
+
+    @property
+    def fault_kinds(self) -> tuple[str, ...]:
+        """The kinds of faults that only nodes meet."""
+        ...
+
+    def take_faults(self) -> Mapping[str, int]:
+        """The faults since the last call, by kind."""
+        ...
 
     def wall_seconds(self) -> float:
         """The time on a clock that only goes forward."""
