@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -111,8 +112,8 @@ class TunedLoop:
             worker.shutdown()
 
     def use(self, workload: Workload) -> None:
-        """Let the workers make the workload's data and model."""
-        self._ask_all("use", [(workload,)] * len(self.workers))
+        """Let the next rounds be those of a workload."""
+        self.workload = workload
 
     def round(
         self, shares: Sequence[Share], round_number: int, start: Weights
@@ -138,7 +139,7 @@ class TunedLoop:
     def _ask_all(self, what: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The answers of all workers, which compute at the same time."""
         asked = zip(self.workers, arguments, strict=True)
-        answers = [worker.submit(_answer, what, *values) for worker, values in asked]
+        answers = [one.submit(_answer, self.workload, what, *values) for one, values in asked]
         return [answer.result() for answer in answers]
 
 
@@ -147,14 +148,8 @@ def _begin_worker(parent: int) -> None:
     torch.set_num_threads(1)
 
 
-_here: list[_TunedWorker] = []  # that of this process
-
-
-def _answer(what: str, *values: Any) -> Any:
-    if what == "use":
-        _here[:] = [_TunedWorker(*values)]
-        return None
-    return getattr(_here[0], what)(*values)
+def _answer(workload: Workload, what: str, *values: Any) -> Any:
+    return getattr(_worker(workload), what)(*values)
 
 
 class _TunedWorker:
@@ -197,6 +192,9 @@ class _TunedWorker:
         # Forward alone is faster with the kernels channels-last too; training is not.
         module = deepcopy(self.module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return (*_evaluate(module, images, labels, torch.channels_last), len(labels))
+
+
+_worker = lru_cache(maxsize=1)(_TunedWorker)  # of this process, for the present workload
 
 
 def _flattened(module: nn.Module) -> tuple[Tensor, Tensor]:

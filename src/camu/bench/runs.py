@@ -79,19 +79,11 @@ class TimedEngine(Engine):
         return max(0.0, 1 - self.job_seconds / (self.workers * wall_seconds))
 
 
-class PeakMemory:
-    """The highest resident memory of the process; on Linux while the block ran."""
-
-    megabytes = 0.0
-
-    def __enter__(self) -> PeakMemory:
-        gc.collect()
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.megabytes = peak_megabytes()
+def reset_peak_memory() -> None:
+    """Let the highest resident memory count from now on; only Linux can."""
+    gc.collect()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_megabytes() -> float:

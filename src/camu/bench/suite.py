@@ -24,9 +24,10 @@ from camu.arrays import Float64
 from camu.bench.loops import PlainLoop, TunedLoop
 from camu.bench.runs import (
     STUDY_ROUNDS,
-    PeakMemory,
     TimedEngine,
     in_own_process,
+    peak_megabytes,
+    reset_peak_memory,
     time_growth,
     time_run,
 )
@@ -124,13 +125,13 @@ def measure(
                 ]
             gflops = sgemm_gflops()
             engine.reset()
-            with PeakMemory() as memory:
-                if evaluates:
-                    engine.evaluate(engine.initial)
-                    seconds = engine.evaluation_seconds
-                else:
-                    seconds = engine_round(engine, jobs, repetition)
-            peak_mb = max(peak_mb, memory.megabytes)
+            reset_peak_memory()
+            if evaluates:
+                engine.evaluate(engine.initial)
+                seconds = engine.evaluation_seconds
+            else:
+                seconds = engine_round(engine, jobs, repetition)
+            peak_mb = max(peak_mb, peak_megabytes())
             if repetition:  # the first round warms up all sides
                 outside = engine.outside_fraction(seconds)
                 turns.append((seconds, *loops, gflops, outside))

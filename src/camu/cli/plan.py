@@ -106,7 +106,7 @@ def _document(
         "config_toml": world.config.to_toml(),
         "round_seconds": cost.seconds,
         "round_joules": cost.joules,
-        "forecast": cost.to_dict(),
+        "forecast": asdict(cost),
         "devices": [{**device, **facts} for device, facts in pairs],
     }
 

@@ -77,12 +77,12 @@ class Engine:
         if workers < 0:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
         where = choose_device(device)
-        self._train_data = Data.of("train", train_images, train_labels)
-        self._test_data = Data.of("test", test_images, test_labels)
-        if self._test_data is not None:
-            self._test_data, self._labels = _by_label(self._test_data)
+        self.train_data = Data.of("train", train_images, train_labels)
+        self.test_data = Data.of("test", test_images, test_labels)
+        if self.test_data is not None:
+            self.test_data, self._labels = _by_label(self.test_data)
         self.batches = Batches(seed, device_indices, batch)
-        self.batches.check(len(self._train_data.images) if self._train_data else 0)
+        self.batches.check(len(self.train_data.images) if self.train_data else 0)
         self.batches.draw = compiled_draw(self.batches) or self.batches.draw
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
         self.seed = seed
@@ -93,7 +93,7 @@ class Engine:
         self._pool = Pool(self.workers, self._kernels.make)
 
     def _choose_kernels(self, wanted: str, model: nn.Module | SeededCNN, device: str) -> Kernels:
-        data = self._train_data, self._test_data
+        data = self.train_data, self.test_data
         optimiser = Optimiser(self.learning_rate, self.l2, self.local_update == "epoch")
         found = find_kernels(wanted, model, device)
         if found is not None:
@@ -145,16 +145,6 @@ class Engine:
             device=config.machine.device,
             kernel=config.machine.kernel,
         )
-
-    @property
-    def train_data(self) -> Data:
-        """The training samples of all devices."""
-        return _given(self._train_data, "training")
-
-    @property
-    def test_data(self) -> Data:
-        """The test samples."""
-        return _given(self._test_data, "test")
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +226,8 @@ class Engine:
 
     def evaluate(self, weights: Weights) -> Evaluation:
         """Accuracy, mean cross-entropy (without the l2 term), and the accuracy of each label."""
+        if self.test_data is None:
+            raise CamuError("this engine was made without test samples")
         count = len(self.test_data.images)
         self._check_layout(weights)
         spans = [
@@ -343,12 +335,6 @@ class Engine:
                     f"{self.initial.parameters.size} parameters."
                 )
         return sizes
-
-
-def _given(data: Data | None, what: str) -> Data:
-    if data is None:
-        raise CamuError(f"this engine was made without {what} samples")
-    return data
 
 
 def _by_label(data: Data) -> tuple[Data, dict[int, tuple[int, int]]]:

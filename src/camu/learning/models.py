@@ -198,11 +198,6 @@ def seeded_model(config: Config) -> nn.Module:
     )
 
 
-def input_shape(config: Config) -> ImageShape:
-    """(channels, height, width) of the configured data set's images."""
-    return full_shape(dataset_spec(config.data).image_shape)
-
-
 def as_module(model: nn.Module | SeededCNN) -> nn.Module:
     """The module of a model that may be given by its description."""
     if isinstance(model, nn.Module):

@@ -104,9 +104,9 @@ class Weights:
     @classmethod
     def of(cls, module: nn.Module) -> Weights:
         """The present state of a module."""
-        layout = Layout.of(module)
-        state = _tensors(module)
-        return cls(_flat(state, layout.parameters), _flat(state, layout.buffers), layout)
+        layout, state = Layout.of(module), _tensors(module)
+        arrays = {name: tensor.detach().cpu().float().numpy() for name, tensor in state.items()}
+        return cls.from_tensors(arrays, layout)
 
     def copied(self) -> Weights:
         """The same state in memory of its own: what a worker trained shares one block of memory."""
@@ -195,13 +195,6 @@ def _check_types(module: nn.Module) -> None:
 
 def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
-
-
-def _flat(state: Mapping[str, torch.Tensor], entries: Iterable[Entry]) -> Float32:
-    parts = [np.zeros(0, dtype=np.float32)]
-    for entry in entries:
-        parts.append(state[entry.name].detach().cpu().float().numpy().reshape(-1))
-    return np.concatenate(parts)
 
 
 class WeightedSum:

@@ -19,6 +19,7 @@ from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.simulation.checkpoint import save_checkpoint
 from camu.simulation.history import History, Record
+from camu.simulation.ledger import KINDS
 from camu.simulation.run import Callback, Run
 
 
@@ -188,9 +189,7 @@ def _extra(module: str, key: str) -> Any:
 def _values(record: Record) -> dict[str, float]:
     values = {
         "virtual_seconds": record.virtual_seconds,
-        "joules_compute": record.joules["compute"],
-        "joules_transmit": record.joules["transmit"],
-        "joules_receive": record.joules["receive"],
+        **{f"joules_{kind}": record.joules[kind] for kind in KINDS},
         "empty": record.empty,
     }
     if record.accuracy is not None and record.loss is not None:

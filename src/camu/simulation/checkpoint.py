@@ -25,6 +25,7 @@ from camu.sealed import DamagedError, check_tensors, write_sealed_tensors
 from camu.simulation.clock import Clock
 from camu.simulation.history import Record
 from camu.simulation.ledger import Ledger
+from camu.simulation.manifest import differences
 from camu.simulation.run import Run, Update
 from camu.world import World
 
@@ -123,7 +124,7 @@ def load_checkpoint(
     """The run as it was, and the wall-clock seconds it had taken."""
     state, arrays = _read(path)
     try:
-        check_same(state["config"], world.config, path)
+        check_same(Config.from_saved(state["config"], str(path)), world.config, path)
         return _restored(state, arrays, path, world, plan, initial, records), state["wall_seconds"]
     except (KeyError, TypeError, AttributeError) as error:
         raise _foreign(path, state, error) from None
@@ -206,15 +207,11 @@ def checkpoint_place(path: Path) -> tuple[int, str]:
         raise _foreign(path, state, error) from None
 
 
-def check_same(saved: str, config: Config, path: Path) -> None:
+def check_same(before: Config, now: Config, path: Path) -> None:
     """Refuse a checkpoint of another configuration, with the keys that differ."""
-    before, now = Config.from_saved(saved, str(path)).flat(), config.flat()
-    differing = [
-        f"{key} (was {_say(before[key])}, now {_say(now[key])})"
-        for key in sorted(keys_affecting("result"))
-        if before[key] != now[key]
-    ]
-    if differing:
+    keys = keys_affecting("result")
+    decide = [{key: config.flat()[key] for key in keys} for config in (before, now)]
+    if differing := differences(*decide):
         raise InputError(
             f"{path} belongs to another configuration; these keys differ: {', '.join(differing)}; "
             "resume with the same configuration, or start a new run in another directory"
@@ -230,7 +227,3 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             return state, {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise DamagedError(f"{path}: is not a checkpoint of camu ({error}); {_DAMAGED}") from None
-
-
-def _say(value: Any) -> str:
-    return "unset" if value is None else str(value)

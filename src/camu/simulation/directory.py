@@ -260,7 +260,7 @@ def check_directory(
     before = directory.read_manifest()
     if before is not None:
         before.check_version(directory.path)
-        check_same(directory.read_config().to_toml(), config, directory.path)
+        check_same(directory.read_config(), config, directory.path)
     manifest = manifest or Manifest.of(config, _start_digest(before, start))
     if before is not None:
         manifest.check_sources(before, directory.path)

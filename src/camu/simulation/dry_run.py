@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -188,10 +188,6 @@ class RoundCost:
         """All that is sent in a round."""
         return (self.uplink_bits + self.downlink_bits + self.gather_bits) / 8e6
 
-    def to_dict(self) -> dict[str, Any]:
-        """The costs as plain data."""
-        return asdict(self)
-
 
 def round_cost(
     world: World, scheme: Scheme, plan: Plan, most_rounds: int = MOST_ROUNDS
@@ -253,11 +249,7 @@ def _all_alike(world: World, scheme: Scheme) -> bool:
         or config.radio.fading != "none"
         or config.radio.outage_snr_db is not None
         or config.radio.uplink == "packet"
-        or faults.dropout_probability
-        or faults.leader_failure_probability
-        or faults.corrupt_probability
-        or faults.dropout_trace
-        or faults.availability_trace
+        or faults != type(faults)()
     )
 
 

@@ -12,9 +12,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from camu.config import Config
+from camu.data import dataset_spec
 from camu.errors import CamuError, InputError
 from camu.files import write_bytes
-from camu.learning.models import input_shape, seeded_model
+from camu.learning.cnn import full_shape
+from camu.learning.models import seeded_model
 from camu.sealed import check_tensors
 from camu.simulation.directory import RunDirectory
 from camu.simulation.manifest import REMEDY
@@ -115,4 +117,4 @@ def _onnx(module: nn.Module, config: Config) -> bytes:
 
 def _example(config: Config) -> tuple[torch.Tensor]:
     """Two images: torch takes a batch of one for a constant."""
-    return (torch.zeros(2, *input_shape(config)),)
+    return (torch.zeros(2, *full_shape(dataset_spec(config.data).image_shape)),)

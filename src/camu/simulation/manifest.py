@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ class Manifest:
 
     def check_provenance(self, before: Manifest, directory: Path) -> None:
         """Refuse to continue a run with a kernel, processor or library that rounds differently."""
-        if changes := _differences(before.provenance, self.provenance):
+        if changes := differences(before.provenance, self.provenance):
             kernel = before.provenance.get("kernel")
             advice = "continue it where it began"
             if kernel == "torch" != self.provenance["kernel"]:
@@ -126,19 +126,23 @@ class Manifest:
         """
         if self.version != before.version:
             return [f"camu's version (was {before.version}, now {self.version})"]
-        found = _differences(before.config, self.config)
+        found = differences(before.config, self.config)
         for key in sorted(self.sources.keys() & before.sources.keys()):
             if self.sources[key] != before.sources[key]:
                 found.append(f"the source of {key} = {self.config.get(key, 'a model')}")
         if (START in self.sources) != (START in before.sources):
             found.append("the model that it starts from")
-        return found + _differences(before.provenance, self.provenance)
+        return found + differences(before.provenance, self.provenance)
 
 
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The entries that differ, as "run.rounds (was 20, now 6)"."""
+
+    def say(value: Any) -> str:
+        return "unset" if value in (None, "") else str(value)
+
     return [
-        f"{key} (was {before.get(key) or 'none'}, now {now.get(key) or 'none'})"
+        f"{key} (was {say(before.get(key))}, now {say(now.get(key))})"
         for key in sorted(before.keys() | now.keys())
         if before.get(key) != now.get(key)
     ]

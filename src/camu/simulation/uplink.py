@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from camu.arrays import Float32, Float64, from_decibels, sum_of_squares
+from camu.config import Config
 from camu.errors import InputError
 from camu.learning.job import Trained
 from camu.learning.native import noisy_change
 from camu.learning.weights import Weights
 from camu.planning.codecs import Codec, Raw
+from camu.planning.unit import Unit
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream, derive
 from camu.simulation.attendance import Attendance
@@ -34,17 +36,13 @@ class Delivery:
     """
 
     start: Weights | Sequence[Weights]  # the model that all jobs start from, or one for each
-    seed: int
+    config: Config
     round: int
-    uplink: str
-    outage_snr_db: float | None
-    max_update_norm: float
     keep_trained: bool
     keep_change: bool
     updates: Sequence[Update]  # of the jobs, to be filled in
+    units: Sequence[Unit]  # of the jobs
     snr: Float64  # (jobs,), linear
-    scales: Float64  # (jobs,), factors on updates
-    codecs: Sequence[Codec]
     memory: Mapping[int, Float32]  # what senders kept of their last updates, by job
     corrupt: Mapping[int, str]  # jobs whose update will be "nan" or "huge"
 
@@ -54,24 +52,24 @@ class Delivery:
 
     def __call__(self, job: int, trained: Trained) -> Update:
         """The update of a job, as the server receives it."""
-        own = self.updates[job]
+        own, unit, uplink = self.updates[job], self.units[job], self.config.radio.uplink
         own.loss, own.lost = trained.loss, self.lost(job)
         if own.lost:
             return own
-        snr, leader, start = float(self.snr[job]), own.leader, self.start_of(job)
+        snr, start = float(self.snr[job]), self.start_of(job)
         begin, end = start.parameters, trained.weights.parameters
         buffers = trained.weights.buffers - start.buffers
-        noise = derive(self.seed, "noise", self.round, leader)
-        if type(self.codecs[job]) is Raw and self.scales[job] == 1.0 and job not in self.corrupt:
-            update, squares = receive(end, begin, snr, self.uplink, noise)
+        noise = self._stream("noise", job)
+        if type(unit.codec) is Raw and unit.update_scale == 1.0 and job not in self.corrupt:
+            update, squares = receive(end, begin, snr, uplink, noise)
         else:
-            sent, own.memory = self._encoded(job, end - begin, leader)
+            sent, own.memory = self._encoded(job, end - begin)
             if corrupt := self.corrupt.get(job):
                 update = sent + np.float32(np.nan if corrupt == "nan" else 1e30)
                 squares = sum_of_squares(update)
             else:
-                update, squares = receive(sent, None, snr, self.uplink, noise)
-        own.fault = refuse(squares, buffers, self.max_update_norm)
+                update, squares = receive(sent, None, snr, uplink, noise)
+        own.fault = refuse(squares, buffers, self.config.training.max_update_norm)
         if own.fault is None:
             for array in (update, buffers):
                 array.setflags(write=False)
@@ -82,26 +80,26 @@ class Delivery:
 
     def lost(self, job: int) -> str:
         """Why the update of a job does not arrive; empty: it does."""
-        snr = float(self.snr[job])
-        if in_outage(snr, self.outage_snr_db):
+        snr, radio = float(self.snr[job]), self.config.radio
+        if in_outage(snr, radio.outage_snr_db):
             return "outages"
-        if self.uplink == "packet":
-            draw = (
-                derive(self.seed, "packet", self.round, self.updates[job].leader).numpy().random()
-            )
-            if draw < packet_error(snr):
-                return "lost_packets"
+        packets = radio.uplink == "packet"
+        if packets and self._stream("packet", job).numpy().random() < packet_error(snr):
+            return "lost_packets"
         return ""
 
-    def _encoded(self, job: int, update: Float32, leader: int) -> tuple[Float32, Float32 | None]:
+    def _stream(self, what: str, job: int) -> Stream:
+        """Where a job's random numbers of this kind come from."""
+        return derive(self.config.run.seed, what, self.round, self.units[job].leader)
+
+    def _encoded(self, job: int, update: Float32) -> tuple[Float32, Float32 | None]:
         """What is sent, and what the sender keeps for its next update."""
-        if self.scales[job] != 1.0:
-            update = np.float32(self.scales[job]) * update
-        codec = self.codecs[job]
-        if type(codec) is Raw:
+        unit = self.units[job]
+        if unit.update_scale != 1.0:
+            update = np.float32(unit.update_scale) * update
+        if type(unit.codec) is Raw:
             return update, None
-        stream = derive(self.seed, "codec", self.round, leader)
-        return encode(codec, update, self.memory.get(job), stream)
+        return encode(unit.codec, update, self.memory.get(job), self._stream("codec", job))
 
 
 def encode(
@@ -111,16 +109,20 @@ def encode(
     name = f"codec {type(codec).__name__}"
     with user_code(name, codec):
         sent, kept = codec.encode(update, memory, stream)
-    for what, array in (("an update", sent), ("a memory", kept)):
-        if what == "a memory" and array is None:
-            continue
-        found = np.asarray(array)
-        if found.shape != update.shape or found.dtype.kind != "f":
-            raise InputError(
-                f"{name}: encode() returned {what} of {found.dtype} and shape {found.shape}; it "
-                f"must be floats of shape {update.shape}"
-            )
-    return np.asarray(sent, np.float32), None if kept is None else np.asarray(kept, np.float32)
+    coded = _floats(sent, update, f"{name}: encode() returned an update,")
+    if kept is None:
+        return coded, None
+    return coded, _floats(kept, update, f"{name}: encode() returned a memory,")
+
+
+def _floats(answer: object, update: Float32, what: str) -> Float32:
+    """The answer of a user's code, which must be floats of the shape of the update."""
+    found = np.asarray(answer)
+    if found.shape != update.shape or found.dtype.kind != "f":
+        raise InputError(
+            f"{what} {found.dtype} of shape {found.shape}; return floats of shape {update.shape}"
+        )
+    return np.asarray(found, np.float32)
 
 
 def delivery_of(
@@ -133,26 +135,21 @@ def delivery_of(
     keep_change: bool,
 ) -> Delivery:
     """What happens to the updates of this round's units, at these uplink gains (K,)."""
-    config = run.world.config
     units = list(attendance.units.values())
     leaders = np.array([unit.leader for unit in units])
     power_watts = np.array([unit.power_watts for unit in units])
     return Delivery(
         start=start,
-        seed=run.world.seed,
+        config=run.world.config,
         round=run.round,
-        uplink=config.radio.uplink,
-        outage_snr_db=config.radio.outage_snr_db,
-        max_update_norm=config.training.max_update_norm,
         keep_trained=keep_trained,
         keep_change=keep_change,
         updates=[
             Update(number, run.round, leader=unit.leader)
             for number, unit in attendance.units.items()
         ],
+        units=units,
         snr=power_watts * gain[leaders] / noise_watts,
-        scales=np.array([unit.update_scale for unit in units]),
-        codecs=[unit.codec for unit in units],
         memory={
             job: run.memory[unit.leader]
             for job, unit in enumerate(units)
@@ -193,13 +190,7 @@ def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float
     function = import_object(name, "radio.uplink")
     with user_code(f"radio.uplink = {name}", function, "(update, snr, generator)"):
         received = function(update.copy(), snr, stream.numpy())
-    array = np.asarray(received)
-    if array.shape != update.shape or array.dtype.kind != "f":
-        raise InputError(
-            f"radio.uplink = {name}: it returned {array.dtype} of shape {array.shape}; return the "
-            f"received update, floats of shape {update.shape}"
-        )
-    return array.astype(np.float32)
+    return _floats(received, update, f"radio.uplink = {name}: it returned").copy()
 
 
 def in_outage(snr: float, outage_snr_db: float | None) -> bool:
