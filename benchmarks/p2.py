@@ -1,13 +1,8 @@
-"""CPU seconds and certified gap of problem P2 on random instances, by number of clusters.
-
-`--ppo` instead trains PPO on the example of the docs with three seeds, about 15 s each.
-"""
+"""CPU seconds and certified gap of problem P2 on random instances, by number of clusters."""
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -17,7 +12,6 @@ from camu.errors import CamuError
 from camu.seeding import derive
 
 SIZES = ((10, 40), (100, 5), (1000, 3), (10_000, 2))
-EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "p2.json"
 
 
 def instance(index: int, size: int) -> P2Problem:
@@ -74,16 +68,5 @@ def main() -> None:
         )
 
 
-def ppo() -> None:
-    """Print a line per seed."""
-    problem = P2Problem.from_json(EXAMPLE)
-    best = solve(problem)
-    print(f"exact: gap {best.objective:.6g}, certified to {best.gap:.1e}")
-    for seed in range(3):
-        answer = solve(problem, "ppo", seed=seed)
-        above = answer.objective / best.lower_bound - 1
-        print(f"| {seed} | {answer.objective:.6g} | {above:.2%} | {answer.rounds} |", flush=True)
-
-
 if __name__ == "__main__":
-    ppo() if sys.argv[1:] == ["--ppo"] else main()
+    main()

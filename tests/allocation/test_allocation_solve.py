@@ -14,6 +14,7 @@ import pytest
 from camu.allocation import SOLVERS, Problem, solve, solve_exact, solve_latency_gap
 from camu.errors import InputError, UserCodeError
 from helpers.allocation_instances import random_problem
+from helpers.p2_instances import random_p2
 
 OWN = """
 import numpy as np
@@ -84,6 +85,12 @@ def test_options_reach_ppo(problem: Problem) -> None:
 def test_an_unknown_solver_is_refused_with_the_names() -> None:
     with pytest.raises(InputError, match=r"did you mean `exact`.*ppo, latency.*module:name"):
         solve(random_problem(1), "exat")
+
+
+@pytest.mark.parametrize("solver", ["ppo", "latency", "mine:solver"])
+def test_p2_names_its_one_solver(solver: str) -> None:
+    with pytest.raises(InputError, match=f"solver = {solver}: P2 has only the solver exact"):
+        solve(random_p2(3, clusters=3), solver)
 
 
 def test_your_own_function_is_certified_by_camu(own: str, problem: Problem) -> None:

@@ -1,4 +1,4 @@
-"""Problems P1 (the paper's) and P2 as data, and their solvers: exact with certificate, PPO, others.
+"""Problems P1 (the paper's) and P2 as data, and their solvers: exact with certificate; PPO for P1.
 
 `camu.allocation.ppo` is imported only when it solves: it needs torch, the other solvers do not.
 """

@@ -1,9 +1,9 @@
-"""P1 and P2 by proximal policy optimisation (section IV-B): the games, their training, answers.
+"""P1 by proximal policy optimisation (section IV-B): the game, its training, the answer.
 
 The state holds the last round's decisions, score and spending; the action is the next decisions;
-the reward is minus the objective, less a penalty for spending too much. Two readings of P1
-differ from the printed text, which stays available as ``reward="literal"``: the reward belongs to
-the current action (printed: the last round's GAP), and only over-spending is punished (printed:
+the reward is minus the objective, less a penalty for spending too much. Two readings differ from
+the printed text, which stays available as ``reward="literal"``: the reward belongs to the current
+action (printed: the last round's GAP), and only over-spending is punished (printed:
 ``- alpha (E - E_total)``, which pays for saving energy). The default reward also takes the
 logarithm of the objective, so that one setting serves objectives of any size.
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import random
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,17 +27,13 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from camu.allocation.answer import Allocation, P2Answer
+from camu.allocation.answer import Allocation
 from camu.allocation.p1 import Problem
 from camu.allocation.p1_exact import solve_exact
-from camu.allocation.p2 import P2Problem
-from camu.allocation.p2_exact import most_rounds, solve_p2
 from camu.arrays import Float64, Int64
 from camu.errors import CamuError
 from camu.seeding import derive
 from camu.work import Progress, silent
-
-_P2_POWER_DECADES = 3.0  # how far the action reaches below the caps
 
 
 @dataclass(frozen=True)
@@ -61,44 +56,19 @@ class PpoSettings:
     reward: Literal["current", "literal"] = "current"
 
 
-class Game(ABC):
-    """An allocation problem as a game for many players at once: rows are players.
+class P1Game:
+    """P1 as a game for many players at once: rows are players.
 
-    Actions in [-1, 1] get a score and spend a share of the budget. The game remembers the decisions
-    of the best feasible trial of all players.
-    """
-
-    def __init__(self, settings: PpoSettings, actions: int) -> None:
-        self.settings, self.actions = settings, actions
-        self.best_objective = np.inf
-        self.best: tuple[Any, ...] | None = None
-
-    @abstractmethod
-    def play(self, action: NDArray[Any]) -> tuple[Float64, Float64]:
-        """The score of these actions, and the share of the budget that they spend."""
-
-    @abstractmethod
-    def reward(self, score: Float64, spent: Float64) -> Float64:
-        """The reward of actions."""
-
-    def keep_best(self, objectives: Float64, *decisions: NDArray[Any]) -> None:
-        """Keep the best of these feasible trials if it is better than all before."""
-        winner = int(np.argmin(objectives))
-        if objectives[winner] < self.best_objective:
-            self.best_objective = float(objectives[winner])
-            self.best = tuple(rows[winner] for rows in decisions)
-
-
-class P1Game(Game):
-    """P1 as a game: the action sets powers and extra updates.
-
-    The scales of objective and power are those of the simplest allocation, where every leader
-    sends at the same share of its cap.
+    An action in [-1, 1] sets powers and extra updates; it gets a score and spends a share of the
+    budget. The game remembers the best feasible trial of all players. The scales of objective and
+    power are those of the simplest allocation, where every leader sends at the same share of its
+    cap.
     """
 
     def __init__(self, problem: Problem, settings: PpoSettings) -> None:
-        super().__init__(settings, 2 * problem.size)
-        self.problem = problem
+        self.problem, self.settings, self.actions = problem, settings, 2 * problem.size
+        self.best_objective = np.inf
+        self.best: tuple[Float64, Int64] | None = None  # powers and extra updates
         full = problem.max_power_watts[None]
         single, value = np.zeros((1, problem.size), dtype=np.int64), np.inf
         for extra in (problem.extra_limit[None], single):
@@ -124,7 +94,11 @@ class P1Game(Game):
         power, extra = self.decode(action)
         spent = problem.spent_joules(power, extra) / problem.energy_joules
         fitting = spend_budget(problem, power, extra)
-        self.keep_best(problem.objective(*fitting), *fitting)
+        objectives = problem.objective(*fitting)
+        winner = int(np.argmin(objectives))
+        if objectives[winner] < self.best_objective:
+            self.best_objective = float(objectives[winner])
+            self.best = fitting[0][winner], fitting[1][winner]
         ratio = problem.objective(power, extra) / self.reference
         return np.log(np.clip(ratio, 1e-4, 1e4)), spent
 
@@ -170,52 +144,10 @@ def spend_budget(
     return np.minimum(power * np.exp(low)[:, None], problem.max_power_watts), extra
 
 
-class P2Game(Game):
-    """P2 as a game: the action sets powers, updates, the number of rounds and the ready time."""
-
-    def __init__(self, problem: P2Problem, settings: PpoSettings) -> None:
-        super().__init__(settings, 2 * problem.size + 2)
-        self.problem = problem
-        self.most_rounds = most_rounds(problem)
-
-    def decode(self, action: NDArray[Any]) -> tuple[Float64, Int64, Float64, Float64]:
-        """Rounds, updates, powers and ready times of actions in [-1, 1]."""
-        problem, size = self.problem, self.problem.size
-        share = (np.clip(np.asarray(action, dtype=np.float64), -1, 1) + 1) / 2
-        power = problem.max_power_watts * 10.0 ** (-_P2_POWER_DECADES * (1 - share[:, :size]))
-        updates = 1 + np.rint(share[:, size:-2] * (problem.max_updates - 1)).astype(np.int64)
-        rounds = np.rint(self.most_rounds ** share[:, -2])
-        first = (updates * (problem.least_seconds + problem.gather_seconds)).max(axis=1)
-        latest = np.maximum(problem.seconds / rounds, first)
-        return rounds, updates, power, first * (latest / first) ** share[:, -1]
-
-    def play(self, action: NDArray[Any]) -> tuple[Float64, Float64]:
-        """The logarithm of the gap, and the larger of the shares of both budgets."""
-        problem = self.problem
-        rounds, updates, power, ready = self.decode(action)
-        joules = problem.round_joules(updates, power, ready) / problem.energy_joules
-        seconds = problem.round_seconds(power, ready) / problem.seconds
-        each = np.maximum(joules, seconds)
-        fitting = np.minimum(rounds, np.floor(1 / each))
-        value = problem.objective(np.maximum(fitting, 1), updates, power)
-        self.keep_best(np.where(fitting >= 1, value, np.inf), fitting, updates, power, ready)
-        ratio = problem.objective(rounds, updates, power) / problem.initial_gap
-        descent, _ = problem.recursion(updates, power)
-        # Rounds that climb have no gap; the less they climb, the better, so that learning has a
-        # direction.
-        climb = -descent / (2 * problem.convexity * problem.learning_rate)
-        score = np.log(np.clip(ratio, 1e-6, 2.0)) + np.where(descent > 0, 0, np.clip(climb, 0, 10))
-        return score, rounds * each
-
-    def reward(self, score: Float64, spent: Float64) -> Float64:
-        """Minus the logarithm of the gap, less a fine for spending too much."""
-        return np.asarray(-score - self.settings.energy_penalty * np.clip(spent - 1, 0.0, 10.0))
-
-
 class AllocationEnv(VecEnv):
     """Many players of one game as one array computation; an observation is of order one."""
 
-    def __init__(self, game: Game, rng: np.random.Generator) -> None:
+    def __init__(self, game: P1Game, rng: np.random.Generator) -> None:
         count, size = game.settings.environments, game.actions
         self.game, self.rng, self.mean_reward = game, rng, 0.0
         self.age = np.zeros(count, dtype=np.int64)
@@ -307,7 +239,7 @@ class _Curve(BaseCallback):
         self.progress(f"PPO, best so far {game.best_objective:.4g}", done, total)
 
 
-def train(game: Game, seed: int, progress: Progress) -> list[list[float]]:
+def train(game: P1Game, seed: int, progress: Progress) -> list[list[float]]:
     """Train a policy on a game, which remembers the best answer.
 
     Progress is reported after each rollout. Returns the learning curve: [steps, best objective so
@@ -351,27 +283,22 @@ def _global_state_kept() -> Iterator[None]:
 
 
 def solve_ppo(
-    problem: Problem | P2Problem,
+    problem: Problem,
     seed: int = 0,
     settings: PpoSettings | None = None,
     progress: Progress = silent,
-) -> Allocation | P2Answer:
-    """Train a policy on P1 or P2 and return the best feasible answer that it tried."""
-    began, settings = time.perf_counter(), settings or PpoSettings()
-    if isinstance(problem, P2Problem):
-        game: Game = P2Game(problem, settings)
-        lower = solve_p2(problem).lower_bound
-    else:
-        game = P1Game(problem, settings)
-        lower = solve_exact(problem).lower_bound
+) -> Allocation:
+    """Train a policy on P1 and return the best feasible answer that it tried."""
+    began, game = time.perf_counter(), P1Game(problem, settings or PpoSettings())
+    lower = solve_exact(problem).lower_bound
     curve = train(game, seed, progress)
     if game.best is None:
         raise CamuError(f"{problem.source}: PPO met no feasible allocation; give it more steps")
-    details = {"seed": seed, "learning_curve": curve}
-    seconds = time.perf_counter() - began
-    certificate: dict[str, Any] = {"lower_bound": lower, "seconds": seconds, "details": details}
-    if isinstance(problem, P2Problem):
-        rounds, updates, power, ready = game.best
-        decisions = (int(rounds), updates, power, float(ready))
-        return P2Answer.of(problem, "ppo", *decisions, **certificate)
-    return Allocation.of(problem, "ppo", *game.best, **certificate)
+    return Allocation.of(
+        problem,
+        "ppo",
+        *game.best,
+        lower_bound=lower,
+        seconds=time.perf_counter() - began,
+        details={"seed": seed, "learning_curve": curve},
+    )

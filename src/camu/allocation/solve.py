@@ -56,14 +56,7 @@ def solve(
 
 
 @overload
-def solve(
-    problem: P2Problem,
-    solver: str = "exact",
-    *,
-    seed: int = 0,
-    steps: int = 100_000,
-    progress: Progress = silent,
-) -> P2Answer: ...
+def solve(problem: P2Problem, solver: str = "exact") -> P2Answer: ...
 
 
 def solve(
@@ -79,7 +72,7 @@ def solve(
 
     Parameters:
         problem: the instance, for example from `Problem.from_json`.
-        solver: exact (the certified optimum), ppo (the paper's learning); for P1 also latency
+        solver: exact (the certified optimum); for P1 also ppo (the paper's learning), latency
             (Benchmark 3), or your own function as ``module:name``.
         seed: seed of ppo.
         steps: training steps of ppo.
@@ -89,14 +82,14 @@ def solve(
     Returns:
         Powers and updates, with a lower bound that no answer can beat.
     """
+    if isinstance(problem, P2Problem):
+        if solver != "exact":
+            raise InputError(f"solver = {solver}: P2 has only the solver exact")
+        return solve_p2(problem)
     if solver == "ppo":
         from camu.allocation.ppo import PpoSettings, solve_ppo  # deferred: it imports torch
 
         return solve_ppo(problem, seed, PpoSettings(steps=steps, reward=reward), progress)
-    if isinstance(problem, P2Problem):
-        if solver != "exact":
-            raise InputError(f"solver = {solver}: P2 has the solvers exact and ppo")
-        return solve_p2(problem)
     if is_plugin(solver):
         return _solve_own(problem, solver)
     if solver not in SOLVERS:

@@ -36,7 +36,7 @@ Solver = Annotated[
         "--solver",
         metavar="NAME",
         help="exact: certified optimum; ppo: the paper's learning; latency: Benchmark 3; "
-        "or your own function as module:name.",
+        "or your own function as module:name. P2 has only exact.",
     ),
 ]
 Sweep = Annotated[

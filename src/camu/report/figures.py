@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,9 @@ def allocation_figure(problem: Problem, answer: Allocation) -> Spec:
     budgets = np.geomspace(lowest, highest, _BUDGETS).tolist()
     parts = _budget_parts("What a joule buys (dot: this allocation)")
     data = {**_budget_rows(sweep_energy(problem, budgets)), "dots": [here], "here": [here]}
-    _add_learning(parts, data, answer.details, answer.lower_bound, width=320, height=260)
+    if curve := answer.details.get("learning_curve"):
+        parts.append(chart("ppo", title=_LEARNING, width=320, height=260))
+        data["ppo"] = ppo_rows({"learning_curve": curve, "lower_bound": answer.lower_bound})
     return _together(
         parts,
         data,
@@ -80,7 +82,7 @@ def sweep_figure(rows: Sequence[SweepRow], problem: Problem) -> Spec:
 
 
 def p2_figure(problem: P2Problem, answer: P2Answer) -> Spec:
-    """A map of both budgets for the gap and for each decision; for PPO its learning curve."""
+    """A map of both budgets for the gap and for each decision."""
     cells = [
         {
             "joules": f"{cell.energy_joules:.3g}",
@@ -102,11 +104,9 @@ def p2_figure(problem: P2Problem, answer: P2Answer) -> Spec:
         for name, title in TRADE_OFF.items()
     ]
     here = {"seconds": f"{problem.seconds:.3g}", "joules": f"{problem.energy_joules:.3g}"}
-    data: dict[str, Any] = {"cells": cells, "here": [here]}
-    _add_learning(parts, data, answer.details, answer.lower_bound, width=220, height=220)
     return _together(
         parts,
-        data,
+        {"cells": cells, "here": [here]},
         f"{problem.energy_joules:.3g} J and {problem.seconds:.3g} s for {problem.size} clusters",
         f"{answer.solver}: {answer.rounds} rounds, gap {answer.objective:.4g}, "
         f"at most {answer.gap:.2%} above the certified optimum",
@@ -135,18 +135,6 @@ def _budget_rows(rows: Sequence[SweepRow]) -> dict[str, Any]:
             )
         ],
     }
-
-
-def _add_learning(
-    parts: list[Spec],
-    data: dict[str, Any],
-    details: Mapping[str, Any],
-    lower_bound: float,
-    **size: int,
-) -> None:
-    if curve := details.get("learning_curve"):
-        parts.append(chart("ppo", title=_LEARNING, **size))
-        data["ppo"] = ppo_rows({"learning_curve": curve, "lower_bound": lower_bound})
 
 
 def _together(parts: list[Spec], data: dict[str, Any], title: str, subtitle: str) -> Spec:
