@@ -1,8 +1,11 @@
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from camu.allocation import p1_exact
 from camu.allocation.p1 import Problem
 from camu.allocation.p1_exact import solve_exact
 from camu.allocation.p1_powers import Transmit
@@ -18,7 +21,9 @@ def check(problem, answer, optimum):
     relaxed, bound = (answer.details[f"relaxation_{key}"] for key in ("objective", "lower_bound"))
     assert bound <= optimum * (1 + 1e-9)
     assert 0 <= 1 - bound / relaxed < 1e-6
-    rounded = solve_exact(problem, "round")
+    with patch.object(p1_exact, "BRANCH_UP_TO", 0):
+        rounded = solve_exact(problem)
+    assert rounded.details["integer"] == "round"
     assert rounded.lower_bound <= optimum * (1 + 1e-9)
     assert optimum * (1 - 1e-9) <= rounded.objective
     assert problem.violations(rounded.power_watts, rounded.extra_updates, tolerance=0.0) == []
@@ -29,7 +34,8 @@ def check(problem, answer, optimum):
 def test_branch_and_bound_equals_brute_force(block: int) -> None:
     for index in range(25 * block, 25 * block + 25):
         problem = random_problem(index, penalty=index % 4 >= 2)
-        answer = solve_exact(problem, "branch")
+        answer = solve_exact(problem)
+        assert answer.details["integer"] == "branch"
         check(problem, answer, brute_force(problem))
         assert answer.gap < 1e-6
 
@@ -40,7 +46,8 @@ def test_each_leader_keeps_its_own_cap_and_the_answer_equals_brute_force(block: 
     some_capped = []
     for index in range(4000 + 25 * block, 4025 + 25 * block):
         problem = random_problem(index, penalty=index % 4 >= 2, own_caps=True)
-        answer = solve_exact(problem, "branch")
+        answer = solve_exact(problem)
+        assert answer.details["integer"] == "branch"
         check(problem, answer, brute_force(problem))
         capped = answer.power_watts >= problem.max_power_watts * (1 - 1e-9)
         some_capped.append(capped.any() and not capped.all())
@@ -185,7 +192,9 @@ def test_extra_updates_can_be_what_makes_the_denominator_positive() -> None:
         cluster.pop("penalty", None)
     problem = Problem.from_dict(document)
     assert problem.denominator(np.zeros(3)) < 0
-    check(problem, solve_exact(problem, "branch"), brute_force(problem))
+    answer = solve_exact(problem)
+    assert answer.details["integer"] == "branch"
+    check(problem, answer, brute_force(problem))
 
 
 def test_clusters_without_weight_or_cost_are_solved() -> None:
@@ -205,5 +214,6 @@ def test_identical_clusters_do_not_explode_branch_and_bound() -> None:
     cluster = {**document["clusters"][0], "multi_update": True, "max_extra_updates": 4}
     document["clusters"] = [cluster] * 30
     document["energy_joules"] = 30 * (cluster["compute_joules"] * 2.7 + 0.5)
-    answer = solve_exact(Problem.from_dict(document), "branch")
+    answer = solve_exact(Problem.from_dict(document))
+    assert answer.details["integer"] == "branch"
     assert answer.gap < 1e-6

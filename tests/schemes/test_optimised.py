@@ -137,14 +137,15 @@ def test_every_leader_has_its_own_power_cap(tmp_path: Path) -> None:
 
 def test_joint_takes_a_solver_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "joint_solver.py").write_text(
+        "from dataclasses import replace\n"
         "from camu.allocation import solve_exact\ndef mine(problem):\n"
-        "    return solve_exact(problem, 'round')\n"
+        "    return replace(solve_exact(problem), details={'mine': True})\n"
     )
     monkeypatch.chdir(tmp_path)
     config = noisy(allocation__solver="joint_solver:mine")
     answer = make_scheme(config, "camu-joint").plan(build_world(config)).allocation
     assert answer is not None
-    assert answer.details["integer"] == "round"
+    assert answer.details == {"mine": True}
 
 
 def test_hti_plans_at_a_learning_rate_where_the_bound_says_nothing() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,11 +23,8 @@ from camu.allocation.p1_powers import Powers, Transmit
 from camu.arrays import Float64, Int64
 from camu.errors import CamuError
 
-IntegerMethod = Literal["auto", "round", "branch"]
-
-# Up to this many clusters `auto` runs branch and bound; for more it rounds.
-BRANCH_UP_TO = 64
-AUTO_STATES, BRANCH_STATES = 20_000, 2_000_000
+BRANCH_UP_TO = 64  # clusters: up to these, whole counts are searched by branch and bound
+BRANCH_STATES = 20_000  # at most; where they do not suffice, the counts are rounded
 # Rounding errors of the sums in the certificate stay far below this share.
 CERTIFICATE_MARGIN = 1e-11
 
@@ -41,12 +38,11 @@ class Relaxation(NamedTuple):
     lower_bound: float
 
 
-def solve_exact(problem: Problem, integer: IntegerMethod = "auto") -> Allocation:
+def solve_exact(problem: Problem) -> Allocation:
     """The certified optimum of P1.
 
-    ``round`` rounds the one fractional update count and re-optimises the powers; ``branch`` proves
-    the whole counts to 1e-9 and fails when that takes too many states; ``auto`` tries branch and
-    bound on instances of up to 64 clusters and otherwise keeps the rounded answer.
+    Up to 64 clusters branch and bound proves the whole counts to 1e-9, unless it takes too many
+    states. Otherwise the one fractional update count is rounded and the powers are optimised again.
     """
     began = time.perf_counter()
     problem.require_feasible()
@@ -54,17 +50,11 @@ def solve_exact(problem: Problem, integer: IntegerMethod = "auto") -> Allocation
     relaxation = search.relaxation()
     incumbent = search.rounded(relaxation)
     lower, proven = relaxation.lower_bound, False
-    if integer == "branch" or (integer == "auto" and problem.size <= BRANCH_UP_TO):
-        tangent = Tangent.of(search.transmit, relaxation.powers)
-        states = BRANCH_STATES if integer == "branch" else AUTO_STATES
-        incumbent, proven = branch_and_bound(problem, search.transmit, tangent, incumbent, states)
+    if problem.size <= BRANCH_UP_TO:
+        tangent, most = Tangent.of(search.transmit, relaxation.powers), BRANCH_STATES
+        incumbent, proven = branch_and_bound(problem, search.transmit, tangent, incumbent, most)
         if proven:
             lower = max(lower, incumbent.objective * (1 - 2e-9))
-        elif integer == "branch":
-            raise CamuError(
-                f"{problem.source}: branch and bound needs more than {states} states; "
-                'use integer="round", whose answer carries its own gap'
-            )
     power = _within_budget(problem, search.transmit.power_watts(incumbent.powers), incumbent.extra)
     return Allocation.of(
         problem,

@@ -133,9 +133,9 @@ def _problem(
 
         return measured_problem(from_plan, measure)
     if from_plan is not None:
-        from camu.schemes.plans import problem_of_plan
+        from camu.schemes.plans import groups_of_plan, problem_of_groups
 
-        return problem_of_plan(from_plan)
+        return problem_of_groups(groups_of_plan(from_plan)[1])
     from camu.allocation.solve import read_problem
 
     assert problem_file is not None

@@ -3,26 +3,15 @@
 from dataclasses import dataclass
 
 from camu.learning.job import LocalRule
-from camu.planning.groups import make_plan, single_devices
 from camu.schemes.aggregation import mix_models
-from camu.schemes.contract import (
-    Count,
-    NonNegative,
-    Plan,
-    PositiveShare,
-    Scheme,
-    State,
-    View,
-    Weights,
-    World,
-)
+from camu.schemes.contract import NonNegative, PositiveShare, State, View, Weights
+from camu.schemes.local_sgd import LocalSgd
 
 
 @dataclass(frozen=True)
-class FedAsync(Scheme):
+class FedAsync(LocalSgd):
     """Asynchronous: w <- (1 - a) w + a w_k with a = mixing (1 + staleness)^-decay."""
 
-    local_updates: Count = 2
     mixing: PositiveShare = 0.6  # alpha
     decay: NonNegative = 0.5  # a of the polynomial rule
     proximal: NonNegative = 0.005  # rho
@@ -32,9 +21,8 @@ class FedAsync(Scheme):
     simplified = ["the polynomial rule for staleness alone; the mixing does not fall in time"]
     choices = ["all devices train at all times"]
 
-    def plan(self, world: World) -> Plan:
-        groups, rule = single_devices(world), LocalRule(proximal=self.proximal)
-        return make_plan(self, groups, groups.sample_weights, self.local_updates, rule=rule)
+    def rule(self) -> LocalRule:
+        return LocalRule(proximal=self.proximal)
 
     def ready(self, view: View, state: State) -> bool:
         return bool(view.arrived) or not view.in_flight

@@ -6,15 +6,14 @@ import numpy as np
 
 from camu.arrays import AnyArray, Float32
 from camu.learning.job import LocalRule
-from camu.planning.groups import make_plan, single_devices
-from camu.schemes.contract import Count, Plan, Positive, Scheme, State, View, Weights, World
+from camu.schemes.contract import Positive, State, View, Weights
+from camu.schemes.local_sgd import LocalSgd
 
 
 @dataclass(frozen=True)
-class FedDyn(Scheme):
+class FedDyn(LocalSgd):
     """Devices minimise F_k(w) - <g_k, w> + (a / 2) ||w - w_global||^2, g_k follows grad F_k."""
 
-    local_updates: Count = 2
     strength: Positive = 0.1  # alpha; the authors use 0.01 to 0.1
     name = "feddyn"
     family = "drift"
@@ -22,9 +21,8 @@ class FedDyn(Scheme):
     simplified = ["a few SGD steps in place of each device's exact minimum; everyone takes part"]
     choices = ["means by data size; the paper's devices are equal"]
 
-    def plan(self, world: World) -> Plan:
-        groups, rule = single_devices(world), LocalRule(proximal=self.strength)
-        return make_plan(self, groups, groups.sample_weights, self.local_updates, rule=rule)
+    def rule(self) -> LocalRule:
+        return LocalRule(proximal=self.strength)
 
     def correction(self, view: View, state: State, unit: int) -> Float32 | None:
         """-g_k, nothing in the first round."""

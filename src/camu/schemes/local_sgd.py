@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.planning.groups import make_plan, single_devices
 from camu.schemes.contract import Count, Plan, Positive, Scheme, State, View, World
 
@@ -18,8 +19,12 @@ class LocalSgd(Scheme):
     choices = ["weights by data size; the analysis assumes equal ones"]
 
     def plan(self, world: World) -> Plan:
-        groups = single_devices(world)
-        return make_plan(self, groups, groups.sample_weights, self.local_updates)
+        groups, rule = single_devices(world), self.rule()
+        return make_plan(self, groups, groups.sample_weights, self.local_updates, rule=rule)
+
+    def rule(self) -> LocalRule:
+        """How every device trains."""
+        return PLAIN_RULE
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,6 @@ def problem_of_groups(groups: Groups) -> Problem:
     return joint_of(groups.world.config).problem(groups)
 
 
-def problem_of_plan(path: Path) -> Problem:
-    """P1 of the units of a saved plan, with their members and leaders as they are there."""
-    return problem_of_groups(groups_of_plan(path)[1])
-
-
 def groups_of_plan(path: Path, with_samples: bool = False) -> tuple[Plan, Groups]:
     """A saved plan, and its units as groups in the world that it was made for.
 
