@@ -59,7 +59,7 @@ class Delivery:
         snr, start = float(self.snr[job]), self.start_of(job)
         begin, end = start.parameters, trained.weights.parameters
         buffers = trained.weights.buffers - start.buffers
-        noise = self._stream("noise", job)
+        noise = derive(self.config.run.seed, "noise", self.round, unit.leader)
         if type(unit.codec) is Raw and unit.update_scale == 1.0 and job not in self.corrupt:
             update, squares = receive(end, begin, snr, uplink, noise)
         else:
@@ -83,14 +83,10 @@ class Delivery:
         snr, radio = float(self.snr[job]), self.config.radio
         if in_outage(snr, radio.outage_snr_db):
             return "outages"
-        packets = radio.uplink == "packet"
-        if packets and self._stream("packet", job).numpy().random() < packet_error(snr):
-            return "lost_packets"
-        return ""
-
-    def _stream(self, what: str, job: int) -> Stream:
-        """Where a job's random numbers of this kind come from."""
-        return derive(self.config.run.seed, what, self.round, self.units[job].leader)
+        if radio.uplink != "packet":
+            return ""
+        stream = derive(self.config.run.seed, "packet", self.round, self.units[job].leader)
+        return "lost_packets" if stream.numpy().random() < packet_error(snr) else ""
 
     def _encoded(self, job: int, update: Float32) -> tuple[Float32, Float32 | None]:
         """What is sent, and what the sender keeps for its next update."""
@@ -99,7 +95,8 @@ class Delivery:
             update = np.float32(unit.update_scale) * update
         if type(unit.codec) is Raw:
             return update, None
-        return encode(unit.codec, update, self.memory.get(job), self._stream("codec", job))
+        stream = derive(self.config.run.seed, "codec", self.round, unit.leader)
+        return encode(unit.codec, update, self.memory.get(job), stream)
 
 
 def encode(
