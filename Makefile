@@ -7,7 +7,7 @@ KERNELS := $(wildcard src/camu/learning/native/*.h src/camu/learning/native/*.cc
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt
 CHECK_HASHES := $(PYTHON) -I scripts/check-hashes
 
-.PHONY: demo quick test check audit docs bench torture soak dist clean
+.PHONY: demo quick test check audit docs bench torture soak validate-links dist clean
 
 demo: .venv/.base
 	$(BIN)/camu demo
@@ -43,6 +43,10 @@ torture: .venv/.dev
 # Twenty nodes; each is two processes of 140 and 430 MB.
 soak: .venv/.dev
 	cd tests && ../$(BIN)/python -m torture --inputs 0 --flips 0 --kills 0 --limits 0 --deployments 0 --soak
+
+# Link formulas against ns-3 (libns3-dev) and Sionna (SIONNA_PYTHON); about five minutes.
+validate-links: .venv/.base
+	scripts/validate_links/run $(BIN)/python
 
 dist:
 	scripts/try-wheels $(PYTHON)

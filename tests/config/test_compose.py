@@ -324,4 +324,5 @@ def test_paper_preset_is_section_v() -> None:
     assert (config.training.learning_rate, config.training.batch_fraction) == (0.5e-3, 0.2)
     study = load_config(preset="study")
     assert study.fleet == config.fleet
-    assert study.radio == config.radio
+    assert study.radio == config.radio.model_copy(update={"uplink": "digital"})
+    assert config.radio.uplink == "hybrid"

@@ -17,8 +17,8 @@ from camu.deploy.host import control
 from camu.errors import CamuError
 
 DAMAGE = [
-    "radio.uplink=update",
-    "radio.uplink=weights",
+    "radio.uplink=analog",
+    "radio.uplink=hybrid-weights",
     "radio.uplink=packet",
     "radio.outage_snr_db=3",
     "faults.dropout_probability=0.1",
@@ -46,10 +46,10 @@ def test_the_uplink_of_a_deployment_is_digital_by_default(
     camu: Callable[..., Any], deployed: list[Config], tmp_path: Path
 ) -> None:
     run = ["deploy", "run", "--insecure", "--out", tmp_path / "run"]
-    assert "far enough" in camu(*run).err
-    assert "far enough" in camu(*run, "--simulate-faults").err
-    assert [config.radio.uplink for config in deployed] == ["digital", "update"]
-    assert deployed[1] == load_config()
+    assert "far enough" in camu(*run, "--preset", "paper").err
+    assert "far enough" in camu(*run, "--preset", "paper", "--simulate-faults").err
+    assert [config.radio.uplink for config in deployed] == ["digital", "hybrid"]
+    assert deployed[1] == load_config(preset="paper")
     assert camu("deploy", "app", tmp_path / "app").code == 0
     app = tomllib.loads((tmp_path / "app" / "pyproject.toml").read_text())
     config = Config.from_toml(app["tool"]["flwr"]["app"]["config"]["config"])

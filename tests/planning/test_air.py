@@ -94,8 +94,12 @@ def test_the_downlink_costs_what_a_computation_by_hand_gives() -> None:
     assert (spent.transmit_joules == plain.transmit_joules).all()
     assert not plain.receive_joules.any()
     expected = np.full(6, 0.3 * seconds)
-    expected[1] += 0.3 * 2 * costs.gather_seconds[0]  # leaders listen to their members
-    expected[5] += 0.3 * 3 * costs.gather_seconds[2]
+    answer = costs.answer_seconds
+    listen = costs.gather_seconds - answer
+    for unit, (own, leader) in enumerate(zip(MEMBERS, LEADERS, strict=True)):
+        for device in own:  # leaders listen to their members, and these to the answer
+            heard = listen[unit] if device == leader else answer[unit]
+            expected[device] += 0.3 * updates[unit] * heard
     assert spent.receive_joules == pytest.approx(expected, rel=1e-6)
 
 
@@ -105,7 +109,15 @@ def test_the_ledger_of_a_run_grows_by_the_downlink() -> None:
     world = build_world(config)
     plan = make_scheme(config).plan(world)
     seconds = broadcast_by_hand(world, list(range(20)), 32 * plan.parameters)
-    gathers = sum(unit.local_updates * unit.per_update.gather_seconds for unit in plan.units)
+    gathers = sum(  # a leader hears its members, and each of them its answer
+        u.local_updates
+        * (
+            u.per_update.gather_seconds
+            - u.per_update.answer_seconds
+            + (len(u.members) - 1) * u.per_update.answer_seconds
+        )
+        for u in plan.units
+    )
     receive = 2 * 0.1 * (20 * seconds + gathers)  # two rounds
     assert on.final.joules["receive"] == pytest.approx(receive, rel=1e-6)
     assert on.final.joules["base_station"] == pytest.approx(2 * 1.0 * seconds, rel=1e-6)

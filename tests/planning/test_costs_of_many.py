@@ -19,6 +19,10 @@ MEMBERS = [own.tolist() for own in np.split(DRAW.permutation(60), CUTS)]
 LEADERS = [int(DRAW.choice(own)) for own in MEMBERS]
 
 
+def air_of(device: int, gain: float, bits: int) -> float:
+    return float(WORLD.links.transmit_seconds(bits, WORLD.devices.power_watts[device], gain))
+
+
 def test_the_gather_of_each_unit_by_a_loop() -> None:
     bits, parameters = 32 * 1000, 1000
     power = WORLD.devices.power_watts
@@ -29,10 +33,13 @@ def test_the_gather_of_each_unit_by_a_loop() -> None:
         senders = [device for device in own if device != leader]
         gain = device_gain(WORLD.links, senders, [leader])[:, 0] if senders else np.empty(0)
         air = WORLD.links.transmit_seconds(bits, power[senders], gain)
-        # To the bit: results of earlier versions must not change.
-        assert costs.gather_seconds[index] == air.sum()
-        assert costs.gather_joules[index] == (power[senders] * air).sum()
-        each = dict(zip(senders, power[senders] * air, strict=True))
+        answer = air_of(leader, gain.min(), bits) if senders else 0.0
+        assert costs.answer_seconds[index] == answer
+        assert costs.gather_seconds[index] == air.sum() + answer
+        each = dict(zip(senders, power[senders] * air, strict=True)) | {
+            leader: power[leader] * answer
+        }
+        assert costs.gather_joules[index] == pytest.approx(sum(each.values()), rel=1e-15)
         for device in own:
             assert costs.member_gather_joules[place] == each.get(device, 0.0)
             place += 1

@@ -14,7 +14,8 @@ import pytest
 from scipy.optimize import minimize
 
 from camu.arrays import send_in_turn
-from camu.planning.dvfs import latest_ready
+from camu.planning.dvfs import full_speed_costs, latest_ready
+from camu.planning.groups import assess, make_plan
 from camu.schemes import (
     CamuBalanced,
     ComputeRounds,
@@ -114,7 +115,7 @@ def least_joules(plan: Plan, world: World) -> float:
 @pytest.mark.parametrize("scheme", [FedAvg(), ComputeRounds(), HierFavg()], ids=lambda s: s.name)
 def test_no_frequencies_cost_less(tiny: Tiny, access: str, scheme: Scheme) -> None:
     for seed in range(3):
-        world = tiny(**FLEET, run__seed=seed, radio__access=access)
+        world = tiny(**FLEET, run__seed=seed, radio__access=access, radio__d2d="free")
         plan = plans.plan(scheme, world)
         found = sum(unit.compute_joules for unit in plan.units)
         assert found == pytest.approx(least_joules(plan, world), rel=2e-4)
@@ -123,6 +124,53 @@ def test_no_frequencies_cost_less(tiny: Tiny, access: str, scheme: Scheme) -> No
             assert unit.dvfs is not None
             own = world.devices.cpu_hz[list(unit.members)]
             assert (np.array(unit.dvfs.cpu_hz) <= own).all()
+
+
+def test_who_waits_for_the_medium_computes_meanwhile(tiny: Tiny) -> None:
+    world = tiny(**FLEET, radio__bandwidth_hz=1e5)  # gathers are long
+    groups = assess(world, [(0, 1), (2, 3), (4, 5)])
+    plan = make_plan(HierFavg(), groups, groups.sample_weights, 3).with_dvfs(world)
+    costs = full_speed_costs(world, plan.units, plan.parameters)
+    gathers = costs.gathers(3.0)
+    assert gathers is not None
+    for index, unit in enumerate(plan.units):
+        assert unit.dvfs is not None
+        allowed = unit.per_update.compute_seconds + gathers.shortest_wait[index]
+        samples = world.devices.samples[list(unit.members)]
+        cycles = 4e6 * np.ceil(world.config.training.batch_fraction * samples)
+        assert unit.dvfs.cpu_hz == pytest.approx(cycles / allowed, rel=1e-12)
+        joules = 3 * (1e-28 * cycles * np.array(unit.dvfs.cpu_hz) ** 2).sum()
+        assert unit.compute_joules == pytest.approx(joules, rel=1e-9)
+        assert unit.late_seconds == 0
+    assert max(gathers.shortest_wait) > 0
+
+
+@pytest.mark.parametrize("static", [0.0, 0.01, 0.1, 0.5, 3.0])
+def test_static_power_decides_between_slowing_down_and_racing_to_idle(
+    tiny: Tiny, static: float
+) -> None:
+    """Every member has the frequency of least energy on a fine grid of those that are allowed."""
+    settings = FLEET | {"radio__d2d": "free", "fleet__min_hz": 3e8, "fleet__static_watts": static}
+    world = tiny(**settings)
+    plan = plans.plan(ComputeRounds(), world)
+    free = plans.plan(ComputeRounds(), tiny(**settings | {"fleet__static_watts": 0.0}))
+    for unit, slowest in zip(plan.units, free.units, strict=True):
+        assert unit.dvfs is not None
+        assert slowest.dvfs is not None
+        spent = 0.0
+        for place, device in enumerate(unit.members):
+            own, least = world.devices.cpu_hz[device], slowest.dvfs.cpu_hz[place]
+            samples = np.ceil(world.config.training.batch_fraction * world.devices.samples[device])
+            cycles = 4e6 * samples
+            grid = np.geomspace(min(own, least), own, 20_001)
+            energy = 1e-28 * cycles * grid**2 + static * cycles / grid
+            found = unit.dvfs.cpu_hz[place]
+            assert 1e-28 * cycles * found**2 + static * cycles / found <= energy.min() * (1 + 1e-12)
+            assert found >= min(own, 3e8) * (1 - 1e-12)
+            spent += unit.local_updates * float(energy.min())
+            if static >= 2 * 1e-28 * own**3:  # race to idle
+                assert found == own
+        assert unit.compute_joules == pytest.approx(spent, rel=1e-6)
 
 
 def test_a_scheme_that_does_not_wait_slows_only_inside_its_units(tiny: Tiny) -> None:

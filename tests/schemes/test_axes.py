@@ -40,19 +40,43 @@ DOWNLINK = {"radio.downlink": True, "radio.receive_watts": 2.0}
 UNEQUAL = {"data.partition": "dirichlet", "data.size_exponent": 0.7}
 EPOCHS = {"training.local_update": "epoch", "training.batch_samples": 8}
 BATTERIES = {"clustering.leader": "rotating", "fleet.battery_joules": 100.0}
+POWER = {
+    "fleet.static_watts": 0.3,
+    "fleet.min_hz": 1e8,
+    "fleet.dvfs": True,
+    "radio.amplifier_efficiency": 0.35,
+    "radio.circuit_watts": 0.1,
+}
+# Clusters of a region do not hear those of the others, but disturb them.
+FAR = {
+    "radio.carrier_sense_dbm": -60.0,
+    "radio.snr_gap_db": 3.0,
+    "radio.max_bits_per_hz": 7.4,
+}
 WORLDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "downlink": DOWNLINK,
     "4 bits": {"radio.bits_per_parameter": 4},
     "8 bits, downlink, ofdma": {"radio.bits_per_parameter": 8, "radio.access": "ofdma", **DOWNLINK},
     "epochs, unequal data": {**EPOCHS, **UNEQUAL},
-    "noise": {"radio.noise_dbm": -80.0},
+    "noise": {"radio.noise_dbm": -80.0, "radio.uplink": "hybrid"},
     "digital, unequal data": {"radio.uplink": "digital", **UNEQUAL},
+    "analog": {"radio.uplink": "analog", "radio.noise_dbm": -80.0, **UNEQUAL},
+    "packets and tries": {
+        "radio.uplink": "packet",
+        "radio.packet_tries": 3,
+        "radio.noise_dbm": -85.0,
+    },
     "packets, ofdma": {"radio.uplink": "packet", "radio.noise_dbm": -85.0, "radio.access": "ofdma"},
     "dvfs": {"fleet.dvfs": True, "radio.access": "ofdma"},
+    "free medium": {"radio.d2d": "free"},
+    "static power": POWER,
+    "interference, capped rates": FAR,
+    "cqi table": {"radio.rate": "table", **UNEQUAL},
     "rotating leaders": BATTERIES,
     "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
     "all at once": {
+        **POWER,
         "radio.bits_per_parameter": 4,
         "fleet.dvfs": True,
         **DOWNLINK,
@@ -64,6 +88,11 @@ WORLDS: dict[str, dict[str, Any]] = {
 # A batch does not change the time of an epoch, and pilots leave nothing in small batteries.
 REFUSED = {("adaptive-batch", name) for name in WORLDS if EPOCHS.items() <= WORLDS[name].items()}
 REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
+# No bits are sent: neither codecs nor P1 have a meaning.
+WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
+REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
+# P1 sends every update once, and counts the power that is radiated.
+REFUSED |= {("camu-joint", name) for name in ("packets and tries", "static power", "all at once")}
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
 IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
 PAIRS = [
@@ -75,7 +104,7 @@ PAIRS = [
 # These choose by what training shows, so that no forecast can know their rounds.
 LEARN = {"adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"}
 # Where devices leave, or leaders change, a round costs another sum than the plan's.
-CHANGING = {"rotating leaders", "empty batteries", "all at once"}
+CHANGING = {"rotating leaders", "empty batteries", "all at once", "packets and tries"}
 CHOICES = ("pilot", "select", "ready", "deadline", "revise")
 
 
@@ -137,7 +166,8 @@ def test_a_run_costs_what_was_planned(name: str, where: str) -> None:
     assert final.virtual_seconds == pytest.approx(ROUNDS * plan.round_seconds, rel=1e-9)
     assert final.total_joules == pytest.approx(ROUNDS * plan.round_joules, rel=1e-9)
     model = world.config.radio.bits_per_parameter * plan.parameters
-    gathers = sum(unit.local_updates * (len(unit.members) - 1) for unit in plan.units)
+    # All members but the leader send, and the leader answers.
+    gathers = sum(u.local_updates * len(u.members) for u in plan.units if len(u.members) > 1)
     assert final.bits == {
         "uplink": ROUNDS * sum(unit.payload_bits for unit in plan.units),
         "downlink": ROUNDS * model,
@@ -155,6 +185,7 @@ def test_joules_of_devices_and_units_add_up(name: str, where: str) -> None:
     for unit in plan.units:
         saved = unit.dvfs.joules if unit.dvfs else 0.0
         each = unit.fixed_joules + unit.local_updates * unit.update_joules
+        each += unit.interference_joules
         assert unit.joules == pytest.approx(each - saved, rel=1e-9)
 
 
@@ -175,6 +206,8 @@ def test_the_design_of_camu_balanced_costs_what_its_plan_costs(where: str) -> No
 @pytest.mark.parametrize("where", IN_WORLD.values())
 @pytest.mark.parametrize("name", ["compute-rounds", "camu-joint", "hti", "hti-dynamic"])
 def test_a_budget_is_never_exceeded(name: str, where: str) -> None:
+    if (name, where) in REFUSED:
+        pytest.skip("refused with words")
     world, scheme = world_of(where), scheme_of(name)
     budget = energy_budget(clusters(world), 4)
     assert scheme.plan(world).round_joules <= budget * (1 + 1e-9)
@@ -195,7 +228,7 @@ def test_a_budget_is_never_exceeded(name: str, where: str) -> None:
 def test_what_devices_keep_is_not_changed_by_noise(name: str, where: str) -> None:
     """In the first round all start from the same model, whatever the uplink does later."""
     kept = []
-    for uplink in ("update", "digital"):
+    for uplink in ("hybrid", "digital"):
         changes = {"radio.uplink": uplink, "run.rounds": 1, "run.eval_every": 1}
         watch = Watch()
         world = camu.build_world(world_of(where).config.replace(changes))

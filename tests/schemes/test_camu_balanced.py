@@ -39,6 +39,7 @@ DOWNLINK = {"radio__downlink": True, "radio__receive_watts": 2.0}
         (False, {}),
         (True, {"radio__access": "ofdma"}),
         (False, {"radio__access": "ofdma"}),
+        (True, {"radio__uplink": "hybrid", "radio__noise_dbm": -80.0}),
         (True, {"radio__bits_per_parameter": 4}),
         (True, DOWNLINK),
         (False, DOWNLINK),
@@ -63,7 +64,7 @@ def test_the_design_is_the_cheapest_of_all_plans(dvfs: bool, settings: dict[str,
             band = here.links.share(len(groups))
             snr = watts * here.links.uplink_gain[leaders] / band.noise_watts
             noise = sum(g * g / x for g, x in zip(groups.sample_weights, snr, strict=True))
-            noise = 0.0 if here.config.radio.uplink == "packet" else noise
+            noise = noise if here.config.radio.uplink == "hybrid" else 0.0
             for gathers in range(1, MOST_GATHERS + 1):
                 for steps in range(1, MOST_STEPS + 1):
                     worth = progress(gathers, steps, float(alone), float(apart), 0.3) / (1 + noise)

@@ -22,6 +22,11 @@ from helpers.own_federation import Federation, Vector
 
 Reference = Callable[[Federation], Vector]
 REFERENCES: dict[str, tuple[Reference, int, dict[str, Any]]] = {}
+KEYS: dict[str, dict[str, Any]] = {  # of the worlds in which a scheme differs from simpler ones
+    "width-scaled": {"training.model": "helpers.own_models:Hidden"},
+    "best-channel": {"radio.fading": "rayleigh"},
+    "proportional-fair": {"radio.fading": "rayleigh"},
+}
 
 
 def reference(name: str, rounds: int = 3, **parameters: Any) -> Callable[[Reference], Reference]:
@@ -37,8 +42,7 @@ def reference(name: str, rounds: int = 3, **parameters: Any) -> Callable[[Refere
 @pytest.mark.parametrize("name", sorted(SCHEMES))
 def test_the_model_is_that_of_an_independent_implementation(name: str) -> None:
     function, rounds, parameters = REFERENCES[name]
-    keys = {"training.model": "helpers.own_models:Hidden"} if name == "width-scaled" else {}
-    federation = Federation(SCHEMES[name](**parameters), rounds, **keys)
+    federation = Federation(SCHEMES[name](**parameters), rounds, **KEYS.get(name, {}))
     expected = function(federation)
     moved = np.abs(expected - federation.initial).max()
     assert moved > 1e-3
@@ -93,6 +97,8 @@ def fedavg(fed: Federation) -> Vector:
 
 
 @reference("local-sgd", local_updates=3)
+@reference("ofdma-energy", local_updates=3)  # these two change what devices spend, not the model
+@reference("fedl", local_updates=3)
 def local_sgd(fed: Federation) -> Vector:
     return devices_alone(fed, [3] * len(fed.devices))
 
@@ -468,6 +474,80 @@ def age_scheduling(fed: Federation) -> Vector:
             slope[k], age[k] = np.linalg.norm(model - weights) / (2 * factor[k]), 0
         weights = fed.inside(who) @ np.array(models)
     return weights
+
+
+def trained_by(fed: Federation, chosen: Callable[[int], list[int]]) -> Vector:
+    """Rounds of two local updates of those who are chosen, averaged by their samples."""
+    weights = fed.initial
+    for round_ in range(fed.rounds):
+        who = sorted(chosen(round_))
+        models = [fed.train(weights, round_, k, 2)[0] for k in who]
+        weights = fed.inside(who) @ np.array(models)
+    return weights
+
+
+def rates(fed: Federation, factor: Any) -> Vector:
+    """Shannon's rates over the whole band at this factor on the mean gains."""
+    links = fed.world.links
+    snr = fed.world.devices.power_watts * links.uplink_gain * factor / links.noise_watts
+    return np.asarray(links.radio.bandwidth_hz * np.log2(1 + snr))
+
+
+@reference("fedcs", local_updates=2, round_share=0.4)
+def fedcs(fed: Federation) -> Vector:
+    units, limit = fed.plan.units, 0.4 * fed.plan.round_seconds
+    queue, now, left = [], 0.0, list(fed.devices)
+    while left:
+        growth = [
+            unit.uplink_seconds + max(0.0, unit.ready_seconds - now)
+            for unit in (units[k] for k in left)
+        ]
+        best = int(np.argmin(growth))
+        device = left.pop(best)
+        if now + growth[best] < limit:
+            queue.append(device)
+            now += growth[best]
+    assert 1 < len(queue) < len(fed.devices)
+    return trained_by(fed, lambda round_: queue)
+
+
+@reference("round-robin", rounds=4, local_updates=2, share=0.4)
+def round_robin(fed: Federation) -> Vector:
+    return trained_by(fed, lambda round_: [(8 * round_ + k) % 20 for k in range(8)])
+
+
+@reference("best-channel", local_updates=2, share=0.4)
+def best_channel(fed: Federation) -> Vector:
+    def chosen(round_: int) -> list[int]:
+        gain = fed.world.links.uplink_gain * fed.world.links.fading(round_)
+        return sorted(fed.devices, key=lambda k: -gain[k])[:8]
+
+    return trained_by(fed, chosen)
+
+
+@reference("proportional-fair", rounds=6, local_updates=2, share=0.4, window=5)
+def proportional_fair(fed: Federation) -> Vector:
+    mean = rates(fed, 1.0)
+
+    def chosen(round_: int) -> list[int]:
+        nonlocal mean
+        rate = rates(fed, fed.world.links.fading(round_))
+        who = sorted(fed.devices, key=lambda k: -rate[k] / mean[k])[:8]
+        mean = np.array([0.8 * mean[k] + 0.2 * rate[k] * (k in who) for k in fed.devices])
+        return who
+
+    return trained_by(fed, chosen)
+
+
+@reference("resource-blocks", local_updates=2, block_share=0.4)
+def resource_blocks(fed: Federation) -> Vector:
+    """Eight equal blocks without interference: those with the most expected samples have them."""
+    noise = fed.world.links.noise_watts / 8
+    power = fed.world.devices.max_power_watts
+    arrives = fed.samples * np.exp(-1.08 * noise / (power * fed.world.links.uplink_gain))
+    best = sorted(fed.devices, key=lambda k: -arrives[k])[:8]
+    assert sorted(best) == [k for k in fed.devices if fed.plan.units[k].bandwidth_hz is not None]
+    return trained_by(fed, lambda round_: best)
 
 
 @reference("near-iid-bandit", rounds=8, local_updates=2, size=4)

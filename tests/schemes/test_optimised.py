@@ -209,7 +209,7 @@ def test_hti_arrives_closest_together_of_all_counts_within_the_budget(
     access: str, seed: int
 ) -> None:
     """No other counts near its own, nor one update each, bring the real arrivals closer."""
-    config = noisy(radio__access=access, run__seed=seed)
+    config = noisy(radio__access=access, run__seed=seed, radio__d2d="free")
     world = build_world(config)
     hti = make_scheme(config, "hti").plan(world)
     budget = energy_budget(clusters(world), 4)

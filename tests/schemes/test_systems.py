@@ -372,7 +372,8 @@ def test_without_fading_the_dynamic_counts_are_the_static_ones(tiny: Tiny) -> No
 
 @pytest.mark.parametrize("access", ["tdma", "ofdma"])
 def test_under_fading_arrivals_are_closer_than_with_static_counts(tiny: Tiny, access: str) -> None:
-    world = tiny(run__rounds=12, radio__access=access, radio__fading="rayleigh", **FEEBLE)
+    settings = {"radio__access": access, "radio__fading": "rayleigh", "radio__d2d": "free"}
+    world = tiny(run__rounds=12, **settings, **FEEBLE | {"radio__noise_dbm": -75.0})
     static = HeterogeneousIntensity().plan(world)
     gaps: list[tuple[float, float]] = []
 

@@ -14,7 +14,7 @@ UPDATE = (1e-3 * derive(0, "own-update").numpy().standard_normal(200_000)).astyp
 
 @pytest.mark.parametrize("snr", [0.01, 1.0, 100.0])
 def test_normalised_update_has_relative_noise(snr: float) -> None:
-    noise = receive(UPDATE, None, snr, "update", derive(0, "own-noise"))[0] - UPDATE
+    noise = receive(UPDATE, None, snr, "hybrid", derive(0, "own-noise"))[0] - UPDATE
     relative = np.linalg.norm(noise) / np.linalg.norm(UPDATE)
     assert relative == pytest.approx(snr**-0.5, rel=0.01)
     assert abs(noise.mean()) < 5 * noise.std() / len(noise) ** 0.5
@@ -22,11 +22,11 @@ def test_normalised_update_has_relative_noise(snr: float) -> None:
 
 @pytest.mark.parametrize("snr", [1e-7, 1.0])
 def test_raw_weights_have_absolute_noise(snr: float) -> None:
-    noise = receive(UPDATE, None, snr, "weights", derive(0, "own-noise"))[0] - UPDATE
+    noise = receive(UPDATE, None, snr, "hybrid-weights", derive(0, "own-noise"))[0] - UPDATE
     assert noise.std() == pytest.approx(snr**-0.5, rel=0.01)
 
 
-@pytest.mark.parametrize("uplink", ["update", "weights", "digital", "packet"])
+@pytest.mark.parametrize("uplink", ["hybrid", "hybrid-weights", "analog", "digital", "packet"])
 def test_the_change_of_a_model_is_received_as_an_update(uplink: str) -> None:
     start = np.linspace(-1, 1, len(UPDATE), dtype=np.float32)
     model, stream = start + UPDATE, derive(0, "own-noise")
@@ -35,7 +35,7 @@ def test_the_change_of_a_model_is_received_as_an_update(uplink: str) -> None:
     assert squares == np.square(found, dtype=np.float64).sum()
 
 
-@pytest.mark.parametrize("uplink", ["update", "weights"])
+@pytest.mark.parametrize("uplink", ["hybrid", "hybrid-weights", "analog"])
 def test_without_a_signal_nothing_usable_arrives(uplink: str) -> None:
     stream, buffers = derive(0, "own-noise"), np.zeros(2, np.float32)
     _, squares = receive(UPDATE, np.zeros_like(UPDATE), 0.0, uplink, stream)
@@ -47,7 +47,7 @@ def test_digital_is_error_free() -> None:
 
 
 def test_nothing_to_send_stays_nothing() -> None:
-    assert not receive(np.zeros(5, np.float32), None, 1.0, "update", derive(0, "own-noise"))[
+    assert not receive(np.zeros(5, np.float32), None, 1.0, "hybrid", derive(0, "own-noise"))[
         0
     ].any()
 

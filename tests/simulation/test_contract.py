@@ -218,14 +218,19 @@ def test_steps_between_gathers_cost_computing_only(tiny: Tiny) -> None:
         own = list(unit.members)
         seconds = 8 * max(work[own] / devices.cpu_hz[own])
         assert unit.compute_seconds == pytest.approx(seconds, rel=1e-12)
-        gather = 0.0
+        gather, gains = 0.0, []
         expected[own] += 8 * devices.capacitance[own] * work[own] * devices.cpu_hz[own] ** 2
         for member in set(own) - {unit.leader}:
             power = devices.power_watts[member]
             snr = power * device_gain(links, [member], [unit.leader])[0, 0] / links.noise_watts
             air = bits / (links.radio.bandwidth_hz * math.log2(1 + snr))
             gather += air
+            gains.append(snr / power)
             expected[member] += 2 * power * air
+        power = devices.power_watts[unit.leader]  # the leader answers its weakest member
+        answer = bits / (links.radio.bandwidth_hz * math.log2(1 + power * min(gains)))
+        gather += answer
+        expected[unit.leader] += 2 * power * answer
         assert unit.gather_seconds == pytest.approx(2 * gather, rel=1e-9)
         expected[unit.leader] += unit.uplink_joules
         total = expected.sum()

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from camu.planning.packets import packet_error
 from camu.schemes import FedAvg
 from camu.simulation import simulate
-from camu.simulation.uplink import packet_error
 from camu.world import build_world
 from helpers.configs import small
 

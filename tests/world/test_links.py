@@ -166,12 +166,10 @@ def test_rates_and_costs() -> None:
     gain = links.noise_watts * 7 / 0.5  # SNR 7: three bits per second and hertz
     assert links.rate_bps(0.5, gain) == pytest.approx(3e6)
     assert links.transmit_seconds(6e6, 0.5, gain) == pytest.approx(2.0)
-    assert links.transmit_joules(6e6, 0.5, gain) == pytest.approx(1.0)
     assert links.transmit_seconds(1.0, 0.0, gain) == math.inf
-    # The limit of the energy at zero power: bits noise ln 2 / (B gain).
-    limit = 6e6 * links.noise_watts * math.log(2) / (1e6 * gain)
-    assert links.transmit_joules(6e6, 0.0, gain) == pytest.approx(limit)
-    assert links.transmit_joules(6e6, 1e-12, gain) == pytest.approx(limit)
+    assert links.supply_watts(0.5) == 0.5
+    real = make_links(RadioConfig(amplifier_efficiency=0.25, circuit_watts=0.1), [[0, 0, 0]])
+    assert real.supply_watts([0.5, 0.0]) == pytest.approx([2.1, 0.1])
 
 
 def test_tdma_takes_turns_and_ofdma_shares() -> None:
@@ -196,10 +194,8 @@ def test_costs_are_always_positive_numbers(
 ) -> None:
     links = make_links(RadioConfig(), [[0, 0, 0]])
     seconds = float(links.transmit_seconds(bits, power, gain, band))
-    joules = float(links.transmit_joules(bits, power, gain, band))
-    for value in (seconds, joules, float(links.rate_bps(power, gain, band))):
+    for value in (seconds, float(links.rate_bps(power, gain, band))):
         assert 0 < value < math.inf
-    assert joules == pytest.approx(seconds * power, rel=1e-9)
 
 
 @given(

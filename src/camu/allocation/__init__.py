@@ -1,4 +1,6 @@
-"""Problems P1 (the paper's) and P2 as data, and their solvers: exact with certificate; PPO for P1.
+"""Problems P1 (the paper's), P2 and those per device as data, with exact, certified solvers.
+
+`solve` solves all of them; PPO is for P1.
 
 `camu.allocation.ppo` is imported only when it solves: it needs torch, the other solvers do not.
 """

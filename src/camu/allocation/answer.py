@@ -1,4 +1,4 @@
-"""Answers to problems P1 and P2, each with a certificate of its quality."""
+"""Answers to problems, each with a certificate of its quality."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from camu.notebook import html_table
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """What the answers to both problems have; `energy_joules` is of a round (P1) or a run (P2)."""
+    """What all answers have; `energy_joules` is of a round, and of a run in P2."""
 
-    columns: ClassVar[tuple[str, str]]  # the fields with an entry per cluster
+    rows: ClassVar[str] = "clusters"
+    columns: ClassVar[tuple[str, ...]]  # the fields with an entry per row
     solver: str
     objective: float
     lower_bound: float
@@ -35,12 +36,12 @@ class Answer:
         return max(0.0, 1.0 - self.lower_bound / self.objective)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as `camu allocate --json` prints it, with a row per cluster."""
+        """The answer as `camu allocate --json` prints it, with a row per cluster or device."""
         values = {own.name: getattr(self, own.name) for own in fields(self)}
         binding, details = values.pop("binding"), values.pop("details")
         columns = [values.pop(name).tolist() for name in self.columns]
-        clusters = [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
-        end = {"gap": self.gap, "binding": list(binding), **details, "clusters": clusters}
+        rows = [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+        end = {"gap": self.gap, "binding": list(binding), **details, self.rows: rows}
         return {**values, **end}
 
 

@@ -101,7 +101,7 @@ class AllocationProblem:
                 if place and value is not None:
                     self._freeze(place, name, rule, value)
                 elif not (value is None or rule.holds(value)):
-                    raise _wrong(self.source, name, value, rule)
+                    raise wrong_value(self.source, name, value, rule)
         self._check()
 
     def _freeze(self, place: str, name: str, rule: Rule, value: ArrayLike) -> None:
@@ -118,7 +118,7 @@ class AllocationProblem:
         wrong = np.flatnonzero(~np.asarray(rule.holds(array)))
         if wrong.size:
             index = int(wrong[0])
-            raise _wrong(self.source, f"{place}[{index}].{name}", array[index].item(), rule)
+            raise wrong_value(self.source, f"{place}[{index}].{name}", array[index].item(), rule)
         array.setflags(write=False)
         object.__setattr__(self, name, array)
 
@@ -215,7 +215,7 @@ class AllocationProblem:
         return np.asarray(power_watts, dtype=np.float64) * self.transmit_seconds(power_watts)
 
 
-def keys_of(kind: type[AllocationProblem]) -> Mapping[str, Keys]:
+def keys_of(kind: type[Any]) -> Mapping[str, Keys]:
     """The keys of a problem: those at the top (""), of `clusters[]` and of their `devices[]`."""
     found: dict[str, Keys] = {"": {}, CLUSTERS: {}, DEVICES: {}}
     hints = get_type_hints(kind, include_extras=True)
@@ -247,11 +247,11 @@ def read_object(document: object, keys: Keys, place: str, source: str) -> dict[s
             raise InputError(f"{source}: {inside}{name} is missing; it must be {key.rule.text}")
         value = document.get(name)
         if name in document and not (key.rule.accepts(value) or value is key.default is None):
-            raise _wrong(source, inside + name, value, key.rule)
+            raise wrong_value(source, inside + name, value, key.rule)
     return {name: document.get(name, key.default) for name, key in keys.items()}
 
 
-def _wrong(source: str, place: str, value: object, rule: Rule) -> InputError:
+def wrong_value(source: str, place: str, value: object, rule: Rule) -> InputError:
     """The error of a value that is not allowed."""
     text = json.dumps(value, default=repr)
     shown = text if len(text) <= 40 else text[:37] + "..."

@@ -1,4 +1,4 @@
-"""Solve problem P1 or P2 by the name of a solver, or with a function of your own.
+"""Solve a problem by the name of a solver, or P1 with a function of your own.
 
 Your function takes a `Problem` and returns an `Allocation`, for example::
 
@@ -14,18 +14,25 @@ against the certified lower bound.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from camu.allocation.answer import Allocation, P2Answer
+from camu.allocation.device_answer import DeviceAnswer
+from camu.allocation.device_problem import DeviceProblem
 from camu.allocation.document import read_problem_document
+from camu.allocation.fedl import FedlProblem, solve_fedl
 from camu.allocation.latency_gap import solve_latency_gap
+from camu.allocation.ofdma import OfdmaEnergy, OfdmaTime
+from camu.allocation.ofdma_exact import solve_ofdma_energy, solve_ofdma_time
 from camu.allocation.p1 import Problem
 from camu.allocation.p1_exact import solve_exact
 from camu.allocation.p2 import P2Problem
 from camu.allocation.p2_exact import solve_p2
+from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
 from camu.errors import InputError, suggest
 from camu.plugins import import_object, is_plugin, user_code
 from camu.work import Progress, silent
@@ -34,13 +41,24 @@ SOLVERS = ("exact", "ppo", "latency")  # of P1
 Reward = Literal["current", "literal"]
 
 
-def read_problem(path: str | Path) -> Problem | P2Problem:
-    """Read PROBLEM.json: P2 if its `kind` says so, P1 otherwise."""
+# The problems per device, by their kind, and their solvers.
+DEVICE_PROBLEMS: dict[str, tuple[type[DeviceProblem], Callable[[Any], DeviceAnswer]]] = {
+    OfdmaEnergy.kind: (OfdmaEnergy, solve_ofdma_energy),
+    OfdmaTime.kind: (OfdmaTime, solve_ofdma_time),
+    FedlProblem.kind: (FedlProblem, solve_fedl),
+    BlocksProblem.kind: (BlocksProblem, solve_blocks),
+}
+
+
+def read_problem(path: str | Path) -> Problem | P2Problem | DeviceProblem:
+    """Read PROBLEM.json: the problem of its `kind`, P1 where it has none."""
     document = read_problem_document(path)
     kind = document.get("kind", "P1") if isinstance(document, dict) else "P1"
-    if kind not in ("P1", "P2"):
-        raise InputError(f"{path}: kind is {kind!r}; it must be P1 or P2")
-    return (P2Problem if kind == "P2" else Problem).from_dict(document, str(path))
+    kinds: dict[str, type[Problem | P2Problem | DeviceProblem]] = {"P1": Problem, "P2": P2Problem}
+    kinds |= {name: own for name, (own, _) in DEVICE_PROBLEMS.items()}
+    if not isinstance(kind, str) or kind not in kinds:
+        raise InputError(f"{path}: kind is {kind!r}; it must be one of {', '.join(kinds)}")
+    return kinds[kind].from_dict(document, str(path))
 
 
 @overload
@@ -59,16 +77,20 @@ def solve(
 def solve(problem: P2Problem, solver: str = "exact") -> P2Answer: ...
 
 
+@overload
+def solve(problem: DeviceProblem, solver: str = "exact") -> DeviceAnswer: ...
+
+
 def solve(
-    problem: Problem | P2Problem,
+    problem: Problem | P2Problem | DeviceProblem,
     solver: str = "exact",
     *,
     seed: int = 0,
     steps: int = 100_000,
     reward: Reward = "current",
     progress: Progress = silent,
-) -> Allocation | P2Answer:
-    """Solve problem P1 (split an energy budget among clusters) or P2 (two budgets, rounds too).
+) -> Allocation | P2Answer | DeviceAnswer:
+    """Solve P1 (an energy budget among clusters), P2 (a whole run) or a problem per device.
 
     Parameters:
         problem: the instance, for example from `Problem.from_json`.
@@ -80,12 +102,14 @@ def solve(
         progress: called with the progress of ppo.
 
     Returns:
-        Powers and updates, with a lower bound that no answer can beat.
+        Powers and updates, or bandwidths and frequencies, with a lower bound that no answer beats.
     """
-    if isinstance(problem, P2Problem):
+    if not isinstance(problem, Problem):
         if solver != "exact":
-            raise InputError(f"solver = {solver}: P2 has only the solver exact")
-        return solve_p2(problem)
+            raise InputError(f"solver = {solver}: {problem.kind} has only the solver exact")
+        if isinstance(problem, P2Problem):
+            return solve_p2(problem)
+        return DEVICE_PROBLEMS[problem.kind][1](problem)
     if solver == "ppo":
         from camu.allocation.ppo import PpoSettings, solve_ppo  # deferred: it imports torch
 

@@ -1,4 +1,4 @@
-"""`camu allocate`: solve problem P1 or P2 for any instance."""
+"""`camu allocate`: solve problem P1, P2 or one per device for any instance."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation, P2Answer
+    from camu.allocation.device_problem import DeviceProblem
     from camu.allocation.p1 import Problem
     from camu.allocation.p2 import P2Problem
     from camu.allocation.sweep import SweepRow
@@ -36,7 +37,7 @@ Solver = Annotated[
         "--solver",
         metavar="NAME",
         help="exact: certified optimum; ppo: the paper's learning; latency: Benchmark 3; "
-        "or your own function as module:name. P2 has only exact.",
+        "or your own function as module:name. Problems other than P1 have only exact.",
     ),
 ]
 Sweep = Annotated[
@@ -60,6 +61,15 @@ FromPlan = Annotated[
         help="Take the instance from a plan: the output of camu plan --json, or a run.",
     ),
 ]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="With --from-plan: state a problem per device, whose limits are those of a round of "
+        "the plan: ofdma-energy, ofdma-time, fedl or resource-blocks.",
+    ),
+]
 Measure = Annotated[
     int | None,
     typer.Option(
@@ -80,6 +90,7 @@ def allocate(
     seed: Seed = 0,
     figure: Picture = None,
     from_plan: FromPlan = None,
+    kind: Kind = None,
     measure: Measure = None,
     problem_out: ProblemOut = None,
     as_json: Json = False,
@@ -89,10 +100,13 @@ def allocate(
     Minimises the convergence error of the paper's bound. The answer carries a certified lower
     bound; an infeasible budget is refused with the smallest one that would do. A problem of kind P2
     has a budget of joules and one of seconds for the whole run, and also decides about its rounds
-    and CPU frequencies.
+    and CPU frequencies. Problems per device give each its bandwidth, power and frequency.
     """
     check_outputs((figure, problem_out), None, problem_file, from_plan, code=[solver])
-    problem: Any = _problem(problem_file, from_plan, measure)
+    problem: Any = _problem(problem_file, from_plan, kind, measure)
+    per_device = problem.kind not in ("P1", "P2")
+    if per_device and figure is not None:
+        raise InputError(f"--figure: there is none of {problem.kind}; leave it out")
     if from_plan is not None and (figure or problem_out):
         from camu.schemes.plans import config_of_plan
 
@@ -114,6 +128,11 @@ def allocate(
     if as_json:
         print_json(_document(problem, found, solver))
         return
+    if per_device:
+        from camu.cli.allocate_devices import show_devices
+
+        show_devices(problem, found, plain_console())
+        return
     show = _show_sweep if sweep is not None else _show_p1 if problem.kind == "P1" else _show_p2
     show(problem, found, plain_console())
     if figure is not None:
@@ -121,11 +140,19 @@ def allocate(
 
 
 def _problem(
-    problem_file: Path | None, from_plan: Path | None, measure: int | None
-) -> Problem | P2Problem:
+    problem_file: Path | None, from_plan: Path | None, kind: str | None, measure: int | None
+) -> Problem | P2Problem | DeviceProblem:
     """The instance of a file, or of a plan."""
     if (problem_file is None) == (from_plan is None):
         raise InputError("give PROBLEM.json or --from-plan PLAN, one of the two")
+    if kind is not None:
+        if from_plan is None or measure is not None:
+            raise InputError("--kind: goes with --from-plan PLAN, and without --measure")
+        from camu.schemes.device_problems import device_problem
+        from camu.schemes.plans import groups_of_plan
+
+        plan, groups = groups_of_plan(from_plan)
+        return device_problem(kind, plan, groups.world)
     if measure is not None:
         if from_plan is None:
             raise InputError("--measure: needs --from-plan PLAN, whose fleet trains the pilot")
@@ -143,14 +170,14 @@ def _problem(
 
 
 def _sweep(
-    problem: Problem | P2Problem, text: str, solver: str, seed: int, bar: WorkBar
+    problem: Problem | P2Problem | DeviceProblem, text: str, solver: str, seed: int, bar: WorkBar
 ) -> list[SweepRow]:
     """The answers at several budgets."""
     from camu.allocation.p1 import Problem
     from camu.allocation.sweep import parse_sweep, sweep_energy
 
     if not isinstance(problem, Problem):
-        raise InputError("--sweep: a problem over several rounds cannot be swept; leave it out")
+        raise InputError(f"--sweep: {problem.kind} cannot be swept; leave it out")
     return sweep_energy(problem, parse_sweep(text), solver, seed, bar)
 
 

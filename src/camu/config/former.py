@@ -39,6 +39,7 @@ def _batch(value: Any) -> Mapping[str, Any]:
     return {"training.batch_fraction": value}
 
 
+_UPLINKS = {"update": "hybrid", "weights": "hybrid-weights"}
 _NOISE_DBM = {"matters": -90.0, "harsh": -80.0, "literal": -10.0}
 
 
@@ -136,6 +137,9 @@ def translated(document: Mapping[str, Any]) -> dict[str, Any]:
                 for section in sections:
                     target = target.setdefault(section, {})
                 target.setdefault(key, value)
+    radio = found.get("radio", {})
+    if radio.get("uplink") in _UPLINKS:
+        radio["uplink"] = _UPLINKS[radio["uplink"]]
     scheme = found.get("scheme", {})
     if scheme.get("name") == "camu-balanced" and "slow_down" in scheme.get("parameters", {}):
         given = dict(scheme["parameters"])

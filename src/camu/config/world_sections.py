@@ -27,6 +27,7 @@ from camu.config.fields import (
     rule_error,
 )
 
+UPLINKS = ("digital", "packet", "analog", "hybrid", "hybrid-weights")
 Interval = tuple[float, float]
 Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
 Span = tuple[Metres, Metres]
@@ -153,9 +154,19 @@ class FleetConfig(Section):
     capacitance: float = field(
         1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", ge=1e-60, le=1.0
     )
+    static_watts: float = field(
+        0.0,
+        "What a device that computes draws more than an idle one, apart from what its clock costs: "
+        "leakage, memory, board.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
+    )
+    min_hz: float = field(1.0, "Least CPU frequency, with dvfs.", "Hz", ge=1, le=LARGEST_HZ)
     dvfs: bool = field(
         False,
-        "Devices that would wait slow their CPU down: the same seconds and model, fewer joules.",
+        "Devices that would wait slow their CPU down where that saves joules; otherwise they race "
+        "to idle. Seconds and model stay the same.",
     )
     battery_joules: float | None = field(
         None,
@@ -279,14 +290,57 @@ class RadioConfig(Section):
         ge=1,
         le=64,
     )
-    uplink: Annotated[str, Choice(("update", "weights", "digital", "packet"))] = field(
-        "update",
-        "What the noise does: `update`: on the normalised model update, 1/sqrt(SNR); `weights`: "
-        "on raw weights, as printed; `digital`: none, the channel costs time and energy only; "
-        "`packet`: an update arrives whole or is lost; your own function as `module:name`.",
+    rate: Literal["shannon", "table"] = field(
+        "shannon",
+        "Rate at an SNR: `shannon`: log2(1 + SNR / gap) up to max_bits_per_hz; `table`: the CQI "
+        "table of LTE and NR at a block error rate of 10 %.",
+    )
+    snr_gap_db: float = field(
+        0.0, "How far real codes stay behind Shannon's rate, under `shannon`.", "dB", ge=0, le=30
+    )
+    max_bits_per_hz: float | None = field(
+        None,
+        "Largest rate under `shannon`, that of the highest modulation; unset: no limit.",
+        "bit/s/Hz",
+        gt=0,
+        le=100,
+    )
+    amplifier_efficiency: float = field(
+        1.0, "Share of an amplifier's power that a device radiates.", "1", gt=0, le=1
+    )
+    circuit_watts: float = field(
+        0.0,
+        "Power of a device's radio while it sends, apart from its amplifier.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
+    )
+    uplink: Annotated[str, Choice(UPLINKS)] = field(
+        "digital",
+        "`digital`: bits without error, which cost time and energy; `packet`: an update arrives "
+        "whole, after up to packet_tries tries, or is lost; `analog`: uncoded, two parameters per "
+        "symbol, with noise of 1/sqrt(SNR) on the normalised update; `hybrid`: the paper's, with "
+        "the time of bits and the noise of `analog`; `hybrid-weights`: the same with noise on raw "
+        "weights, as printed; your own function as `module:name`, with the time of bits.",
+    )
+    packet_tries: Count = field(
+        1,
+        "How often an update is sent at most, under `packet`; each try costs time and energy.",
+        "tries",
     )
     outage_snr_db: Decibels | None = field(
         None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB"
+    )
+    d2d: Literal["shared", "free"] = field(
+        "shared",
+        "Medium of gathers: `shared`: clusters that hear each other gather in turn, others at once "
+        "with interference; `free`: all at once without interference.",
+    )
+    carrier_sense_dbm: Decibels | None = field(
+        None,
+        "Received power from which on a leader waits for another's gather, under `shared`; unset: "
+        "-82 dBm per 20 MHz (-95 dBm for 1 MHz).",
+        "dBm",
     )
     downlink: bool = field(
         False,

@@ -7,6 +7,7 @@ from its own installation, and take nothing but a table of plain values from a b
 from __future__ import annotations
 
 import io
+import logging
 import math
 import tomllib
 import zipfile
@@ -40,6 +41,8 @@ FILES = frozenset({PROJECT, ".info/CONTENT"})  # Flower adds a list of the files
 LARGEST_BUNDLE_BYTES = 10_000_000  # Flower takes no larger bundle
 LONGEST_SECONDS = 86_400
 LARGEST_MULTIPLE = 1e6
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -118,12 +121,14 @@ class Deployment:
 def for_real_links(config: Config, simulate: bool) -> Config:
     """The configuration for nodes with real links: no damage that only a simulation would do.
 
-    The uplink is `digital` unless it was configured. Noise, lost packets, outages and dropouts are
-    refused, unless the user asked for them (`simulate`): updates of nodes arrive as they were sent.
+    The paper's `hybrid` uplink becomes `digital`, with a sentence. Other noise, lost packets,
+    outages and dropouts are refused, unless the user asked for them (`simulate`): updates of nodes
+    arrive as they were sent.
     """
     if simulate:
         return config
-    if "uplink" not in config.radio.model_fields_set:
+    if config.radio.uplink == "hybrid":
+        log.info("radio.uplink = hybrid: between nodes updates arrive as they are sent (digital)")
         config = config.replace({"radio.uplink": "digital"})
     for key, value in config.flat().items():
         fault = key.startswith(("faults.", "radio.outage")) and value not in (None, 0)

@@ -1,10 +1,13 @@
 """CPU frequencies: devices that would wait compute more slowly, for fewer joules in the same time.
 
-A cycle costs energy in proportion to f^2, so a device that takes x times as long pays 1/x^2. The
+A cycle costs energy in proportion to f^2, so a device that takes x times as long pays 1/x^2, and
+its static power x times as long. So it slows down to the frequency at which both together are
+least, or as far as it may, and races to idle if that is above its own frequency. The
 slowest member sets the time of a local update; the others of its unit may compute as slowly. A unit
 may also be ready later than it could be, up to the latest moment that leaves the round as long as
-it was: under `ofdma` its air time before the end, under `tdma` in the same order of sending. All
-these moments are reached at once, so no other frequencies cost less in that order.
+it was: under `ofdma` its air time before the end, under `tdma` in the same order of sending. A unit
+that waits for the medium before each of its gathers may compute in that time instead, and is ready
+when it was. All these moments are reached at once, so no other frequencies cost less in that order.
 """
 
 from __future__ import annotations
@@ -33,8 +36,9 @@ def full_speed_costs(
     *,
     uplink_gain: Float64 | None = None,
     uplinks: int | None = None,
+    round_: int | None = None,
 ) -> Costs:
-    """What these units cost at their own frequencies; see `unit_costs`."""
+    """What these units cost at the frequencies that they are given; see `unit_costs`."""
     return unit_costs(
         world,
         [unit.members for unit in units],
@@ -45,6 +49,9 @@ def full_speed_costs(
         rules=[unit.rule for unit in units],
         uplink_gain=uplink_gain,
         uplinks=uplinks,
+        round_=round_,
+        bandwidth_hz=[unit.bandwidth_hz for unit in units],
+        cpu_share=[unit.cpu_share for unit in units],
     )
 
 
@@ -54,21 +61,45 @@ def with_dvfs(costs: Costs, units: Sequence[Unit], access: str, kind: DvfsKind) 
         return costs
     updates = np.array([float(unit.local_updates) for unit in units])
     sizes = costs.sizes
-    extra = np.zeros(len(updates))
+    slack = np.zeros(len(updates))
     if kind == "units":
-        ready = costs.ready_seconds(updates)
-        extra = latest_ready(ready, costs.uplink_seconds, access) - ready
-    allowed = np.repeat(costs.compute_seconds + extra / updates, sizes)
-    own = costs.member_compute_seconds
-    speeds = np.divide(own, allowed, out=np.ones(len(own)), where=own > 0)
-    joules = costs.member_compute_joules * speeds**2
+        slack = slack_seconds(costs, updates, access) / updates
+    speeds, joules = _slowed(costs, slack)
+    longer = costs.member_compute_seconds / speeds - np.repeat(costs.compute_seconds, sizes)
+    starts = np.cumsum(sizes) - sizes
+    extra = updates * np.maximum(np.maximum.reduceat(longer, starts), 0.0)
     return replace(
         costs,
-        compute_joules=np.add.reduceat(joules, np.cumsum(sizes) - sizes),
+        compute_joules=np.add.reduceat(joules, starts),
         member_compute_joules=joules,
         member_speeds=speeds,
         dvfs_seconds=extra,
     )
+
+
+def slack_seconds(costs: Costs, updates: Float64 | float, access: str) -> Float64:
+    """How much longer each unit may compute in a round that stays as long as it is."""
+    ready = costs.ready_seconds(updates)
+    slack = latest_ready(ready, costs.uplink_seconds, access) - ready
+    gathers = costs.gathers(updates)
+    if gathers is None:
+        return slack
+    # A later gather would delay others; what a unit waits before each of its own is free.
+    return np.where(costs.sizes > 1, updates * gathers.shortest_wait, slack)
+
+
+def _slowed(costs: Costs, slack: Float64) -> tuple[Float64, Float64]:
+    """The speeds of members that may take so much longer per update, and the joules of one."""
+    own, static = costs.member_compute_seconds, costs.static_watts
+    dynamic = np.maximum(costs.member_compute_joules - static * own, 0.0)
+    allowed = np.repeat(costs.compute_seconds + slack, costs.sizes)
+    speeds = np.divide(own, allowed, out=np.ones(len(own)), where=own > 0)
+    if static > 0:  # energy dynamic s^2 + static own / s is least at this speed s
+        best = np.cbrt(np.divide(static * own, 2 * dynamic, out=np.ones(len(own)), where=own > 0))
+        speeds = np.maximum(speeds, np.minimum(best, 1.0))
+    speeds = np.maximum(speeds, costs.member_slowest)
+    joules = dynamic * speeds**2
+    return speeds, joules + static * own / speeds if static > 0 else joules
 
 
 def latest_ready(ready: Float64, air: Float64, access: str) -> Float64:
@@ -84,11 +115,7 @@ def latest_ready(ready: Float64, air: Float64, access: str) -> Float64:
 
 def joules_if_late(costs: Costs, late_seconds: Float64) -> Float64:
     """Energy to compute one local update of each unit if that may take so much longer."""
-    starts = np.cumsum(costs.sizes) - costs.sizes
-    work = costs.member_compute_joules * costs.member_compute_seconds**2
-    given = costs.compute_seconds + late_seconds
-    total = np.add.reduceat(work, starts)
-    return np.divide(total, given**2, out=np.zeros(len(given)), where=given > 0)
+    return np.add.reduceat(_slowed(costs, late_seconds)[1], np.cumsum(costs.sizes) - costs.sizes)
 
 
 def dvfs_of_units(full: Costs, slow: Costs, units: Sequence[Unit], world: World) -> list[UnitDvfs]:
@@ -100,7 +127,9 @@ def dvfs_of_units(full: Costs, slow: Costs, units: Sequence[Unit], world: World)
     extra = np.broadcast_to(slow.dvfs_seconds, len(units))
     return [
         UnitDvfs(
-            cpu_hz=tuple((speeds[k] * world.devices.cpu_hz[list(unit.members)]).tolist()),
+            cpu_hz=tuple(
+                (speeds[k] * unit.cpu_share * world.devices.cpu_hz[list(unit.members)]).tolist()
+            ),
             seconds=float(extra[k]),
             joules=unit.local_updates * float(saved[k]),
         )

@@ -216,7 +216,7 @@ def make_plan(
         "payload_bits": bits,
         "rule": rules,
         "codec": codecs,
-        **costs.columns(),
+        **costs.columns(updates.astype(np.float64)),
     }
     rows = zip(*columns.values(), strict=True)
     units = tuple(Unit(**dict(zip(columns, row, strict=True))) for row in rows)

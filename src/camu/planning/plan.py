@@ -78,9 +78,17 @@ class Plan:
         return replace(self, units=with_columns(self.units, **columns))
 
     def with_updates(self, local_updates: Sequence[int]) -> Plan:
-        """The same plan with other numbers of local updates; their costs follow, at full speed."""
-        full_speed = [None] * len(self.units)
-        return self.with_columns(local_updates=map(int, local_updates), dvfs=full_speed)
+        """The same plan with other numbers of local updates; their costs follow, at full speed.
+
+        Waits for the medium and interference depend on all units: `repriced` finds them again.
+        """
+        nothing = [0.0] * len(self.units)
+        return self.with_columns(
+            local_updates=map(int, local_updates),
+            wait_seconds=nothing,
+            interference_joules=nothing,
+            dvfs=[None] * len(self.units),
+        )
 
     def with_rates(self, rates: Iterable[float]) -> Plan:
         """The same plan with other factors on the learning rate, one per unit."""
@@ -92,15 +100,15 @@ class Plan:
         """When each unit's update has arrived, counted from the start of the round."""
         if self.dvfs == "none":
             return self._arrivals(0.0)
-        return np.minimum(self._arrivals(self.column("dvfs_seconds")), self.round_seconds)
+        return np.minimum(self._arrivals(self.column("late_seconds")), self.round_seconds)
 
     @cached_property
     def round_seconds(self) -> float:
         """Length of a round in which the server waits for all units; slow-down keeps it."""
         return float(self._arrivals(0.0).max())
 
-    def _arrivals(self, dvfs_seconds: Float64 | float) -> Float64:
-        ready = self.column("ready_seconds") + dvfs_seconds
+    def _arrivals(self, late_seconds: Float64 | float) -> Float64:
+        ready = self.column("ready_seconds") + late_seconds
         return arrivals(ready, self.column("uplink_seconds"), self.access)
 
     @property
@@ -125,10 +133,11 @@ class Plan:
         bits = [payload_bits(unit.codec, self.parameters, width) for unit in self.units]
         units = with_columns(self.units, payload_bits=bits)
         costs = full_speed_costs(world, units, self.parameters)
+        columns = costs.columns(np.array([float(unit.local_updates) for unit in units]))
         slow: Sequence[UnitDvfs | None] = [None] * len(units)
         if self.dvfs != "none":
             slow = dvfs_of_units(costs, self.dvfs_costs(costs, units), units, world)
-        return replace(self, units=with_columns(units, **costs.columns(), dvfs=slow))
+        return replace(self, units=with_columns(units, **columns, dvfs=slow))
 
     def with_dvfs(self, world: World, together: bool = True) -> Plan:
         """The same plan with devices that slow down where they would wait.

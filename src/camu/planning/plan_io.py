@@ -24,6 +24,12 @@ _FIELDS = (
     *("contribution", "multi_update", "uplink_seconds", "uplink_joules", "payload_bits"),
     *("downlink_seconds", "receive_watts"),
 )
+_OPTIONAL = {  # written where they differ from this
+    "bandwidth_hz": None,
+    "cpu_share": 1.0,
+    "wait_seconds": 0.0,
+    "interference_joules": 0.0,
+}
 _SUMS = (  # they follow from the fields
     *("compute_seconds", "gather_seconds", "transmit_seconds"),
     *("compute_joules", "gather_joules", "transmit_joules", "receive_joules"),
@@ -69,6 +75,7 @@ def unit_dict(unit: Unit, names: Names) -> dict[str, Any]:
         "rule": dict(vars(unit.rule)),
         "codec": codec_to_dict(unit.codec),
         **({} if unit.dvfs is None else {"dvfs": dict(vars(unit.dvfs))}),
+        **{k: getattr(unit, k) for k, usual in _OPTIONAL.items() if getattr(unit, k) != usual},
     }
 
 
@@ -86,6 +93,7 @@ def read_unit(data: Mapping[str, Any], place: Mapping[Any, int]) -> Unit:
         codec=codec_from_dict(data["codec"]),
         dvfs=None if slow is None else UnitDvfs(**{**slow, "cpu_hz": tuple(slow["cpu_hz"])}),
         **{key: data[key] for key in _FIELDS},
+        **{key: data.get(key, usual) for key, usual in _OPTIONAL.items()},
     )
 
 

@@ -84,6 +84,8 @@ def _rounds(
         plan.parameters,
         rules=[unit.rule for unit in units],
         uplinks=len(plan.units),
+        bandwidth_hz=[unit.bandwidth_hz for unit in units],
+        cpu_share=[unit.cpu_share for unit in units],
     )
     costs = replace(costs, downlink_seconds=units[0].downlink_seconds)  # all devices listen
     if plan.dvfs != "none":

@@ -52,6 +52,10 @@ class Unit:
         codec: how the update is compressed.
         downlink_seconds: time in which the members receive the model, per round.
         receive_watts: power of a device while it receives.
+        wait_seconds: how long it waits for the medium of gathers in a round, all members idle.
+        interference_joules: what interference adds to the energy of its gathers, per round.
+        bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
+        cpu_share: frequency at which its members compute, as a share of their own.
         dvfs: how its members slow down; None: they compute at full speed. Seconds of a unit
             are those at full speed all the same, joules are those that are spent.
     """
@@ -75,7 +79,11 @@ class Unit:
     codec: Codec = RAW
     downlink_seconds: float = 0.0
     receive_watts: float = 0.0
+    wait_seconds: float = 0.0
+    interference_joules: float = 0.0
     dvfs: UnitDvfs | None = None
+    bandwidth_hz: float | None = None
+    cpu_share: float = 1.0
 
     @property
     def compute_seconds(self) -> float:
@@ -88,8 +96,13 @@ class Unit:
         return 0.0 if self.dvfs is None else self.dvfs.seconds
 
     @property
+    def late_seconds(self) -> float:
+        """By how much it is ready later than at full speed; it may also compute while it waits."""
+        return max(0.0, self.dvfs_seconds - self.wait_seconds)
+
+    @property
     def gather_seconds(self) -> float:
-        """Time in which the members send to the leader, once per update."""
+        """Time in which members send to the leader, and it answers, once per update."""
         return self.local_updates * self.per_update.gather_seconds
 
     @property
@@ -100,13 +113,14 @@ class Unit:
 
     @property
     def gather_joules(self) -> float:
-        """Energy with which the members send to the leader, once per update."""
-        return self.local_updates * self.per_update.gather_joules
+        """Energy with which members send to the leader, and it answers, once per update."""
+        return self.local_updates * self.per_update.gather_joules + self.interference_joules
 
     @property
     def ready_seconds(self) -> float:
         """When the unit could send at full speed, counted from the start of the round."""
-        return self.downlink_seconds + self.compute_seconds + self.gather_seconds
+        busy = self.compute_seconds + self.gather_seconds
+        return self.downlink_seconds + busy + self.wait_seconds
 
     @property
     def seconds(self) -> float:
@@ -125,17 +139,22 @@ class Unit:
 
     @property
     def receive_joules(self) -> float:
-        """Energy with which the members receive the model, and the leader receives from them."""
-        return self.receive_watts * (
-            len(self.members) * self.downlink_seconds + self.gather_seconds
-        )
+        """Energy with which the members receive the model, and all receive in gathers."""
+        broadcast = self.receive_watts * len(self.members) * self.downlink_seconds
+        return broadcast + self.local_updates * self._listening_joules
+
+    @property
+    def _listening_joules(self) -> float:
+        """Energy with which, in a gather, the leader hears its members and they its answer."""
+        cost = self.per_update
+        heard = cost.gather_seconds + (len(self.members) - 2) * cost.answer_seconds
+        return self.receive_watts * heard
 
     @property
     def update_joules(self) -> float:
         """Energy of one local update at full speed, the gather at the leader included."""
         cost = self.per_update
-        listening = self.receive_watts * cost.gather_seconds
-        return cost.compute_joules + cost.gather_joules + listening
+        return cost.compute_joules + cost.gather_joules + self._listening_joules
 
     @property
     def fixed_joules(self) -> float:
@@ -181,6 +200,10 @@ def unit_faults(unit: Unit, seen: set[int]) -> list[str]:
     for name in ("update_scale", "power_watts"):
         if not 0 < getattr(unit, name) < math.inf:
             faults.append(f"{name} = {getattr(unit, name)} must be a positive number")
+    if unit.bandwidth_hz is not None and not 0 < unit.bandwidth_hz < math.inf:
+        faults.append(f"bandwidth_hz = {unit.bandwidth_hz} must be a positive number or None")
+    if not 0 < unit.cpu_share <= 1:
+        faults.append(f"cpu_share = {unit.cpu_share} must be above 0 and at most 1")
     if not isinstance(unit.payload_bits, int) or unit.payload_bits < 1:
         faults.append(f"payload_bits = {unit.payload_bits} must be a whole number from 1")
     return [*faults, *unit.rule.faults(), *codec_faults(unit.codec)]

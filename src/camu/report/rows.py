@@ -205,9 +205,10 @@ def timeline_rows(plan: Plan) -> Rows:
         start = end - unit.uplink_seconds
         down = unit.downlink_seconds
         computed = down + unit.compute_seconds + unit.dvfs_seconds
-        ready = unit.ready_seconds + unit.dvfs_seconds
-        times = (0.0, down, computed, ready, start, end, last)
-        phases = ("receive", "compute", "transmit", "wait", "transmit", "wait")
+        gathering = max(computed, down + unit.compute_seconds + unit.wait_seconds)
+        ready = unit.ready_seconds + unit.late_seconds
+        times = (0.0, down, computed, gathering, ready, start, end, last)
+        phases = ("receive", "compute", "wait", "transmit", "wait", "transmit", "wait")
         for phase, (begin, finish) in zip(phases, pairwise(times), strict=True):
             if finish - begin > 1e-9 * last:
                 rows.append(

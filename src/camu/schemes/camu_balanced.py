@@ -25,7 +25,7 @@ from camu.learning.job import LocalRule
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, group_counts, label_distance
 from camu.planning.costs import Costs, arrivals, model_bits, unit_costs
-from camu.planning.dvfs import joules_if_late, latest_ready
+from camu.planning.dvfs import joules_if_late, slack_seconds
 from camu.planning.groups import Groups, assess, clustering, clusters, make_plan
 from camu.schemes.aggregation import with_momentum
 from camu.schemes.contract import (
@@ -142,21 +142,29 @@ class CamuBalanced(Scheme):
                     worth = progress(gathers, steps, alone, apart, self.drift) / (1 + noise)
                     if worth <= 0:
                         continue
-                    ready = own.ready_seconds(gathers)
-                    most_slack = ready.max() - ready + air.sum() - air
-                    cheapest = self._joules(groups, own, gathers, most_slack)
-                    if best and cheapest * float((ready + air).max()) / worth**2 >= best.price:
+                    busy = own.busy_seconds(gathers)  # without waits for the medium
+                    most_slack = busy.max() - busy + air.sum() - air
+                    if own.medium is not None:
+                        most_slack = np.full(len(air), np.inf)
+                    cheapest = self._joules(groups, own, gathers, most_slack, 0.0)
+                    if best and cheapest * float((busy + air).max()) / worth**2 >= best.price:
                         continue
-                    slack = latest_ready(ready, air, access) - ready
-                    joules = self._joules(groups, own, gathers, slack)
-                    seconds = float(arrivals(ready, air, access).max())
+                    slack = slack_seconds(own, gathers, access)
+                    extra = float(own.extra_joules(gathers).sum())
+                    joules = self._joules(groups, own, gathers, slack, extra)
+                    seconds = float(arrivals(own.ready_seconds(gathers), air, access).max())
                     yield Design(groups, gathers, steps, watts, worth, joules, seconds)
 
-    def _joules(self, groups: Groups, costs: Costs, gathers: int, slack: Float64) -> float:
-        """Energy of a round in which each unit may be late by this slack, in seconds."""
+    def _joules(
+        self, groups: Groups, costs: Costs, gathers: int, slack: Float64, extra: float
+    ) -> float:
+        """Energy of a round in which each unit may be late by this slack, in seconds.
+
+        Interference adds the extra joules.
+        """
         if self.dvfs and groups.world.config.readings.compute_model == "cycles":
             costs = replace(costs, compute_joules=joules_if_late(costs, slack / gathers))
-        return float(costs.round_joules(gathers).sum())
+        return float((costs.fixed_joules + gathers * costs.update_joules).sum()) + extra
 
 
 @dataclass(frozen=True, eq=False)

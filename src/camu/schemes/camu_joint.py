@@ -8,10 +8,11 @@ from camu.allocation.bound import Bound, CorrectedBound, Theorem1
 from camu.allocation.p1 import Problem
 from camu.allocation.solve import solve
 from camu.arrays import Int64
+from camu.errors import InputError
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, gate
 from camu.planning.groups import Groups, clusters, make_plan
-from camu.schemes.compute_rounds import energy_budget
+from camu.schemes.compute_rounds import energy_budget, within_budget
 from camu.schemes.contract import CountFromZero, Plan, Scheme, Share, Threshold, World
 
 # mu and L of the bound where nothing is measured; they move its value more than its optimum.
@@ -40,7 +41,12 @@ class CamuJoint(Scheme):
     def plan(self, world: World) -> Plan:
         """Solve P1 for the clusters that may update repeatedly; the plan keeps the answer."""
         groups = clusters(world)
-        problem = self.problem(groups)
+        budget = energy_budget(groups, self.max_extra_updates)
+        return within_budget(budget, lambda joules: self.solved(groups, joules))
+
+    def solved(self, groups: Groups, joules: float) -> Plan:
+        """The plan that P1 gives for so many joules."""
+        world, problem = groups.world, self.problem(groups, joules)
         allocation, readings = world.config.allocation, world.config.readings
         answer = solve(
             problem,
@@ -59,11 +65,16 @@ class CamuJoint(Scheme):
         )
         return replace(plan, allocation=answer)
 
-    def problem(self, groups: Groups) -> Problem:
-        """P1 of clusters that are formed already; only those that pass the gate may update more."""
+    def problem(self, groups: Groups, joules: float | None = None) -> Problem:
+        """P1 of clusters that are formed already; only those that pass the gate may update more.
+
+        The energy is that of the budget unless it is given.
+        """
         multi = gate(groups.log_contribution, self.threshold, self.threshold_quantile)
         extra = extra_updates(groups.step_seconds, self.max_extra_updates)
-        return problem_of(groups, multi, extra, energy_budget(groups, self.max_extra_updates))
+        if joules is None:
+            joules = energy_budget(groups, self.max_extra_updates)
+        return problem_of(groups, multi, extra, joules)
 
 
 def problem_of(
@@ -78,6 +89,21 @@ def problem_of(
     with, so that the budget covers the whole round. Receiving the model is paid from it first.
     """
     world, config = groups.world, groups.world.config
+    if config.radio.uplink == "analog":
+        raise InputError(
+            "scheme camu-joint: P1 counts the time in which bits are sent, and radio.uplink = "
+            '"analog" sends none; set radio.uplink to digital, packet or hybrid'
+        )
+    if config.radio.circuit_watts > 0 or config.radio.amplifier_efficiency < 1:
+        raise InputError(
+            "scheme camu-joint: P1 counts the power that leaders radiate; set radio.circuit_watts "
+            "to 0 and radio.amplifier_efficiency to 1, or take another scheme"
+        )
+    if config.radio.uplink == "packet" and config.radio.packet_tries > 1:
+        raise InputError(
+            "scheme camu-joint: P1 sends every update once, and radio.packet_tries = "
+            f"{config.radio.packet_tries} sends some again; write radio.packet_tries = 1"
+        )
     count, leaders = len(groups.members), np.array(groups.leaders)
     parameters = parameter_count(world)
     bound = bound_of(groups, parameters)

@@ -3,6 +3,7 @@
 from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.age_scheduling import AgeScheduling
+from camu.schemes.allocated import Fedl, LeastEnergyOfdma, ResourceBlocks
 from camu.schemes.camu import Camu
 from camu.schemes.camu_balanced import CamuBalanced
 from camu.schemes.camu_joint import CamuJoint
@@ -15,6 +16,7 @@ from camu.schemes.dsc import Dsc
 from camu.schemes.fedasync import FedAsync
 from camu.schemes.fedavg import FedAvg
 from camu.schemes.fedbuff import FedBuff
+from camu.schemes.fedcs import FedCs
 from camu.schemes.feddyn import FedDyn
 from camu.schemes.fedlamp import FedLamp
 from camu.schemes.fednova import CamuNova, ClusterNova, FedNova
@@ -29,6 +31,7 @@ from camu.schemes.near_iid_bandit import NearIidBandit
 from camu.schemes.oort import Oort
 from camu.schemes.pr_sgd import ParallelRestartedSgd
 from camu.schemes.scaffold import ClusterScaffold, Scaffold
+from camu.schemes.scheduling import BestChannel, ProportionalFair, RoundRobin
 from camu.schemes.semi_async_clusters import SemiAsyncClusters
 from camu.schemes.server_steps import FedAdam, FedAvgM, TwoSided
 from camu.schemes.talk_or_work import TalkOrWork
@@ -80,6 +83,13 @@ KINDS: tuple[type[Scheme], ...] = (
     AgeScheduling,
     WidthScaled,
     CamuBalanced,
+    FedCs,
+    RoundRobin,
+    BestChannel,
+    ProportionalFair,
+    LeastEnergyOfdma,
+    Fedl,
+    ResourceBlocks,
 )
 SCHEMES = {kind.name: kind for kind in KINDS}
 
@@ -95,6 +105,7 @@ FAMILIES = {
     "drift": "Corrections for devices with unlike data or unlike numbers of updates.",
     "server": "Other steps of the server.",
     "selection": "Who takes part in a round.",
+    "resources": "Bandwidth, power and frequency of every device.",
     "compression": "Smaller updates.",
     "asynchronous": "Servers that do not wait for everyone.",
     "controls": "Controls that take one idea away.",

@@ -1,5 +1,6 @@
 """Benchmark 2: clusters as units, as many local updates as computing power allows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from camu.planning.contribution import extra_updates
@@ -39,3 +40,15 @@ def energy_budget(groups: Groups, max_extra_updates: int) -> float:
     """Joules of a round: as configured, or what `compute-rounds` spends with these clusters."""
     fixed = groups.world.config.allocation.energy_joules
     return ComputeRounds(max_extra_updates).plan_of(groups).round_joules if fixed is None else fixed
+
+
+def within_budget(budget: float, solve: Callable[[float], Plan]) -> Plan:
+    """The plan of a solver that does not know what interference between gathers adds.
+
+    It is given the budget, and less of it until its plan is paid for with interference.
+    """
+    given, plan = budget, solve(budget)
+    while (over := plan.round_joules - budget) > 1e-9 * budget and given > 0:
+        given -= max(over, 1e-3 * budget)
+        plan = solve(given)
+    return plan

@@ -10,7 +10,7 @@ from camu.errors import CamuError, InputError
 from camu.planning.costs import Costs
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.groups import Groups, clusters, make_plan
-from camu.schemes.compute_rounds import energy_budget
+from camu.schemes.compute_rounds import energy_budget, within_budget
 from camu.schemes.contract import CountFromZero, Plan, Scheme, State, View, World
 
 
@@ -32,7 +32,8 @@ class HeterogeneousIntensity(Scheme):
     choices = [
         "clusters as units and the budget of `camu-joint`, as the CAMU paper compares it; the "
         "original's constraint is not known",
-        "under `tdma` arrivals include the queue for the uplink",
+        "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
+        "gathers",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -41,7 +42,12 @@ class HeterogeneousIntensity(Scheme):
         _check_total_power(groups)
         plan = make_plan(self, groups, groups.contribution_weights, multi_update=True)
         costs, budget = groups.costs_of_one_update, energy_budget(groups, self.max_extra_updates)
-        return self.aligned(plan, costs, budget - float(costs.round_joules(1).sum()), budget)
+        once = plan.with_updates([1] * len(plan.units)).round_joules
+
+        def solve(joules: float) -> Plan:
+            return self.aligned(plan, costs, joules - once, budget).repriced(world)
+
+        return within_budget(budget, solve)
 
     def aligned(self, plan: Plan, costs: Costs, extra_joules: float, budget: float) -> Plan:
         """The plan with the updates whose arrivals are closest, for this energy on top of one each.
@@ -93,7 +99,8 @@ class HtiDynamic(HeterogeneousIntensity):
     ]
     choices = [
         "clusters and the energy of extra updates are those of `hti`",
-        "under `tdma` arrivals include the queue for the uplink",
+        "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
+        "gathers",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -111,5 +118,9 @@ class HtiDynamic(HeterogeneousIntensity):
         )
         gain = world.links.uplink_gain * world.links.fading(round_)
         costs = full_speed_costs(world, plan.units, plan.parameters, uplink_gain=gain)
-        left = budget - plan.with_updates([1] * len(plan.units)).round_joules
-        return self.aligned(plan, costs, max(left, 0.0), budget)
+        once = plan.with_updates([1] * len(plan.units)).round_joules
+
+        def solve(joules: float) -> Plan:
+            return self.aligned(plan, costs, max(joules - once, 0.0), budget).repriced(world)
+
+        return within_budget(budget, solve)

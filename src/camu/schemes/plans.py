@@ -9,6 +9,7 @@ from camu.allocation.p1 import Problem
 from camu.config import Config
 from camu.errors import InputError
 from camu.files import read_json, read_text
+from camu.planning.codecs import Raw
 from camu.planning.groups import Groups, assess
 from camu.planning.rotation import rotated
 from camu.plugins import user_code
@@ -35,7 +36,6 @@ def plan(scheme: Scheme, world: World) -> Plan:
     Returns:
         The plan, with the seconds and joules of every unit.
     """
-    ours = type(scheme).__module__.startswith("camu.")
     with user_code(f"scheme {scheme.name}", scheme):
         made: Any = scheme.plan(world)
     if not isinstance(made, Plan):
@@ -44,10 +44,20 @@ def plan(scheme: Scheme, world: World) -> Plan:
             f"scheme {scheme.name}: plan() returned {found}; it must return a Plan, for example "
             "from make_plan(...)"
         )
-    # A user's plan may hold units that were changed after make_plan; their costs must follow.
-    first = _first_leaders(made, world)
-    priced = first if ours and first is made else first.repriced(world)
+    _check_uplink(scheme, made, world)
+    # A plan may hold units that were changed after make_plan; their costs must follow.
+    priced = _first_leaders(made, world).repriced(world)
     return priced.with_dvfs(world, waits_for_all(scheme)) if world.config.fleet.dvfs else priced
+
+
+def _check_uplink(scheme: Scheme, plan: Plan, world: World) -> None:
+    """Refuse a codec where no bits are sent."""
+    coded = any(type(unit.codec) is not Raw for unit in plan.units)
+    if world.config.radio.uplink == "analog" and coded:
+        raise InputError(
+            f'scheme {scheme.name}: its updates are encoded, and radio.uplink = "analog" sends no '
+            "bits; set radio.uplink to digital or packet, or take another scheme"
+        )
 
 
 def _first_leaders(plan: Plan, world: World) -> Plan:

@@ -73,13 +73,17 @@ class Ledger:
         there = np.repeat(started, sizes)
         devices = spending.devices[there]
         self._add("compute", (updates * costs.compute_joules)[started])
-        self._add("transmit", (updates * costs.gather_joules + costs.uplink_joules)[started])
+        starts = np.cumsum(costs.sizes) - costs.sizes
+        extra = np.add.reduceat(costs.extra_joules(updates), starts)
+        sent = updates * costs.gather_joules + extra + costs.uplink_joules
+        self._add("transmit", sent[started])
         self.bits["uplink"] += int(costs.uplink_bits[started].sum())
         self.bits["gather"] += int((updates * costs.gather_bits)[started].sum())
         # The broadcast goes out once, also if no unit comes back.
         self.bits["downlink"] += costs.downlink_bits
-        if costs.downlink_seconds > 0:
+        if costs.receive_watts > 0:
             self._add("receive", spending.receive_joules[there])
+        if costs.downlink_seconds > 0:
             self.totals["base_station"] += bs_power_watts * costs.downlink_seconds
         # A device is in one unit only, so no index occurs twice.
         self.devices[0, devices] += spending.compute_joules[there]

@@ -146,10 +146,14 @@ class Loop:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
         gain, uplinks = self.uplink_gain, len(own) + len(run.in_flight)
-        asked = uplinks, gain.tobytes(), id(run.plan), *map(id, own)
+        round_ = run.round if self.config.radio.uplink == "packet" else None
+        asked = uplinks, round_, gain.tobytes(), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
-                *(run.world, own, run.plan.parameters), uplink_gain=gain, uplinks=uplinks
+                *(run.world, own, run.plan.parameters),
+                uplink_gain=gain,
+                uplinks=uplinks,
+                round_=round_,
             )
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
             self.priced = asked, (run.plan, own), costs
@@ -191,8 +195,8 @@ class Loop:
         """
         run, delivery = self.run, self.prepare(view, attendance)
         updates = np.array([float(unit.local_updates) for unit in attendance.units.values()])
-        busy = updates * costs.compute_seconds + updates * costs.gather_seconds
-        ready, air = (costs.downlink_seconds + busy).tolist(), costs.uplink_seconds.tolist()
+        ready, air = costs.ready_seconds(updates).tolist(), costs.uplink_seconds.tolist()
+        busy = costs.busy_seconds(updates).tolist()
         # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
         # knows how fast it would have been, and the round ends when it would have ended.
         longer = np.broadcast_to(costs.dvfs_seconds, len(ready)).tolist()
@@ -212,7 +216,7 @@ class Loop:
                 update.update = update.buffers = no_array()
             run.clock.start(update.unit, ready[index], air[index])
             update.started_seconds = run.clock.now_seconds
-            update.busy_seconds = ready[index] + air[index] + longer[index]
+            update.busy_seconds = busy[index] + air[index] + longer[index]
             run.in_flight[update.unit] = update
         self.charge(attendance.units, costs, started)
 

@@ -11,20 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from camu.arrays import Float32, Float64, from_decibels, sum_of_squares
+from camu.arrays import Float32, Float64, sum_of_squares
 from camu.config import Config
 from camu.errors import InputError
 from camu.learning.job import Trained
 from camu.learning.native import noisy_change
 from camu.learning.weights import Weights
 from camu.planning.codecs import Codec, Raw
+from camu.planning.packets import drawn_tries, packet_error
 from camu.planning.unit import Unit
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream, derive
 from camu.simulation.attendance import Attendance
 from camu.simulation.run import Run, Update
-
-_WATERFALL_DB = 0.023  # Chen et al. 2021
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +84,9 @@ class Delivery:
             return "outages"
         if radio.uplink != "packet":
             return ""
-        stream = derive(self.config.run.seed, "packet", self.round, self.units[job].leader)
-        return "lost_packets" if stream.numpy().random() < packet_error(snr) else ""
+        leader, error = self.units[job].leader, packet_error(np.array([snr]))
+        tries = drawn_tries(self.config, self.round, leader, error)
+        return "lost_packets" if np.isinf(tries[0]) else ""
 
     def _encoded(self, job: int, update: Float32) -> tuple[Float32, Float32 | None]:
         """What is sent, and what the sender keeps for its next update."""
@@ -167,16 +167,17 @@ def receive(
 
     What is sent is the change of a model since its start, or an update if `start` is None.
 
-    `update`: the leader sends the update scaled to unit power, so its noise relative to the update
-    is 1/sqrt(SNR). `weights`: the leader sends raw weights, so the noise of standard deviation
-    1/sqrt(SNR) per weight is the same however small the update is (as printed in Appendix I).
+    `analog`, `hybrid`: the leader sends the update scaled to unit power, so its noise relative to
+    the update is 1/sqrt(SNR). `hybrid-weights`: the leader sends raw weights, so the noise of
+    standard deviation 1/sqrt(SNR) per weight is the same however small the update is (as printed in
+    Appendix I).
     `digital`: bits arrive without error; so they do under `packet` where the update is not lost.
     Otherwise `uplink` names the user's own function
     (update, snr, generator) -> update, with numpy's random generator of this uplink and round.
     """
-    if uplink in ("update", "weights"):
+    if uplink in ("analog", "hybrid", "hybrid-weights"):
         scale = 1.0 / math.sqrt(snr) if snr else math.inf
-        return noisy_change(model, start, scale, uplink == "update", stream)
+        return noisy_change(model, start, scale, uplink != "hybrid-weights", stream)
     update = model if start is None else model - start
     if is_plugin(uplink):
         update = _own_uplink(update, snr, uplink, stream)
@@ -193,14 +194,6 @@ def _own_uplink(update: Float32, snr: float, name: str, stream: Stream) -> Float
 def in_outage(snr: float, outage_snr_db: float | None) -> bool:
     """Whether an uplink at this linear SNR fails."""
     return outage_snr_db is not None and 10.0 * np.log10(snr) < outage_snr_db
-
-
-def packet_error(snr: float) -> float:
-    """Probability that an update is lost: 1 - exp(-m (I + N) / (p g)), Chen et al. 2021, eq. (7).
-
-    m is the waterfall threshold, 0.023 dB, and the linear SNR is p g / (I + N).
-    """
-    return -math.expm1(-float(from_decibels(_WATERFALL_DB)) / snr) if snr else 1.0
 
 
 def refuse(squares: float, buffers: Float32, limit: float) -> str | None:

@@ -110,11 +110,13 @@ def update_joules(
     training: TrainingConfig,
     parameters: int,
     batch: int | float | None = None,
+    static_watts: float = 0.0,
 ) -> Float64:
     """Energy of one local update of each device (K,): as measured, or by the configured model.
 
-    `cycles`: kappa * cycles * samples * f^2. `literal`: l_k q / f_k * p_cmp as printed in P1, with
-    q the number of model parameters; the printed formula does not know how many samples are used.
+    `cycles`: kappa * cycles * samples * f^2, and static power meanwhile. `literal`:
+    l_k q / f_k * p_cmp as printed in P1, with q the number of model parameters; the printed formula
+    does not know how many samples are used.
     """
     samples = update_samples(devices, training, batch)
     if readings.compute_model == "literal":
@@ -123,7 +125,16 @@ def update_joules(
     else:
         work = devices.cycles_per_sample * samples
         modelled = devices.capacitance * work * devices.cpu_hz**2
+        modelled = modelled + static_watts * work / devices.cpu_hz
     return _measured(devices.sample_joules, samples, modelled)
+
+
+def static_watts(config: Config) -> float:
+    """The power of a device that computes, whatever its frequency, above that of an idle one.
+
+    The printed readings.compute_model has none.
+    """
+    return 0.0 if config.readings.compute_model == "literal" else config.fleet.static_watts
 
 
 def _measured(per_sample: Float64, samples: Int64, modelled: Float64) -> Float64:

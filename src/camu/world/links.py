@@ -1,4 +1,4 @@
-"""The radio links of a fleet: gains, SNR, fading, Shannon rates, and the cost of sending.
+"""The radio links of a fleet: gains, SNR, fading, rates, and the cost of sending.
 
 Gains of uplinks are kept; gains between devices are computed for the block that is asked for, so
 that the K x K matrix never has to exist.
@@ -28,6 +28,7 @@ from camu.errors import CamuError
 from camu.world.devices import Devices
 from camu.world.fading import BlockFading, link_normal, link_uniform
 from camu.world.path_loss import PathLoss, path_loss_model
+from camu.world.rates import bits_per_hz
 
 LARGEST_MATRIX_DEVICES = 20_000
 _CACHED_LINKS = 1 << 16
@@ -201,10 +202,14 @@ class Links:
         gain: npt.ArrayLike,
         bandwidth_hz: npt.ArrayLike | None = None,
     ) -> Float64:
-        """Shannon rate B log2(1 + p gain / noise); B is the whole band unless it is given."""
+        """The rate at which bits are sent; the band is the whole one unless it is given.
+
+        `shannon`: B log2(1 + SNR / gap), at most B radio.max_bits_per_hz. `table`: B times the
+        efficiency of the best entry of the CQI table whose threshold the SNR reaches.
+        """
         band, noise = self._band(bandwidth_hz)
         snr = np.multiply(power_watts, gain) / noise
-        return np.asarray(band * np.log1p(snr) / math.log(2.0), dtype=np.float64)
+        return np.asarray(band * bits_per_hz(snr, self.radio), dtype=np.float64)
 
     def transmit_seconds(
         self,
@@ -213,25 +218,15 @@ class Links:
         gain: npt.ArrayLike,
         bandwidth_hz: npt.ArrayLike | None = None,
     ) -> Float64:
-        """Time to send these bits at the Shannon rate; infinite at zero power."""
+        """Time to send these bits; infinite at zero power."""
         with np.errstate(divide="ignore"):
             seconds = np.divide(bits, self.rate_bps(power_watts, gain, bandwidth_hz))
         return np.asarray(seconds, dtype=np.float64)
 
-    def transmit_joules(
-        self,
-        bits: npt.ArrayLike,
-        power_watts: npt.ArrayLike,
-        gain: npt.ArrayLike,
-        bandwidth_hz: npt.ArrayLike | None = None,
-    ) -> Float64:
-        """Energy p * bits / rate to send these bits; its limit at zero power is finite."""
-        band, noise = self._band(bandwidth_hz)
-        share = noise / np.asarray(gain, dtype=np.float64)
-        snr = np.asarray(power_watts, dtype=np.float64) / share
-        # x / log(1 + x) tends to 1, so weak signals need only a guard against division by zero.
-        growth = np.divide(snr, np.log1p(snr), out=np.ones_like(snr), where=snr > 0)
-        return np.asarray(np.multiply(bits, share * math.log(2.0) / band) * growth, np.float64)
+    def supply_watts(self, power_watts: npt.ArrayLike) -> Float64:
+        """What a device draws while it sends at this power: its circuits, and its amplifier."""
+        drawn = np.divide(power_watts, self.radio.amplifier_efficiency) + self.radio.circuit_watts
+        return np.asarray(drawn, dtype=np.float64)
 
     def _band(self, bandwidth_hz: npt.ArrayLike | None) -> tuple[Float64, Float64]:
         """A band and the noise within it."""

@@ -247,8 +247,8 @@ def _weak_uplinks(links: Links, snr: Float64, seconds: Float64, parameters: int)
     """One sentence on what the median SNR does to time and noise."""
     middle = int(np.argsort(snr, kind="stable")[len(snr) // 2])
     noise = ""
-    if links.radio.uplink in ("update", "weights"):
-        raw = links.radio.uplink == "weights"
+    if links.radio.uplink in ("analog", "hybrid", "hybrid-weights"):
+        raw = links.radio.uplink == "hybrid-weights"
         deviation = float(f"{float(snr[middle]) ** -0.5:.2g}")  # 3200 rather than 3.2e+03
         noise = (
             f", and the noise on each {'raw weight' if raw else 'entry of the normalised update'} "

@@ -1,0 +1,154 @@
+"""What the problems per device share: the devices, the band, and the document."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+
+from camu.allocation.document import (
+    DEVICES,
+    FROM_ZERO,
+    POSITIVE,
+    Key,
+    Positive,
+    Rule,
+    keys_of,
+    number,
+    objects,
+    read_object,
+    read_problem_document,
+    wrong_value,
+)
+from camu.arrays import AnyArray, Float64
+from camu.errors import InputError
+
+DevicePositive = Annotated[Float64, POSITIVE, DEVICES]
+DeviceFromZero = Annotated[Float64, FROM_ZERO, DEVICES]
+_FROM_ONE = number("number from 1", least=1.0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DeviceProblem:
+    """Devices that compute and then send to the base station, each for itself.
+
+    Attributes:
+        cycles: C_k, the CPU cycles of a round.
+        capacitance: kappa; computing at f hertz costs kappa C_k f^2 joules.
+        max_hz: the largest frequency.
+        gain: ||h_k||^2 of the uplink.
+        max_power_watts: the largest power.
+        bandwidth_hz: the whole band; of `resource-blocks`, one block.
+        noise_watts: noise in that band.
+        payload_bits: s, the size of an update.
+        snr_gap: by how much the code needs more power than Shannon's, as a factor.
+        max_bits_per_hz: the most bits per second and hertz that the code can carry.
+        source: named in error messages.
+    """
+
+    kind: ClassVar[str]
+    cycles: DeviceFromZero
+    capacitance: DeviceFromZero
+    max_hz: DevicePositive
+    gain: DevicePositive
+    max_power_watts: DevicePositive
+    bandwidth_hz: Positive
+    noise_watts: Positive
+    payload_bits: Positive
+    snr_gap: Annotated[float, _FROM_ONE] = 1.0
+    max_bits_per_hz: Positive | None = None
+    source: str = "problem"
+
+    def __post_init__(self) -> None:
+        """Freeze the arrays and refuse every value that the problem gives no meaning."""
+        for place, keys in keys_of(type(self)).items():
+            for name, (rule, _) in keys.items():
+                value = getattr(self, name)
+                if place:
+                    self._freeze(name, rule, value)
+                elif not (value is None or rule.holds(value)):
+                    raise wrong_value(self.source, name, value, rule)
+
+    def _freeze(self, name: str, rule: Rule, value: Any) -> None:
+        """Check a number of the devices and keep it as a read-only array."""
+        size = np.size(self.gain)
+        array: AnyArray = np.array(value, dtype=rule.dtype)
+        if size == 0 or (array.size != 1 and array.shape != (size,)):
+            raise InputError(
+                f"{self.source}: {name} has shape {array.shape}, but there are {size} gains; "
+                "give one number per device, of at least one"
+            )
+        array = np.full(size, array)
+        wrong = np.flatnonzero(~np.asarray(rule.holds(array)))
+        if wrong.size:
+            index = int(wrong[0])
+            place = f"{DEVICES}[{index}].{name}"
+            raise wrong_value(self.source, place, array[index].item(), rule)
+        array.setflags(write=False)
+        object.__setattr__(self, name, array)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Self:
+        """Read PROBLEM.json; errors name the file, the key and the values that are accepted."""
+        return cls.from_dict(read_problem_document(path), str(path))
+
+    @classmethod
+    def from_dict(cls, document: object, source: str = "problem") -> Self:
+        """Build the problem from the parsed document of PROBLEM.json."""
+        keys = keys_of(cls)
+        kind = Rule(json.dumps(cls.kind), (str,), lambda value: value == cls.kind)
+        head = {"kind": Key(kind), DEVICES: Key(objects("device"))}
+        top = read_object(document, {**head, **keys[""]}, "", source)
+        del top["kind"]
+        rows = [
+            read_object(row, keys[DEVICES], f"{DEVICES}[{index}]", source)
+            for index, row in enumerate(top.pop(DEVICES))
+        ]
+        top |= {name: [row[name] for row in rows] for name in keys[DEVICES]}
+        return cls(**top, source=source)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of PROBLEM.json; `from_dict` gives the same problem back."""
+        keys = keys_of(type(self))
+        columns = [getattr(self, name).tolist() for name in keys[DEVICES]]
+        rows = [dict(zip(keys[DEVICES], row, strict=True)) for row in zip(*columns, strict=True)]
+        top = {name: getattr(self, name) for name in keys[""]}
+        return {"kind": self.kind, DEVICES: rows, **top}
+
+    @property
+    def size(self) -> int:
+        """The number of devices, K."""
+        return int(self.gain.size)
+
+    @cached_property
+    def noise(self) -> Float64:
+        """n_k: noise of a hertz, times the gap of the code, divided by the gain (joules)."""
+        return self.snr_gap * self.noise_watts / self.bandwidth_hz / self.gain
+
+    @cached_property
+    def nats(self) -> float:
+        """s ln 2, the size of an update in nats."""
+        return self.payload_bits * math.log(2.0)
+
+    @cached_property
+    def most_nats(self) -> float:
+        """The most nats per symbol that the code can carry."""
+        return math.inf if self.max_bits_per_hz is None else self.max_bits_per_hz * math.log(2.0)
+
+    def transmit_joules(self, seconds: Float64, bandwidth_hz: Float64) -> Float64:
+        """Energy to send an update in so many seconds over so many hertz."""
+        area = seconds * bandwidth_hz
+        return np.asarray(self.noise * area * np.expm1(self.nats / area))
+
+    def transmit_watts(self, seconds: Float64, bandwidth_hz: Float64) -> Float64:
+        """Power that sends an update in so many seconds over so many hertz."""
+        return self.transmit_joules(seconds, bandwidth_hz) / seconds
+
+    def compute_joules(self, cpu_hz: Float64) -> Float64:
+        """Energy to compute a round at these frequencies."""
+        return np.asarray(self.capacitance * self.cycles * cpu_hz**2)

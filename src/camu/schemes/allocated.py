@@ -1,0 +1,120 @@
+"""Schemes that train with a problem per device's answer: bandwidth, power and frequency of each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from camu.allocation.device_answer import DeviceAnswer
+from camu.allocation.fedl import FedlProblem, solve_fedl
+from camu.allocation.ofdma import OfdmaEnergy
+from camu.allocation.ofdma_exact import solve_ofdma_energy
+from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
+from camu.schemes.contract import Plan, Positive, PositiveShare, State, View, World
+from camu.schemes.device_problems import device_problem
+from camu.schemes.local_sgd import LocalSgd
+
+
+@dataclass(frozen=True)
+class LeastEnergyOfdma(LocalSgd):
+    """Local SGD with the least energy that equal shares of the band need for as long a round."""
+
+    name = "ofdma-energy"
+    family = "resources"
+    citation = (
+        "Yang, Chen, Saad, Hong, Shikh-Bahaei, Energy efficient federated learning over wireless "
+        "communication networks, IEEE TWC 2021"
+    )
+    simplified = ["the number of local updates is given; the original also chooses the accuracy"]
+    choices = [
+        "the deadline is a round of equal shares at full speed; fading and faults may exceed it",
+        "all send at the same time, whatever radio.access is",
+    ]
+
+    def plan(self, world: World) -> Plan:
+        equal = _shared(super().plan(world), world)
+        problem = device_problem(self.name, equal, world)
+        assert isinstance(problem, OfdmaEnergy)
+        deadline = max(problem.deadline_seconds, problem.shortest_deadline)
+        answer = solve_ofdma_energy(replace(problem, deadline_seconds=deadline))
+        return _allocated(equal, world, answer)
+
+
+@dataclass(frozen=True)
+class Fedl(LocalSgd):
+    """Local SGD with the frequencies and powers that minimise joules plus the price of seconds."""
+
+    joules_per_second: Positive = 1.0  # kappa of the paper
+    name = "fedl"
+    family = "resources"
+    citation = (
+        "Dinh et al., Federated learning over wireless networks: convergence analysis and resource "
+        "allocation, IEEE/ACM ToN 2021"
+    )
+    simplified = ["plain local SGD; the original's local problem and its accuracy are not here"]
+    choices = [
+        "all send in turn, whatever radio.access is",
+        "the least frequency is 0.1 of the largest, the least power 0.001",
+    ]
+
+    def plan(self, world: World) -> Plan:
+        turns = replace(super().plan(world), access="tdma")
+        problem = device_problem(self.name, turns, world)
+        assert isinstance(problem, FedlProblem)
+        priced = replace(problem, joules_per_second=self.joules_per_second)
+        return _allocated(turns, world, solve_fedl(priced))
+
+
+@dataclass(frozen=True)
+class ResourceBlocks(LocalSgd):
+    """Devices get one of few blocks each, so that most samples arrive within the limits."""
+
+    block_share: PositiveShare = 0.5  # blocks per device
+    name = "resource-blocks"
+    family = "resources"
+    citation = (
+        "Chen et al., A joint learning and communications framework for federated learning over "
+        "wireless networks, IEEE TWC 2021"
+    )
+    simplified = [
+        "no interference on the blocks; `camu allocate` has it",
+        'packets are lost with radio.uplink = "packet" only',
+    ]
+    choices = ["the limits are the seconds and joules of a round with equal shares for all"]
+
+    def plan(self, world: World) -> Plan:
+        equal = _shared(super().plan(world), world)
+        problem = device_problem(self.name, equal, world)
+        assert isinstance(problem, BlocksProblem)
+        blocks = max(1, round(self.block_share * problem.size))
+        wider = problem.size / blocks
+        problem = replace(
+            problem,
+            interference_watts=[0.0] * blocks,
+            bandwidth_hz=wider * problem.bandwidth_hz,
+            noise_watts=wider * problem.noise_watts,
+        )
+        return _allocated(equal, world, solve_blocks(problem))
+
+    def select(self, view: View, state: State) -> Iterable[int]:
+        """Those with a block; if their batteries are empty for good, nobody takes their place."""
+        return [unit for unit in view.idle if view.plan.units[unit].bandwidth_hz is not None]
+
+
+def _shared(plan: Plan, world: World) -> Plan:
+    """The plan with equal shares of the band, all at the same time."""
+    share = world.links.radio.bandwidth_hz / len(plan.units)
+    shares = plan.with_columns(bandwidth_hz=[share] * len(plan.units))
+    return replace(shares, access="ofdma").repriced(world)
+
+
+def _allocated(plan: Plan, world: World, answer: DeviceAnswer) -> Plan:
+    """The plan with the bandwidths, powers and frequencies of an answer; others keep theirs."""
+    sends = answer.bandwidth_hz > 0.0
+    share = answer.cpu_hz / world.devices.cpu_hz[plan.column("leader")]
+    power = np.where(sends, answer.power_watts, plan.column("power_watts"))
+    return plan.with_columns(
+        bandwidth_hz=[hertz if hertz > 0.0 else None for hertz in answer.bandwidth_hz.tolist()],
+        power_watts=power.tolist(),
+        cpu_share=np.where(sends, np.minimum(share, 1.0), 1.0).tolist(),
+    ).repriced(world)

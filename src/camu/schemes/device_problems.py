@@ -1,0 +1,91 @@
+"""The problems per device of a plan: its devices, its work, and limits that its round sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from camu.allocation.device_problem import DeviceProblem
+from camu.allocation.solve import DEVICE_PROBLEMS
+from camu.arrays import from_decibels
+from camu.errors import InputError, suggest
+from camu.planning.plan import Plan
+from camu.world import World
+from camu.world.devices import static_watts
+
+_SLOWEST, _WEAKEST = 0.1, 1e-3  # least frequency and power of fedl, as shares of the largest
+
+
+def device_problem(kind: str, plan: Plan, world: World) -> DeviceProblem:
+    """A problem per device whose limits are what a round of the plan takes.
+
+    `ofdma-energy`: its seconds. `ofdma-time`: its joules. `fedl`: a second is worth the joules of a
+    second of it. `resource-blocks`: its seconds and the most joules of a device, one block of equal
+    width per device without interference.
+    """
+    if kind not in DEVICE_PROBLEMS:
+        known = ", ".join(DEVICE_PROBLEMS)
+        raise InputError(
+            f"--kind {kind}: no such kind{suggest(kind, DEVICE_PROBLEMS)}; use {known}"
+        )
+    keys = _devices(kind, plan, world)
+    count, bandwidth = len(plan.units), keys["bandwidth_hz"]
+    seconds = plan.round_seconds - float(plan.column("downlink_seconds").max())
+    joules = plan.column("compute_joules") + plan.column("uplink_joules")
+    if kind == "ofdma-energy":
+        keys["deadline_seconds"] = seconds
+    elif kind == "ofdma-time":
+        keys["energy_joules"] = float(joules.sum())
+    elif kind == "fedl":
+        keys["min_hz"] = _SLOWEST * keys["max_hz"]
+        keys["min_power_watts"] = _WEAKEST * keys["max_power_watts"]
+        keys["joules_per_second"] = float(joules.sum()) / seconds
+    else:
+        keys["samples"] = plan.column("samples").astype(float)
+        keys["interference_watts"] = [0.0] * count
+        keys["deadline_seconds"] = seconds
+        keys["device_energy_joules"] = float(joules.max())
+        keys |= {"bandwidth_hz": bandwidth / count, "noise_watts": keys["noise_watts"] / count}
+    return DEVICE_PROBLEMS[kind][0](**keys, source="plan")
+
+
+def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
+    """The devices of a plan, their work in a round, and the band."""
+    if any(len(unit.members) > 1 for unit in plan.units):
+        raise InputError(
+            f"{kind}: the plan of {plan.scheme} has units of several devices; plan a scheme "
+            "without clusters, such as fedavg"
+        )
+    bits = plan.column("payload_bits")
+    if (bits != bits[0]).any():
+        raise InputError(f"{kind}: the units of {plan.scheme} send updates of unlike sizes")
+    if world.config.readings.compute_model == "literal":
+        raise InputError(
+            f'{kind}: readings.compute_model = "literal" knows no frequency; set "cycles"'
+        )
+    if world.config.radio.uplink == "analog":
+        raise InputError(
+            f'scheme {kind}: it divides the band for bits, and radio.uplink = "analog" sends none; '
+            "set radio.uplink to digital"
+        )
+    devices, links = world.devices, world.links
+    leaders = plan.column("leader")
+    most = devices.cpu_hz[leaders]
+    cycles = plan.column("compute_seconds") * most
+    full = plan.column("local_updates") * np.array(
+        [u.per_update.compute_joules for u in plan.units]
+    )
+    static = static_watts(world.config) * plan.column("compute_seconds")  # at any frequency
+    return {
+        "cycles": cycles,
+        "capacitance": (full - static) / (cycles * most**2),
+        "max_hz": most,
+        "gain": links.uplink_gain[leaders],
+        "max_power_watts": devices.max_power_watts[leaders],
+        "bandwidth_hz": links.radio.bandwidth_hz,
+        "noise_watts": links.noise_watts,
+        "snr_gap": float(from_decibels(links.radio.snr_gap_db)),
+        "max_bits_per_hz": links.radio.max_bits_per_hz,
+        "payload_bits": float(bits[0]),
+    }

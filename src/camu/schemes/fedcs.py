@@ -1,0 +1,54 @@
+"""FedCS: as many devices as can send one after the other before a deadline."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from camu.schemes.contract import PositiveShare, State, View
+from camu.schemes.local_sgd import LocalSgd
+
+
+@dataclass(frozen=True)
+class FedCs(LocalSgd):
+    """Devices are taken one by one, each time the one that lengthens the round least."""
+
+    round_share: PositiveShare = 0.5  # the deadline T as a share of a round of all devices
+    name = "fedcs"
+    family = "selection"
+    citation = (
+        "Nishio, Yonetani, Client selection for federated learning with heterogeneous resources in "
+        "mobile edge, ICC 2019"
+    )
+    simplified = [
+        "every device is asked; the original asks a random share of them",
+        "the aggregation takes no time",
+    ]
+    choices = [
+        "the deadline is a share of a round of all devices; the original's is in minutes",
+        "times are those of mean channels, so that fading can make an update late",
+        "under `ofdma` nobody waits for the band: all that are in time with their own share",
+        "if nobody is in time, the fastest device alone, with the time that it needs",
+    ]
+
+    def select(self, view: View, state: State) -> Iterable[int]:
+        """Take the device with the least t_up + max(0, t_compute - now), keep it if in time."""
+        plan, left = view.plan, np.array(view.powered, dtype=np.int64)
+        ready, air = plan.column("ready_seconds")[left], plan.column("uplink_seconds")[left]
+        fastest = float((ready + air).min()) if len(left) else 0.0
+        limit = max(self.round_share * plan.round_seconds, fastest)
+        chosen: list[int] = []
+        now, kept = 0.0, np.zeros(len(left), dtype=bool)
+        while not kept.all():
+            end = np.where(kept, np.inf, np.maximum(now, ready) + air)
+            best = int(end.argmin())
+            if end[best] > limit:  # and so are all others
+                break
+            kept[best] = True
+            chosen.append(int(left[best]))
+            now = end[best] if plan.access == "tdma" else 0.0
+        state["limit"] = limit
+        return chosen
+
+    def deadline(self, view: View, state: State) -> float:
+        return view.seconds + float(state["limit"]) * (1 + 1e-9)  # rounding is not late

@@ -1,0 +1,104 @@
+"""Resource blocks: against every permutation, and in cases that are plain."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
+
+
+def problem_of(index: int, devices: int = 5, blocks: int = 4, **more: Any) -> BlocksProblem:
+    """The author's constants: 640 kbit, 10 mW, 0.5 s and 3 mJ, interference of 0.01 to 0.11 uW."""
+    draw = np.random.default_rng(index)
+    keys = {
+        "cycles": draw.uniform(1e7, 1e8, devices),
+        "capacitance": 1e-29,
+        "max_hz": draw.uniform(0.5e9, 1e9, devices),
+        "gain": draw.uniform(20, 500, devices) ** -2.0,
+        "samples": draw.integers(10, 100, devices).astype(float),
+        "max_power_watts": 0.01,
+        "bandwidth_hz": 1e6,
+        "noise_watts": 1e-14,
+        "payload_bits": 39_760 * 16,
+        "interference_watts": draw.uniform(1e-8, 1.1e-7, blocks).tolist(),
+        "deadline_seconds": 0.5,
+        "device_energy_joules": 3e-3,
+    }
+    return BlocksProblem(**{**keys, **more})
+
+
+def value(problem: BlocksProblem, i: int, j: int) -> float:
+    """Expected samples that arrive from a device on a block, at its best power; 0: not allowed."""
+    noise = problem.interference_watts[j] + problem.noise_watts
+    gain, computing = problem.gain[i], problem.cycles[i] / problem.max_hz[i]
+    work = problem.capacitance[i] * problem.cycles[i] * problem.max_hz[i] ** 2
+
+    def joules(watts: float) -> float:
+        rate = problem.bandwidth_hz * np.log2(1 + watts * gain / noise)
+        return work + watts * problem.payload_bits / rate - problem.device_energy_joules
+
+    watts = problem.max_power_watts[i]
+    if joules(watts) > 0:
+        if joules(1e-12) > 0:
+            return 0.0
+        watts = brentq(joules, 1e-12, watts, xtol=1e-18)
+    air = problem.payload_bits / (problem.bandwidth_hz * np.log2(1 + watts * gain / noise))
+    if computing + air > problem.deadline_seconds:
+        return 0.0
+    return float(problem.samples[i] * np.exp(-problem.waterfall * noise / (watts * gain)))
+
+
+@pytest.mark.parametrize("index", range(12))
+@pytest.mark.parametrize("shape", [(5, 4), (3, 5), (5, 5)])
+def test_the_assignment_is_the_best_of_all(index: int, shape: tuple[int, int]) -> None:
+    problem = problem_of(index, *shape)
+    devices, blocks = shape
+    values = np.array([[value(problem, i, j) for j in range(blocks)] for i in range(devices)])
+    padded = np.zeros((max(shape), max(shape)))
+    padded[:devices, :blocks] = values
+    everyone = range(max(shape))
+    best = max(padded[everyone, list(order)].sum() for order in itertools.permutations(everyone))
+    answer = solve_blocks(problem)
+    assert problem.samples.sum() - answer.objective == pytest.approx(best, rel=1e-6)
+    assert answer.gap < 1e-9
+    chosen = np.flatnonzero(answer.block >= 0)
+    assert len(set(answer.block[chosen])) == len(chosen)
+    own = problem.samples[chosen] * (1 - answer.packet_error[chosen])
+    assert own == pytest.approx(values[chosen, answer.block[chosen]], rel=1e-6)
+    assert (answer.device_joules <= 3e-3 * (1 + 1e-9)).all()
+    assert (answer.device_seconds <= 0.5).all()
+
+
+def test_some_instances_leave_devices_out_and_some_limit_their_power() -> None:
+    answers = [solve_blocks(problem_of(index)) for index in range(12)]
+    assert len({answer.details["participants"] for answer in answers}) > 1
+    powers = np.concatenate([answer.power_watts[answer.block >= 0] for answer in answers])
+    assert (powers < 0.0099).any()
+    assert (powers == 0.01).any()
+
+
+def test_nobody_takes_part_where_every_packet_is_lost() -> None:
+    problem = problem_of(0, interference_watts=[1.0] * 4, deadline_seconds=1e9)
+    answer = solve_blocks(replace(problem, device_energy_joules=1e9))
+    assert answer.objective == pytest.approx(problem.samples.sum())
+    lost = solve_blocks(replace(problem, deadline_seconds=1e-6))
+    assert (lost.block == -1).all()
+    assert lost.energy_joules == lost.round_seconds == 0.0
+    assert lost.objective == lost.lower_bound == problem.samples.sum()
+
+
+def test_one_block_goes_to_the_device_with_the_most_expected_samples() -> None:
+    problem = problem_of(3, 8, 1)
+    values = [value(problem, i, 0) for i in range(8)]
+    assert np.flatnonzero(solve_blocks(problem).block == 0) == [int(np.argmax(values))]
+
+
+def test_a_hundred_devices_are_certified() -> None:
+    answer = solve_blocks(problem := problem_of(4, 100, 60))
+    assert 0 < answer.details["participants"] <= 60
+    assert answer.gap < 1e-9
+    assert BlocksProblem.from_dict(problem.to_dict()).to_dict() == problem.to_dict()

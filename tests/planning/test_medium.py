@@ -1,0 +1,178 @@
+"""Gathers on a shared medium, against an event simulation of every message, written apart."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import camu
+from camu.planning.dvfs import full_speed_costs
+from camu.planning.medium import carrier_sense_watts
+from camu.simulation.dry_run import dry_run
+from camu.world import World
+
+LAYOUT = {"data.samples_per_device": 60, "training.model": "logistic"}
+
+
+def paper_world(**overrides: Any) -> World:
+    return camu.build_world(camu.load_config(preset="study", overrides=LAYOUT | overrides))
+
+
+def hears(world: World, first: int, second: int) -> bool:
+    gain = float(world.links.pair_gain(np.array([first]), np.array([second]))[0])
+    power = world.devices.power_watts
+    return gain * max(power[first], power[second]) >= carrier_sense_watts(world)
+
+
+def messages(world: World, unit: camu.Unit, parameters: int) -> list[tuple[float, float]]:
+    """Power and gain of each message of a gather: members in their order, then the answer."""
+    power, bits = world.devices.power_watts, []
+    for member in unit.members:
+        if member != unit.leader:
+            gain = world.links.pair_gain(np.array([member]), np.array([unit.leader]))[0]
+            bits.append((float(power[member]), float(gain)))
+    return [*bits, (float(power[unit.leader]), min(gain for _, gain in bits))]
+
+
+def simulated(world: World, plan: camu.Plan) -> tuple[list[float], list[float]]:
+    """When each unit is ready, and its joules of sending in gathers: message by message.
+
+    A unit is computing, waiting, sending message number i with so many bits left, or done.
+    """
+    radio, noise = world.config.radio, world.links.noise_watts
+    bits = radio.bits_per_parameter * plan.parameters
+    compute = [unit.per_update.compute_seconds for unit in plan.units]
+    queue = [messages(world, u, plan.parameters) if len(u.members) > 1 else [] for u in plan.units]
+    ready = [unit.local_updates * own for unit, own in zip(plan.units, compute, strict=True)]
+    joules = [0.0] * len(plan.units)
+    computing = {k: compute[k] for k, own in enumerate(queue) if own}  # until when
+    waiting: dict[int, float] = {}  # since when
+    sending: dict[int, tuple[int, float]] = {}  # which message, bits left
+    done = [0] * len(plan.units)
+    now = 0.0
+    leader = [unit.leader for unit in plan.units]
+    while computing or waiting or sending:
+        for unit in [k for k, until in computing.items() if until <= now]:
+            waiting[unit] = computing.pop(unit)
+        for unit in sorted(waiting, key=lambda k: (waiting[k], k)):
+            if not any(hears(world, leader[unit], leader[other]) for other in sending):
+                del waiting[unit]
+                sending[unit] = (0, bits)
+        rates = {}
+        for unit, (number, _) in sending.items():
+            power, gain = queue[unit][number]
+            others = 0.0
+            for other in sending:
+                if other != unit:
+                    one = np.array([leader[unit]]), np.array([leader[other]])
+                    heard = float(world.links.pair_gain(*one)[0])
+                    watts = heard * float(world.devices.power_watts[leader[other]])
+                    others += watts if watts > 1e-3 * noise else 0.0
+            rates[unit] = radio.bandwidth_hz * math.log2(1 + power * gain / (noise + others))
+        ends = [now + left / rates[k] for k, (_, left) in sending.items()]
+        following = min([*ends, *computing.values()], default=now)
+        for unit in sorted(sending):
+            number, left = sending[unit]
+            power, _ = queue[unit][number]
+            joules[unit] += power * (following - now)
+            left -= rates[unit] * (following - now)
+            if left > 1e-9 * bits:
+                sending[unit] = (number, left)
+            elif number + 1 < len(queue[unit]):
+                sending[unit] = (number + 1, bits)
+            else:
+                del sending[unit]
+                done[unit] += 1
+                ready[unit] = following
+                if done[unit] < plan.units[unit].local_updates:
+                    computing[unit] = following + compute[unit]
+        now = following
+    return ready, joules
+
+
+def check(world: World, plan: camu.Plan) -> None:
+    ready, joules = simulated(world, plan)
+    assert plan.column("ready_seconds") == pytest.approx(ready, rel=1e-9)
+    assert list(np.argsort(ready)) == list(np.argsort(plan.column("ready_seconds")))
+    assert plan.column("gather_joules") == pytest.approx(joules, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", ["compute-rounds", "hierfavg", "camu-balanced"])
+def test_a_round_on_the_paper_s_layout_is_that_of_the_messages(name: str) -> None:
+    world = paper_world()
+    plan = camu.plan(camu.make_scheme(world.config, name), world)
+    check(world, replace(plan, dvfs="none").repriced(world))
+    final = dry_run(world, camu.make_scheme(world.config, name), 1).final
+    assert final.virtual_seconds == pytest.approx(plan.round_seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_units_far_and_near_gather_as_their_messages_do(seed: int) -> None:
+    """Some hear each other, others interfere; powers, updates and speeds differ."""
+    generator = np.random.default_rng(seed)
+    regions = [
+        {"name": str(k), "devices": int(generator.integers(1, 5)), "x": [x, x + 8], "y": [0, 8]}
+        for k, x in enumerate(generator.uniform(0, 150, 6).round(1).tolist())
+    ]
+    world = paper_world(**{"fleet.regions": regions, "data.noniid_devices": 0, "run.seed": seed})
+    members = [
+        tuple(k for k, own in enumerate(world.devices.regions) if own == str(n)) for n in range(6)
+    ]
+    groups = camu.assess(world, members)
+    updates = generator.integers(1, 5, 6)
+    plan = camu.make_plan(camu.schemes.FedAvg(), groups, groups.sample_weights, updates)
+    check(world, plan)
+    costs = full_speed_costs(world, plan.units, plan.parameters)
+    assert costs.round_joules(updates) == pytest.approx(plan.column("joules"), rel=1e-12)
+
+
+def test_interference_is_met_in_these_worlds() -> None:
+    world = paper_world(**{"radio.carrier_sense_dbm": 20.0})  # nobody hears anyone
+    plan = camu.plan(camu.make_scheme(world.config, "hierfavg"), world)
+    assert (plan.column("interference_joules")[plan.column("gather_seconds") > 0] > 0).any()
+    check(world, plan)
+
+
+def test_who_hears_all_gathers_in_one_queue_and_who_hears_nobody_at_once() -> None:
+    shared = paper_world()
+    plan = camu.plan(camu.make_scheme(shared.config, "clustered"), shared)
+    costs = full_speed_costs(shared, plan.units, plan.parameters)
+    gathers = costs.sizes > 1
+    queued = camu.arrays.send_in_turn(costs.compute_seconds[gathers], costs.gather_seconds[gathers])
+    assert plan.column("ready_seconds")[gathers] == pytest.approx(queued, rel=1e-12)
+    free = paper_world(**{"radio.d2d": "free"})
+    alone = plan.repriced(free)
+    assert (alone.column("wait_seconds") == 0).all()
+    assert alone.column("ready_seconds") == pytest.approx(costs.busy_seconds(1.0), rel=1e-12)
+    assert plan.round_joules == pytest.approx(alone.round_joules, rel=1e-12)
+
+
+def test_carrier_sensing_scales_with_the_band() -> None:
+    narrow, wide = paper_world(), paper_world(**{"radio.bandwidth_hz": 2e7})
+    assert carrier_sense_watts(wide) == pytest.approx(10 ** ((-82 - 30) / 10))
+    assert carrier_sense_watts(narrow) == pytest.approx(carrier_sense_watts(wide) / 20)
+
+
+def test_the_answer_is_sent_timed_and_paid() -> None:
+    world = paper_world(**{"radio.downlink": True, "radio.d2d": "free"})
+    groups = camu.assess(world, [(0, 1, 2)], [1])
+    costs = groups.costs(np.array([0.5]))
+    bits, power = costs.downlink_bits, world.devices.power_watts
+    gain = world.links.pair_gain(np.array([0, 2]), np.array([1, 1]))
+    noise, band = world.links.noise_watts, world.config.radio.bandwidth_hz
+    up = [
+        bits / (band * math.log2(1 + power[k] * g / noise))
+        for k, g in zip((0, 2), gain, strict=True)
+    ]
+    answer = bits / (band * math.log2(1 + power[1] * gain.min() / noise))
+    assert costs.answer_seconds == pytest.approx([answer], rel=1e-12)
+    assert costs.gather_seconds == pytest.approx([sum(up) + answer], rel=1e-12)
+    sent = [power[0] * up[0], power[1] * answer, power[2] * up[1]]
+    assert costs.member_gather_joules == pytest.approx(sent, rel=1e-12)
+    heard = world.config.radio.receive_watts * (sum(up) + 2 * answer)
+    assert costs.listening_joules == pytest.approx([heard], rel=1e-12)
+    assert costs.gather_bits.tolist() == [3 * bits]

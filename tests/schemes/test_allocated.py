@@ -1,0 +1,98 @@
+"""Schemes that train with an answer per device: what they spend is what the answer says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from camu.errors import InputError
+from camu.planning.plan import Plan
+from camu.schemes import SCHEMES
+from camu.schemes.plans import plan
+from camu.simulation import simulate
+from camu.world import World
+
+Tiny = Callable[..., World]
+
+
+def planned(world: World, name: str, **parameters: Any) -> Plan:
+    kind: Any = SCHEMES[name]
+    return plan(kind(**parameters), world)
+
+
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+def test_least_energy_costs_less_than_equal_shares_in_as_long_a_round(
+    tiny: Tiny, access: str
+) -> None:
+    equal = planned(tiny(radio__access="ofdma"), "local-sgd")
+    best = planned(world := tiny(radio__access=access), "ofdma-energy")
+    assert best.access == "ofdma"
+    assert best.round_seconds == pytest.approx(equal.round_seconds, rel=1e-6)
+    assert best.round_joules < 0.999 * equal.round_joules
+    assert best.arrival_seconds == pytest.approx(best.round_seconds, rel=1e-6)  # all at once
+    assert best.column("bandwidth_hz").sum() == pytest.approx(world.links.radio.bandwidth_hz)
+    final = simulate(world, SCHEMES["ofdma-energy"]()).history.final
+    assert final.total_joules == pytest.approx(final.round * best.round_joules)
+
+
+def test_the_price_of_seconds_moves_fedl_from_slow_to_fast(tiny: Tiny) -> None:
+    world = tiny()
+    plans = [planned(world, "fedl", joules_per_second=price) for price in (1e-6, 1.0, 1e3)]
+    seconds = [own.round_seconds for own in plans]
+    joules = [own.round_joules for own in plans]
+    assert seconds == sorted(seconds, reverse=True)
+    assert joules == sorted(joules)
+    assert plans[-1].column("cpu_share").max() == 1.0
+    assert plans[0].column("cpu_share") == pytest.approx(0.1)
+    for price, own in zip((1e-6, 1.0, 1e3), plans, strict=True):
+        value = own.round_joules + price * sum(
+            [own.column("compute_seconds").max(), *own.column("uplink_seconds")]
+        )
+        others = [
+            one.round_joules
+            + price * sum([one.column("compute_seconds").max(), *one.column("uplink_seconds")])
+            for one in plans
+        ]
+        assert value == min(others)
+
+
+def test_blocks_are_for_those_whose_samples_arrive(tiny: Tiny) -> None:
+    world = tiny(run__rounds=2)
+    own = planned(world, "resource-blocks", block_share=0.5)
+    chosen = [unit for unit in own.units if unit.bandwidth_hz is not None]
+    assert len(chosen) == 3
+    assert {unit.bandwidth_hz for unit in chosen} == {world.links.radio.bandwidth_hz / 3}
+    assert simulate(world, SCHEMES["resource-blocks"]()).history.final.units == 3
+
+
+def test_bandwidth_and_frequency_of_a_unit_are_priced_saved_and_checked(tiny: Tiny) -> None:
+    world = tiny()
+    usual = planned(world, "fedavg")
+    half = world.links.radio.bandwidth_hz / 2
+    count = len(usual.units)
+    slow = usual.with_columns(bandwidth_hz=[half] * count, cpu_share=[0.5] * count).repriced(world)
+    assert slow.column("compute_seconds") == pytest.approx(2 * usual.column("compute_seconds"))
+    assert slow.column("compute_joules") == pytest.approx(usual.column("compute_joules") / 4)
+    gain, power = world.links.uplink_gain, usual.column("power_watts")
+    air = world.links.transmit_seconds(usual.column("payload_bits"), power, gain, half)
+    assert slow.column("uplink_seconds") == pytest.approx(air)
+    assert Plan.from_dict(slow.to_dict(world)) == slow
+    assert "cpu_share" not in usual.to_dict(world)["units"][0]
+    for change in ({"bandwidth_hz": 0.0}, {"cpu_share": 0.0}, {"cpu_share": 1.5}):
+        unit = replace(usual.units[0], **change)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=next(iter(change))):
+            replace(usual, units=(unit, *usual.units[1:]))
+
+
+def test_members_that_slow_down_do_so_from_their_own_frequency(tiny: Tiny) -> None:
+    world = tiny(fleet__dvfs=True)
+    own = planned(world, "fedl", joules_per_second=1.0)
+    for unit in own.units:
+        assert unit.dvfs is not None
+        full = unit.cpu_share * world.devices.cpu_hz[unit.leader]
+        assert unit.dvfs.cpu_hz[0] <= full * (1 + 1e-9)
+    assert np.isfinite(own.round_joules)

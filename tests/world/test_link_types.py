@@ -1,0 +1,220 @@
+"""What a message costs over each link type: packets, seconds, joules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from camu.arrays import Float64
+from camu.world import air_time
+from camu.world.link_types import (
+    LINK_NAMES,
+    LINK_TYPES,
+    RADIOS,
+    Cellular,
+    LoRa,
+    LrWpan,
+    NbIot,
+    Sending,
+    Wifi,
+)
+
+MODEL_BITS = 32 * 21_880  # the paper's model
+NAMES = sorted(LINK_TYPES)
+WIFI_N = Wifi(ax=False, radio=RADIOS["wifi-n"])
+WIFI_AX = Wifi(ax=True, radio=RADIOS["wifi-ax"])
+
+
+def numbers(sending: Sending) -> Float64:
+    """Air, seconds and both energies."""
+    parts = sending.air_seconds, sending.seconds, sending.transmit_joules, sending.receive_joules
+    return np.array([float(part) for part in parts])
+
+
+def test_names() -> None:
+    assert LINK_NAMES[:2] == ("shannon", "lora-sf7")
+    assert {"lora-sf12", "802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr"} < set(LINK_NAMES)
+
+
+def test_a_model_over_lora_takes_four_hours_at_the_fastest_rate() -> None:
+    found = LINK_TYPES["lora-sf7"].send(MODEL_BITS, 0.0)
+    assert float(found.packets) == 395  # 87,520 bytes in frames of 222
+    assert round(float(found.seconds) / 3600, 1) == 4.0
+    assert float(found.air_seconds) == pytest.approx(0.01 * float(found.seconds))
+
+
+def test_the_last_lora_frame_is_as_short_as_its_bytes() -> None:
+    one = LINK_TYPES["lora-sf9"].send(8 * 120, 0.0)
+    expected = air_time.lora_seconds(115 + 13, 9) + air_time.lora_seconds(5 + 13, 9)
+    assert float(one.air_seconds) == pytest.approx(float(expected))
+    assert float(one.packets) == 2
+
+
+def test_lora_frames_that_overlap_are_sent_again() -> None:
+    """Frames at random times on eight channels: how many are hit by another?"""
+    draw, stations, frame = np.random.default_rng(1), 400, 0.3689
+    starts = draw.uniform(0, 2000, round(stations * 0.01 * 2000 / frame))
+    channel = draw.integers(0, 8, len(starts))
+    lost = 0
+    for number in range(8):
+        times = np.sort(starts[channel == number])
+        near = np.diff(times) < frame
+        lost += int((np.append(near, False) | np.insert(near, 0, False)).sum())
+    tries = 1 / (1 - lost / len(starts))
+    lora = LINK_TYPES["lora-sf7"]
+    ratio = lora.send(8 * 222, 0.0, stations).seconds / lora.send(8 * 222, 0.0).seconds
+    assert float(ratio) == pytest.approx(tries, rel=0.03)
+
+
+def test_a_higher_duty_cycle_shortens_the_silence_and_not_the_air_time() -> None:
+    slow, fast = (LoRa(7, 222, -130.0, duty_cycle=d).send(MODEL_BITS, 0.0) for d in (0.01, 0.1))
+    assert float(slow.air_seconds) == float(fast.air_seconds)
+    assert float(slow.seconds) == pytest.approx(10 * float(fast.seconds))
+
+
+def test_a_full_frame_of_802_15_4_alone() -> None:
+    found = LrWpan().send(8 * 116, 40.0)
+    assert float(found.seconds) == pytest.approx(6.88e-3)
+    assert round(8 * 116 / float(found.seconds) / 1e3, 1) == 134.9  # kbit/s
+
+
+def test_wifi_alone_is_bianchi_with_one_station() -> None:
+    found = WIFI_N.send(12_000, 60.0)
+    assert 12e-3 / float(found.seconds) == pytest.approx(32.1, abs=0.05)
+    crowd = WIFI_N.send(12_000, 60.0, stations=10)
+    assert 12e-3 / float(crowd.seconds) == pytest.approx(30.1, abs=0.05)
+
+
+def test_wifi_takes_the_fastest_rate_that_its_snr_allows() -> None:
+    wifi = WIFI_AX
+    assert wifi.mcs(air_time.WIFI_SNR_DB).tolist() == list(range(12))
+    assert wifi.mcs(air_time.WIFI_SNR_DB - 1e-9).tolist() == [0, *range(11)]
+    assert WIFI_N.mcs(60.0) == 7
+    assert wifi.frame_error(air_time.WIFI_SNR_DB) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("name", ["lte", "nr"])
+def test_cellular_rates_follow_the_table_and_stay_below_shannon(name: str) -> None:
+    cellular = LINK_TYPES[name]
+    assert isinstance(cellular, Cellular)
+    snr_db = np.linspace(cellular.lowest_snr_db, 60, 500)
+    rate = cellular.rate_bps(snr_db)
+    assert (np.diff(rate) >= 0).all()
+    assert (rate < cellular.bandwidth_hz * np.log2(1 + 10 ** (snr_db / 10))).all()
+    assert rate[-1] == pytest.approx(0.8 * cellular.bandwidth_hz * 5.5547, rel=1e-5)
+    # A tenth of the blocks is sent again.
+    assert float(cellular.send(1e6, 60.0).seconds) == pytest.approx(1e6 / rate[-1] / 0.9, rel=0.01)
+
+
+def test_nb_iot_repeats_to_reach_a_coupling_loss_of_164_db() -> None:
+    nb_iot = NbIot()
+    noise_dbm = -174 + 3 + 10 * np.log10(15e3)
+    assert nb_iot.lowest_snr_db == pytest.approx(23 - 164 - noise_dbm, abs=0.1)
+    assert nb_iot.repeated([20.0, 9.3, 9.2, 6.2, nb_iot.lowest_snr_db]).tolist() == [
+        1,
+        1,
+        2,
+        4,
+        128,
+    ]
+    assert float(nb_iot.send(16_900, 20.0).seconds) == pytest.approx(1.0)
+    assert float(nb_iot.send(16_900, nb_iot.lowest_snr_db).seconds) == pytest.approx(128.0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rates_are_below_shannon_and_fall_with_the_snr(name: str) -> None:
+    link = LINK_TYPES[name]
+    snr_db = np.linspace(link.lowest_snr_db - 10, link.lowest_snr_db + 40, 400)
+    found = link.send(np.full(400, 1e6), snr_db)
+    # A faster rate begins where it still loses a tenth of its frames.
+    assert (found.seconds[1:] * 0.9 < found.seconds[:-1]).all()
+    assert found.seconds[-1] <= found.seconds[0]
+    heard = snr_db >= link.lowest_snr_db
+    capacity = link.bandwidth_hz * np.log2(1 + 10 ** (snr_db / 10))
+    assert (1e6 / found.air_seconds < capacity)[heard].all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(bits=st.integers(1, 10**8), above_db=st.floats(0, 60), stations=st.integers(1, 50))
+def test_costs_are_positive_and_more_bits_cost_more(
+    name: str, bits: int, above_db: float, stations: int
+) -> None:
+    link = LINK_TYPES[name]
+    snr_db = link.lowest_snr_db + above_db
+    less, more = (numbers(link.send(n, snr_db, stations)) for n in (bits, 2 * bits))
+    assert np.isfinite(more).all()
+    assert (less > 0).all()
+    assert (more >= less * (1 - 1e-9)).all()
+    # A crowd together is never faster than its members one by one with the channel to themselves,
+    # but for backoffs that overlap.
+    assert less[1] > 0.4 * numbers(link.send(bits, snr_db, 1))[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_energy_is_that_of_the_states(name: str) -> None:
+    found = LINK_TYPES[name].send(1e5, 30.0)
+    radio = RADIOS[name if name in RADIOS else "lora" if "lora" in name else "cellular"]
+    assert float(found.transmit_joules / found.air_seconds) == pytest.approx(radio.transmit)
+    assert radio.transmit > radio.idle > radio.sleep > 0
+
+
+def test_energy_of_a_wifi_frame_adds_up() -> None:
+    found = WIFI_N.send(12_000, 60.0)
+    radio = RADIOS["wifi-n"]
+    waits = (16 + 34 + 7.5 * 9) * 1e-6
+    expected = 228e-6 * radio.transmit + 28e-6 * radio.receive + waits * radio.idle
+    assert float(found.transmit_joules + found.receive_joules) == pytest.approx(expected)
+
+
+def test_a_measured_rate_replaces_the_models() -> None:
+    link = LINK_TYPES["wifi-n"]
+    both = link.send(np.array([1e6, 1e6]), np.array([30.0, 30.0]))
+    found = both.at_rate(1e6, np.array([2e6, np.nan]))
+    assert found.seconds.tolist() == pytest.approx([0.5, both.seconds[1]])
+    share = found.transmit_joules / found.seconds
+    assert share[0] == pytest.approx(share[1])
+
+
+# Microseconds from one delivered frame to the next and millijoules of a station per frame, with the
+# radio of ns-3: stations that always have a frame of 1536 bytes for their neighbour; ns-3 3.37,
+# `make validate-links`. By MCS and stations.
+NS3_WIFI_N = {
+    (0, 1): (2092.05, 2.336),
+    (7, 1): (373.48, 0.3801),
+    (0, 5): (2375.30, 11.370),
+    (7, 5): (379.00, 1.731),
+    (0, 20): (2877.70, 52.895),
+    (7, 20): (428.54, 7.617),
+}
+
+
+@pytest.mark.parametrize(("case", "expected"), NS3_WIFI_N.items())
+def test_wifi_cells_of_ns3(case: tuple[int, int], expected: tuple[float, float]) -> None:
+    (mcs, stations), (microseconds, millijoules) = case, expected
+    wifi = Wifi(ax=False, radio=RADIOS["wifi-ax"])  # the currents of ns-3
+    found = wifi.send(12_000, air_time.WIFI_SNR_DB[mcs], stations)
+    delivered = 0.9  # stations in ns-3 lose no frames to noise
+    assert 1e6 * delivered * float(found.seconds) == pytest.approx(microseconds, rel=0.02)
+    joules = float(found.transmit_joules + found.receive_joules)
+    assert 1e3 * delivered * joules == pytest.approx(millijoules, rel=0.07)
+
+
+# Microseconds a full frame of 802.15.4, by stations that were not used for the formula; as above.
+NS3_LRWPAN = {4: 6640.1, 7: 6878.4, 12: 7657.0, 25: 10343.0, 40: 15789.5}
+
+
+@pytest.mark.parametrize(("stations", "microseconds"), NS3_LRWPAN.items())
+def test_802_15_4_cells_of_ns3(stations: int, microseconds: float) -> None:
+    found = LrWpan().send(8 * 116, 40.0, stations)
+    assert 1e6 * float(found.seconds) == pytest.approx(microseconds, rel=0.07)
+
+
+# SNR in dB at which a tenth of the blocks of 2000 bits fails, CQI 4 to 15; sionna-no-rt 2.2.0,
+# PHYAbstraction().get_bler of PDSCH table 1: scripts/validate_links/sionna_bler.py.
+SIONNA_DB = (-2.45, 0.45, 2.35, 4.15, 5.95, 7.85, 9.75, 11.55, 13.35, 14.95, 17.05, 18.95)
+
+
+def test_thresholds_of_sionna() -> None:
+    assert air_time.NR_SNR_DB[3:] == pytest.approx(SIONNA_DB, abs=0.15)
