@@ -216,6 +216,20 @@ def test_a_gather_of_a_round_is_at_the_gains_of_that_round(rho: float) -> None:
         assert (plain.gather_seconds == mean.gather_seconds).all()
 
 
+def test_same_bits_for_one_and_two_workers() -> None:
+    keys = {"fading": "rician", "d2d_fading": True, "fading_correlation": 0.5, "pilot_symbols": 1}
+    changes = {f"radio__{key}": value for key, value in keys.items()}
+    one, two = (
+        small(training__model="logistic", machine__workers=workers, **changes) for workers in (1, 2)
+    )
+    histories = [
+        simulate(build_world(config), make_scheme(config, "clustered")).history
+        for config in (one, two)
+    ]
+    assert histories[0].weights_sha256 == histories[1].weights_sha256
+    assert histories[0].records == histories[1].records
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

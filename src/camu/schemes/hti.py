@@ -99,6 +99,7 @@ class HtiDynamic(HeterogeneousIntensity):
     ]
     choices = [
         "clusters and the energy of extra updates are those of `hti`",
+        "links between devices count with their mean gains",
         "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
         "gathers",
     ]
