@@ -239,15 +239,24 @@ class GatherCosts:
 
 
 def gather_costs(
-    world: World, flat: Int64, sizes: Int64, leaders: Sequence[int], bits: int
+    world: World,
+    flat: Int64,
+    sizes: Int64,
+    leaders: Sequence[int],
+    bits: int,
+    round_: int | None = None,
 ) -> GatherCosts:
-    """What the gather of each unit takes: the members send in turn, and the leader answers."""
+    """What the gather of each unit takes: the members send in turn, and the leader answers.
+
+    It is that of a round, or by default at mean gains. What leaders hear of each other is at mean
+    gains in every round.
+    """
     links, lead = world.links, np.asarray(leaders, dtype=np.int64)
     leader = np.repeat(lead, sizes)
     sending = np.flatnonzero(flat != leader)
     devices = flat[sending]
     power = world.devices.power_watts[devices]
-    gain = links.pair_gain(devices, leader[sending])
+    gain = links.pair_gain(devices, leader[sending], round_)
     unit = np.repeat(np.arange(len(sizes)), sizes)[sending]
     starts = np.flatnonzero(np.diff(unit, prepend=-1))  # of units with senders
     groups = unit[starts]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from camu.arrays import Float32, Float64, sum_of_squares
 from camu.config import Config
@@ -44,6 +45,7 @@ class Delivery:
     snr: Float64  # (jobs,), linear
     memory: Mapping[int, Float32]  # what senders kept of their last updates, by job
     corrupt: Mapping[int, str]  # jobs whose update will be "nan" or "huge"
+    outage: npt.NDArray[np.bool_] | None = None  # (jobs,) rates that are too high; None: none is
 
     def start_of(self, job: int) -> Weights:
         """The model that a job starts from."""
@@ -80,7 +82,8 @@ class Delivery:
     def lost(self, job: int) -> str:
         """Why the update of a job does not arrive; empty: it does."""
         snr, radio = float(self.snr[job]), self.config.radio
-        if in_outage(snr, radio.outage_snr_db):
+        too_fast = self.outage is not None and bool(self.outage[job])
+        if too_fast or in_outage(snr, radio.outage_snr_db):
             return "outages"
         if radio.uplink != "packet":
             return ""

@@ -26,7 +26,7 @@ from camu.arrays import (
 from camu.config import RadioConfig
 from camu.errors import CamuError
 from camu.world.devices import Devices
-from camu.world.fading import BlockFading, link_normal, link_uniform
+from camu.world.fading import BlockFading, PairFading, link_normal, link_uniform
 from camu.world.path_loss import PathLoss, path_loss_model
 from camu.world.rates import bits_per_hz
 
@@ -103,6 +103,10 @@ class Links:
         return BlockFading(self.radio, self.count, self.seed)
 
     @cached_property
+    def _pair_fading(self) -> PairFading:
+        return PairFading(self.radio, self.seed)
+
+    @cached_property
     def blind(self) -> bool:
         """Whether some links between devices are not known: no SNR measured, and no position.
 
@@ -120,12 +124,15 @@ class Links:
         first, second = np.atleast_1d(rows).astype(np.int64), np.atleast_1d(cols).astype(np.int64)
         return self.pair_snr_db(first[:, None], second)
 
-    def pair_gain(self, first: Int64, second: Int64) -> Float64:
-        """Mean gain |h_jk|^2 of the links between devices; the arrays of indices broadcast.
+    def pair_gain(self, first: Int64, second: Int64, round_: int | None = None) -> Float64:
+        """Gain |h_jk|^2 of the links between devices, the mean or that of a round, as arrays.
 
         That of a device with itself means nothing: it is the value at the smallest distance.
         """
-        return _in_parts(self._gains, first, second)
+        mean = _in_parts(self._gains, first, second)
+        if round_ is None or not self.radio.d2d_fading:
+            return mean
+        return mean * self._pair_fading.factors(round_, first, second)
 
     def pair_snr_db(self, first: Int64, second: Int64) -> Float64:
         """SNR of the links between devices in dB; the arrays of indices broadcast."""
@@ -186,6 +193,17 @@ class Links:
     def fading(self, round_: int) -> Float64:
         """Factor on each uplink's mean gain in this round (K,); rounds count from 0."""
         return self._fading.factors(round_)
+
+    def rated_fading(self, round_: int) -> Float64:
+        """Factor on each uplink's mean gain for which its rate in this round is chosen (K,).
+
+        With known channels it is the fading itself. Otherwise it is what the base station expects
+        of it after pilots at each device's own power, less `radio.rate_margin_db`.
+        """
+        if self.radio.knows_channels:
+            return self.fading(round_)
+        expected = self._fading.expected_factors(round_, self.uplink_snr() / self.radio.antennas)
+        return expected * from_decibels(-self.radio.rate_margin_db)
 
     def share(self, uplinks: int = 1) -> Share:
         """Bandwidth and noise of each of `uplinks` uplinks that use the band in the same round.
