@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, send_in_turn
 from camu.learning.job import LocalRule
-from camu.planning.medium import Gathers, Medium, gather_costs
+from camu.planning.gathering import Gathers, gathers_of_round
+from camu.planning.medium import Medium, gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
 from camu.world import World
 from camu.world.devices import static_watts, update_joules, update_seconds
@@ -98,8 +99,8 @@ class Costs:
         each = np.broadcast_to(np.asarray(updates, dtype=np.float64), self.sizes.shape)
         asked = each.tobytes()
         if asked not in self._gathers:
-            found = self.medium.schedule(self.compute_seconds, each, self.downlink_seconds)
-            self._gathers[asked] = found
+            started = self.medium, self.compute_seconds, each, self.downlink_seconds
+            self._gathers[asked] = gathers_of_round(*started)
         return self._gathers[asked]
 
     @cached_property
