@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from camu.arrays import Float64, Int64
-from camu.planning.medium import NEGLIGIBLE, Medium
+from camu.planning.medium import NEGLIGIBLE, Medium, kept_few, short
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,9 @@ def gathers_of_round(
     medium: Medium, compute_seconds: Float64, updates: Float64, start_seconds: float
 ) -> Gathers:
     """The gathers of a round in which units start at this time and update so many times."""
-    return _Round(medium, compute_seconds, updates, start_seconds).run()
+    asked = short(compute_seconds, updates, np.array(start_seconds)) + medium.identity
+    round_ = partial(_Round, medium, compute_seconds, updates, start_seconds)
+    return kept_few(medium.world, asked, lambda: round_().run())
 
 
 class _Sending:
@@ -75,6 +78,13 @@ class _Sending:
         self.loud[:last, column] = self.loud[:last, last]
         self.loud[column, :last] = self.loud[last, :last]
 
+    def next_end(self, until: float) -> int | None:
+        """The column whose sender ends first, if that is not after this time."""
+        if not self.count:
+            return None
+        column = int(self.end[: self.count].argmin())
+        return column if self.end[column] <= until else None
+
     def _add_level(self, change: Float64) -> None:
         """Add to the interference of each, with what rounding loses: nothing drifts."""
         own = slice(0, self.count)
@@ -111,43 +121,41 @@ class _Round:
     def run(self) -> Gathers:
         sending, coming = self.sending, self.coming
         while coming or sending.count:
-            now = float(sending.end[: sending.count].min(initial=math.inf))
-            if coming:
-                now = min(now, coming[0][0])
-            free = self.end_messages(now)
+            now = coming[0][0] if coming else math.inf
+            free, changed = [], False
+            while (column := sending.next_end(now)) is not None:
+                now = float(sending.end[column])
+                near = self.end_message(column, now)
+                if near is not None:
+                    free.append(near)
             changed = bool(free)
             while coming and coming[0][0] <= now:
                 since, unit = heapq.heappop(coming)
                 self.waiting[unit] = since
-                free.append(np.array([unit]))
-            if (free and self.start(now, np.concatenate(free))) or changed:
+                if not self.busy[unit]:
+                    free.append(np.array([unit]))
+            if free and (self.start(now, np.concatenate(free)) or changed):
                 self.retune(now)
-        return Gathers(self.ready, self.waits, self.extra)
+        for shared in (found := (self.ready, self.waits, self.extra)):
+            shared.setflags(write=False)
+        return Gathers(*found)
 
-    def end_messages(self, now: float) -> list[Int64]:
-        """Let the next send where one has ended; the neighbours of units whose gather is over."""
-        sending, over = self.sending, []
-        while sending.count:
-            column = int(sending.end[: sending.count].argmin())
-            if sending.end[column] > now:
-                break
-            sender = int(sending.sender[column])
-            if sending.level[column]:
-                self.pay(np.array([column]), now, sending.left[column : column + 1])
-            if sender == sending.last[column]:
-                over.append(self.finish(column, now))
-            else:
-                self.next_message(column, sender + 1, now)
-        return over
-
-    def next_message(self, column: int, sender: int, now: float) -> None:
-        sending = self.sending
-        after = slice(int(sending.first[column]) + 1, sender + 1)
-        durations = self.medium.sending_seconds(after, sending.level[column]).tolist()
-        sending.sender[column], sending.begin[column], sending.left[column] = sender, now, 1.0
-        sending.duration[column] = durations[-1]
+    def end_message(self, column: int, now: float) -> Int64 | None:
+        """Let the next one send, or end the gather: then return the neighbours of the unit."""
+        sending, medium = self.sending, self.medium
+        sender, level = int(sending.sender[column]), float(sending.level[column])
+        if level:
+            longer = now - sending.begin[column] - sending.left[column] * medium.seconds[sender]
+            self.extra[medium.places[sender]] += longer * medium.watts[sender]
+        if sender == sending.last[column]:
+            return self.finish(column, now)
+        after = slice(int(sending.first[column]) + 1, sender + 2)
+        seconds = medium.sending_seconds(after, level) if level else medium.seconds[after]
+        sending.sender[column], sending.begin[column], sending.left[column] = sender + 1, now, 1.0
+        sending.duration[column] = seconds[-1]
         start = sending.since[column] + sending.rest[column]
-        sending.end[column] = start + math.fsum(durations)
+        sending.end[column] = start + math.fsum(seconds.tolist())
+        return None
 
     def finish(self, column: int, now: float) -> Int64:
         """End a gather; its unit computes again, or is ready. Returns its neighbours."""
@@ -165,9 +173,8 @@ class _Round:
     def start(self, now: float, units: Int64) -> bool:
         """Start the gathers of those units that wait, in order, where no neighbour gathers."""
         units = units[(self.busy[units] == 0) & (self.waiting[units] <= now)]
-        for unit in units[np.lexsort((units, self.waiting[units]))].tolist():
-            since = float(self.waiting[unit])
-            if self.busy[unit] or since > now:  # it may be named twice
+        for since, unit in sorted(zip(self.waiting[units].tolist(), units.tolist(), strict=True)):
+            if self.busy[unit] or self.waiting[unit] > now:  # it may be named twice
                 continue
             self.begin(unit, now)
             self.waits[unit] = min(self.waits[unit], now - since)
@@ -190,17 +197,13 @@ class _Round:
         own = np.flatnonzero(level != sending.level[: sending.count])
         if not len(own):
             return
-        share = (now - sending.begin[own]) / sending.duration[own]
-        self.pay(own[disturbed := sending.level[own] > 0], now, share[disturbed])
-        left, senders = np.maximum(sending.left[own] - share, 0.0), sending.sender[own]
-        seconds = self.medium.sending_seconds(senders, level[own])
+        senders, elapsed = sending.sender[own], now - sending.begin[own]
+        share, alone = elapsed / sending.duration[own], self.medium.seconds[senders]
+        longer = np.where(sending.level[own] > 0, elapsed - share * alone, 0.0)
+        self.extra[self.medium.places[senders]] += longer * self.medium.watts[senders]
+        left, level = np.maximum(sending.left[own] - share, 0.0), level[own]
+        seconds = np.where(level > 0, self.medium.sending_seconds(senders, level), alone)
         sending.begin[own] = sending.since[own] = now
-        sending.left[own], sending.duration[own], sending.level[own] = left, seconds, level[own]
+        sending.left[own], sending.duration[own], sending.level[own] = left, seconds, level
         sending.rest[own], sending.first[own] = left * seconds, senders
         sending.end[own] = now + sending.rest[own]
-
-    def pay(self, columns: Int64, now: float, share: Float64) -> None:
-        """What interference cost the present senders, who sent this share of their bits."""
-        medium, senders = self.medium, self.sending.sender[columns]
-        longer = (now - self.sending.begin[columns]) - share * medium.seconds[senders]
-        self.extra[medium.places[senders]] += longer * medium.watts[senders]

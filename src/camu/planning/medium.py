@@ -14,20 +14,24 @@ Only units that start in the same round share the medium here, and uplinks have 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import numpy as np
 
-from camu.arrays import Float64, Int64, from_decibels
+from camu.arrays import AnyArray, Float64, Int64, from_decibels
 from camu.world import World
+
+Value = TypeVar("Value")
 
 NEGLIGIBLE = 1e-3  # of the noise
 _PREAMBLE_DBM, _PREAMBLE_HZ = -82.0, 20e6  # what an 802.11 receiver must notice in this band
-_FEW = 256  # units, whose links to each other are all computed at once
-_MOST_KEPT = 1 << 24  # neighbours of units; those of further ones are found again when asked for
+_KEPT = 32  # rounds and neighbourhoods of a world, which are asked for again
+_BLOCK = 256  # units whose neighbours are found at a time
+_MOST_KEPT = 1 << 24  # neighbours of all units; others are found again when they are asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,16 @@ class Medium:
         return slice(self._ends[unit], self._ends[unit + 1])
 
     @cached_property
+    def identity(self) -> bytes:
+        """What decides about gathers on this medium, in short: others may be the same."""
+        sent = self.places, self.seconds, self.snr, self.watts, np.array(self.bits)
+        return short(self.leaders, self.counts, *sent)
+
+    @cached_property
     def _hearing(self) -> _Hearing:
-        return _Hearing(self.world, np.flatnonzero(self.counts), self.leaders)
+        units, leaders = np.flatnonzero(self.counts), self.leaders
+        make = partial(_Hearing, self.world, units, leaders)
+        return kept_few(self.world, short(units, leaders), make)
 
     def neighbours(self, unit: int) -> Int64:
         """The units that gather which this one hears, or which hear it."""
@@ -75,19 +87,35 @@ class Medium:
         )
 
     def sending_seconds(self, senders: Int64 | slice, interference: Float64 | float) -> Float64:
-        """How long senders need for a message under interference, in noise powers."""
-        alone, links = self.seconds[senders], self.world.links
-        if not np.any(interference):
-            return alone
+        """How long senders need for a message under interference, in noise powers; it is not 0."""
+        links = self.world.links
         rates = links.rate_bps(self.snr[senders] * links.noise_watts / (1 + interference), 1.0)
-        return np.where(np.greater(interference, 0.0), self.bits / rates, alone)
+        return np.asarray(self.bits / rates)
+
+
+def short(*arrays: AnyArray) -> bytes:
+    """A few bytes that differ where the arrays do."""
+    digest = blake2b(digest_size=32)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+def kept_few(world: World, key: bytes, make: Callable[[], Value]) -> Value:
+    """The value that `make` gives, made once while it is among the last that were made."""
+    known: dict[bytes, Value] = world.cached("medium", dict)
+    if key not in known:
+        if len(known) >= _KEPT:
+            del known[next(iter(known))]
+        known[key] = make()
+    return known[key]
 
 
 class _Hearing:
-    """Which units hear each other: found for a few units at once, for many when it is asked."""
+    """Which units hear each other, found for a block of units when one of them is asked for."""
 
     def __init__(self, world: World, units: Int64, leaders: Int64) -> None:
-        self.world, self.units, self.leaders = world, units, leaders
+        self.world, self.units, self.leaders = world, units, leaders[units]
         self.threshold = carrier_sense_watts(world)
         self.known: dict[int, Int64] = {}
         self.entries = 0
@@ -96,47 +124,54 @@ class _Hearing:
         """The units that this one hears, or that hear it."""
         if (found := self.known.get(unit)) is not None:
             return found
-        if len(self.units) <= _FEW:
-            rows = self.rows(self.units, self.units)
-            self.known = dict(zip(self.units.tolist(), rows, strict=True))
-            return self.known[unit]
-        found = self.rows(np.array([unit]), self.around(unit))[0]
-        if self.entries + len(found) <= _MOST_KEPT:
-            self.entries += len(found)
-            self.known[unit] = found
-        return found
+        place = int(np.searchsorted(self.units, unit))
+        if self.entries > _MOST_KEPT:
+            return self.rows(place, place + 1)[0]
+        start = place - place % _BLOCK
+        rows = self.rows(start, min(start + _BLOCK, len(self.units)))
+        self.known.update(zip(self.units[start:].tolist(), rows, strict=False))
+        self.entries += sum(map(len, rows))
+        return self.known[unit]
 
-    def rows(self, asked: Int64, near: Int64) -> list[Int64]:
-        """Those of `near` that hear each of the units asked for, or that it hears."""
-        power = self.world.devices.power_watts
-        here, there = self.leaders[asked][:, None], self.leaders[near]
-        gain = self.world.links.pair_gain(here, there)
+    def rows(self, start: int, stop: int) -> list[Int64]:
+        """The neighbours of the units in these places."""
+        first, second = self.pairs(start, stop)
+        here, there = self.leaders[first], self.leaders[second]
+        gain, power = self.world.links.pair_gain(here, there), self.world.devices.power_watts
         hears = np.maximum(gain * power[there], gain * power[here]) >= self.threshold
         hears &= here != there
-        return [near[row] for row in hears]
+        ends = np.searchsorted(first[hears], np.arange(start + 1, stop))
+        return np.split(self.units[second[hears]], ends)
 
-    def around(self, unit: int) -> Int64:
-        """All units within the largest distance at which anything is heard, in their order."""
+    def pairs(self, start: int, stop: int) -> tuple[Int64, Int64]:
+        """All pairs of one of these places with one that may hear it, by the first and the second.
+
+        They are those within the largest distance at which a leader can be heard.
+        """
         if self.tree is None:
-            return self.units
-        place = self.world.devices.positions[self.leaders[unit], :2]
-        found = self.tree.query_ball_point(place, self.reach_m, return_sorted=True)
-        return self.units[np.asarray(found, dtype=np.int64)]
+            first, second = np.divmod(
+                np.arange(start * len(self.units), stop * len(self.units)), len(self.units)
+            )
+            return first, second
+        asked = type(self.tree)(self.tree.data[start:stop])
+        found = asked.sparse_distance_matrix(self.tree, self.reach_m, output_type="ndarray")
+        order = np.lexsort((found["j"], found["i"]))
+        return start + found["i"][order], found["j"][order]
 
     @cached_property
     def reach_m(self) -> float:
-        """The largest distance at which a leader can be heard."""
-        loudest = float(self.world.devices.power_watts[self.leaders[self.units]].max())
+        """The largest distance on the ground at which a leader can be heard."""
+        loudest = float(self.world.devices.power_watts[self.leaders].max())
         return self.world.links.reach_m(self.threshold / loudest)
 
     @cached_property
     def tree(self) -> Any:
-        """The leaders in the plane; None where distance does not bound what is heard."""
-        if not math.isfinite(self.reach_m):
+        """The leaders in the plane; None for a few, or where distance bounds nothing."""
+        if len(self.units) <= _BLOCK or not math.isfinite(self.reach_m):
             return None
-        from scipy.spatial import cKDTree  # loading it takes long, and few units need none
+        from scipy.spatial import cKDTree  # loading it takes long
 
-        return cKDTree(self.world.devices.positions[self.leaders[self.units], :2])
+        return cKDTree(self.world.devices.positions[self.leaders, :2])
 
 
 def carrier_sense_watts(world: World) -> float:
