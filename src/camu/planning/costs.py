@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -14,7 +13,8 @@ import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, send_in_turn
 from camu.learning.job import LocalRule
-from camu.planning.medium import Gathers, Medium, gather_costs
+from camu.planning.gathering import Gathers, gathers_of_round
+from camu.planning.medium import Medium, gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
 from camu.world import World
 from camu.world.devices import static_watts, update_joules, update_seconds
@@ -97,15 +97,8 @@ class Costs:
         if self.medium is None or not (self.sizes > 1).any():
             return None
         each = np.broadcast_to(np.asarray(updates, dtype=np.float64), self.sizes.shape)
-        asked = each.tobytes()
-        if asked not in self._gathers:
-            found = self.medium.schedule(self.compute_seconds, each, self.downlink_seconds)
-            self._gathers[asked] = found
-        return self._gathers[asked]
-
-    @cached_property
-    def _gathers(self) -> dict[bytes, Gathers]:
-        return {}
+        start = self.downlink_seconds
+        return gathers_of_round(self.medium, self.compute_seconds, each, start)
 
     def extra_joules(self, updates: Float64 | float) -> Float64:
         """What interference adds to the energy of each member's sending in a round."""

@@ -27,7 +27,7 @@ from camu.config import RadioConfig
 from camu.errors import CamuError
 from camu.world.devices import Devices
 from camu.world.fading import BlockFading, PairFading, link_normal, link_uniform
-from camu.world.path_loss import PathLoss, path_loss_model
+from camu.world.path_loss import PathLoss, path_loss_model, reach_m
 from camu.world.rates import bits_per_hz
 
 LARGEST_MATRIX_DEVICES = 20_000
@@ -133,6 +133,18 @@ class Links:
         if round_ is None or not self.radio.d2d_fading:
             return mean
         return mean * self._pair_fading.factors(round_, first, second)
+
+    def reach_m(self, gain: float) -> float:
+        """The largest distance on the ground at which a link between devices can have this gain.
+
+        It is infinite where no distance bounds it: under shadowing, with measured links, unknown
+        places or a path loss of one's own.
+        """
+        unbounded = self.measured_snr_db is not None or self.blind or gain <= SMALLEST_GAIN
+        if unbounded or self.radio.shadowing_db > 0.0:
+            return math.inf
+        antennas = float(from_decibels(2.0 * self.radio.device_gain_dbi))
+        return reach_m(self.radio, gain / antennas, self.devices.positions[:, 2])
 
     def pair_snr_db(self, first: Int64, second: Int64) -> Float64:
         """SNR of the links between devices in dB; the arrays of indices broadcast."""
