@@ -46,6 +46,7 @@ class Costs:
     gather_joules: Float64
     uplink_seconds: Float64  # of the whole round
     uplink_joules: Float64
+    uplink_snr: Float64  # linear, within the band of each unit
     member_compute_joules: Float64  # of one local update
     member_gather_joules: Float64  # of a leader: its answer
     member_compute_seconds: Float64  # of one local update at its own frequency
@@ -189,6 +190,7 @@ def unit_costs(
         gather_joules=np.add.reduceat(gather.joules, starts),
         uplink_seconds=air,
         uplink_joules=world.links.supply_watts(power) * air,
+        uplink_snr=sending.snr,
         member_compute_joules=joules,
         member_gather_joules=gather.joules,
         member_compute_seconds=seconds,
@@ -231,12 +233,11 @@ class _Uplinks:
         once = np.ones(len(self.leaders))
         if radio.uplink == "analog":  # a complex symbol carries two parameters
             return math.ceil(parameters / 2) / hertz * once, once
-        gain, true_gain = self.gains[self.rows], self.true_gains[self.rows]
+        gain = self.gains[self.rows]
         seconds = links.transmit_seconds(payload_bits, self.power_watts, gain, hertz)
         if radio.uplink != "packet" or radio.packet_tries == 1:
             return seconds, once
-        noise_watts = links.share(self.together).noise_watts
-        error = packet_error(self.power_watts * true_gain / noise_watts)
+        error = packet_error(self.snr)
         if round_ is None:
             tries = mean_tries(error, radio.packet_tries)
         else:
@@ -257,6 +258,13 @@ class _Uplinks:
         share = self.world.links.share(self.together).bandwidth_hz
         own = [share if one is None else one for one in self.bandwidth_hz or ()]
         return np.array(own) if own else share
+
+    @property
+    def snr(self) -> Float64:
+        """The linear SNR of each at the base station; a band holds its share of the noise."""
+        links = self.world.links
+        noise_watts = links.noise_watts * (self.hertz / links.radio.bandwidth_hz)
+        return np.asarray(self.power_watts * self.true_gains[self.rows] / noise_watts)
 
     @property
     def outage(self) -> npt.NDArray[np.bool_] | None:

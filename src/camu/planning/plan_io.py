@@ -117,7 +117,7 @@ def read_allocation(data: Mapping[str, Any] | None, units: Sequence[Unit]) -> Al
 def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
     """A row per unit, with its leader, members and channel use."""
     ids, serving = world.devices.ids, world.links.serving
-    bandwidth_hz = world.links.share(len(units)).bandwidth_hz
+    share = world.links.share(len(units)).bandwidth_hz
     rows: list[dict[str, object]] = [
         {
             "unit": number,
@@ -127,7 +127,7 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
             "power_watts": unit.power_watts,
             "max_power_watts": float(world.devices.max_power_watts[unit.leader]),
             "base_station": int(serving[unit.leader]),
-            "bandwidth_hz": bandwidth_hz,
+            "bandwidth_hz": share if unit.bandwidth_hz is None else unit.bandwidth_hz,
             "payload_bits": unit.payload_bits,
             "uplink_seconds": unit.uplink_seconds,
             "uplink_share": unit.uplink_seconds / round_seconds,

@@ -87,7 +87,8 @@ def _rounds(
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
     )
-    costs = replace(costs, downlink_seconds=units[0].downlink_seconds)  # all devices listen
+    # All devices listen, and of a unit's candidates only one gathers: none waits for another here.
+    costs = replace(costs, downlink_seconds=units[0].downlink_seconds, medium=None)
     if plan.dvfs != "none":
         joules = np.zeros(world.devices.count)
         slow = plan.dvfs_costs(full_speed_costs(world, plan.units, plan.parameters), plan.units)

@@ -182,13 +182,12 @@ class Loop:
 
     def prepare(self, view: View, attendance: Attendance, costs: Costs) -> Delivery:
         """The way of a round's updates to the server, with the models that units start from."""
-        run, links = self.run, self.run.world.links
+        run = self.run
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        noise_watts = links.share(len(starts) + len(run.in_flight)).noise_watts
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
         changes = "keep" in self.hooks.own
-        found = delivery_of(run, attendance, self.uplink_gain, noise_watts, begin, keep, changes)
+        found = delivery_of(run, attendance, costs.uplink_snr, begin, keep, changes)
         return found if costs.outage is None else replace(found, outage=costs.outage)
 
     def train(self, view: View, attendance: Attendance, costs: Costs) -> None:
