@@ -8,6 +8,9 @@ that waits for a neighbour which it does not hear itself. Units that do not hear
 at once, and what a leader receives of the other leaders adds to its noise: rates are constant
 between the starts and ends of gathers. Signals more than 30 dB below the noise are left out.
 
+Each link type has a band of its own: devices that listen before they send wait for those of their
+own type, and interference is that between units of the type `shannon`.
+
 Only units that start in the same round share the medium here, and uplinks have a band of their own.
 Of more than 1000 units that gather, none waits for another, and a line of the log says so.
 """
@@ -24,6 +27,7 @@ from functools import cached_property
 import numpy as np
 
 from camu.arrays import Float64, Int64, from_decibels
+from camu.planning.link_costs import Sent, gather_messages, side_by_side
 from camu.world import World
 
 log = logging.getLogger(__name__)
@@ -75,6 +79,7 @@ class Medium:
         units = np.flatnonzero(self.counts).tolist()
         leaders, power = self.leaders[units], devices.power_watts[self.leaders[units]]
         threshold = carrier_sense_watts(self.world)
+        types = links.types
         hears: list[set[int]] = [set() for _ in self.counts]
         noise: list[dict[int, float]] = [{} for _ in self.counts]
         for start in range(0, len(units), _BLOCK):
@@ -84,6 +89,12 @@ class Medium:
             near = np.maximum(heard, told) >= threshold
             loud = ~near & (heard > _NEGLIGIBLE * links.noise_watts)
             loud &= leaders[rows, None] != leaders  # nobody disturbs itself
+            if types is not None:  # each link type has a band of its own
+                own = types.bandwidth_hz[leaders[rows]] / links.radio.bandwidth_hz
+                near = np.maximum(heard, told) >= (threshold * own)[:, None]
+                alike = types.place[leaders[rows, None]] == types.place[leaders]
+                near &= alike & types.senses[leaders]
+                loud &= alike & np.isneginf(types.lowest_snr_db[leaders])
             for row, unit in enumerate(units[rows]):
                 hears[unit] = {units[k] for k in np.flatnonzero(near[row])} - {unit}
                 others = np.flatnonzero(loud[row])
@@ -104,7 +115,9 @@ class Medium:
         rates = links.rate_bps(self.snr[own] * links.noise_watts / (1 + interference), 1.0)
         return list((self.bits / rates).tolist())
 
-    def schedule(self, compute_seconds: Float64, updates: Float64, start_seconds: float) -> Gathers:
+    def schedule(
+        self, compute_seconds: Float64, updates: Float64, start_seconds: Float64 | float
+    ) -> Gathers:
         """The gathers of a round in which units start at this time and update so many times."""
         return _Schedule(self, compute_seconds, updates, start_seconds).run()
 
@@ -138,7 +151,11 @@ class _Schedule:
     """One round of the medium, from event to event."""
 
     def __init__(
-        self, medium: Medium, compute_seconds: Float64, updates: Float64, start_seconds: float
+        self,
+        medium: Medium,
+        compute_seconds: Float64,
+        updates: Float64,
+        start_seconds: Float64 | float,
     ) -> None:
         self.medium = medium
         self.hears, self.noise, self.disturbs = medium._neighbours
@@ -150,9 +167,10 @@ class _Schedule:
         self.waiting: dict[int, float] = {}  # since when
         self.busy = [0] * len(self.left)  # neighbours of each unit that gather now
         self.active: dict[int, _Sending] = {}
+        starts = np.broadcast_to(start_seconds, updates.shape).tolist()
         for unit in np.flatnonzero(medium.counts).tolist():
             self.waits[unit] = math.inf
-            self.coming.append((start_seconds + self.compute[unit], unit))
+            self.coming.append((starts[unit] + self.compute[unit], unit))
         heapq.heapify(self.coming)
 
     def run(self) -> Gathers:
@@ -253,13 +271,20 @@ def gather_costs(
     groups = unit[starts]
     weakest = np.minimum.reduceat(gain, starts) if len(starts) else gain
     air = links.transmit_seconds(bits, power, gain)
+    sent = Sent(air, links.supply_watts(power) * air)
+    sent = gather_messages(world, devices, power, gain, bits, sizes[unit] - 1, sent)
+    air = side_by_side(world, devices, unit, sent.seconds)
     answer_power = world.devices.power_watts[lead[groups]]
+    back = links.transmit_seconds(bits, answer_power, weakest)
+    answers = Sent(back, links.supply_watts(answer_power) * back)
+    alone = np.ones_like(groups)
+    answers = gather_messages(world, lead[groups], answer_power, weakest, bits, alone, answers)
     answer = np.zeros(len(sizes))
-    answer[groups] = links.transmit_seconds(bits, answer_power, weakest)
+    answer[groups] = answers.seconds
     joules = np.zeros(len(flat))
-    joules[sending] = links.supply_watts(power) * air
+    joules[sending] = sent.joules
     places = np.flatnonzero(flat == leader)
-    joules[places[groups]] = links.supply_watts(answer_power) * answer[groups]
+    joules[places[groups]] = answers.joules
     order = np.lexsort((np.r_[np.zeros(len(unit)), np.ones(len(groups))], np.r_[unit, groups]))
     medium = Medium(
         world,

@@ -13,6 +13,7 @@ from camu.planning.codecs import codec_from_dict, codec_to_dict
 from camu.planning.costs import UpdateCost
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
+from camu.world.link_types import SHANNON
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
@@ -27,6 +28,8 @@ _FIELDS = (
 _OPTIONAL = {  # written where they differ from this
     "bandwidth_hz": None,
     "cpu_share": 1.0,
+    "link": SHANNON,
+    "channels": 0,
     "wait_seconds": 0.0,
     "interference_joules": 0.0,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, Spending
 from camu.planning.dvfs import full_speed_costs
+from camu.planning.link_costs import senders, uplink_noise_watts
 from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
 from camu.planning.unit import Unit
@@ -145,9 +146,9 @@ class Loop:
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
-        gain, uplinks = self.uplink_gain, len(own) + len(run.in_flight)
+        gain, uplinks = self.uplink_gain, self.senders(own)
         round_ = run.round if self.config.radio.uplink == "packet" else None
-        asked = uplinks, round_, gain.tobytes(), id(run.plan), *map(id, own)
+        asked = tuple(uplinks.items()), round_, gain.tobytes(), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
                 *(run.world, own, run.plan.parameters),
@@ -158,6 +159,12 @@ class Loop:
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
             self.priced = asked, (run.plan, own), costs
         return self.priced[2]
+
+    def senders(self, units: Iterable[Unit]) -> dict[str, int]:
+        """How many units of each link type send, if these start now."""
+        leaders = [unit.leader for unit in units]
+        leaders += [update.leader for update in self.run.in_flight.values()]
+        return senders(self.run.world.links, leaders)
 
     def rest(self) -> None:
         """No unit can pay for a round: wait for a round's time, or end the run if none ever can."""
@@ -183,7 +190,9 @@ class Loop:
         run, links = self.run, self.run.world.links
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        noise_watts = links.share(len(starts) + len(run.in_flight)).noise_watts
+        units = attendance.units.values()
+        leaders = [unit.leader for unit in units]
+        noise_watts = uplink_noise_watts(links, leaders, self.senders(units))
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
         changes = "keep" in self.hooks.own
         return delivery_of(run, attendance, self.uplink_gain, noise_watts, begin, keep, changes)
@@ -214,7 +223,8 @@ class Loop:
                     weight = run.plan.units[update.unit].weight
                     self.mean.add(weight, update.update, update.buffers)
                 update.update = update.buffers = no_array()
-            run.clock.start(update.unit, ready[index], air[index])
+            queue = () if costs.queues is None else (costs.queues[index],)
+            run.clock.start(update.unit, ready[index], air[index], *queue)
             update.started_seconds = run.clock.now_seconds
             update.busy_seconds = busy[index] + air[index] + longer[index]
             run.in_flight[update.unit] = update

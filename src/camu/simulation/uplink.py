@@ -126,7 +126,7 @@ def delivery_of(
     run: Run,
     attendance: Attendance,
     gain: Float64,
-    noise_watts: float,
+    noise_watts: Float64 | float,
     start: Weights | Sequence[Weights],
     keep_trained: bool,
     keep_change: bool,
