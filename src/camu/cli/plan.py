@@ -59,6 +59,7 @@ def plan(
     Nothing is trained. With --fleet the devices come from your file, and the rest from the preset
     `demo` unless you name another. With batteries it also says when devices are empty.
     """
+    from camu.planning.link_words import unsendable
     from camu.schemes import make_scheme, plans
     from camu.simulation.dry_run import battery_life, round_cost
     from camu.world import build_world
@@ -70,7 +71,7 @@ def plan(
     with stage(f"planning with {config.scheme.name}"):
         planner = make_scheme(config)
         made = plans.plan(planner, world)
-    for text in world.warnings(made.parameters):
+    for text in (*world.warnings(made.parameters), *unsendable(made, world)):
         warn(text)
     with stage("taking rounds without training"):
         cost = round_cost(world, planner, made)
@@ -136,7 +137,7 @@ def _save(
         write_text(csv_file, plan.to_csv(world))
 
 
-def _hardware(world: World) -> Iterator[dict[str, float | None]]:
+def _hardware(world: World) -> Iterator[dict[str, Any]]:
     """What devices can do and how well they are heard; None where there is no number."""
     import numpy as np
 
@@ -152,9 +153,10 @@ def _hardware(world: World) -> Iterator[dict[str, float | None]]:
         "snr_db": snr,
         "battery_joules": devices.battery_joules,
     }
-    for row in zip(*(values.tolist() for values in columns.values()), strict=True):
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    for link, row in zip(devices.link, rows, strict=True):
         cells = (value if math.isfinite(value) else None for value in row)
-        yield dict(zip(columns, cells, strict=True))
+        yield {**dict(zip(columns, cells, strict=True)), "link": link}
 
 
 def _bias(scheme: CamuScheme, plan: Plan, world: World) -> dict[str, Any]:

@@ -102,6 +102,7 @@ def _spread(plan: Plan) -> Table:
 
 def _who(plan: Plan, world: World) -> Table:
     ids, regions = world.devices.ids, world.devices.regions
+    typed = plan.queues is not None  # all of one link type need no column
     rows = []
     for index, unit in enumerate(plan.units):
         more = len(unit.members) - _MOST_MEMBERS
@@ -112,6 +113,7 @@ def _who(plan: Plan, world: World) -> Table:
                 ", ".join(sorted({regions[device] for device in unit.members})),
                 " ".join([*members, *([f"+{more}"] if more > 0 else [])]),
                 ids[unit.leader],
+                *([unit.link] if typed else []),
                 f"{unit.samples:,}",
                 f"{unit.wasserstein:.2f}",
                 f"{unit.contribution:.4g}",
@@ -119,7 +121,7 @@ def _who(plan: Plan, world: World) -> Table:
                 f"{unit.weight:.4f}",
             )
         )
-    text = ("unit", "where", "members", "leader")
+    text = ("unit", "where", "members", "leader", *(["link"] if typed else []))
     names = (*text, "samples", "W", "theta", "multi", "weight")
     return number_table(names, rows, "Units", text)
 

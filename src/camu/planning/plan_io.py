@@ -120,7 +120,9 @@ def read_allocation(data: Mapping[str, Any] | None, units: Sequence[Unit]) -> Al
 def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
     """A row per unit, with its leader, members and channel use."""
     ids, serving = world.devices.ids, world.links.serving
-    bandwidth_hz = world.links.share(len(units)).bandwidth_hz
+    links, types = world.links, world.links.types
+    shared = links.share(sum(unit.link == SHANNON for unit in units)).bandwidth_hz
+    own = {} if types is None else {n: kind.bandwidth_hz for n, kind in types.kinds.items()}
     rows: list[dict[str, object]] = [
         {
             "unit": number,
@@ -130,7 +132,8 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
             "power_watts": unit.power_watts,
             "max_power_watts": float(world.devices.max_power_watts[unit.leader]),
             "base_station": int(serving[unit.leader]),
-            "bandwidth_hz": bandwidth_hz,
+            "link": unit.link,
+            "bandwidth_hz": own.get(unit.link, shared),
             "payload_bits": unit.payload_bits,
             "uplink_seconds": unit.uplink_seconds,
             "uplink_share": unit.uplink_seconds / round_seconds,
