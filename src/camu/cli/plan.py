@@ -24,7 +24,13 @@ from camu.cli.options import (
     resolve,
     to_file,
 )
-from camu.cli.plan_tables import leaders_that_end, show_bias, show_lifetime, show_plan
+from camu.cli.plan_tables import (
+    leaders_that_end,
+    show_bias,
+    show_lifetime,
+    show_plan,
+    show_unsendable,
+)
 
 if TYPE_CHECKING:
     from camu.planning.batteries import Lifetime
@@ -59,7 +65,6 @@ def plan(
     Nothing is trained. With --fleet the devices come from your file, and the rest from the preset
     `demo` unless you name another. With batteries it also says when devices are empty.
     """
-    from camu.planning.link_words import unsendable
     from camu.schemes import make_scheme, plans
     from camu.simulation.dry_run import battery_life, round_cost
     from camu.world import build_world
@@ -71,7 +76,7 @@ def plan(
     with stage(f"planning with {config.scheme.name}"):
         planner = make_scheme(config)
         made = plans.plan(planner, world)
-    for text in (*world.warnings(made.parameters), *unsendable(made, world)):
+    for text in world.warnings(made.parameters):
         warn(text)
     with stage("taking rounds without training"):
         cost = round_cost(world, planner, made)
@@ -86,6 +91,7 @@ def plan(
         return
     console = plain_console()
     show_plan(made, world, cost, console)
+    show_unsendable(made, world, console)
     show_bias(bias, console)
     if lifetime is not None:
         show_lifetime(lifetime, made, world, console)
@@ -98,7 +104,11 @@ def _document(
     plan: Plan, world: World, cost: RoundCost, lifetime: Lifetime | None
 ) -> dict[str, Any]:
     """Everything as plain data."""
+    from camu.planning.link_words import unsendable
+
     document = plan.to_dict(world)
+    if sentences := unsendable(plan, world):
+        document["unsendable"] = sentences
     if lifetime is not None:
         names = [device["id"] for device in document["devices"]]
         document["batteries"] = lifetime.to_dict(plan, names)

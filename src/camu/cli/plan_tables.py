@@ -73,6 +73,14 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         )
 
 
+def show_unsendable(plan: Plan, world: World, console: Console) -> None:
+    """A sentence on each link type that can hardly send the model."""
+    from camu.planning.link_words import unsendable
+
+    for sentence in unsendable(plan, world):
+        console.print("\n" + sentence.replace("; ", ";\n") + ".")
+
+
 def _spread(plan: Plan) -> Table:
     """The smallest, the largest and three quantiles of each number, over all units."""
     import numpy as np

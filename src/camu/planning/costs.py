@@ -180,26 +180,22 @@ def unit_costs(
     After every local update the members send their model to the leader, in turn over the whole
     band, and the leader answers with the mean, at the rate of its weakest member. Under
     `radio.d2d = "shared"` units that hear each other do so in turn (`planning/medium.py`).
-    The leaders share the uplink as `radio.access` says, or as their link type does; `uplinks` is
-    how many units of each link type use it at the same time, by default all of these, and 1 of a
-    type that it does not name. A unit with a `bandwidth_hz` of its own has that; `cpu_share` slows
-    the members of a unit. Packets are sent as often as in this round, or by default as often as on
-    average.
-    With `radio.downlink` every member receives the model before its unit starts.
+    Leaders share the uplink as `radio.access` or their link type says; `uplinks` is how many units
+    of each type use it at the same time, by default all of these. A unit with a `bandwidth_hz` of
+    its own has that; `cpu_share` slows the members of a unit. Packets are sent as often as in this
+    round, or on average. With `radio.downlink` every member receives the model before it starts.
     """
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
+    cpu_hz = world.devices.cpu_hz[flat]
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
     gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters))
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
-    gain, band = gains[np.array(leaders)], together.get(SHANNON, 1)
-    sending = _Uplinks(world, leaders, power, gain, band, bandwidth_hz)
-    air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
-    plain = link_costs.Sent(air, world.links.supply_watts(power) * air)
-    sent = link_costs.uplinks(world, leaders, power, gain, payload_bits, together, plain)
+    sending = _Uplinks(world, leaders, power, gains[np.array(leaders)], together, bandwidth_hz)
+    sent, tries = sending.sent_and_tries(payload_bits, parameters, round_)
     broadcast = _broadcast(world, flat, leaders, gains, parameters)
     return Costs(
         sizes=sizes,
@@ -213,9 +209,7 @@ def unit_costs(
         member_compute_joules=joules,
         member_gather_joules=gather.joules,
         member_compute_seconds=seconds,
-        member_slowest=np.minimum(
-            1.0, world.config.fleet.min_hz / (share * world.devices.cpu_hz[flat])
-        ),
+        member_slowest=np.minimum(1.0, world.config.fleet.min_hz / (share * cpu_hz)),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
         gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
         downlink_bits=broadcast.copies * model_bits(world, parameters),
@@ -236,15 +230,24 @@ class _Uplinks:
     leaders: Sequence[int]
     power_watts: Float64
     gain: Float64
-    together: int  # how many share the band
+    together: Mapping[str, int]  # how many of each link type share its band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
+
+    def sent_and_tries(
+        self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
+    ) -> tuple[link_costs.Sent, Float64]:
+        """What each leader's sending costs, and how often it sends its update."""
+        air, tries = self.seconds_and_tries(payload_bits, parameters, round_)
+        plain = link_costs.Sent(air, self.world.links.supply_watts(self.power_watts) * air)
+        own = self.world, self.leaders, self.power_watts, self.gain
+        return link_costs.uplinks(*own, payload_bits, self.together, plain), tries
 
     def seconds_and_tries(
         self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
     ) -> tuple[Float64, Float64]:
         """How long each leader sends, and how often it sends its update."""
         links, radio = self.world.links, self.world.config.radio
-        band = links.share(self.together)
+        band = links.share(self.together.get(SHANNON, 1))
         own = [band.bandwidth_hz if one is None else one for one in self.bandwidth_hz or ()]
         hertz = np.array(own) if own else band.bandwidth_hz
         once = np.ones(len(self.leaders))

@@ -21,9 +21,14 @@ class RandomClusters(Camu):
 
     def groups(self, world: World) -> Groups:
         """The same sizes, other devices; the best uplink leads."""
-        sizes = [len(own) for own in clusters(world).members]
+        found, types = clusters(world).members, world.links.types
         order = derive(world.seed, "random-clusters").numpy().permutation(world.devices.count)
-        parts = np.split(order, np.cumsum(sizes)[:-1])
+        if types is not None:  # only devices of the same link type change places
+            places, dealt = np.concatenate(found), order.copy()
+            for _, own in types.devices():
+                dealt[np.isin(places, own)] = order[np.isin(order, own)]
+            order = dealt
+        parts = np.split(order, np.cumsum([len(own) for own in found])[:-1])
         return assess(world, within_hearing(world, [sorted(part.tolist()) for part in parts]))
 
 
