@@ -25,7 +25,7 @@ def paper_world(**overrides: Any) -> World:
 def hears(world: World, first: int, second: int) -> bool:
     gain = float(world.links.pair_gain(np.array([first]), np.array([second]))[0])
     power = world.devices.power_watts
-    return gain * max(power[first], power[second]) >= carrier_sense_watts(world)
+    return gain * max(power[first], power[second]) >= carrier_sense_watts(world)[first]
 
 
 def messages(world: World, unit: camu.Unit, parameters: int) -> list[tuple[float, float]]:

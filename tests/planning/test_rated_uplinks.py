@@ -40,7 +40,15 @@ def costs_of(world: World, round_: int = 1) -> Costs:
     alone = [[device] for device in everyone]
     power = world.devices.power_watts
     return unit_costs(
-        world, alone, everyone, power, BITS, 1000, uplink_gain=gain, uplinks=1, round_=round_
+        world,
+        alone,
+        everyone,
+        power,
+        BITS,
+        1000,
+        uplink_gain=gain,
+        uplinks={"shannon": 1},
+        round_=round_,
     )
 
 

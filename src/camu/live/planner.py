@@ -147,6 +147,7 @@ def _world(world: World) -> dict[str, Any]:
                 "cpu_hz": float(devices.cpu_hz[k]),
                 "snr_db": round(float(uplink[k]), 1),
                 "battery_joules": None if np.isnan(battery[k]) else float(battery[k]),
+                "link": devices.link[k],
                 "station": int(links.serving[k]),
             }
             for k, name in enumerate(devices.ids)
@@ -170,6 +171,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
                 "weight": unit.weight,
                 "updates": unit.local_updates,
                 "power_watts": unit.power_watts,
+                "link": unit.link,
                 "contribution": unit.contribution,
                 "wasserstein": unit.wasserstein,
                 "gate": rows.gate(unit.multi_update),
