@@ -22,6 +22,7 @@ from camu.planning.plan import Plan
 from camu.planning.queues import Queue, arrivals, latest_ready
 from camu.schemes import SCHEMES
 from camu.simulation.clock import Clock
+from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.dry_run import dry_run
 from camu.world import World
 from camu.world.link_types import LINK_NAMES, LINK_TYPES
@@ -382,3 +383,16 @@ def test_fewer_clusters_than_link_types_can_form_are_refused() -> None:
     with pytest.raises(camu.InputError, match=r"clustering.count = 3: .* set it to 6 or more"):
         clusters(wished)
     assert len(clusters(mixed(clustering__count=7))) == 7
+
+
+def test_a_run_of_a_mixed_fleet_goes_on_with_updates_on_their_way(tmp_path: Path) -> None:
+    """Those over LoRa are on their way for many rounds of the others."""
+    changes = {"scheme__name": "fedbuff", "training__model": "logistic", "run__rounds": 8}
+    config = mixed(**changes, machine__workers=1).config
+    whole = run_in_directory(config, RunDirectory(tmp_path / "whole"))
+    out = RunDirectory(tmp_path / "broken")
+    run_in_directory(config.replace({"run.rounds": 3}), out)
+    again = run_in_directory(config, out, resume=True)
+    assert again.final.virtual_seconds == whole.final.virtual_seconds
+    assert again.final.joules == whole.final.joules
+    assert again.final.accuracy == whole.final.accuracy

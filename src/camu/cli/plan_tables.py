@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -34,6 +35,10 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
     """
     if len(plan.units) > _MOST_ROWS:
         print_table(_spread(plan), console)
+        if plan.queues is not None:
+            links = Counter(unit.link for unit in plan.units).most_common()
+            shown = ", ".join(f"{number} {name}" for name, number in links)
+            console.print(f"Units by link type: {shown}.")
         console.print("--json and --csv list every unit.")
     else:
         print_table(_who(plan, world), console)

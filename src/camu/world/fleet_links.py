@@ -71,9 +71,9 @@ class FleetLinks:
 
 def fleet_links(devices: Devices, radio: RadioConfig) -> FleetLinks | None:
     """The link types of these devices; None if all are `shannon`."""
-    names, place = np.unique(devices.link, return_inverse=True)
-    if names.tolist() == [SHANNON]:
+    if set(devices.link) <= {SHANNON}:
         return None
+    names, place = np.unique(devices.link, return_inverse=True)
     if radio.uplink in ("packet", "analog", "hybrid", "hybrid-weights"):
         other = next(name for name in names.tolist() if name != SHANNON)
         raise InputError(
