@@ -13,7 +13,6 @@ import pytest
 
 import camu
 from camu.errors import InputError
-from camu.learning.weights import Entry, Layout, Weights
 from camu.planning.air import ALIGNED, Air, Senders, aligned
 from camu.planning.codecs import Quantised
 from camu.schemes import Clustered, FedAvg
@@ -22,8 +21,8 @@ from camu.schemes.view import View
 from camu.simulation import Callback, Record, Run, simulate
 from camu.simulation.burst import Burst
 from camu.simulation.dry_run import dry_run
-from camu.simulation.run import Update
 from camu.world import World
+from helpers.bursts import draw_senders, noiseless, start_of, updates_of
 
 Tiny = Callable[..., World]
 NOISY = {"radio__noise_dbm": -85.0, "radio__antennas": 1, "radio__fading": "rayleigh"}
@@ -55,12 +54,6 @@ class Heavy(Together):
         return with_momentum(view, state, super().aggregate(view, state), 0.5)
 
 
-def noiseless(world: World) -> World:
-    """The same world with noise that no number can show."""
-    world.links.__dict__["noise_watts"] = 1e-300
-    return world
-
-
 class Watch(Callback):
     """The model and the joules of devices after every round."""
 
@@ -84,25 +77,10 @@ def test_without_noise_the_model_is_that_of_the_digital_scheme(
     assert [one.units for one in found.records] == [one.units for one in expected.records]
 
 
-def senders(draw: np.random.Generator, count: int, world: World) -> Senders:
-    weight = draw.random(count)
-    return Senders(
-        weight=weight / weight.sum(),
-        power_watts=draw.uniform(0.1, 1.0, count),
-        gain=10 ** draw.uniform(-12, -9, count),
-        mean_gain=np.ones(count),
-        noise_watts=1e-12,
-        symbols=500,
-        leaders=np.arange(count),
-        links=world.links,
-        round=0,
-    )
-
-
-def test_one_unit_has_all_its_power_and_the_error_is_the_largest_of_all(tiny: Tiny) -> None:
-    draw, world = np.random.default_rng(3), tiny()
+def test_one_unit_has_all_its_power_and_the_error_is_the_largest_of_all() -> None:
+    draw = np.random.default_rng(3)
     for _ in range(50):
-        own = senders(draw, 6, world)
+        own = draw_senders(draw, 6)
         squares = draw.uniform(0.1, 10.0, 6)
         found = aligned(own, squares)
         assert (found.power_watts <= own.power_watts).all()
@@ -117,8 +95,8 @@ def test_one_unit_has_all_its_power_and_the_error_is_the_largest_of_all(tiny: Ti
         assert found.noise**2 == pytest.approx(2 * louder.noise**2, rel=1e-12)
 
 
-def test_nobody_radiates_where_there_is_nothing_to_send(tiny: Tiny) -> None:
-    found = aligned(senders(np.random.default_rng(0), 3, tiny()), np.zeros(3))
+def test_nobody_radiates_where_there_is_nothing_to_send() -> None:
+    found = aligned(draw_senders(np.random.default_rng(0), 3), np.zeros(3))
     assert found.noise == 0
     assert (found.power_watts == 0).all()
 
@@ -127,26 +105,10 @@ def burst_of(air: Air, own: Senders) -> Burst:
     return Burst(air, own, air.silent(own))
 
 
-def updates_of(draw: np.random.Generator, air: Air, count: int, size: int) -> list[Update]:
-    """Updates of different sizes, as workers return them."""
-    found = []
-    for unit in range(count):
-        one = Update(unit, 0, loss=1.0)
-        one.update = (draw.uniform(0.5, 2) * draw.standard_normal(size)).astype(np.float32)
-        one.squares, one.buffers = air.squares(one.update), np.zeros(0, np.float32)
-        found.append(one)
-    return found
-
-
-def start_of(size: int) -> Weights:
-    layout = Layout((Entry("parameters", (size,)),), ())
-    return Weights.owning(np.zeros(size, np.float32), np.zeros(0, np.float32), layout)
-
-
-def test_the_error_of_the_mean_is_that_of_the_formula(tiny: Tiny) -> None:
+def test_the_error_of_the_mean_is_that_of_the_formula() -> None:
     """As an average over 40 rounds of 1000 entries; the formula is written out here."""
-    draw, world = np.random.default_rng(5), tiny()
-    own, updates = senders(draw, 6, world), updates_of(draw, ALIGNED, 6, 1000)
+    draw = np.random.default_rng(5)
+    own, updates = draw_senders(draw, 6), updates_of(draw, ALIGNED, 6, 1000)
     exact = sum(w * one.update.astype(float) for w, one in zip(own.weight, updates, strict=True))
     errors = []
     for round_ in range(40):
@@ -160,8 +122,8 @@ def test_the_error_of_the_mean_is_that_of_the_formula(tiny: Tiny) -> None:
     assert np.mean(errors) == pytest.approx(expected, rel=4 * np.sqrt(2 / 40_000))
 
 
-def test_the_order_of_powers_and_rounds_draws_new_noise(tiny: Tiny) -> None:
-    own = senders(np.random.default_rng(1), 4, tiny())
+def test_every_round_draws_its_own_noise() -> None:
+    own = draw_senders(np.random.default_rng(1), 4)
     updates = updates_of(np.random.default_rng(2), ALIGNED, 4, 100)
     found = [
         burst_of(ALIGNED, replace(own, round=round_)).receive(updates, start_of(100), np.inf)
@@ -235,10 +197,10 @@ def test_a_plan_over_the_air_comes_back_from_its_file(tiny: Tiny) -> None:
     world = tiny()
     plan = camu.plan(Together(), world)
     document = plan.to_dict(world)
-    assert document["air"] == {"name": "aligned"}
+    assert document["air"] == {"name": "camu.planning.air:Air"}
     assert camu.Plan.from_dict(document) == plan
-    with pytest.raises(InputError, match="air sideways: unknown"):
-        camu.Plan.from_dict({**document, "air": {"name": "sideways"}})
+    with pytest.raises(InputError, match=r"air = camu\.planning\.air:Sideways"):
+        camu.Plan.from_dict({**document, "air": {"name": "camu.planning.air:Sideways"}})
 
 
 @pytest.mark.parametrize(
