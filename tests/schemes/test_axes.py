@@ -161,8 +161,7 @@ def test_a_run_costs_what_was_forecast(name: str, where: str) -> None:
     forecast = dry_run(world_of(where), scheme_of(name))
     assert [one.round for one in forecast.records] == [one.round for one in history.records]
     for dry, real in zip(forecast.records, history.records, strict=True):
-        if name in AIR and "battery_joules" not in str(WORLDS[where]):  # prices are limits
-            assert real.joules["transmit"] <= dry.joules["transmit"] * (1 + 1e-9)
+        assert real.joules["transmit"] <= dry.joules["transmit"] * (1 + 1e-9)
         dry = replace(dry, joules=joules_of(dry, name))
         real = replace(real, joules=joules_of(real, name))
         assert costs_of(dry) == pytest.approx(costs_of(real), rel=1e-9)
