@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,8 @@ class Air:
 
     Other rules are subclasses: frozen dataclasses of numbers, which replace some of the methods.
     """
+
+    combines: ClassVar[bool] = False  # whether it combines several antennas
 
     def symbols(self, parameters: int) -> int:
         """Complex symbols of a burst for a model of so many parameters."""

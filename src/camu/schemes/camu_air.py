@@ -17,6 +17,8 @@ from camu.world.antennas import zero_forcing_noise
 class Separated(Air):
     """The antennas take the sum apart by zero forcing: (H^H H)^-1 H^H y, noise on each signal."""
 
+    combines = True
+
     def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
         own = senders
         channels = own.links.channels(own.round)[own.leaders]
