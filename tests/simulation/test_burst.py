@@ -6,12 +6,14 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import camu
+from camu.deploy.deployment import Deployment, check_run
 from camu.errors import InputError
 from camu.planning.air import ALIGNED, Air, Senders, aligned
 from camu.planning.codecs import Quantised
@@ -21,6 +23,7 @@ from camu.schemes.view import View
 from camu.simulation import Callback, Record, Run, simulate
 from camu.simulation.burst import Burst, Mismatch
 from camu.simulation.dry_run import dry_run
+from camu.simulation.hooks import check_trainer
 from camu.world import World
 from helpers.bursts import draw_senders, noiseless, start_of, updates_of
 
@@ -296,3 +299,25 @@ def test_every_mismatch_changes_the_model_and_nothing_that_it_costs(
     found, exact = (simulate(tiny(**own), Together()).history for own in (changes, usual))
     assert found.weights_sha256 != exact.weights_sha256
     assert found.final.virtual_seconds == exact.final.virtual_seconds
+
+
+def test_nodes_have_no_air(tiny: Tiny, tmp_path: Path) -> None:
+    class Nodes:
+        """Just enough of a trainer on nodes."""
+
+        fault_kinds = ()
+        oracle = None
+        take_faults = wall_seconds = take_nodes = dict
+
+    plan = camu.plan(Together(), tiny())
+    with pytest.raises(InputError, match="there is no air between the sockets of nodes"):
+        check_trainer(Together(), Nodes(), plan)  # type: ignore[arg-type]
+    config = tiny(scheme__name="cotaf").config
+    with pytest.raises(InputError, match=r"scheme.name = cotaf: its devices transmit at once"):
+        check_run(Deployment(config, str(tmp_path / "out"), nodes=2))
+
+
+def test_the_shown_price_is_a_limit(camu: Callable[..., Any]) -> None:
+    shown = camu("plan", "--preset", "demo", "--scheme", "cotaf").out
+    assert " s, at most " in shown
+    assert "at most" not in camu("plan", "--preset", "demo", "--scheme", "fedavg").out
