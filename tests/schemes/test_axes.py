@@ -41,6 +41,7 @@ UNEQUAL = {"data.partition": "dirichlet", "data.size_exponent": 0.7}
 EPOCHS = {"training.local_update": "epoch", "training.batch_samples": 8}
 BATTERIES = {"clustering.leader": "rotating", "fleet.battery_joules": 100.0}
 POWER = {
+    "fleet.idle_watts": 0.05,
     "fleet.static_watts": 0.3,
     "fleet.min_hz": 1e8,
     "fleet.dvfs": True,
@@ -71,6 +72,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "dvfs": {"fleet.dvfs": True, "radio.access": "ofdma"},
     "free medium": {"radio.d2d": "free"},
     "static power": POWER,
+    "idle power, downlink": {"fleet.idle_watts": 0.2, **DOWNLINK},
     "interference, capped rates": FAR,
     "cqi table": {"radio.rate": "table", **UNEQUAL},
     "rotating leaders": BATTERIES,
@@ -181,7 +183,10 @@ def test_joules_of_devices_and_units_add_up(name: str, where: str) -> None:
     if not overrides(scheme_of(name), "pilot"):
         assert watch.device_joules.sum() == pytest.approx(history.final.total_joules, rel=1e-9)
     plan = plan_of(name, where)
-    assert plan.round_joules == pytest.approx(sum(unit.joules for unit in plan.units), rel=1e-12)
+    devices = sum(len(unit.members) for unit in plan.units)
+    idle = world_of(where).config.fleet.idle_watts * devices * plan.round_seconds
+    total = sum(unit.joules for unit in plan.units) + idle
+    assert plan.round_joules == pytest.approx(total, rel=1e-12)
     for unit in plan.units:
         saved = unit.dvfs.joules if unit.dvfs else 0.0
         each = unit.fixed_joules + unit.local_updates * unit.update_joules

@@ -30,6 +30,11 @@ class UpdateCost:
     gather_joules: float
     answer_seconds: float = 0.0  # the part of the gather in which the leader answers
 
+    @property
+    def seconds(self) -> float:
+        """Of the slowest member, with the gather."""
+        return self.compute_seconds + self.gather_seconds
+
 
 @dataclass(frozen=True, eq=False)
 class Costs:
@@ -59,6 +64,8 @@ class Costs:
     dvfs_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
     static_watts: float = 0.0  # of a device that computes, whatever its frequency
     medium: Medium | None = None  # that gathers share; None: none waits for another
+    idle_watts: float = 0.0  # of a device that takes part, whatever it does
+    round_seconds: Float64 | float = 0.0  # how long each unit is expected to take part in a round
 
     @property
     def update_seconds(self) -> Float64:
@@ -145,6 +152,7 @@ class Costs:
             "uplink_joules": self.uplink_joules.tolist(),
             "downlink_seconds": [self.downlink_seconds] * len(self.sizes),
             "receive_watts": [self.receive_watts] * len(self.sizes),
+            "idle_watts": [self.idle_watts] * len(self.sizes),
         }
 
 
@@ -207,6 +215,7 @@ def unit_costs(
         receive_watts=radio.receive_watts if radio.downlink else 0.0,
         static_watts=static_watts(world.config),
         medium=gather.medium,
+        idle_watts=world.config.fleet.idle_watts,
     )
 
 
@@ -270,11 +279,17 @@ class Spending:
     compute_joules: Float64
     transmit_joules: Float64
     receive_joules: Float64
+    idle_joules: Float64  # as expected: it is known when the round has ended
+
+    @property
+    def busy_joules(self) -> Float64:
+        """What is known when a round starts: all kinds but idle power."""
+        return self.compute_joules + self.transmit_joules + self.receive_joules
 
     @property
     def joules(self) -> Float64:
         """All kinds together."""
-        return self.compute_joules + self.transmit_joules + self.receive_joules
+        return self.busy_joules + self.idle_joules
 
 
 def device_spending(
@@ -294,7 +309,9 @@ def device_spending(
     transmit[leads] += costs.uplink_joules
     members_send = updates * (costs.gather_seconds - costs.answer_seconds)
     receive[leads] = costs.receive_watts * (costs.downlink_seconds + members_send)
-    return Spending(flat, each * costs.member_compute_joules, transmit, receive)
+    idle = costs.idle_watts * np.broadcast_to(costs.round_seconds, sizes.shape)
+    compute = each * costs.member_compute_joules
+    return Spending(flat, compute, transmit, receive, np.repeat(idle, sizes))
 
 
 def flatten_groups(groups: Sequence[Sequence[int]]) -> tuple[Int64, Int64]:

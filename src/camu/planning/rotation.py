@@ -87,7 +87,9 @@ def _rounds(
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
     )
-    costs = replace(costs, downlink_seconds=units[0].downlink_seconds)  # all devices listen
+    seconds = plan.round_seconds if costs.idle_watts else 0.0
+    down = units[0].downlink_seconds  # all devices listen
+    costs = replace(costs, downlink_seconds=down, round_seconds=seconds)
     if plan.dvfs != "none":
         joules = np.zeros(world.devices.count)
         slow = plan.dvfs_costs(full_speed_costs(world, plan.units, plan.parameters), plan.units)
