@@ -93,8 +93,7 @@ REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
 # No bits are sent: neither codecs nor P1 have a meaning.
 WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
 REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
-# P1 sends every update once, and counts the power that is radiated.
-REFUSED |= {("camu-joint", name) for name in ("packets and tries", "static power", "all at once")}
+REFUSED |= {("camu-joint", "packets and tries")}  # P1 sends every update once
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
 IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
 PAIRS = [

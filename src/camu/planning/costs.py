@@ -182,7 +182,7 @@ def unit_costs(
     default as often as on average.
     With `radio.downlink` every member receives the model before its unit starts.
     """
-    radio = world.config.radio
+    radio, fleet = world.config.radio, world.config.fleet
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
@@ -205,9 +205,7 @@ def unit_costs(
         member_compute_joules=joules,
         member_gather_joules=gather.joules,
         member_compute_seconds=seconds,
-        member_slowest=np.minimum(
-            1.0, world.config.fleet.min_hz / (share * world.devices.cpu_hz[flat])
-        ),
+        member_slowest=np.minimum(1.0, fleet.min_hz / (share * world.devices.cpu_hz[flat])),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
         gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
         downlink_bits=model_bits(world, parameters),
@@ -215,7 +213,7 @@ def unit_costs(
         receive_watts=radio.receive_watts if radio.downlink else 0.0,
         static_watts=static_watts(world.config),
         medium=gather.medium,
-        idle_watts=world.config.fleet.idle_watts,
+        idle_watts=fleet.idle_watts,
     )
 
 
