@@ -162,8 +162,8 @@ def _idle_power(groups: Groups, extra_updates: Int64) -> tuple[float, float]:
     if not watts:
         return 0.0, 0.0
     waiting = watts / (1 if access == "tdma" else len(groups))
-    air = costs.uplink_seconds
-    seconds = float(arrivals(costs.ready_seconds(1.0 + extra_updates), air, access).max())
+    air, updates = costs.uplink_seconds, (1 + extra_updates).astype(np.float64)
+    seconds = float(arrivals(costs.ready_seconds(updates), air, access).max())
     return waiting, watts * seconds - waiting * float(air.sum())
 
 
