@@ -160,6 +160,14 @@ class FleetConfig(Section):
     capacitance: float = field(
         1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", ge=1e-60, le=1.0
     )
+    idle_watts: float = field(
+        0.0,
+        "What a device draws all the time that it takes part in a round, from its start until the "
+        "server has aggregated its update; all other powers come on top of it.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
+    )
     static_watts: float = field(
         0.0,
         "What a device that computes draws more than an idle one, apart from what its clock costs: "
