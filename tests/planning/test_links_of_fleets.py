@@ -292,6 +292,8 @@ def test_devices_that_do_not_hear_each_other_are_in_groups_of_their_own() -> Non
     world = mixed()
     parts = within_hearing(world, [list(range(world.devices.count))])
     assert sorted(k for part in parts for k in part) == list(range(world.devices.count))
+    assert all(len({world.devices.link[k] for k in part}) == 1 for part in parts)
+    assert len(parts) == 6  # three types whose devices hear each other, and three others
     assess(world, parts)
     with pytest.raises(camu.InputError, match=r"meter-1 \(nb-iot\).*do not hear each other"):
         assess(world, [[0, 4]], [0])
