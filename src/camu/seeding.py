@@ -26,6 +26,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "sight-uplink": (),  # line of sight to the base station
     "shadowing": (),  # shadowing between two devices
     "shadowing-uplink": (),  # shadowing to the base station
+    "direction-uplink": (),  # where a device is, seen from the antennas, if nobody knows
+    "phase-uplink": (),  # phase of an uplink's line of sight
     "fading": ("round",),  # block fading of all uplinks
     "partition": (),  # samples dealt to devices
     "digits-split": (),  # training and test samples of the data set digits

@@ -33,14 +33,20 @@ class BlockFading:
 
     def factors(self, round_: int) -> Float64:
         """The factor on each uplink's mean gain in this round (K,)."""
-        if round_ < 0:
-            raise ValueError(f"round = {round_}: rounds count from 0")
         if self._kind == "none":
+            _check_round(round_)
             return np.ones(self._shape[0])
-        state = self._state(round_)
-        channel = math.sqrt(self._line) + math.sqrt(1.0 - self._line) * state
+        channel = self.amplitudes(round_)
         power = channel.real**2 + channel.imag**2
         return np.asarray(power.mean(axis=1), dtype=np.float64)
+
+    def amplitudes(self, round_: int) -> _State:
+        """The complex factor on each antenna (K, N_a), with the line of sight as the real axis."""
+        _check_round(round_)
+        if self._kind == "none":
+            return np.ones(self._shape, dtype=np.complex128)
+        state = self._state(round_)
+        return math.sqrt(self._line) + math.sqrt(1.0 - self._line) * state
 
     def _state(self, round_: int) -> _State:
         if self._correlation == 0.0:
@@ -59,6 +65,11 @@ class BlockFading:
         """Complex standard normal numbers, E|w|^2 = 1, from this round's own stream."""
         parts = derive(self._seed, "fading", round_).numpy().standard_normal((2, *self._shape))
         return np.asarray((parts[0] + 1j * parts[1]) * math.sqrt(0.5), dtype=np.complex128)
+
+
+def _check_round(round_: int) -> None:
+    if round_ < 0:
+        raise ValueError(f"round = {round_}: rounds count from 0")
 
 
 def _line_share(rician_k_db: float) -> float:

@@ -25,6 +25,7 @@ from camu.arrays import (
 )
 from camu.config import RadioConfig
 from camu.errors import CamuError
+from camu.world.antennas import Complex128, steering
 from camu.world.devices import Devices
 from camu.world.fading import BlockFading, link_normal, link_uniform
 from camu.world.path_loss import PathLoss, path_loss_model
@@ -186,6 +187,20 @@ class Links:
     def fading(self, round_: int) -> Float64:
         """Factor on each uplink's mean gain in this round (K,); rounds count from 0."""
         return self._fading.factors(round_)
+
+    def channels(self, round_: int) -> Complex128:
+        """The complex channels h_k of the uplinks (K, N_a) in this round.
+
+        Their squares add up to the gain after maximum-ratio combining, `uplink_gain * fading`.
+        """
+        size = np.sqrt(self.uplink_gain / self.radio.antennas)[:, None]
+        return np.asarray(size * self._steering * self._fading.amplitudes(round_))
+
+    @cached_property
+    def _steering(self) -> Complex128:
+        offset = self.devices.positions - self.stations[self.serving]
+        station = np.arange(self.count) + self.serving * _STATION_STRIDE
+        return steering(self.seed, offset, self.radio.antennas, station)
 
     def share(self, uplinks: int = 1) -> Share:
         """Bandwidth and noise of each of `uplinks` uplinks that use the band in the same round.
