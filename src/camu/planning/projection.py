@@ -1,0 +1,99 @@
+"""A sparse vector in few measurements: a random projection, and AMP that finds the vector again.
+
+The projection needs the memory of a few vectors, not of a matrix of s x q numbers: it shuffles the
+entries, turns the signs of half of them at random, and keeps s of the q entries of an orthonormal
+cosine transform. For approximate message passing (Donoho, Maleki, Montanari, PNAS 2009) it is as
+good as a matrix of independent normal numbers of variance 1/s.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from camu.arrays import Float64, Int64
+from camu.seeding import Stream
+
+
+class LinearMap(Protocol):
+    """A matrix A that is known by what it does."""
+
+    def forward(self, vector: Float64) -> Float64:
+        """A x."""
+        ...
+
+    def adjoint(self, measured: Float64) -> Float64:
+        """A^T y."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """A matrix of s rows and q columns whose rows are orthogonal, of squared length q/s."""
+
+    order: Int64  # (q,) in which the entries are taken
+    signs: Float64  # (q,) 1 or -1
+    rows: Int64  # (s,) of the cosine transform
+
+    @classmethod
+    def drawn(cls, measurements: int, parameters: int, stream: Stream) -> Projection:
+        """The projection of a stream; sender and receiver draw the same one."""
+        generator = stream.numpy()
+        return cls(
+            order=generator.permutation(parameters),
+            signs=generator.choice(np.array([-1.0, 1.0]), parameters),
+            rows=np.sort(generator.permutation(parameters)[:measurements]),
+        )
+
+    @property
+    def _scale(self) -> float:
+        return math.sqrt(len(self.order) / len(self.rows))
+
+    def forward(self, vector: Float64) -> Float64:
+        from scipy.fft import dct  # deferred: few runs need it
+
+        turned = dct(self.signs * vector[self.order], norm="ortho")
+        return np.asarray(self._scale * turned[self.rows], dtype=np.float64)
+
+    def adjoint(self, measured: Float64) -> Float64:
+        from scipy.fft import idct
+
+        whole = np.zeros(len(self.order))
+        whole[self.rows] = self._scale * measured
+        result = np.empty(len(self.order))
+        result[self.order] = self.signs * idct(whole, norm="ortho")
+        return result
+
+
+def soft_threshold(vector: Float64, threshold: float) -> Float64:
+    """Each entry moved towards zero by the threshold; smaller ones become zero."""
+    return np.asarray(np.sign(vector) * np.maximum(np.abs(vector) - threshold, 0.0))
+
+
+def recover(matrix: LinearMap, measured: Float64, threshold: float, steps: int) -> Float64:
+    """The sparse x in y = A x + noise, by approximate message passing.
+
+        r = x + A^T z;  x = soft(r, c ||z|| / sqrt(s));  z = y - A x + z ||x||_0 / s
+
+    ||z||^2 / s estimates the noise on r, which is that of the measurements plus the error of x per
+    measurement; so the x with the smallest ||z|| is returned. If y has as many entries as x, the
+    matrix is orthonormal, and its inverse loses nothing.
+    """
+    rows, residual = len(measured), measured
+    pulled = matrix.adjoint(measured)  # r
+    if len(pulled) == rows:
+        return pulled
+    best, smallest = np.zeros_like(pulled), math.inf
+    for _ in range(steps):
+        noise = float(np.linalg.norm(residual)) / math.sqrt(rows)
+        estimate = soft_threshold(pulled, threshold * noise)
+        memory = residual * (np.count_nonzero(estimate) / rows)
+        residual = measured - matrix.forward(estimate) + memory
+        pulled = estimate + matrix.adjoint(residual)
+        size = float(np.linalg.norm(residual))
+        if size < smallest:
+            best, smallest = estimate, size
+    return best
