@@ -130,6 +130,12 @@ def test_nothing_measured_is_nothing_found() -> None:
     assert (recover(projection(20, 50), np.zeros(20), 1.4, 30) == 0).all()
 
 
+def test_measurements_that_are_not_finite_give_no_finite_answer() -> None:
+    measured = np.zeros(20)
+    measured[3] = np.nan
+    assert np.isnan(recover(projection(20, 50), measured, 1.4, 30)).any()
+
+
 def test_what_is_sent_and_what_is_kept_is_the_update_and_what_was_kept() -> None:
     draw, memory = np.random.default_rng(0), None
     for _ in range(4):

@@ -86,7 +86,7 @@ def recover(matrix: LinearMap, measured: Float64, threshold: float, steps: int) 
     pulled = matrix.adjoint(measured)  # r
     if len(pulled) == rows:
         return pulled
-    best, smallest = np.zeros_like(pulled), math.inf
+    best, smallest = pulled, math.inf
     for _ in range(steps):
         noise = float(np.linalg.norm(residual)) / math.sqrt(rows)
         estimate = soft_threshold(pulled, threshold * noise)
