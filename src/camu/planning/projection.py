@@ -1,4 +1,4 @@
-"""A sparse vector in few measurements: a random projection, and AMP that finds the vector again.
+"""Sparse updates in few measurements over the air: a random projection, and AMP to undo it.
 
 The projection needs the memory of a few vectors, not of a matrix of s x q numbers: it shuffles the
 entries, turns the signs of half of them at random, and keeps s of the q entries of an orthonormal
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
-from camu.arrays import Float64, Int64
-from camu.seeding import Stream
+from camu.arrays import Float32, Float64, Int64
+from camu.planning.air import Air, Amplitudes, Reception, Senders
+from camu.planning.codecs import Encoded, Sparse
+from camu.seeding import Stream, derive
 
 
 class LinearMap(Protocol):
@@ -97,3 +100,51 @@ def recover(matrix: LinearMap, measured: Float64, threshold: float, steps: int) 
         if size < smallest:
             best, smallest = estimate, size
     return best
+
+
+@lru_cache(maxsize=2)
+def _projection(seed: int, parameters: int, measured_share: float) -> Projection:
+    """The matrix A that all devices and the server share."""
+    rows = max(1, round(measured_share * parameters))
+    return Projection.drawn(rows, parameters, derive(seed, "projection"))
+
+
+@dataclass(frozen=True)
+class Projected(Air):
+    """Unit k sends sqrt(a_k) (A s_k, pilot): s_k its largest entries, the rest it keeps."""
+
+    seed: int
+    parameters: int
+    measured_share: float
+    sent_share: float
+    threshold: float
+    steps: int
+    pilot: float
+
+    @property
+    def matrix(self) -> Projection:
+        return _projection(self.seed, self.parameters, self.measured_share)
+
+    def symbols(self, parameters: int) -> int:
+        return math.ceil((len(self.matrix.rows) + 1) / 2)
+
+    def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
+        return Sparse(self.sent_share).encode(update, memory, stream)
+
+    def squares(self, sent: Float32) -> float:
+        return float(np.square(self.matrix.forward(sent)).sum()) + self.pilot**2
+
+    def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
+        """Every unit arrives with power in proportion to w_k^2, the weakest sends at P_k."""
+        own, weight = senders, np.maximum(senders.weight, 1e-9)  # one of no weight limits nobody
+        power = weight**2 * (own.power_watts * own.gain / weight**2).min() / own.gain
+        root = np.sqrt(own.symbols * power * own.gain / squares)
+        return Amplitudes(root, math.sqrt(own.noise_watts / 2), power)
+
+    def estimate(self, received: Reception) -> Float64:
+        """AMP on A sum_k sqrt(a_k) s_k / sum_k sqrt(a_k), both received with noise."""
+        factors, noise, _ = received.amplitudes
+        clean = np.append(self.matrix.forward(received.total), self.pilot * math.fsum(factors))
+        heard = clean + noise * received.noise_stream.numpy().standard_normal(len(clean))
+        mean = heard[:-1] * (self.pilot / heard[-1])
+        return recover(self.matrix, mean, self.threshold, self.steps)

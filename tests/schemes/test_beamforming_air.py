@@ -1,0 +1,134 @@
+"""Receive beamforming over the air: the error of the mean, power limits, and who takes part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import camu
+from camu.planning.air import ALIGNED, Senders
+from camu.schemes import SCHEMES
+from camu.schemes.beamforming_air import Beamformed, BeamformingAir
+from camu.simulation import Callback, Record, Run
+from camu.simulation.burst import senders_of
+from camu.world import World
+
+PLAIN = {"training.model": "logistic", "machine.workers": 1, "run.rounds": 3}
+
+
+def world_of(**keys: Any) -> World:
+    return camu.build_world(camu.load_config(preset="demo", overrides={**PLAIN, **keys}))
+
+
+def senders(world: World, round_: int = 0) -> Senders:
+    plan = camu.plan(BeamformingAir(), world)
+    return senders_of(world, plan, plan.units, round_)
+
+
+@pytest.mark.parametrize("fading", ["none", "rayleigh", "rician"])
+def test_the_noise_is_that_of_a_receiver_that_combines_its_antennas(fading: str) -> None:
+    """Signals through complex channels, the receiver's f^H y, and the mean read off: by hand."""
+    own = senders(world_of(**{"radio.fading": fading, "radio.noise_dbm": -60.0}))
+    squares = np.random.default_rng(0).uniform(0.5, 2.0, len(own.weight))
+    found = Beamformed().amplitudes(own, squares)
+    h = own.links.channels(own.round)[own.leaders]
+    assert (found.power_watts <= own.power_watts * (1 + 1e-12)).all()
+    assert (found.power_watts / own.power_watts).max() == pytest.approx(1)
+    # Powers p_k = eta w_k^2 ||s_k||^2 / (n |f^H h_k|^2) give |f^H h_k|^2 up to 1 / eta, and the
+    # noise gives eta; one vector of norm 1 must have these outputs.
+    eta = own.noise_watts / (2 * found.noise**2)
+    outputs = np.sqrt(eta * own.weight**2 * squares / (own.symbols * found.power_watts))
+    assert (outputs <= np.linalg.norm(h, axis=1) * (1 + 1e-9)).all()
+    assert outputs.min() > 0
+
+
+def test_more_antennas_make_less_noise_than_one() -> None:
+    world = world_of(**{"radio.fading": "rayleigh"})
+    own = senders(world)
+    squares = np.ones(len(own.weight))
+    assert Beamformed().amplitudes(own, squares).noise < ALIGNED.amplitudes(own, squares).noise
+
+
+def test_with_one_antenna_it_is_the_rule_of_aligned_units() -> None:
+    own = senders(world_of(**{"radio.antennas": 1, "radio.fading": "rayleigh"}))
+    squares = np.random.default_rng(0).uniform(0.5, 2.0, len(own.weight))
+    ours, plain = Beamformed().amplitudes(own, squares), ALIGNED.amplitudes(own, squares)
+    assert ours.noise == pytest.approx(plain.noise, rel=1e-9)
+    assert ours.power_watts == pytest.approx(plain.power_watts, rel=1e-9)
+
+
+def units_by_round(world: World, scheme: Any) -> list[int]:
+    return [one.units for one in camu.simulate(world, scheme).history.records[1:]]
+
+
+def test_with_one_antenna_exactly_those_below_the_limit_take_part() -> None:
+    world = world_of(**{"radio.antennas": 1, "radio.fading": "rayleigh"})
+    links, plan = world.links, camu.plan(BeamformingAir(), world)
+    weight, power = plan.column("weight"), plan.column("power_watts")
+    limit, expected = 0.0, []
+    for round_ in range(3):
+        gain = links.uplink_gain * links.fading(round_)
+        error = weight**2 * links.noise_watts / (power * gain)
+        limit = limit or float(np.median(error))
+        expected.append(int((error <= limit).sum()))
+    assert units_by_round(world, BeamformingAir(mse_limit=limit)) == expected
+
+
+def test_a_stricter_limit_means_fewer_devices() -> None:
+    world = world_of(**{"radio.fading": "rayleigh"})
+    own = senders(world)
+    worst = Beamformed().amplitudes(own, np.full(len(own.weight), 2.0 * own.symbols)).noise ** 2
+    counts = [
+        units_by_round(world, BeamformingAir(mse_limit=factor * worst))[0]
+        for factor in (0.02, 0.3, 1.1)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1] == len(own.weight)
+
+
+class Model(Callback):
+    """The model after each round."""
+
+    def __init__(self) -> None:
+        self.models: list[Any] = []
+
+    def on_round(self, run: Run, record: Record) -> None:
+        self.models.append(run.weights.parameters.copy())
+
+
+def test_without_noise_it_is_local_sgd() -> None:
+    world = world_of(**{"radio.noise_dbm": -300.0, "radio.fading": "rayleigh"})
+    ours, plain = Model(), Model()
+    camu.simulate(world, BeamformingAir(), [ours])
+    camu.simulate(world, SCHEMES["local-sgd"](), [plain])  # type: ignore[abstract]
+    for one, other in zip(ours.models, plain.models, strict=True):
+        assert one == pytest.approx(other, abs=1e-7)
+
+
+def test_the_measured_error_of_a_round_is_the_closed_form() -> None:
+    """With noise and without, the first round differs by the noise on the mean alone."""
+    errors, expected = [], 0.0
+    for seed in range(12):
+        models = []
+        for noise_dbm in (-70.0, -300.0):
+            keys = {"radio.noise_dbm": noise_dbm, "run.rounds": 1, "run.seed": seed}
+            world, own = world_of(**keys), Model()
+            scheme = BeamformingAir(mse_limit=1e9)
+            camu.simulate(world, scheme, [own])
+            models.append(own.models[-1].astype(np.float64))
+        errors.append(float(np.square(models[0] - models[1]).mean()))
+        loud = world_of(**{"radio.noise_dbm": -70.0, "run.seed": seed})
+        errors[-1] /= _noise(loud) ** 2
+    expected = 1.0
+    count = len(models[0]) * len(errors)
+    assert np.mean(errors) == pytest.approx(expected, abs=5 * np.sqrt(2 / count))
+
+
+def _noise(world: World) -> float:
+    """The standard deviation on each entry, from updates that are trained apart."""
+    own = senders(world)
+    result = camu.simulate(world, SCHEMES["local-sgd"]())  # type: ignore[abstract]
+    del result
+    return float(Beamformed().amplitudes(own, np.ones(len(own.weight))).noise)
