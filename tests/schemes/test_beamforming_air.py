@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 import camu
+from camu.allocation.beamforming import receive_beam
 from camu.planning.air import ALIGNED, Senders
 from camu.schemes import SCHEMES
 from camu.schemes.beamforming_air import Beamformed, BeamformingAir
+from camu.schemes.contract import State, View, Weights
+from camu.seeding import derive
 from camu.simulation import Callback, Record, Run
 from camu.simulation.burst import senders_of
 from camu.world import World
@@ -107,28 +111,42 @@ def test_without_noise_it_is_local_sgd() -> None:
         assert one == pytest.approx(other, abs=1e-7)
 
 
+@dataclass(frozen=True)
+class Shown(BeamformingAir):
+    """Keeps what it is shown of the last burst."""
+
+    def aggregate(self, view: View, state: State) -> Weights:
+        (arrival,) = view.arrived
+        state["update"] = arrival.update.astype(np.float64)
+        state["norms"] = np.array([arrival.norms[unit] for unit in sorted(arrival.norms)])
+        return super().aggregate(view, state)
+
+
+class Kept(Callback):
+    """The state of a scheme at the end of a run."""
+
+    def on_round(self, run: Run, record: Record) -> None:
+        self.state = dict(run.state)
+
+
 def test_the_measured_error_of_a_round_is_the_closed_form() -> None:
-    """With noise and without, the first round differs by the noise on the mean alone."""
-    errors, expected = [], 0.0
-    for seed in range(12):
-        models = []
+    """E||e||^2 = max_k w_k^2 ||D_k||^2 sigma^2 / (P_k |f^H h_k|^2), over different draws."""
+    ratios, count = [], 0
+    for seed in range(4):
+        keys = {"run.rounds": 1, "run.seed": seed, "radio.fading": "rayleigh"}
+        heard = []
         for noise_dbm in (-70.0, -300.0):
-            keys = {"radio.noise_dbm": noise_dbm, "run.rounds": 1, "run.seed": seed}
-            world, own = world_of(**keys), Model()
-            scheme = BeamformingAir(mse_limit=1e9)
-            camu.simulate(world, scheme, [own])
-            models.append(own.models[-1].astype(np.float64))
-        errors.append(float(np.square(models[0] - models[1]).mean()))
-        loud = world_of(**{"radio.noise_dbm": -70.0, "run.seed": seed})
-        errors[-1] /= _noise(loud) ** 2
-    expected = 1.0
-    count = len(models[0]) * len(errors)
-    assert np.mean(errors) == pytest.approx(expected, abs=5 * np.sqrt(2 / count))
-
-
-def _noise(world: World) -> float:
-    """The standard deviation on each entry, from updates that are trained apart."""
-    own = senders(world)
-    result = camu.simulate(world, SCHEMES["local-sgd"]())  # type: ignore[abstract]
-    del result
-    return float(Beamformed().amplitudes(own, np.ones(len(own.weight))).noise)
+            own, world = Kept(), world_of(**keys, **{"radio.noise_dbm": noise_dbm})
+            camu.simulate(world, Shown(mse_limit=1e300), [own])
+            heard.append(own.state)
+        loud = senders(world_of(**keys, **{"radio.noise_dbm": -70.0}))
+        h = loud.links.channels(0)[loud.leaders]
+        scale = np.sqrt(loud.power_watts) / loud.weight
+        f = receive_beam(scale[:, None] * h, derive(seed, "receive-vector", 0)).vector
+        gain = np.abs(h.conj() @ f) ** 2
+        terms = loud.weight**2 * heard[0]["norms"] ** 2 / (loud.power_watts * gain)
+        expected = loud.noise_watts * terms.max()
+        error = np.square(heard[0]["update"] - heard[1]["update"]).sum()
+        ratios.append(error / expected)
+        count += len(heard[0]["update"])
+    assert np.mean(ratios) == pytest.approx(1, abs=5 * np.sqrt(2 / count))

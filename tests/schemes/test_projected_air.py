@@ -17,13 +17,15 @@ from camu.world import World
 QUIET = {"radio.noise_dbm": -200.0}
 
 
-def rule(parameters: int = 400, **fields: Any) -> Projected:
+def rule(**fields: Any) -> Projected:
     plain: dict[str, Any] = {"measured_share": 0.5, "sent_share": 0.05, "threshold": 1.4}
     plain |= {"steps": 30, "pilot": 0.1, "seed": 4}
-    return Projected(parameters=parameters, **{**plain, **fields})
+    return Projected(**{**plain, **fields})
 
 
-def senders(air: Projected, count: int, noise_watts: float = 1e-12, seed: int = 0) -> Senders:
+def senders(
+    air: Projected, count: int, parameters: int = 400, noise_watts: float = 1e-12, seed: int = 0
+) -> Senders:
     draw = np.random.default_rng(seed)
     gain = 10 ** draw.uniform(-9, -7, count)
     return Senders(
@@ -32,7 +34,7 @@ def senders(air: Projected, count: int, noise_watts: float = 1e-12, seed: int = 
         gain=gain,
         mean_gain=gain,
         noise_watts=noise_watts,
-        symbols=air.symbols(air.parameters),
+        symbols=air.symbols(parameters),
         leaders=np.arange(count),
         links=None,  # type: ignore[arg-type]
         round=0,
@@ -44,19 +46,21 @@ def received(air: Projected, updates: Any, found: Amplitudes, stream: int = 0) -
 
 
 def test_it_takes_a_number_for_each_measurement_and_one_for_the_scale() -> None:
-    assert rule(400).symbols(400) == 101  # 200 + 1 real numbers, two in a symbol
-    assert rule(401, measured_share=1.0).symbols(401) == 201
+    assert rule().symbols(400) == 101  # 200 + 1 real numbers, two in a symbol
+    assert rule(measured_share=1.0).symbols(401) == 201
 
 
 def test_every_unit_keeps_its_power_limit_and_one_reaches_it() -> None:
     air = rule()
     for seed in range(20):
         own = senders(air, 6, seed=seed)
-        sent = np.random.default_rng(seed).standard_normal((6, 400)) * np.logspace(-3, 3, 6)[:, None]
+        sent = (
+            np.random.default_rng(seed).standard_normal((6, 400)) * np.logspace(-3, 3, 6)[:, None]
+        )
         squares = np.array([air.squares(one.astype(np.float32)) for one in sent])
         found = air.amplitudes(own, squares)
         for k, one in enumerate(sent):  # what the antenna of unit k radiates
-            numbers = found.factors[k] * np.append(air.matrix.forward(one), air.pilot)
+            numbers = found.factors[k] * np.append(air.matrix(400).forward(one), air.pilot)
             watts = np.square(numbers).sum() / own.gain[k] / own.symbols
             assert watts == pytest.approx(found.power_watts[k], rel=1e-5)
         share = found.power_watts / own.power_watts
@@ -74,11 +78,11 @@ def test_amplitudes_are_equal_exactly_for_equal_norms() -> None:
 
 
 def test_without_noise_the_sparse_mean_is_found() -> None:
-    air = rule(2000, steps=100)
+    air = rule(steps=100)
     draw, sent = np.random.default_rng(0), np.zeros((4, 2000))
     for row in sent:
         row[draw.permutation(2000)[:40]] = draw.standard_normal(40)
-    own = senders(air, 4, noise_watts=0.0)
+    own = senders(air, 4, 2000, noise_watts=0.0)
     squares = np.array([air.squares(one.astype(np.float32)) for one in sent])
     found = air.amplitudes(own, squares)
     weights = own.weight / np.sqrt(squares)
@@ -89,9 +93,9 @@ def test_without_noise_the_sparse_mean_is_found() -> None:
 @pytest.mark.slow
 def test_the_error_without_compression_is_the_closed_form() -> None:
     """Noise of the numbers, and of the scale that they are divided by, to first order."""
-    air = rule(400, measured_share=1.0, sent_share=1.0)
+    air = rule(measured_share=1.0, sent_share=1.0)
     sent = np.random.default_rng(1).standard_normal((5, 400))
-    own = senders(air, 5, noise_watts=3e-12)
+    own = senders(air, 5, noise_watts=3e-16)
     found = air.amplitudes(own, np.array([air.squares(one.astype(np.float32)) for one in sent]))
     total = found.factors.sum()
     mean = found.factors @ sent / total
@@ -112,17 +116,6 @@ def test_a_burst_with_numbers_that_are_not_finite_has_no_finite_estimate() -> No
 def world_of(**keys: Any) -> World:
     plain = {"run.rounds": 5, "training.model": "logistic", "machine.workers": 1, **QUIET}
     return camu.build_world(camu.load_config(preset="demo", overrides={**plain, **keys}))
-
-
-def test_without_noise_and_compression_it_is_the_mean_of_normalised_amplitudes() -> None:
-    """Devices with updates of equal norm would make it local SGD; others have smaller weights."""
-    world = world_of(**{"run.rounds": 1})
-    scheme: Any = SCHEMES["a-dsgd"](measured_share=1.0, sent_share=1.0)  # type: ignore[call-arg]
-    found = camu.simulate(world, scheme).weights.parameters
-    plain = camu.simulate(world, SCHEMES["local-sgd"](local_updates=1))  # type: ignore[call-arg]
-    start = camu.simulate(world, SCHEMES["local-sgd"](local_updates=1)).initial  # type: ignore[call-arg]
-    step, other = found - start, plain.weights.parameters - start
-    assert step @ other / np.linalg.norm(step) / np.linalg.norm(other) > 0.99
 
 
 def test_a_burst_takes_as_long_for_more_devices_and_half_for_half_the_measurements() -> None:

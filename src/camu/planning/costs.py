@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, send_in_turn
 from camu.learning.job import LocalRule
+from camu.planning.air import TOGETHER
 from camu.planning.medium import Gathers, Medium, gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
 from camu.world import World
@@ -162,6 +163,7 @@ def unit_costs(
     round_: int | None = None,
     bandwidth_hz: Sequence[float | None] | None = None,
     cpu_share: Sequence[float] | None = None,
+    symbols: int | None = None,
 ) -> Costs:
     """What these units cost; uplink gains (K,) are the mean ones unless given.
 
@@ -171,7 +173,8 @@ def unit_costs(
     The leaders share the uplink as `radio.access` says; `uplinks` is how many units use it at the
     same time, by default all of these. A unit with a `bandwidth_hz` of its own has that;
     `cpu_share` slows the members of a unit. Packets are sent as often as in this round, or by
-    default as often as on average.
+    default as often as on average. Of units that transmit at once each sends so many `symbols` over
+    the whole band, with at most the given power.
     With `radio.downlink` every member receives the model before its unit starts.
     """
     radio = world.config.radio
@@ -184,7 +187,11 @@ def unit_costs(
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     together = len(members) if uplinks is None else uplinks
     sending = _Uplinks(world, leaders, power, gains[np.array(leaders)], together, bandwidth_hz)
-    air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
+    if symbols is None:
+        air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
+    else:
+        tries = np.ones(len(members))
+        air = symbols / radio.bandwidth_hz * tries
     return Costs(
         sizes=sizes,
         compute_seconds=np.maximum.reduceat(seconds, starts),
@@ -336,7 +343,12 @@ def _member_updates(
 
 
 def arrivals(ready_seconds: Float64, air_seconds: Float64, access: str) -> Float64:
-    """When each unit's update has arrived: at once (`ofdma`), or after a queue (`tdma`)."""
+    """When each unit's update has arrived.
+
+    Each sends when it is ready (`ofdma`), in turn (`tdma`), or all with the last one (`together`).
+    """
+    if access == TOGETHER:
+        return np.asarray(ready_seconds.max() + air_seconds)
     if access == "ofdma":
         return ready_seconds + air_seconds
     return send_in_turn(ready_seconds, air_seconds)

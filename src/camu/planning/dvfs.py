@@ -5,9 +5,10 @@ its static power x times as long. So it slows down to the frequency at which bot
 least, or as far as it may, and races to idle if that is above its own frequency. The
 slowest member sets the time of a local update; the others of its unit may compute as slowly. A unit
 may also be ready later than it could be, up to the latest moment that leaves the round as long as
-it was: under `ofdma` its air time before the end, under `tdma` in the same order of sending. A unit
-that waits for the medium before each of its gathers may compute in that time instead, and is ready
-when it was. All these moments are reached at once, so no other frequencies cost less in that order.
+it was: under `ofdma` its air time before the end, under `tdma` in the same order of sending, over
+the air until the last one is ready. A unit that waits for the medium before each of its gathers may
+compute in that time instead, and is ready when it was. All these moments are reached at once, so no
+other frequencies cost less in that order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from camu.arrays import Float64
+from camu.planning.air import TOGETHER
 from camu.planning.costs import Costs, arrivals, unit_costs
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
@@ -37,6 +39,7 @@ def full_speed_costs(
     uplink_gain: Float64 | None = None,
     uplinks: int | None = None,
     round_: int | None = None,
+    symbols: int | None = None,
 ) -> Costs:
     """What these units cost at the frequencies that they are given; see `unit_costs`."""
     return unit_costs(
@@ -52,6 +55,7 @@ def full_speed_costs(
         round_=round_,
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
+        symbols=symbols,
     )
 
 
@@ -105,6 +109,8 @@ def _slowed(costs: Costs, slack: Float64) -> tuple[Float64, Float64]:
 def latest_ready(ready: Float64, air: Float64, access: str) -> Float64:
     """When each unit must be ready at the latest, for a round of the same length and order."""
     end = float(arrivals(ready, air, access).max())
+    if access == TOGETHER:
+        return np.full(len(ready), ready.max())
     if access == "ofdma":
         return np.asarray(np.maximum(end - air, ready))
     order = np.argsort(ready, kind="stable")

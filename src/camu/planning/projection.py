@@ -103,39 +103,46 @@ def recover(matrix: LinearMap, measured: Float64, threshold: float, steps: int) 
 
 
 @lru_cache(maxsize=2)
-def _projection(seed: int, parameters: int, measured_share: float) -> Projection:
+def _projection(seed: int, parameters: int, measurements: int) -> Projection:
     """The matrix A that all devices and the server share."""
-    rows = max(1, round(measured_share * parameters))
-    return Projection.drawn(rows, parameters, derive(seed, "projection"))
+    return Projection.drawn(measurements, parameters, derive(seed, "projection"))
 
 
 @dataclass(frozen=True)
 class Projected(Air):
-    """Unit k sends sqrt(a_k) (A s_k, pilot): s_k its largest entries, the rest it keeps."""
+    """Unit k sends sqrt(a_k) (A s_k, pilot): s_k are its largest entries, the rest it keeps.
+
+    The server divides what it hears by the last number, so that it needs no amplitudes: it has the
+    mean of the s_k with weights sqrt(a_k), projected, with noise.
+    """
 
     seed: int
-    parameters: int
-    measured_share: float
-    sent_share: float
-    threshold: float
-    steps: int
+    measured_share: float  # measurements s, as a share of the parameters q
+    sent_share: float  # entries of s_k that are not zero
+    threshold: float  # c of AMP
+    steps: int  # of AMP
     pilot: float
 
-    @property
-    def matrix(self) -> Projection:
-        return _projection(self.seed, self.parameters, self.measured_share)
+    def measurements(self, parameters: int) -> int:
+        """s, the number of rows of A."""
+        return max(1, round(self.measured_share * parameters))
+
+    def matrix(self, parameters: int) -> Projection:
+        """A."""
+        return _projection(self.seed, parameters, self.measurements(parameters))
 
     def symbols(self, parameters: int) -> int:
-        return math.ceil((len(self.matrix.rows) + 1) / 2)
+        return math.ceil((self.measurements(parameters) + 1) / 2)
 
     def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
         return Sparse(self.sent_share).encode(update, memory, stream)
 
     def squares(self, sent: Float32) -> float:
-        return float(np.square(self.matrix.forward(sent)).sum()) + self.pilot**2
+        measured = self.matrix(sent.size).forward(sent.astype(np.float64))
+        return float(np.square(measured).sum()) + self.pilot**2
 
     def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
-        """Every unit arrives with power in proportion to w_k^2, the weakest sends at P_k."""
+        """Each unit arrives with a power in proportion to w_k^2; the weakest sends at P_k."""
         own, weight = senders, np.maximum(senders.weight, 1e-9)  # one of no weight limits nobody
         power = weight**2 * (own.power_watts * own.gain / weight**2).min() / own.gain
         root = np.sqrt(own.symbols * power * own.gain / squares)
@@ -144,7 +151,8 @@ class Projected(Air):
     def estimate(self, received: Reception) -> Float64:
         """AMP on A sum_k sqrt(a_k) s_k / sum_k sqrt(a_k), both received with noise."""
         factors, noise, _ = received.amplitudes
-        clean = np.append(self.matrix.forward(received.total), self.pilot * math.fsum(factors))
+        matrix = self.matrix(received.total.size)
+        clean = np.append(matrix.forward(received.total), self.pilot * math.fsum(factors))
         heard = clean + noise * received.noise_stream.numpy().standard_normal(len(clean))
         mean = heard[:-1] * (self.pilot / heard[-1])
-        return recover(self.matrix, mean, self.threshold, self.steps)
+        return recover(matrix, mean, self.threshold, self.steps)

@@ -86,11 +86,15 @@ def _rounds(
         uplinks=len(plan.units),
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
+        symbols=plan.burst_symbols,
     )
     costs = replace(costs, downlink_seconds=units[0].downlink_seconds)  # all devices listen
     if plan.dvfs != "none":
         joules = np.zeros(world.devices.count)
-        slow = plan.dvfs_costs(full_speed_costs(world, plan.units, plan.parameters), plan.units)
+        slow = plan.dvfs_costs(
+            full_speed_costs(world, plan.units, plan.parameters, symbols=plan.burst_symbols),
+            plan.units,
+        )
         everyone = flatten_groups([unit.members for unit in plan.units])[0]
         joules[everyone] = slow.member_compute_joules
         costs = replace(costs, member_compute_joules=joules[flat])

@@ -31,14 +31,12 @@ class ADsgd(LocalSgd):
     ]
 
     def plan(self, world: World) -> Plan:
-        plan, training = super().plan(world), world.config.training
         air = Projected(
             seed=world.config.run.seed,
-            parameters=plan.parameters,
             measured_share=self.measured_share,
             sent_share=self.sent_share,
             threshold=self.threshold,
             steps=self.steps,
-            pilot=training.learning_rate,
+            pilot=world.config.training.learning_rate,
         )
-        return plan.over_the_air(air).repriced(world)
+        return super().plan(world).over_the_air(air).repriced(world)

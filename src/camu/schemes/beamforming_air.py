@@ -67,4 +67,5 @@ class BeamformingAir(LocalSgd):
         channels = links.channels(view.round)[plan.column("leader")[units]]
         scaled = _scaled(channels, plan.column("power_watts")[units], plan.column("weight")[units])
         target = links.noise_watts / self.mse_limit
-        return units[select_devices(scaled, target, _starts(links, view.round))[0]].tolist()
+        chosen, _ = select_devices(scaled, target, _starts(links, view.round))
+        return tuple(units[chosen].tolist())

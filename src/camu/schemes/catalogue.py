@@ -1,9 +1,11 @@
 """The classes of all schemes, by name, and their families."""
 
+from camu.schemes.a_dsgd import ADsgd
 from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.age_scheduling import AgeScheduling
 from camu.schemes.allocated import Fedl, LeastEnergyOfdma, ResourceBlocks
+from camu.schemes.beamforming_air import BeamformingAir
 from camu.schemes.camu import Camu
 from camu.schemes.camu_balanced import CamuBalanced
 from camu.schemes.camu_joint import CamuJoint
@@ -90,6 +92,8 @@ KINDS: tuple[type[Scheme], ...] = (
     LeastEnergyOfdma,
     Fedl,
     ResourceBlocks,
+    ADsgd,
+    BeamformingAir,
 )
 SCHEMES = {kind.name: kind for kind in KINDS}
 
@@ -107,6 +111,7 @@ FAMILIES = {
     "selection": "Who takes part in a round.",
     "resources": "Bandwidth, power and frequency of every device.",
     "compression": "Smaller updates.",
+    "over the air": "Updates that add up in the air because all devices send at once.",
     "asynchronous": "Servers that do not wait for everyone.",
     "controls": "Controls that take one idea away.",
 }
