@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 import camu
 from camu.allocation.beamforming import receive_beam
 from camu.planning.air import ALIGNED, Senders
+from camu.planning.several_antennas import Beamformed, Separated
 from camu.schemes import SCHEMES
-from camu.schemes.beamforming_air import Beamformed, BeamformingAir
+from camu.schemes.beamforming_air import BeamformingAir
 from camu.schemes.contract import State, View, Weights
 from camu.seeding import derive
 from camu.simulation import Callback, Record, Run
@@ -61,6 +63,44 @@ def test_with_one_antenna_it_is_the_rule_of_aligned_units() -> None:
     ours, plain = Beamformed().amplitudes(own, squares), ALIGNED.amplitudes(own, squares)
     assert ours.noise == pytest.approx(plain.noise, rel=1e-9)
     assert ours.power_watts == pytest.approx(plain.power_watts, rel=1e-9)
+
+
+@pytest.mark.parametrize("fading", ["none", "rayleigh"])
+def test_taken_apart_the_mean_has_the_noise_of_a_simulated_receiver(fading: str) -> None:
+    """y = H x + n, then (H^H H)^-1 H^H y over the amplitudes, weighted: 100 000 times."""
+    whole = senders(world_of(**{"radio.fading": fading, "radio.noise_dbm": -60.0}))
+    own = whole.only(np.arange(0, 20, 8 if fading == "none" else 3))  # lines of sight are alike
+    draw = np.random.default_rng(0)
+    squares = draw.uniform(0.5, 2.0, len(own.weight))
+    found = Separated().amplitudes(own, squares)
+    assert found.factors == pytest.approx(own.weight)
+    assert found.power_watts == pytest.approx(own.power_watts)
+    h = own.links.channels(own.round)[own.leaders].T
+    size = np.sqrt(own.symbols * own.power_watts / squares)
+    noise = draw.standard_normal((2, 15, 100_000)) * np.sqrt(own.noise_watts / 2)
+    left = np.linalg.pinv(h) @ (noise[0] + 1j * noise[1])
+    mean = own.weight @ (left / size[:, None])
+    for part in (mean.real, mean.imag):
+        assert part.std() == pytest.approx(found.noise, rel=5 / np.sqrt(2e5))
+
+
+def test_orthogonal_channels_taken_apart_have_the_noise_of_uplinks_in_turn() -> None:
+    """sum_k w_k^2 ||s_k||^2 sigma^2 / (P_k ||h_k||^2), as if each were received on its own."""
+    own = senders(world_of())
+    own = own.only(np.arange(5))
+    h = np.linalg.norm(own.links.channels(0)[:5], axis=1)[:, None] * np.eye(5, 15)
+    links: Any = SimpleNamespace(channels=lambda round_: h)
+    squares = np.arange(1.0, 6.0)
+    found = Separated().amplitudes(replace(own, links=links, leaders=np.arange(5)), squares)
+    gain = np.square(np.abs(h)).sum(axis=1)
+    expected = (own.weight**2 * squares * own.noise_watts / (own.power_watts * gain)).sum()
+    assert 2 * own.symbols * found.noise**2 == pytest.approx(expected, rel=1e-12)
+
+
+def test_more_units_than_antennas_cannot_be_taken_apart() -> None:
+    own = senders(world_of(**{"radio.antennas": 4}))
+    with pytest.raises(camu.InputError, match="at least 20 antennas"):
+        Separated().amplitudes(own, np.ones(20))
 
 
 def units_by_round(world: World, scheme: Any) -> list[int]:

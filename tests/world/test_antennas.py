@@ -128,8 +128,8 @@ def test_orthogonal_signals_lose_nothing_and_others_lose_something() -> None:
     [
         (np.ones((3, 2)), "at least 3 antennas"),
         (np.array([[1, 2j, 3], [2j, -4, 6j]]), "nearly parallel"),
-        (np.array([[1.0, 0, 0], [0, 1, 0], [1, 1, 1e-3]]), "nearly parallel"),
-        (np.array([[1.0, 1e-3], [1, 0]]), "nearly parallel"),
+        (np.array([[1.0, 0, 0], [0, 1, 0], [1, 1, 1e-7]]), "nearly parallel"),
+        (np.array([[1.0, 1e-7], [1, 0]]), "nearly parallel"),
     ],
 )
 def test_signals_that_cannot_be_taken_apart_are_refused(channels: Any, words: str) -> None:

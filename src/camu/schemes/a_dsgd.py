@@ -27,6 +27,7 @@ class ADsgd(LocalSgd):
         "each device inverts its channel; amplitudes also have the weights by data size, so that "
         "the mean has weights w_k / ||(A s_k, pilot)||; the original's are 1 / ||(A s_k, 1)||",
         "the pilot is the learning rate, as if gradients were sent with a pilot of 1",
+        "the base station listens with one antenna",
         "a projection by signs and cosines in place of a normal matrix, which would need 1 GB",
     ]
 
@@ -39,4 +40,4 @@ class ADsgd(LocalSgd):
             steps=self.steps,
             pilot=world.config.training.learning_rate,
         )
-        return super().plan(world).over_the_air(air).repriced(world)
+        return super().plan(world).over_the_air(air)

@@ -17,8 +17,8 @@ from camu.world.fading import link_uniform
 Complex128 = npt.NDArray[np.complex128]
 
 # Below this sine of the angle to the span of the others, a channel counts as parallel to them: the
-# noise of its signal would be 10 000 times that of a device alone.
-_SMALLEST_SINE = 1e-2
+# noise of its signal would be 120 dB above that of a device alone.
+_SMALLEST_SINE = 1e-6
 
 
 def steering(seed: int, offset_m: Float64, antennas: int, link: Int64) -> Complex128:
