@@ -13,7 +13,6 @@ import camu
 from camu.allocation.beamforming import receive_beam
 from camu.planning.air import ALIGNED, Senders
 from camu.planning.several_antennas import Beamformed, Separated
-from camu.schemes import SCHEMES
 from camu.schemes.beamforming_air import BeamformingAir
 from camu.schemes.contract import State, View, Weights
 from camu.seeding import derive
@@ -130,25 +129,6 @@ def test_a_stricter_limit_means_fewer_devices() -> None:
     ]
     assert counts == sorted(counts)
     assert counts[0] < counts[-1] == len(own.weight)
-
-
-class Model(Callback):
-    """The model after each round."""
-
-    def __init__(self) -> None:
-        self.models: list[Any] = []
-
-    def on_round(self, run: Run, record: Record) -> None:
-        self.models.append(run.weights.parameters.copy())
-
-
-def test_without_noise_it_is_local_sgd() -> None:
-    world = world_of(**{"radio.noise_dbm": -300.0, "radio.fading": "rayleigh"})
-    ours, plain = Model(), Model()
-    camu.simulate(world, BeamformingAir(), [ours])
-    camu.simulate(world, SCHEMES["local-sgd"](), [plain])  # type: ignore[abstract]
-    for one, other in zip(ours.models, plain.models, strict=True):
-        assert one == pytest.approx(other, abs=1e-7)
 
 
 @dataclass(frozen=True)

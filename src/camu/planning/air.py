@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float32, Float64, Int64, sum_of_squares
-from camu.errors import InputError
 from camu.planning.codecs import Encoded
 from camu.plugins import import_object, importable_name
 from camu.seeding import Stream
@@ -118,24 +117,26 @@ def aligned(senders: Senders, squares: Float64) -> Amplitudes:
     return Amplitudes(own.weight, math.sqrt(own.noise_watts * worst / 2), power)
 
 
-RULES: dict[str, type[Any]] = {"aligned": Air}
+@dataclass(frozen=True)
+class Truncated(Air):
+    """Aligned units; those whose channel is below a share of its mean gain are silent."""
+
+    threshold: float = 0.0
+
+    def silent(self, senders: Senders) -> npt.NDArray[np.bool_]:
+        return np.asarray(senders.gain < self.threshold * senders.mean_gain)
 
 
 def air_to_dict(air: Air) -> dict[str, Any]:
-    """The rule as plain data: its name, or `module:Class`, and its fields."""
+    """The rule as plain data: `module:Class`, and its fields."""
     kind = type(air)
-    known = [name for name, own in RULES.items() if own is kind]
-    name = known[0] if known else f"{importable_name(kind.__module__)}:{kind.__name__}"
-    return {"name": name, **asdict(air)}
+    return {"name": f"{importable_name(kind.__module__)}:{kind.__name__}", **asdict(air)}
 
 
 def air_from_dict(data: Mapping[str, Any] | None) -> Air | None:
     """The rule from plain data."""
     if data is None:
         return None
-    name = str(data.get("name"))
-    kind = RULES.get(name) or (import_object(name, "air") if ":" in name else None)
-    if kind is None:
-        raise InputError(f"air {name}: unknown; use {', '.join(RULES)} or module:Class")
+    kind = import_object(str(data["name"]), "air")
     air: Air = kind(**{key: value for key, value in data.items() if key != "name"})
     return air

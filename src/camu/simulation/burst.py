@@ -26,12 +26,11 @@ from camu.world import World
 def senders_of(world: World, plan: Plan, units: Sequence[Unit], round_: int) -> Senders:
     """These units of a round, all of which could send at once."""
     links, leaders = world.links, np.array([unit.leader for unit in units], dtype=np.int64)
-    mean_gain = links.uplink_gain[leaders] / world.config.radio.antennas
     return Senders(
         weight=np.array([unit.weight for unit in units]),
         power_watts=np.array([unit.power_watts for unit in units]),
-        gain=mean_gain * links.fading(round_)[leaders],
-        mean_gain=mean_gain,
+        gain=np.square(np.abs(links.channels(round_)[leaders, 0])),
+        mean_gain=links.uplink_gain[leaders] / world.config.radio.antennas,
         noise_watts=links.noise_watts,
         symbols=plan.burst_symbols or 0,
         leaders=leaders,
