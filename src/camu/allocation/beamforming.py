@@ -16,7 +16,8 @@ vectors of M start an ascent that linearises |f^H g_k| (see `_climb`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ _DRAWS = 100  # random vectors of the relaxed answer
 _STARTS = 6  # the best of them, from which ascents start
 _FIRST_STEPS = 8  # of every ascent; the best one goes on
 _STEPS = 100  # at most
+_TRIES = 50  # devices that are tried again
 _NEWTON_STEPS = 200  # at most
 _CLOSED = 1e-8  # relative gap at which the relaxation counts as solved
 _RISE = 1e-7  # relative rise below which an ascent ends
@@ -49,47 +51,79 @@ class Beam:
         """How far below the bound the vector may be, relative to the bound."""
         return max(0.0, 1.0 - self.worst / self.bound)
 
+    def seen_from(self, base: _Complex, unit: float) -> Beam:
+        """The same in the space of the antennas, and in a unit of power."""
+        vector = np.asarray(base @ self.vector)
+        return Beam(vector, self.worst * unit, self.bound * unit, self.multipliers)
+
 
 def receive_beam(channels: npt.ArrayLike, stream: Stream) -> Beam:
     """The receive vector that serves the worst of these devices best.
 
     `channels` (K, N_a) are scaled by power and weight; random vectors come from the stream.
     """
-    rows = np.asarray(channels, dtype=np.complex128)
-    unit = np.sqrt(_power(rows).min())
-    # No part of f outside the span of the channels helps: work with coordinates in it.
-    base, coordinates = np.linalg.qr(rows.T)
-    small = coordinates.T / unit
-    relaxed, multipliers, bound = _relax(small)
-    vector = _rounded(small, relaxed, bound, stream)
-    whole = base @ vector
-    worst = _worst(rows, whole)
-    return Beam(whole, worst, max(worst, bound * unit**2), multipliers)
+    base, rows, unit = _coordinates(channels)
+    return _beam(rows, _relax(rows), stream).seen_from(base, unit)
 
 
 def select_devices(channels: npt.ArrayLike, target: float, stream: Stream) -> tuple[Int64, Beam]:
     """As many devices as possible with t >= target, and their receive vector.
 
-    Devices that cannot reach the target alone are out. While the others together cannot, the one
-    that limits the bound most leaves; then those outside are tried again, the strongest first. If
-    nobody reaches the target, the strongest device is alone.
+    Devices that cannot reach the target alone are out. While the others together cannot, those
+    that limit the bound most leave: one, or of many the twentieth part where the bound proves that
+    some must. Then the strongest of those outside are tried again. If nobody reaches the target,
+    the strongest device is alone.
     """
-    rows = np.asarray(channels, dtype=np.complex128)
-    power = _power(rows)
-    chosen = np.flatnonzero(power >= target)
-    if not len(chosen):
-        chosen = np.array([int(power.argmax())])
-    beam = receive_beam(rows[chosen], stream)
-    while beam.worst < target * (1.0 - 1e-12) and len(chosen) > 1:
-        chosen = np.delete(chosen, int(beam.multipliers.argmax()))
-        beam = receive_beam(rows[chosen], stream)
-    outside = np.setdiff1d(np.flatnonzero(power >= target), chosen)
-    for device in outside[np.argsort(-power[outside], kind="stable")].tolist():
+    base, rows, unit = _coordinates(channels)
+    target, power = target / unit, _power(rows)
+    able = np.flatnonzero(power >= target)
+    chosen = able if len(able) else np.array([int(power.argmax())])
+    while True:
+        relaxed = _relax(rows[chosen])
+        proven = relaxed.bound < target and len(chosen) > 1
+        if not proven:
+            beam = _beam(rows[chosen], relaxed, stream)
+            if beam.worst >= target or len(chosen) == 1:
+                break
+        leave = max(1, len(chosen) // 20) if proven else 1
+        chosen = np.sort(chosen[np.argsort(relaxed.multipliers, kind="stable")[:-leave]])
+    outside = np.setdiff1d(able, chosen)
+    for device in outside[np.argsort(-power[outside], kind="stable")][:_TRIES].tolist():
         more = np.sort(np.append(chosen, device))
-        wider = receive_beam(rows[more], stream)
-        if wider.worst >= target:
-            chosen, beam = more, wider
-    return chosen, beam
+        vector = _climb(rows[more], beam.vector, _FIRST_STEPS)
+        if _worst(rows[more], vector) >= target:
+            chosen, beam = more, replace(beam, vector=vector)
+    return chosen, _beam(rows[chosen], _relax(rows[chosen]), stream, beam.vector).seen_from(
+        base, unit
+    )
+
+
+def _coordinates(channels: npt.ArrayLike) -> tuple[_Complex, _Complex, float]:
+    """An orthonormal base of the channels' span (N_a, N), coordinates (K, N), a unit of power.
+
+    No part of f outside the span helps. The unit is the power of the weakest device.
+    """
+    base, triangle = np.linalg.qr(np.asarray(channels, dtype=np.complex128).T)
+    rows = np.asarray(triangle.T)
+    unit = float(_power(rows).min())
+    return base, rows / np.sqrt(unit), unit
+
+
+class _Relaxed(NamedTuple):
+    """The answer to the relaxation: M of trace 1, the multipliers, the bound."""
+
+    matrix: _Complex
+    multipliers: Float64
+    bound: float
+
+
+def _beam(rows: _Complex, relaxed: _Relaxed, stream: Stream, known: _Complex | None = None) -> Beam:
+    """The best vector found, or a known one if that is better."""
+    vector = _rounded(rows, relaxed, stream)
+    if known is not None and _worst(rows, known) > _worst(rows, vector):
+        vector = known
+    worst = _worst(rows, vector)
+    return Beam(vector, worst, max(worst, relaxed.bound), relaxed.multipliers)
 
 
 def _power(rows: _Complex) -> Float64:
@@ -100,8 +134,8 @@ def _worst(rows: _Complex, vector: _Complex) -> float:
     return float(np.square(np.abs(rows.conj() @ vector)).min())
 
 
-def _relax(rows: _Complex) -> tuple[_Complex, Float64, float]:
-    """The relaxed answer M of trace 1, the multipliers and the bound.
+def _relax(rows: _Complex) -> _Relaxed:
+    """The relaxation's answer.
 
     Newton's method on tau / mu - log det(tau I - sum_k lambda_k g_k g_k^H) - sum_k log lambda_k
     with sum_k lambda_k = 1, for smaller and smaller mu. On this path the bound is at most
@@ -124,7 +158,7 @@ def _relax(rows: _Complex) -> tuple[_Complex, Float64, float]:
             best, multipliers = bound, shares
         if decrement < 0.5:
             mu *= 0.1
-    return inverse / np.trace(inverse).real, multipliers, best
+    return _Relaxed(inverse / np.trace(inverse).real, multipliers, best)
 
 
 def _newton(rows: _Complex, shares: Float64, inverse: _Complex, mu: float) -> tuple[Float64, float]:
@@ -168,9 +202,9 @@ def _largest(rows: _Complex, shares: Float64) -> float:
     return float(np.linalg.eigvalsh((rows.T * shares) @ rows.conj())[-1])
 
 
-def _rounded(rows: _Complex, relaxed: _Complex, bound: float, stream: Stream) -> _Complex:
+def _rounded(rows: _Complex, relaxed: _Relaxed, stream: Stream) -> _Complex:
     """The best vector that ascents from good starts reach."""
-    values, vectors = np.linalg.eigh(relaxed)
+    values, vectors = np.linalg.eigh(relaxed.matrix)
     parts = stream.numpy().standard_normal((2, _DRAWS, len(values)))
     drawn = (parts[0] + 1j * parts[1]) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
     alone = rows[_power(rows).argmin()]  # the best one for the weakest device
@@ -185,7 +219,7 @@ def _rounded(rows: _Complex, relaxed: _Complex, bound: float, stream: Stream) ->
         own = _worst(rows, vector)
         if own > reached:
             best, reached = vector, own
-        if reached >= bound * (1.0 - _CLOSED):
+        if reached >= relaxed.bound * (1.0 - _CLOSED):
             return best
     return _climb(rows, best, _STEPS)
 
@@ -199,13 +233,12 @@ def _climb(rows: _Complex, vector: _Complex, steps: int) -> _Complex:
     """
     from scipy.optimize import nnls  # deferred: only bursts need it
 
-    reached = np.sqrt(_worst(rows, vector))
+    reached, size = np.sqrt(_worst(rows, vector)), np.sqrt(_power(rows).min())
     for _ in range(steps):
         outputs = rows.conj() @ vector
         turned = rows * np.exp(1j * np.angle(outputs))[:, None]
         flat = np.hstack([turned.real, turned.imag]).T
         # The nearest point of a hull as least squares: its shares, up to a factor.
-        size = max(reached, 1e-3)
         shares, _ = nnls(np.vstack([flat, np.full(len(rows), size)]), np.eye(len(flat) + 1)[-1])
         point = shares @ turned
         length = float(np.linalg.norm(point))

@@ -20,6 +20,7 @@ class BeamformingAir(LocalSgd):
     citation = (
         "Yang, Jiang, Shi, Ding, Federated learning via over-the-air computation, IEEE TWC 2020"
     )
+    simplified = []
     choices = [
         "devices leave by their multipliers and are tried again; the original relaxes their number "
         "to a difference of convex functions",
