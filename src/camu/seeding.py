@@ -29,6 +29,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "direction-uplink": (),  # where a device is, seen from the antennas, if nobody knows
     "phase-uplink": (),  # phase of an uplink's line of sight
     "fading": ("round",),  # block fading of all uplinks
+    "csi": ("round",),  # errors of what is known of that fading
+    "d2d-fading": ("round", "part"),  # block fading between two devices, real and imaginary part
     "partition": (),  # samples dealt to devices
     "digits-split": (),  # training and test samples of the data set digits
     "tiles": ("devices", "level"),  # borders of tiles in two-level clustering

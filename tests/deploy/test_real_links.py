@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import Config, load_config
-from camu.deploy.deployment import Deployment
+from camu.deploy.deployment import Deployment, for_real_links
 from camu.deploy.host import control
-from camu.errors import CamuError
+from camu.errors import CamuError, InputError
 
 DAMAGE = [
     "radio.uplink=analog",
@@ -70,6 +70,14 @@ def test_simulated_damage_is_refused_unless_it_was_asked_for(
     assert not (tmp_path / "app").exists()
     assert "far enough" in camu(*run, "--simulate-faults").err
     assert len(deployed) == 1
+
+
+@pytest.mark.parametrize("setting", ["radio.pilot_symbols=4", "radio.csi_correlation=0.5"])
+def test_rates_that_are_too_high_are_simulated_damage(setting: str) -> None:
+    config = load_config(settings=["radio.fading=rayleigh", setting])
+    with pytest.raises(InputError, match=setting.replace("=", " = ")):
+        for_real_links(config, simulate=False)
+    assert for_real_links(config, simulate=True) == config
 
 
 def test_a_run_is_not_written_where_a_file_is(

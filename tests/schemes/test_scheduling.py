@@ -95,6 +95,15 @@ def test_the_best_channels_have_the_largest_sum_of_rates(tiny: Tiny) -> None:
         assert rate[own].sum() == pytest.approx(most)
 
 
+def test_of_forgotten_channels_the_best_ones_are_those_on_average(tiny: Tiny) -> None:
+    """A scheduler knows no more of a channel than those who choose its rate."""
+    keys = {"run__rounds": 5, "radio__fading": "rayleigh", "radio__antennas": 1}
+    forgotten = chosen_by(tiny(radio__csi_correlation=0.0, **keys), "best-channel", share=0.5)
+    assert all(own == forgotten[0] for own in forgotten)
+    known = chosen_by(tiny(**keys), "best-channel", share=0.5)
+    assert any(own != known[0] for own in known)
+
+
 def test_proportional_fairness_gives_equal_turns_to_unequal_devices(tiny: Tiny) -> None:
     """Over channels that fade alike; best-channel prefers those that are near."""
     world = tiny(run__rounds=1, radio__fading="rayleigh", fleet__power_watts=1e-6)

@@ -6,12 +6,14 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import camu
+from camu.deploy.deployment import Deployment, check_run
 from camu.errors import InputError
 from camu.planning.air import ALIGNED, Air, Senders, aligned
 from camu.planning.codecs import Quantised
@@ -19,8 +21,9 @@ from camu.schemes import Clustered, FedAvg
 from camu.schemes.aggregation import with_momentum
 from camu.schemes.view import View
 from camu.simulation import Callback, Record, Run, simulate
-from camu.simulation.burst import Burst
+from camu.simulation.burst import Burst, Mismatch
 from camu.simulation.dry_run import dry_run
+from camu.simulation.hooks import check_trainer
 from camu.world import World
 from helpers.bursts import draw_senders, noiseless, start_of, updates_of
 
@@ -238,3 +241,83 @@ def test_schemes_and_units_that_send_one_by_one_are_refused(tiny: Tiny) -> None:
         plan.with_columns(bandwidth_hz=[1e5] * 6).over_the_air(ALIGNED)
     with pytest.raises(InputError, match="belong together"):
         replace(plan, air=ALIGNED)
+
+
+def test_channels_and_phases_that_are_missed_mix_the_numbers_of_a_symbol(tiny: Tiny) -> None:
+    """Against complex arithmetic written out here, with all three errors at once."""
+    world = tiny(
+        radio__fading="rayleigh",
+        radio__pilot_symbols=2,
+        radio__noise_dbm=-85.0,
+        radio__phase_error_rad=0.3,
+        radio__time_offset_symbols=0.4,
+    )
+    links = world.links
+    own = replace(draw_senders(np.random.default_rng(1), 4), links=links, noise_watts=0.0, round=2)
+    mismatch = Mismatch.of(own)
+    assert mismatch is not None
+    ratio = links.channels(2)[:4, 0] / links.known_channels(2)[:4, 0]
+    assert np.abs(mismatch.turns) == pytest.approx(np.abs(ratio), rel=1e-12)
+    assert (np.abs(ratio - 1) > 1e-3).all()
+    assert ((mismatch.late >= 0) & (mismatch.late <= 0.4)).all()
+    updates = updates_of(np.random.default_rng(2), ALIGNED, 4, 7)  # an odd number of entries
+    found = Burst(ALIGNED, own, np.zeros(4, bool), mismatch).receive(updates, start_of(7), np.inf)
+    total = np.zeros(4, complex)
+    for k, one in enumerate(updates):
+        pairs = np.append(one.update.astype(float), 0.0)
+        symbols = pairs[0::2] + 1j * pairs[1::2]
+        for m in range(4):
+            before = symbols[m - 1] if m else 0.0
+            mixed = (1 - mismatch.late[k]) * symbols[m] + mismatch.late[k] * before
+            total[m] += own.weight[k] * mismatch.turns[k] * mixed
+    expected = np.stack([total.real, total.imag], axis=1).ravel()[:7]
+    assert found.arrival is not None
+    assert found.arrival.update == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_phases_are_as_wide_as_configured(tiny: Tiny) -> None:
+    world = tiny(radio__phase_error_rad=0.2)
+    own = replace(draw_senders(np.random.default_rng(1), 6), links=world.links)
+    phases = [np.angle(Mismatch.of(replace(own, round=r)).turns) for r in range(200)]  # type: ignore[union-attr]
+    assert np.std(phases) == pytest.approx(0.2, rel=4 / math.sqrt(2 * 1200))
+    exact = replace(own, links=tiny().links)
+    assert Mismatch.of(exact) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"radio__phase_error_rad": 0.5},
+        {"radio__time_offset_symbols": 0.5},
+        {"radio__fading": "rayleigh", "radio__pilot_symbols": 1, "radio__noise_dbm": -85.0},
+    ],
+)
+def test_every_mismatch_changes_the_model_and_nothing_that_it_costs(
+    tiny: Tiny, changes: dict[str, Any]
+) -> None:
+    usual = {key: changes[key] for key in ("radio__fading", "radio__noise_dbm") if key in changes}
+    found, exact = (simulate(tiny(**own), Together()).history for own in (changes, usual))
+    assert found.weights_sha256 != exact.weights_sha256
+    assert found.final.virtual_seconds == exact.final.virtual_seconds
+
+
+def test_nodes_have_no_air(tiny: Tiny, tmp_path: Path) -> None:
+    class Nodes:
+        """Just enough of a trainer on nodes."""
+
+        fault_kinds = ()
+        oracle = None
+        take_faults = wall_seconds = take_nodes = dict
+
+    plan = camu.plan(Together(), tiny())
+    with pytest.raises(InputError, match="there is no air between the sockets of nodes"):
+        check_trainer(Together(), Nodes(), plan)  # type: ignore[arg-type]
+    config = tiny(scheme__name="cotaf").config
+    with pytest.raises(InputError, match=r"scheme.name = cotaf: its devices transmit at once"):
+        check_run(Deployment(config, str(tmp_path / "out"), nodes=2))
+
+
+def test_the_shown_price_is_a_limit(camu: Callable[..., Any]) -> None:
+    shown = camu("plan", "--preset", "demo", "--scheme", "cotaf").out
+    assert " s, at most " in shown
+    assert "at most" not in camu("plan", "--preset", "demo", "--scheme", "fedavg").out

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -15,7 +14,8 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64, send_in_turn
 from camu.learning.job import LocalRule
 from camu.planning.air import TOGETHER
-from camu.planning.medium import Gathers, Medium, gather_costs
+from camu.planning.gathering import Gathers, gathers_of_round
+from camu.planning.medium import Medium, gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
 from camu.world import World
 from camu.world.devices import static_watts, update_joules, update_seconds
@@ -60,6 +60,7 @@ class Costs:
     dvfs_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
     static_watts: float = 0.0  # of a device that computes, whatever its frequency
     medium: Medium | None = None  # that gathers share; None: none waits for another
+    outage: npt.NDArray[np.bool_] | None = None  # rates that are too high; None: none is
 
     @property
     def update_seconds(self) -> Float64:
@@ -97,15 +98,8 @@ class Costs:
         if self.medium is None or not (self.sizes > 1).any():
             return None
         each = np.broadcast_to(np.asarray(updates, dtype=np.float64), self.sizes.shape)
-        asked = each.tobytes()
-        if asked not in self._gathers:
-            found = self.medium.schedule(self.compute_seconds, each, self.downlink_seconds)
-            self._gathers[asked] = found
-        return self._gathers[asked]
-
-    @cached_property
-    def _gathers(self) -> dict[bytes, Gathers]:
-        return {}
+        start = self.downlink_seconds
+        return gathers_of_round(self.medium, self.compute_seconds, each, start)
 
     def extra_joules(self, updates: Float64 | float) -> Float64:
         """What interference adds to the energy of each member's sending in a round."""
@@ -165,16 +159,17 @@ def unit_costs(
     cpu_share: Sequence[float] | None = None,
     symbols: int | None = None,
 ) -> Costs:
-    """What these units cost; uplink gains (K,) are the mean ones unless given.
+    """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
 
     After every local update the members send their model to the leader, in turn over the whole
     band, and the leader answers with the mean, at the rate of its weakest member. Under
     `radio.d2d = "shared"` units that hear each other do so in turn (`planning/medium.py`).
     The leaders share the uplink as `radio.access` says; `uplinks` is how many units use it at the
     same time, by default all of these. A unit with a `bandwidth_hz` of its own has that;
-    `cpu_share` slows the members of a unit. Packets are sent as often as in this round, or by
-    default as often as on average. Of units that transmit at once each sends so many `symbols` over
-    the whole band, with at most the given power.
+    `cpu_share` slows the members of a unit. If a round is given, tries of packets, gains between
+    devices and rates that are too high are those of it; by default they are the means, and none is.
+    Of units that transmit at once each sends so many `symbols` over the whole band, with at most
+    the given power.
     With `radio.downlink` every member receives the model before its unit starts.
     """
     radio = world.config.radio
@@ -182,14 +177,14 @@ def unit_costs(
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
-    gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters))
+    slowest = world.config.fleet.min_hz / (share * world.devices.cpu_hz[flat])
+    gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters), round_)
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
-    together = len(members) if uplinks is None else uplinks
-    sending = _Uplinks(world, leaders, power, gains[np.array(leaders)], together, bandwidth_hz)
-    if symbols is None:
-        air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
-    else:
+    true = _true_gains(world, gains, round_)
+    sending = _Uplinks(world, leaders, power, gains, true, uplinks or len(members), bandwidth_hz)
+    air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
+    if symbols is not None:
         tries = np.ones(len(members))
         air = symbols / radio.bandwidth_hz * tries
     return Costs(
@@ -204,17 +199,23 @@ def unit_costs(
         member_compute_joules=joules,
         member_gather_joules=gather.joules,
         member_compute_seconds=seconds,
-        member_slowest=np.minimum(
-            1.0, world.config.fleet.min_hz / (share * world.devices.cpu_hz[flat])
-        ),
+        member_slowest=np.minimum(1.0, slowest),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
         gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
         downlink_bits=model_bits(world, parameters),
-        downlink_seconds=broadcast_seconds(world, gains[flat], parameters),
+        downlink_seconds=broadcast_seconds(world, true[flat], parameters),
         receive_watts=radio.receive_watts if radio.downlink else 0.0,
         static_watts=static_watts(world.config),
         medium=gather.medium,
+        outage=sending.outage,
     )
+
+
+def _true_gains(world: World, gains: Float64, round_: int | None) -> Float64:
+    """The gains of uplinks (K,) where rates are chosen for these."""
+    if round_ is None or world.config.radio.knows_channels:
+        return gains
+    return world.links.uplink_gain * world.links.fading(round_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +225,8 @@ class _Uplinks:
     world: World
     leaders: Sequence[int]
     power_watts: Float64
-    gain: Float64
+    gains: Float64  # (K,) for which rates are chosen
+    true_gains: Float64  # (K,)
     together: int  # how many share the band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
 
@@ -232,23 +234,47 @@ class _Uplinks:
         self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
     ) -> tuple[Float64, Float64]:
         """How long each leader sends, and how often it sends its update."""
-        links, radio = self.world.links, self.world.config.radio
-        band = links.share(self.together)
-        own = [band.bandwidth_hz if one is None else one for one in self.bandwidth_hz or ()]
-        hertz = np.array(own) if own else band.bandwidth_hz
+        links, radio, hertz = self.world.links, self.world.config.radio, self.hertz
         once = np.ones(len(self.leaders))
         if radio.uplink == "analog":  # a complex symbol carries two parameters
             return math.ceil(parameters / 2) / hertz * once, once
-        seconds = links.transmit_seconds(payload_bits, self.power_watts, self.gain, hertz)
+        gain, true_gain = self.gains[self.rows], self.true_gains[self.rows]
+        seconds = links.transmit_seconds(payload_bits, self.power_watts, gain, hertz)
         if radio.uplink != "packet" or radio.packet_tries == 1:
             return seconds, once
-        error = packet_error(self.power_watts * self.gain / band.noise_watts)
+        noise_watts = links.share(self.together).noise_watts
+        error = packet_error(self.power_watts * true_gain / noise_watts)
         if round_ is None:
             tries = mean_tries(error, radio.packet_tries)
         else:
+            if self.outage is not None:
+                error = np.where(self.outage, 1.0, error)  # all tries meet the same fade
             drawn = drawn_tries(self.world.config, round_, self.leaders, error)
             tries = np.minimum(drawn, radio.packet_tries)
         return tries * seconds, tries
+
+    @property
+    def rows(self) -> Int64:
+        """The leaders as an array."""
+        return np.asarray(self.leaders, dtype=np.int64)
+
+    @property
+    def hertz(self) -> Float64 | float:
+        """What each has of the band."""
+        share = self.world.links.share(self.together).bandwidth_hz
+        own = [share if one is None else one for one in self.bandwidth_hz or ()]
+        return np.array(own) if own else share
+
+    @property
+    def outage(self) -> npt.NDArray[np.bool_] | None:
+        """Whose rate is higher than its channel carries; None where all channels are known."""
+        if self.true_gains is self.gains:
+            return None
+        chosen, most = (
+            self.world.links.rate_bps(self.power_watts, gains[self.rows], self.hertz)
+            for gains in (self.gains, self.true_gains)
+        )
+        return np.asarray(most < chosen)
 
 
 def model_bits(world: World, parameters: int) -> int:

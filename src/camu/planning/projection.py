@@ -110,36 +110,37 @@ def _projection(seed: int, parameters: int, measurements: int) -> Projection:
 
 @dataclass(frozen=True)
 class Projected(Air):
-    """Unit k sends sqrt(a_k) (A s_k, pilot): s_k are its largest entries, the rest it keeps.
+    """Unit k sends sqrt(a_k) (A x_k, pilot): x_k are its largest entries, the rest it keeps.
 
     The server divides what it hears by the last number, so that it needs no amplitudes: it has the
-    mean of the s_k with weights sqrt(a_k), projected, with noise.
+    mean of the x_k with weights sqrt(a_k), projected, with noise.
     """
 
     seed: int
-    measured_share: float  # measurements s, as a share of the parameters q
-    sent_share: float  # entries of s_k that are not zero
+    parameters: int  # q
+    measured_share: float  # measurements s, as a share of q
+    sent_share: float  # entries of x_k that are not zero
     threshold: float  # c of AMP
     steps: int  # of AMP
     pilot: float
 
-    def measurements(self, parameters: int) -> int:
+    @property
+    def measurements(self) -> int:
         """s, the number of rows of A."""
-        return max(1, round(self.measured_share * parameters))
+        return max(1, round(self.measured_share * self.parameters))
 
-    def matrix(self, parameters: int) -> Projection:
+    @property
+    def matrix(self) -> Projection:
         """A."""
-        return _projection(self.seed, parameters, self.measurements(parameters))
+        return _projection(self.seed, self.parameters, self.measurements)
 
     def symbols(self, parameters: int) -> int:
-        return math.ceil((self.measurements(parameters) + 1) / 2)
+        return math.ceil((self.measurements + 1) / 2)
 
     def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
-        return Sparse(self.sent_share).encode(update, memory, stream)
-
-    def squares(self, sent: Float32) -> float:
-        measured = self.matrix(sent.size).forward(sent.astype(np.float64))
-        return float(np.square(measured).sum()) + self.pilot**2
+        largest, rest = Sparse(self.sent_share).encode(update, memory, stream)
+        measured = self.matrix.forward(largest.astype(np.float64))
+        return np.append(measured, self.pilot).astype(np.float32), rest
 
     def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
         """Each unit arrives with a power in proportion to w_k^2; the weakest sends at P_k."""
@@ -149,10 +150,9 @@ class Projected(Air):
         return Amplitudes(root, math.sqrt(own.noise_watts / 2), power)
 
     def estimate(self, received: Reception) -> Float64:
-        """AMP on A sum_k sqrt(a_k) s_k / sum_k sqrt(a_k), both received with noise."""
-        factors, noise, _ = received.amplitudes
-        matrix = self.matrix(received.total.size)
-        clean = np.append(matrix.forward(received.total), self.pilot * math.fsum(factors))
-        heard = clean + noise * received.noise_stream.numpy().standard_normal(len(clean))
+        """AMP on A sum_k sqrt(a_k) x_k / sum_k sqrt(a_k), both received with noise."""
+        heard = received.noisy()[: self.measurements + 1]
+        if heard[-1] == 0.0:  # nobody sent anything, as in a dry run
+            return np.zeros(self.parameters)
         mean = heard[:-1] * (self.pilot / heard[-1])
-        return recover(matrix, mean, self.threshold, self.steps)
+        return recover(self.matrix, mean, self.threshold, self.steps)

@@ -50,6 +50,8 @@ def units_below_error(
 class Beamformed(Air):
     """Aligned units, received with the vector f of norm 1 that serves the worst of them best."""
 
+    combines = True
+
     def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
         own = senders
         channels = own.links.channels(own.round)[own.leaders]
@@ -66,6 +68,8 @@ class Separated(Air):
     sigma^2 (H^H H)^-1 between the units, so that the weighted mean has noise of variance
     sigma^2 v^T Re((H^H H)^-1) v / 2 on every real number, v_k = w_k / p_k.
     """
+
+    combines = True
 
     def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
         own = senders

@@ -25,19 +25,21 @@ class ADsgd(LocalSgd):
     simplified = ["constant power; the mean of the first updates is not removed"]
     choices = [
         "each device inverts its channel; amplitudes also have the weights by data size, so that "
-        "the mean has weights w_k / ||(A s_k, pilot)||; the original's are 1 / ||(A s_k, 1)||",
+        "the mean has weights w_k / ||(A x_k, pilot)||; the original's are 1 / ||(A x_k, 1)||",
         "the pilot is the learning rate, as if gradients were sent with a pilot of 1",
         "the base station listens with one antenna",
         "a projection by signs and cosines in place of a normal matrix, which would need 1 GB",
     ]
 
     def plan(self, world: World) -> Plan:
+        plan = super().plan(world)
         air = Projected(
             seed=world.config.run.seed,
+            parameters=plan.parameters,
             measured_share=self.measured_share,
             sent_share=self.sent_share,
             threshold=self.threshold,
             steps=self.steps,
             pilot=world.config.training.learning_rate,
         )
-        return super().plan(world).over_the_air(air)
+        return plan.over_the_air(air)

@@ -99,6 +99,7 @@ class HtiDynamic(HeterogeneousIntensity):
     ]
     choices = [
         "clusters and the energy of extra updates are those of `hti`",
+        "links between devices count with their mean gains",
         "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
         "gathers",
     ]
@@ -116,7 +117,7 @@ class HtiDynamic(HeterogeneousIntensity):
             ("energy budget", self.max_extra_updates),
             lambda: energy_budget(clusters(world), self.max_extra_updates),
         )
-        gain = world.links.uplink_gain * world.links.fading(round_)
+        gain = world.links.uplink_gain * world.links.rated_fading(round_)
         costs = full_speed_costs(world, plan.units, plan.parameters, uplink_gain=gain)
         once = plan.with_updates([1] * len(plan.units)).round_joules
 

@@ -31,7 +31,7 @@ class LeastError(Air):
         noise = own.noise_watts + np.cumsum(received[order])
         root = float((noise / np.cumsum((wanted * size)[order])).min())  # sqrt(eta)
         power = np.minimum(own.power_watts, (wanted * root) ** 2 / own.gain)
-        weak = size < wanted * root
+        weak = size < wanted * root * (1 - 1e-12)  # up to rounding
         factors = own.weight.copy()
         factors[weak] *= size[weak] / (wanted[weak] * root)
         return Amplitudes(factors, math.sqrt(own.noise_watts / 2) / root, power)

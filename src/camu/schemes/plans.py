@@ -80,6 +80,11 @@ def _check_air(scheme: Scheme, plan: Plan, world: World) -> None:
             f'{name} and radio.uplink = "{config.radio.uplink}" is for updates that are sent one '
             "by one; set it to digital"
         )
+    if plan.air.combines and not config.radio.knows_channels:
+        raise InputError(
+            f"{name} and antennas are combined, which needs the channels; unset "
+            "radio.pilot_symbols and radio.csi_correlation"
+        )
     if config.radio.outage_snr_db is not None:
         raise InputError(f"{name}, and no single uplink can fail; unset radio.outage_snr_db")
 

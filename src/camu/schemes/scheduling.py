@@ -76,7 +76,7 @@ class ProportionalFair(LocalSgd):
 def _rates(view: View, faded: bool = True) -> Float64:
     """r_k: the rate of each unit's uplink over the whole band, in this round or without fading."""
     links, leaders = view.world.links, view.plan.column("leader")
-    gain = links.uplink_gain * (links.fading(view.round) if faded else 1.0)
+    gain = links.uplink_gain * (links.rated_fading(view.round) if faded else 1.0)
     return links.rate_bps(view.plan.column("power_watts"), gain[leaders])
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64
+from camu.arrays import Float32, Float64
 from camu.learning.weights import WeightedSum, Weights
 from camu.planning.air import Air, Amplitudes, Reception, Senders
 from camu.planning.plan import Plan
@@ -29,7 +29,7 @@ def senders_of(world: World, plan: Plan, units: Sequence[Unit], round_: int) -> 
     return Senders(
         weight=np.array([unit.weight for unit in units]),
         power_watts=np.array([unit.power_watts for unit in units]),
-        gain=np.square(np.abs(links.channels(round_)[leaders, 0])),
+        gain=np.square(np.abs(links.known_channels(round_)[leaders, 0])),
         mean_gain=links.uplink_gain[leaders] / world.config.radio.antennas,
         noise_watts=links.noise_watts,
         symbols=plan.burst_symbols or 0,
@@ -49,12 +49,54 @@ class Received(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class Mismatch:
+    """How the symbols of each unit differ at the receiver from what its rule means.
+
+    A unit divides by the channel that it knows, h', so that its symbols arrive times h / h', and
+    turned by a phase error. With rectangular pulses, and a receiver that integrates over each
+    symbol, a start that is late by a part t of a symbol mixes (1 - t) of a symbol with t of the one
+    before.
+    """
+
+    turns: npt.NDArray[np.complex128]
+    late: Float64  # in symbols, from 0 to 1
+
+    @classmethod
+    def of(cls, senders: Senders) -> Mismatch | None:
+        """That of these units in their round; None: there is none."""
+        links, round_, leaders = senders.links, senders.round, senders.leaders
+        radio = links.radio
+        if radio.knows_channels and not (radio.phase_error_rad or radio.time_offset_symbols):
+            return None
+        draw = derive(links.seed, "burst", round_).numpy(1)  # for all devices, whoever sends
+        phases = radio.phase_error_rad * draw.standard_normal(links.count)
+        late = radio.time_offset_symbols * draw.random(links.count)
+        ratio = links.channels(round_)[:, 0] / links.known_channels(round_)[:, 0]
+        return cls((ratio * np.exp(1j * phases))[leaders], late[leaders])
+
+    def only(self, rows: npt.NDArray[np.bool_]) -> Mismatch:
+        """That of some of the units."""
+        return Mismatch(self.turns[rows], self.late[rows])
+
+    def heard(self, row: int, numbers: Float32) -> Float32:
+        """The numbers of a unit as they arrive, before they are scaled."""
+        padded = np.zeros(2 * math.ceil(numbers.size / 2))
+        padded[: numbers.size] = numbers
+        symbols = padded.view(np.complex128)
+        before = np.concatenate(([0.0], symbols[:-1]))
+        late = self.late[row]
+        mixed = self.turns[row] * ((1 - late) * symbols + late * before)
+        return np.asarray(mixed.view(np.float64)[: numbers.size], dtype=np.float32)
+
+
+@dataclass(frozen=True, eq=False)
 class Burst:
     """The units that could send at once in a round, and those that do not."""
 
     air: Air
     senders: Senders
     silent: npt.NDArray[np.bool_]
+    mismatch: Mismatch | None = None
 
     @classmethod
     def of(cls, world: World, plan: Plan, units: Sequence[Unit], round_: int) -> Burst | None:
@@ -62,7 +104,8 @@ class Burst:
         if plan.air is None:
             return None
         senders = senders_of(world, plan, units, round_)
-        return cls(plan.air, senders, plan.air.silent(senders))
+        silent = plan.air.silent(senders)
+        return cls(plan.air, senders, silent, Mismatch.of(senders))
 
     def receive(self, updates: Sequence[Update], start: Weights, limit: float) -> Received:
         """The sum of the updates that were sent, as one arrival.
@@ -72,18 +115,18 @@ class Burst:
         """
         sends = np.array([not one.lost for one in updates])
         sent, there = [one for one in updates if not one.lost], self.senders.only(sends)
+        heard = self.mismatch.only(sends) if self.mismatch else None
         power = np.zeros(len(updates))
         if not (there.weight > 0).any():
             return Received(power)
         amplitudes = self._amplitudes(there, np.array([one.squares for one in sent]))
         power[sends] = amplitudes.power_watts
-        parameters, buffers = (WeightedSum(n.size) for n in (start.parameters, start.buffers))
+        parameters, buffers = (WeightedSum(n.size) for n in (sent[0].update, start.buffers))
         total = 0.0
-        for one, own, factor in zip(
-            sent, there.weight.tolist(), amplitudes.factors.tolist(), strict=True
-        ):
+        factors = amplitudes.factors.tolist()
+        for row, (one, own) in enumerate(zip(sent, there.weight.tolist(), strict=True)):
             total += own
-            parameters.add(factor, one.update)
+            parameters.add(factors[row], heard.heard(row, one.update) if heard else one.update)
             buffers.add(own, one.buffers)
         stream = derive(there.links.seed, "burst", there.round)
         estimate = self.air.estimate(Reception(parameters.total, total, amplitudes, stream))

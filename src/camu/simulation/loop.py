@@ -162,8 +162,10 @@ class Loop:
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
-        gain, uplinks = self.uplink_gain, len(own) + len(run.in_flight)
-        round_ = run.round if self.config.radio.uplink == "packet" else None
+        links, radio, uplinks = run.world.links, self.config.radio, len(own) + len(run.in_flight)
+        gain = links.uplink_gain * links.rated_fading(run.round)
+        drawn = radio.uplink == "packet" or radio.d2d_fading or not radio.knows_channels
+        round_ = run.round if drawn else None
         asked = uplinks, round_, gain.tobytes(), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
@@ -196,7 +198,9 @@ class Loop:
         if plan is not run.plan:
             run.plan, run.revised = plan.repriced(run.world), True
 
-    def prepare(self, view: View, attendance: Attendance, burst: Burst | None = None) -> Delivery:
+    def prepare(
+        self, view: View, attendance: Attendance, costs: Costs, burst: Burst | None = None
+    ) -> Delivery:
         """The way of a round's updates to the server, with the models that units start from."""
         run, links = self.run, self.run.world.links
         starts = [self.hooks.start(view, number) for number in attendance.units]
@@ -205,10 +209,10 @@ class Loop:
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
         changes = "keep" in self.hooks.own
         found = delivery_of(run, attendance, self.uplink_gain, noise_watts, begin, keep, changes)
-        if burst is None:
-            return found
-        silent = frozenset(np.flatnonzero(burst.silent).tolist())
-        return replace(found, air=burst.air, silent=silent)
+        if burst is not None:
+            silent = frozenset(np.flatnonzero(burst.silent).tolist())
+            return replace(found, air=burst.air, silent=silent)
+        return found if costs.outage is None else replace(found, outage=costs.outage)
 
     def train(self, view: View, attendance: Attendance, costs: Costs) -> None:
         """Train the units of a round, and start the transmission of each.
@@ -217,7 +221,7 @@ class Loop:
         """
         run, own = self.run, list(attendance.units.values())
         burst = Burst.of(run.world, run.plan, own, run.round)
-        delivery = self.prepare(view, attendance, burst)
+        delivery = self.prepare(view, attendance, costs, burst)
         updates = np.array([float(unit.local_updates) for unit in attendance.units.values()])
         ready, air = costs.ready_seconds(updates).tolist(), costs.uplink_seconds.tolist()
         busy = costs.busy_seconds(updates).tolist()

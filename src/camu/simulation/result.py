@@ -109,7 +109,7 @@ def run_rounds(
     run: Run, scheme: Scheme, trainer: Trainer, callbacks: Sequence[Callback] = ()
 ) -> None:
     """Run rounds until the configured end, from the first or from where a checkpoint left off."""
-    check_trainer(scheme, trainer)
+    check_trainer(scheme, trainer, run.plan)
     kind = RealtimeLoop if on_real_arrivals(scheme, trainer) else Loop
     loop = kind(run, scheme, trainer)
     try:

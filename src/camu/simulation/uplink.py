@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from camu.arrays import Float32, Float64, sum_of_squares
 from camu.config import Config
@@ -47,6 +48,7 @@ class Delivery:
     corrupt: Mapping[int, str]  # jobs whose update will be "nan" or "huge"
     air: Air | None = None  # the rule by which all jobs send at once; None: each on its own
     silent: frozenset[int] = frozenset()  # jobs whose unit does not send then
+    outage: npt.NDArray[np.bool_] | None = None  # (jobs,) rates that are too high; None: none is
 
     def start_of(self, job: int) -> Weights:
         """The model that a job starts from."""
@@ -102,7 +104,8 @@ class Delivery:
         if self.air is not None:
             return "truncated" if job in self.silent else ""
         snr, radio = float(self.snr[job]), self.config.radio
-        if in_outage(snr, radio.outage_snr_db):
+        too_fast = self.outage is not None and bool(self.outage[job])
+        if too_fast or in_outage(snr, radio.outage_snr_db):
             return "outages"
         if radio.uplink != "packet":
             return ""

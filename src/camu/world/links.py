@@ -27,8 +27,8 @@ from camu.config import RadioConfig
 from camu.errors import CamuError
 from camu.world.antennas import Complex128, steering
 from camu.world.devices import Devices
-from camu.world.fading import BlockFading, link_normal, link_uniform
-from camu.world.path_loss import PathLoss, path_loss_model
+from camu.world.fading import BlockFading, PairFading, link_normal, link_uniform
+from camu.world.path_loss import PathLoss, path_loss_model, reach_m
 from camu.world.rates import bits_per_hz
 
 LARGEST_MATRIX_DEVICES = 20_000
@@ -104,6 +104,10 @@ class Links:
         return BlockFading(self.radio, self.count, self.seed)
 
     @cached_property
+    def _pair_fading(self) -> PairFading:
+        return PairFading(self.radio, self.seed)
+
+    @cached_property
     def blind(self) -> bool:
         """Whether some links between devices are not known: no SNR measured, and no position.
 
@@ -121,12 +125,27 @@ class Links:
         first, second = np.atleast_1d(rows).astype(np.int64), np.atleast_1d(cols).astype(np.int64)
         return self.pair_snr_db(first[:, None], second)
 
-    def pair_gain(self, first: Int64, second: Int64) -> Float64:
-        """Mean gain |h_jk|^2 of the links between devices; the arrays of indices broadcast.
+    def pair_gain(self, first: Int64, second: Int64, round_: int | None = None) -> Float64:
+        """Gain |h_jk|^2 of the links between devices, the mean or that of a round, as arrays.
 
         That of a device with itself means nothing: it is the value at the smallest distance.
         """
-        return _in_parts(self._gains, first, second)
+        mean = _in_parts(self._gains, first, second)
+        if round_ is None or not self.radio.d2d_fading:
+            return mean
+        return mean * self._pair_fading.factors(round_, first, second)
+
+    def reach_m(self, gain: float) -> float:
+        """The largest distance on the ground at which a link between devices can have this gain.
+
+        It is infinite where no distance bounds it: under shadowing, with measured links, unknown
+        places or a path loss of one's own.
+        """
+        unbounded = self.measured_snr_db is not None or self.blind or gain <= SMALLEST_GAIN
+        if unbounded or self.radio.shadowing_db > 0.0:
+            return math.inf
+        antennas = float(from_decibels(2.0 * self.radio.device_gain_dbi))
+        return reach_m(self.radio, gain / antennas, self.devices.positions[:, 2])
 
     def pair_snr_db(self, first: Int64, second: Int64) -> Float64:
         """SNR of the links between devices in dB; the arrays of indices broadcast."""
@@ -193,14 +212,33 @@ class Links:
 
         Their squares add up to the gain after maximum-ratio combining, `uplink_gain * fading`.
         """
-        size = np.sqrt(self.uplink_gain / self.radio.antennas)[:, None]
-        return np.asarray(size * self._steering * self._fading.amplitudes(round_))
+        return np.asarray(self._directions * self._fading.amplitudes(round_))
+
+    def known_channels(self, round_: int) -> Complex128:
+        """The same as the base station estimates them; see `radio.pilot_symbols`."""
+        if self.radio.knows_channels:
+            return self.channels(round_)
+        known, _ = self._fading.estimated(round_, self.uplink_snr() / self.radio.antennas)
+        return np.asarray(self._directions * known)
 
     @cached_property
-    def _steering(self) -> Complex128:
+    def _directions(self) -> Complex128:
+        """The channels without fading (K, N_a)."""
         offset = self.devices.positions - self.stations[self.serving]
         station = np.arange(self.count) + self.serving * _STATION_STRIDE
-        return steering(self.seed, offset, self.radio.antennas, station)
+        size = np.sqrt(self.uplink_gain / self.radio.antennas)[:, None]
+        return size * steering(self.seed, offset, self.radio.antennas, station)
+
+    def rated_fading(self, round_: int) -> Float64:
+        """Factor on each uplink's mean gain for which its rate in this round is chosen (K,).
+
+        With known channels it is the fading itself. Otherwise it is what the base station expects
+        of it after pilots at each device's own power, less `radio.rate_margin_db`.
+        """
+        if self.radio.knows_channels:
+            return self.fading(round_)
+        expected = self._fading.expected_factors(round_, self.uplink_snr() / self.radio.antennas)
+        return expected * from_decibels(-self.radio.rate_margin_db)
 
     def share(self, uplinks: int = 1) -> Share:
         """Bandwidth and noise of each of `uplinks` uplinks that use the band in the same round.
