@@ -43,7 +43,9 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         console.print(_LEGEND, style="dim")
     received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
     station = cost.base_station_joules
-    most = "at most " if plan.air else ""  # what is radiated depends on the updates
+    most = (
+        "at most " if plan.air or plan.gathers_together else ""
+    )  # what is radiated depends on the updates
     console.print(
         f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
         f"{counted(world.devices.count, 'device')}. A round takes "

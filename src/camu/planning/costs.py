@@ -158,6 +158,7 @@ def unit_costs(
     bandwidth_hz: Sequence[float | None] | None = None,
     cpu_share: Sequence[float] | None = None,
     symbols: int | None = None,
+    gather_symbols: int | None = None,
 ) -> Costs:
     """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
 
@@ -169,7 +170,7 @@ def unit_costs(
     `cpu_share` slows the members of a unit. If a round is given, tries of packets, gains between
     devices and rates that are too high are those of it; by default they are the means, and none is.
     Of units that transmit at once each sends so many `symbols` over the whole band, with at most
-    the given power.
+    the given power; so do members that transmit to their leader at once, with `gather_symbols`.
     With `radio.downlink` every member receives the model before its unit starts.
     """
     radio = world.config.radio
@@ -178,7 +179,9 @@ def unit_costs(
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
     slowest = world.config.fleet.min_hz / (share * world.devices.cpu_hz[flat])
-    gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters), round_)
+    gather = gather_costs(
+        *(world, flat, sizes, leaders, model_bits(world, parameters), round_, gather_symbols)
+    )
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)

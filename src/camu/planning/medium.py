@@ -43,7 +43,7 @@ class Medium:
     counts: Int64  # senders of each unit; 0: it does not gather
     places: Int64  # of each sender among the members of all units
     seconds: Float64  # of each sender if no other unit sends
-    snr: Float64  # the same, at the receiver with the weakest link
+    snr: Float64  # the same, at the receiver with the weakest link; inf: seconds are fixed
     watts: Float64  # what each sender draws meanwhile
     bits: int
     members: int  # of all units together
@@ -90,7 +90,8 @@ class Medium:
         """How long senders need for a message under interference, in noise powers; it is not 0."""
         links = self.world.links
         rates = links.rate_bps(self.snr[senders] * links.noise_watts / (1 + interference), 1.0)
-        return np.asarray(self.bits / rates)
+        fixed = np.isinf(self.snr[senders])
+        return np.where(fixed, self.seconds[senders], self.bits / rates)
 
 
 def short(*arrays: AnyArray) -> bytes:
@@ -200,9 +201,11 @@ def gather_costs(
     leaders: Sequence[int],
     bits: int,
     round_: int | None = None,
+    symbols: int | None = None,
 ) -> GatherCosts:
     """What the gather of each unit takes: the members send in turn, and the leader answers.
 
+    Members that send at once need so many `symbols`, whatever their number and the interference.
     It is that of a round, or by default at mean gains. What leaders hear of each other is at mean
     gains in every round.
     """
@@ -217,6 +220,10 @@ def gather_costs(
     groups = unit[starts]
     weakest = np.minimum.reduceat(gain, starts) if len(starts) else gain
     air = links.transmit_seconds(bits, power, gain)
+    snr, each = power * gain / links.noise_watts, air  # each: its part of the gather
+    if symbols is not None:
+        air = np.full(len(gain), symbols / world.config.radio.bandwidth_hz)
+        snr, each = np.full(len(gain), np.inf), air / (sizes[unit] - 1)
     answer_power = world.devices.power_watts[lead[groups]]
     answer = np.zeros(len(sizes))
     answer[groups] = links.transmit_seconds(bits, answer_power, weakest)
@@ -230,13 +237,13 @@ def gather_costs(
         lead,
         counts=np.where(sizes > 1, sizes, 0),
         places=np.r_[sending, places[groups]][order],
-        seconds=np.r_[air, answer[groups]][order],
-        snr=(np.r_[power * gain, answer_power * weakest] / links.noise_watts)[order],
+        seconds=np.r_[each, answer[groups]][order],
+        snr=np.r_[snr, answer_power * weakest / links.noise_watts][order],
         watts=links.supply_watts(np.r_[power, answer_power])[order],
         bits=bits,
         members=len(flat),
     )
-    seconds = _sum_by_unit(air, unit, len(sizes)) + answer
+    seconds = _sum_by_unit(each, unit, len(sizes)) + answer
     return GatherCosts(
         seconds, answer, joules, None if world.config.radio.d2d == "free" else medium
     )
