@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from camu.simulation.dry_run import dry_run
 from camu.world import World
 
 ROUNDS = 3
+LINKS = Path(__file__).parents[2] / "docs" / "examples" / "links.csv"
 BASE: dict[str, Any] = {
     "fleet.regions": [
         {"name": name, "devices": 5, "x": [x, x + 10.0], "y": [-5.0, 5.0]}
@@ -88,6 +90,8 @@ WORLDS: dict[str, dict[str, Any]] = {
         "radio.csi_correlation": 0.9,
         **DOWNLINK,
     },
+    "mixed links": {"fleet.file": str(LINKS), "fleet.dvfs": True, **DOWNLINK},
+    "wifi": {"radio.link": "wifi-n", "fleet.dvfs": True, **UNEQUAL},
     "rotating leaders": BATTERIES,
     "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
     "all at once": {
@@ -106,12 +110,16 @@ REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
 # No bits are sent: neither codecs nor P1 have a meaning.
 WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
 REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
+# They divide one band at Shannon's rate.
+SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
+REFUSED |= {(name, where) for name in SHANNON_ONLY for where in ("mixed links", "wifi")}
 # P1 sends every update once, and counts the power that is radiated.
 REFUSED |= {("camu-joint", name) for name in ("packets and tries", "static power", "all at once")}
-# Packets are sent one by one.
+# Packets are sent one by one, and radios of link types have modulations of their own.
 AIR = {name for name, kind in SCHEMES.items() if kind.family == "over the air"}
-AT_ONCE = AIR - {"cluster-air"}  # whose leaders send bits
-REFUSED |= {(name, where) for name in AT_ONCE for where in ("packets and tries", "packets, ofdma")}
+ALONE = ("packets and tries", "packets, ofdma", "mixed links", "wifi")
+REFUSED |= {(name, where) for name in AIR for where in ALONE}
+REFUSED -= {("cluster-air", where) for where in ALONE[:2]}  # its leaders send bits
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
 IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
 PAIRS = [
@@ -201,7 +209,7 @@ def test_a_run_costs_what_was_planned(name: str, where: str) -> None:
     gathers = sum(u.local_updates * len(u.members) for u in plan.units if len(u.members) > 1)
     assert final.bits == {
         "uplink": ROUNDS * sum(unit.payload_bits for unit in plan.units),
-        "downlink": ROUNDS * model,
+        "downlink": ROUNDS * len({unit.link for unit in plan.units}) * model,
         "gather": ROUNDS * gathers * model,
     }
 

@@ -27,6 +27,12 @@ from camu.config.fields import (
     rule_error,
 )
 
+# fmt: off
+Link = Literal[
+    "shannon", "lora-sf7", "lora-sf8", "lora-sf9", "lora-sf10", "lora-sf11", "lora-sf12",
+    "802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr",
+]
+# fmt: on
 UPLINKS = ("digital", "packet", "analog", "hybrid", "hybrid-weights")
 Interval = tuple[float, float]
 Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
@@ -385,6 +391,18 @@ class RadioConfig(Section):
         False,
         "Count what receiving costs: the broadcast of the model at the rate of the weakest "
         "addressed link, and receive_watts of devices while they receive.",
+    )
+    link: Link = field(
+        "shannon",
+        "Link type of every device, or of those for which a fleet file gives none: `shannon` is "
+        "the band above, the others have their own (docs/links.md).",
+    )
+    duty_cycle: float | None = field(
+        None,
+        "Share of the time in which a device with a LoRa link may send; unset: 0.01.",
+        "1",
+        gt=0,
+        le=1,
     )
     bs_power_watts: Watts = field(1.0, "Transmit power of the base station, with downlink.", "W")
     receive_watts: float = field(

@@ -19,10 +19,12 @@ from camu.errors import InputError
 from camu.planning import plan_io
 from camu.planning.air import ALIGNED, TOGETHER, Air, air_from_dict, air_to_dict
 from camu.planning.codecs import RAW, payload_bits
-from camu.planning.costs import Costs, arrivals
+from camu.planning.costs import Costs
 from camu.planning.dvfs import DVFS_KINDS, DvfsKind, dvfs_of_units, full_speed_costs, with_dvfs
+from camu.planning.queues import Queue, arrivals, under
 from camu.planning.unit import Unit, UnitDvfs, unit_faults, with_columns
 from camu.world import World
+from camu.world.link_types import SHANNON
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
@@ -144,7 +146,18 @@ class Plan:
 
     def _arrivals(self, late_seconds: Float64 | float) -> Float64:
         ready = self.column("ready_seconds") + late_seconds
-        return arrivals(ready, self.column("uplink_seconds"), self.access)
+        return arrivals(ready, self.column("uplink_seconds"), self.access, self.queues)
+
+    @cached_property
+    def queues(self) -> list[Queue] | None:
+        """Where each unit queues for its uplink; None if all have the link type `shannon`."""
+        found = [Queue(unit.link, unit.channels) for unit in self.units]
+        return found if any(queue.link != SHANNON for queue in found) else None
+
+    @property
+    def uplink_queues(self) -> list[Queue]:
+        """The same of every unit, with the channels that `access` gives to `shannon`."""
+        return under([Queue(unit.link, unit.channels) for unit in self.units], self.access)
 
     @property
     def round_joules(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, Spending
 from camu.planning.dvfs import full_speed_costs
+from camu.planning.link_costs import senders
 from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
 from camu.planning.unit import Unit
@@ -159,11 +160,11 @@ class Loop:
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
-        links, radio, uplinks = run.world.links, self.config.radio, len(own) + len(run.in_flight)
+        links, radio, uplinks = run.world.links, self.config.radio, self.senders(own)
         gain = links.uplink_gain * links.rated_fading(run.round)
         drawn = radio.uplink == "packet" or radio.d2d_fading or not radio.knows_channels
         round_ = run.round if drawn else None
-        asked = uplinks, round_, gain.tobytes(), id(run.plan), *map(id, own)
+        asked = tuple(uplinks.items()), round_, gain.tobytes(), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
                 *(run.world, own, run.plan.parameters),
@@ -176,6 +177,12 @@ class Loop:
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
             self.priced = asked, (run.plan, own), costs
         return self.priced[2]
+
+    def senders(self, units: Iterable[Unit]) -> dict[str, int]:
+        """How many units of each link type send, if these start now."""
+        leaders = [unit.leader for unit in units]
+        leaders += [update.leader for update in self.run.in_flight.values()]
+        return senders(self.run.world.links, leaders)
 
     def rest(self) -> None:
         """No unit can pay for a round: wait for a round's time, or end the run if none ever can."""
@@ -200,13 +207,12 @@ class Loop:
         self, view: View, attendance: Attendance, costs: Costs, burst: Burst | None = None
     ) -> Delivery:
         """The way of a round's updates to the server, with the models that units start from."""
-        run, links = self.run, self.run.world.links
+        run = self.run
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        noise_watts = links.share(len(starts) + len(run.in_flight)).noise_watts
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
         changes = "keep" in self.hooks.own
-        found = delivery_of(run, attendance, self.uplink_gain, noise_watts, begin, keep, changes)
+        found = delivery_of(run, attendance, costs.uplink_snr, begin, keep, changes)
         if burst is not None:
             return replace(found, air=burst.air, silent=burst.silent)
         return found if costs.outage is None else replace(found, outage=costs.outage)
@@ -243,7 +249,8 @@ class Loop:
                     weight = run.plan.units[update.unit].weight
                     self.mean.add(weight, update.update, update.buffers)
                 update.update = update.buffers = no_array()
-            run.clock.start(update.unit, ready[index], air[index])
+            queue = () if costs.queues is None else (costs.queues[index],)
+            run.clock.start(update.unit, ready[index], air[index], *queue)
             update.started_seconds = run.clock.now_seconds
             update.busy_seconds = busy[index] + air[index] + longer[index]
             run.in_flight[update.unit] = update
