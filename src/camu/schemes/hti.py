@@ -47,7 +47,7 @@ class HeterogeneousIntensity(Scheme):
         def solve(joules: float) -> Plan:
             return self.aligned(plan, costs, joules - once, budget).repriced(world)
 
-        return within_budget(budget, solve)
+        return within_budget(budget, solve, min(once, budget))
 
     def aligned(self, plan: Plan, costs: Costs, extra_joules: float, budget: float) -> Plan:
         """The plan with the updates whose arrivals are closest, for this energy on top of one each.
@@ -125,4 +125,4 @@ class HtiDynamic(HeterogeneousIntensity):
         def solve(joules: float) -> Plan:
             return self.aligned(plan, costs, max(joules - once, 0.0), budget).repriced(world)
 
-        return within_budget(budget, solve)
+        return within_budget(budget, solve, min(once, budget))
