@@ -11,6 +11,7 @@ from scipy import integrate, special, stats
 
 import camu
 from camu.planning.costs import Costs, unit_costs
+from camu.planning.dvfs import full_speed_costs
 from camu.planning.packets import packet_error
 from camu.schemes import make_scheme
 from camu.simulation import simulate
@@ -39,7 +40,15 @@ def costs_of(world: World, round_: int = 1) -> Costs:
     alone = [[device] for device in everyone]
     power = world.devices.power_watts
     return unit_costs(
-        world, alone, everyone, power, BITS, 1000, uplink_gain=gain, uplinks=1, round_=round_
+        world,
+        alone,
+        everyone,
+        power,
+        BITS,
+        1000,
+        uplink_gain=gain,
+        uplinks={"shannon": 1},
+        round_=round_,
     )
 
 
@@ -214,6 +223,26 @@ def test_a_gather_of_a_round_is_at_the_gains_of_that_round(rho: float) -> None:
         steady = random_world(6, 1, ["radio.circuit_watts=0.1"])
         mean = unit_costs(steady, MEMBERS, LEADERS, power[list(LEADERS)], 1, 1000, round_=round_)
         assert (plain.gather_seconds == mean.gather_seconds).all()
+
+
+def test_every_round_of_a_run_gathers_at_its_own_gains() -> None:
+    config = small(
+        radio__fading="rayleigh", radio__d2d_fading=True, radio__d2d="free", run__rounds=4
+    )
+    world, scheme = build_world(config), make_scheme(config, "clustered")
+    plan = camu.plan(scheme, world)
+    spent, before = [], 0.0
+    for round_ in range(4):
+        gain = world.links.uplink_gain * world.links.fading(round_)
+        costs = full_speed_costs(
+            world, plan.units, plan.parameters, uplink_gain=gain, round_=round_
+        )
+        updates = plan.column("local_updates")
+        spent.append(float((costs.uplink_joules + updates * costs.gather_joules).sum()))
+    assert len(set(spent)) == 4
+    for record, joules in zip(dry_run(world, scheme).records[1:], spent, strict=True):
+        assert record.joules["transmit"] - before == pytest.approx(joules)
+        before = record.joules["transmit"]
 
 
 def test_same_bits_for_one_and_two_workers() -> None:

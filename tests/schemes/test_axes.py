@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from camu.simulation.dry_run import dry_run
 from camu.world import World
 
 ROUNDS = 3
+LINKS = Path(__file__).parents[2] / "docs" / "examples" / "links.csv"
 BASE: dict[str, Any] = {
     "fleet.regions": [
         {"name": name, "devices": 5, "x": [x, x + 10.0], "y": [-5.0, 5.0]}
@@ -41,12 +43,14 @@ UNEQUAL = {"data.partition": "dirichlet", "data.size_exponent": 0.7}
 EPOCHS = {"training.local_update": "epoch", "training.batch_samples": 8}
 BATTERIES = {"clustering.leader": "rotating", "fleet.battery_joules": 100.0}
 POWER = {
+    "fleet.idle_watts": 0.05,
     "fleet.static_watts": 0.3,
     "fleet.min_hz": 1e8,
     "fleet.dvfs": True,
     "radio.amplifier_efficiency": 0.35,
     "radio.circuit_watts": 0.1,
 }
+MISSED = {"radio.phase_error_rad": 0.2, "radio.time_offset_symbols": 0.1}  # over the air
 # Clusters of a region do not hear those of the others, but disturb them.
 FAR = {
     "radio.carrier_sense_dbm": -60.0,
@@ -61,7 +65,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "epochs, unequal data": {**EPOCHS, **UNEQUAL},
     "noise": {"radio.noise_dbm": -80.0, "radio.uplink": "hybrid"},
     "digital, unequal data": {"radio.uplink": "digital", **UNEQUAL},
-    "analog": {"radio.uplink": "analog", "radio.noise_dbm": -80.0, **UNEQUAL},
+    "analog": {"radio.uplink": "analog", "radio.noise_dbm": -80.0, **UNEQUAL, **MISSED},
     "packets and tries": {
         "radio.uplink": "packet",
         "radio.packet_tries": 3,
@@ -71,6 +75,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "dvfs": {"fleet.dvfs": True, "radio.access": "ofdma"},
     "free medium": {"radio.d2d": "free"},
     "static power": POWER,
+    "idle power, downlink": {"fleet.idle_watts": 0.2, **DOWNLINK},
     "interference, capped rates": FAR,
     "cqi table": {"radio.rate": "table", **UNEQUAL},
     "fading between devices": {
@@ -87,6 +92,8 @@ WORLDS: dict[str, dict[str, Any]] = {
         "radio.csi_correlation": 0.9,
         **DOWNLINK,
     },
+    "mixed links": {"fleet.file": str(LINKS), "fleet.dvfs": True, **DOWNLINK},
+    "wifi": {"radio.link": "wifi-n", "fleet.dvfs": True, **UNEQUAL},
     "rotating leaders": BATTERIES,
     "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
     "all at once": {
@@ -105,11 +112,15 @@ REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
 # No bits are sent: neither codecs nor P1 have a meaning.
 WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
 REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
-# P1 sends every update once, and counts the power that is radiated.
-REFUSED |= {("camu-joint", name) for name in ("packets and tries", "static power", "all at once")}
-# Packets are sent one by one.
+# They divide one band at Shannon's rate.
+SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
+REFUSED |= {(name, where) for name in SHANNON_ONLY for where in ("mixed links", "wifi")}
+REFUSED |= {("camu-joint", "packets and tries")}  # P1 sends every update once
+# Packets are sent one by one, and radios of link types have modulations of their own.
 AIR = {name for name, kind in SCHEMES.items() if kind.family == "over the air"}
-REFUSED |= {(name, where) for name in AIR for where in ("packets and tries", "packets, ofdma")}
+ALONE = ("packets and tries", "packets, ofdma", "mixed links", "wifi")
+REFUSED |= {(name, where) for name in AIR for where in ALONE}
+REFUSED -= {("cluster-air", where) for where in ALONE[:2]}  # its leaders send bits
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
 IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
 PAIRS = [
@@ -199,7 +210,7 @@ def test_a_run_costs_what_was_planned(name: str, where: str) -> None:
     gathers = sum(u.local_updates * len(u.members) for u in plan.units if len(u.members) > 1)
     assert final.bits == {
         "uplink": ROUNDS * sum(unit.payload_bits for unit in plan.units),
-        "downlink": ROUNDS * model,
+        "downlink": ROUNDS * len({unit.link for unit in plan.units}) * model,
         "gather": ROUNDS * gathers * model,
     }
 
@@ -210,7 +221,10 @@ def test_joules_of_devices_and_units_add_up(name: str, where: str) -> None:
     if not overrides(scheme_of(name), "pilot"):
         assert watch.device_joules.sum() == pytest.approx(history.final.total_joules, rel=1e-9)
     plan = plan_of(name, where)
-    assert plan.round_joules == pytest.approx(sum(unit.joules for unit in plan.units), rel=1e-12)
+    devices = sum(len(unit.members) for unit in plan.units)
+    idle = world_of(where).config.fleet.idle_watts * devices * plan.round_seconds
+    total = sum(unit.joules for unit in plan.units) + idle
+    assert plan.round_joules == pytest.approx(total, rel=1e-12)
     for unit in plan.units:
         saved = unit.dvfs.joules if unit.dvfs else 0.0
         each = unit.fixed_joules + unit.local_updates * unit.update_joules

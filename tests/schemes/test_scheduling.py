@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from camu.planning.costs import arrivals
+from camu.planning.queues import arrivals
 from camu.schemes import SCHEMES
 from camu.schemes.contract import State, View
 from camu.schemes.plans import plan

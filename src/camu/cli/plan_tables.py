@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -34,6 +35,10 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
     """
     if len(plan.units) > _MOST_ROWS:
         print_table(_spread(plan), console)
+        if plan.queues is not None:
+            links = Counter(unit.link for unit in plan.units).most_common()
+            shown = ", ".join(f"{number} {name}" for name, number in links)
+            console.print(f"Units by link type: {shown}.")
         console.print("--json and --csv list every unit.")
     else:
         print_table(_who(plan, world), console)
@@ -42,13 +47,16 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         print_table(costs if fits(costs, console) else _costs(plan, bars=False), console)
         console.print(_LEGEND, style="dim")
     received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
+    idle = f", {cost.idle_joules:.3g} idle" if cost.idle_joules else ""
     station = cost.base_station_joules
-    most = "at most " if plan.air else ""  # what is radiated depends on the updates
+    most = (
+        "at most " if plan.air or plan.gathers_together else ""
+    )  # what is radiated depends on the updates
     console.print(
         f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
         f"{counted(world.devices.count, 'device')}. A round takes "
         f"{cost.seconds:.4g} s, {most}{cost.joules:.4g} J ({cost.compute_joules:.3g} computing, "
-        f"{cost.transmit_joules:.3g} sending{received}) and {cost.megabytes:.3g} MB."
+        f"{cost.transmit_joules:.3g} sending{received}{idle}) and {cost.megabytes:.3g} MB."
         + (f" The base station spends {station:.3g} J." if station else "")
     )
     if cost.rounds > 1:
@@ -74,6 +82,14 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         )
 
 
+def show_unsendable(plan: Plan, world: World, console: Console) -> None:
+    """A sentence on each link type that can hardly send the model."""
+    from camu.planning.link_words import unsendable
+
+    for sentence in unsendable(plan, world):
+        console.print("\n" + sentence.replace("; ", ";\n") + ".")
+
+
 def _spread(plan: Plan) -> Table:
     """The smallest, the largest and three quantiles of each number, over all units."""
     import numpy as np
@@ -90,7 +106,7 @@ def _spread(plan: Plan) -> Table:
         "compute s": [unit.compute_seconds + unit.dvfs_seconds for unit in units],
         "send s": [unit.transmit_seconds for unit in units],
         "wait s": [plan.idle_seconds(index) for index in range(len(units))],
-        "J": [unit.joules for unit in units],
+        "J": [plan.unit_joules(index) for index in range(len(units))],
     }
     rows = []
     for name, values in numbers.items():
@@ -103,6 +119,7 @@ def _spread(plan: Plan) -> Table:
 
 def _who(plan: Plan, world: World) -> Table:
     ids, regions = world.devices.ids, world.devices.regions
+    typed = plan.queues is not None  # all of one link type need no column
     rows = []
     for index, unit in enumerate(plan.units):
         more = len(unit.members) - _MOST_MEMBERS
@@ -113,6 +130,7 @@ def _who(plan: Plan, world: World) -> Table:
                 ", ".join(sorted({regions[device] for device in unit.members})),
                 " ".join([*members, *([f"+{more}"] if more > 0 else [])]),
                 ids[unit.leader],
+                *([unit.link] if typed else []),
                 f"{unit.samples:,}",
                 f"{unit.wasserstein:.2f}",
                 f"{unit.contribution:.4g}",
@@ -120,7 +138,7 @@ def _who(plan: Plan, world: World) -> Table:
                 f"{unit.weight:.4f}",
             )
         )
-    text = ("unit", "where", "members", "leader")
+    text = ("unit", "where", "members", "leader", *(["link"] if typed else []))
     names = (*text, "samples", "W", "theta", "multi", "weight")
     return number_table(names, rows, "Units", text)
 
@@ -132,7 +150,7 @@ def _costs(plan: Plan, bars: bool = True) -> Table:
         table.add_column(_parts("compute ", "send ", "wait"), no_wrap=True)
     for index, unit in enumerate(plan.units):
         compute, send = unit.compute_seconds + unit.dvfs_seconds, unit.transmit_seconds
-        numbers = (compute, send, plan.idle_seconds(index), unit.joules)
+        numbers = (compute, send, plan.idle_seconds(index), plan.unit_joules(index))
         table.add_row(
             str(index),
             str(unit.local_updates),

@@ -27,6 +27,10 @@ from camu.config.fields import (
     rule_error,
 )
 
+LINKS = (
+    *("shannon", "lora-sf7", "lora-sf8", "lora-sf9", "lora-sf10", "lora-sf11", "lora-sf12"),
+    *("802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr"),
+)
 UPLINKS = ("digital", "packet", "analog", "hybrid", "hybrid-weights")
 Interval = tuple[float, float]
 Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
@@ -153,6 +157,14 @@ class FleetConfig(Section):
     )
     capacitance: float = field(
         1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", ge=1e-60, le=1.0
+    )
+    idle_watts: float = field(
+        0.0,
+        "What a device draws all the time that it takes part in a round, from its start until the "
+        "server has aggregated its update; all other powers come on top of it.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
     )
     static_watts: float = field(
         0.0,
@@ -385,6 +397,18 @@ class RadioConfig(Section):
         False,
         "Count what receiving costs: the broadcast of the model at the rate of the weakest "
         "addressed link, and receive_watts of devices while they receive.",
+    )
+    link: Annotated[str, Choice(LINKS, code=False)] = field(
+        "shannon",
+        "Link type of every device, or of those for which a fleet file gives none: `shannon` is "
+        "the band above, the others have their own (docs/links.md).",
+    )
+    duty_cycle: float | None = field(
+        None,
+        "Share of the time in which a device with a LoRa link may send; unset: 0.01.",
+        "1",
+        gt=0,
+        le=1,
     )
     bs_power_watts: Watts = field(1.0, "Transmit power of the base station, with downlink.", "W")
     receive_watts: float = field(

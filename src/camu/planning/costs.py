@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64, Int64, send_in_turn
+from camu.arrays import Float64, Int64
 from camu.learning.job import LocalRule
-from camu.planning.air import TOGETHER
+from camu.planning import link_costs
 from camu.planning.gathering import Gathers, gathers_of_round
 from camu.planning.medium import Medium, gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
+from camu.planning.queues import Queue
 from camu.world import World
 from camu.world.devices import static_watts, update_joules, update_seconds
+from camu.world.link_types import SHANNON
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,11 @@ class UpdateCost:
     compute_joules: float  # of all members
     gather_joules: float
     answer_seconds: float = 0.0  # the part of the gather in which the leader answers
+
+    @property
+    def seconds(self) -> float:
+        """Of the slowest member, with the gather."""
+        return self.compute_seconds + self.gather_seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,20 +54,25 @@ class Costs:
     gather_joules: Float64
     uplink_seconds: Float64  # of the whole round
     uplink_joules: Float64
+    uplink_snr: Float64  # linear, within the band of each unit
     member_compute_joules: Float64  # of one local update
     member_gather_joules: Float64  # of a leader: its answer
     member_compute_seconds: Float64  # of one local update at its own frequency
     member_slowest: Float64  # the least frequency, as a share of its own
     uplink_bits: Int64  # of the whole round
     gather_bits: Int64  # of one local update: what the members and the answering leader send
-    downlink_bits: int  # of the broadcast that all units receive
-    downlink_seconds: float = 0.0  # of the broadcast that all units receive before they start
-    receive_watts: float = 0.0  # of a device while it receives
+    downlink_bits: int  # of the broadcast that all units receive, over each link type
+    downlink_seconds: Float64 | float = 0.0  # of the broadcast, before units start
+    receive_watts: Float64 | float = 0.0  # of a device of each unit while it receives
+    station_seconds: float = 0.0  # in which the base station sends
+    queues: Sequence[Queue] | None = None  # of uplinks; None: all have the link type `shannon`
     member_speeds: Float64 | None = None  # shares of own frequencies; None: all at full speed
     dvfs_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
     static_watts: float = 0.0  # of a device that computes, whatever its frequency
     medium: Medium | None = None  # that gathers share; None: none waits for another
     outage: npt.NDArray[np.bool_] | None = None  # rates that are too high; None: none is
+    idle_watts: float = 0.0  # of a device that takes part, whatever it does
+    round_seconds: Float64 | float = 0.0  # how long each unit is expected to take part in a round
 
     @property
     def update_seconds(self) -> Float64:
@@ -132,15 +144,23 @@ class Costs:
         per_update = map(UpdateCost, *values)
         extra = np.add.reduceat(self.extra_joules(updates), np.cumsum(self.sizes) - self.sizes)
         waits = self.ready_seconds(updates) - self.busy_seconds(updates)
+        queues = self.queues or [Queue(SHANNON, 0)] * len(self.sizes)
         return {
             "wait_seconds": waits.tolist(),
             "interference_joules": extra.tolist(),
             "per_update": list(per_update),
             "uplink_seconds": self.uplink_seconds.tolist(),
             "uplink_joules": self.uplink_joules.tolist(),
-            "downlink_seconds": [self.downlink_seconds] * len(self.sizes),
-            "receive_watts": [self.receive_watts] * len(self.sizes),
+            "downlink_seconds": self._each(self.downlink_seconds).tolist(),
+            "receive_watts": self._each(self.receive_watts).tolist(),
+            "idle_watts": [self.idle_watts] * len(self.sizes),
+            "link": [queue.link for queue in queues],
+            "channels": [queue.channels for queue in queues],
         }
+
+    def _each(self, value: Float64 | float) -> Float64:
+        """A number of each unit, where one may stand for all."""
+        return np.broadcast_to(np.asarray(value, dtype=np.float64), self.sizes.shape)
 
 
 def unit_costs(
@@ -153,40 +173,40 @@ def unit_costs(
     *,
     rules: Sequence[LocalRule] | None = None,
     uplink_gain: Float64 | None = None,
-    uplinks: int | None = None,
+    uplinks: Mapping[str, int] | None = None,
     round_: int | None = None,
     bandwidth_hz: Sequence[float | None] | None = None,
     cpu_share: Sequence[float] | None = None,
     symbols: int | None = None,
+    gather_symbols: int | None = None,
 ) -> Costs:
     """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
 
     After every local update the members send their model to the leader, in turn over the whole
     band, and the leader answers with the mean, at the rate of its weakest member. Under
     `radio.d2d = "shared"` units that hear each other do so in turn (`planning/medium.py`).
-    The leaders share the uplink as `radio.access` says; `uplinks` is how many units use it at the
-    same time, by default all of these. A unit with a `bandwidth_hz` of its own has that;
-    `cpu_share` slows the members of a unit. If a round is given, tries of packets, gains between
-    devices and rates that are too high are those of it; by default they are the means, and none is.
+    Leaders share the uplink as `radio.access` or their link type says; `uplinks` is how many units
+    of each type use it at the same time, by default all of these. A unit with a `bandwidth_hz` of
+    its own has that; `cpu_share` slows the members of a unit. If a round is given, tries of
+    packets, gains between devices and rates that are too high are those of it; by default they are
+    the means, and none is. With `radio.downlink` members receive the model before they start.
     Of units that transmit at once each sends so many `symbols` over the whole band, with at most
-    the given power.
-    With `radio.downlink` every member receives the model before its unit starts.
+    the given power; so do members that transmit to their leader at once, with `gather_symbols`.
     """
-    radio = world.config.radio
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
+    cpu_hz = world.devices.cpu_hz[flat]
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
-    slowest = world.config.fleet.min_hz / (share * world.devices.cpu_hz[flat])
-    gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters), round_)
+    bits = model_bits(world, parameters)
+    gather = gather_costs(world, flat, sizes, leaders, bits, round_, gather_symbols)
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)
-    sending = _Uplinks(world, leaders, power, gains, true, uplinks or len(members), bandwidth_hz)
-    air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
-    if symbols is not None:
-        tries = np.ones(len(members))
-        air = symbols / radio.bandwidth_hz * tries
+    together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
+    sending = _Uplinks(world, leaders, power, gains, true, together, bandwidth_hz, symbols)
+    sent, tries = sending.sent_and_tries(payload_bits, parameters, round_)
+    broadcast = _broadcast(world, flat, leaders, true, parameters)
     return Costs(
         sizes=sizes,
         compute_seconds=np.maximum.reduceat(seconds, starts),
@@ -194,20 +214,24 @@ def unit_costs(
         answer_seconds=gather.answer_seconds,
         compute_joules=np.add.reduceat(joules, starts),
         gather_joules=np.add.reduceat(gather.joules, starts),
-        uplink_seconds=air,
-        uplink_joules=world.links.supply_watts(power) * air,
+        uplink_seconds=sent.seconds,
+        uplink_joules=sent.joules,
+        uplink_snr=sending.snr,
         member_compute_joules=joules,
         member_gather_joules=gather.joules,
         member_compute_seconds=seconds,
-        member_slowest=np.minimum(1.0, slowest),
+        member_slowest=np.minimum(1.0, world.config.fleet.min_hz / (share * cpu_hz)),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
-        gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
-        downlink_bits=model_bits(world, parameters),
-        downlink_seconds=broadcast_seconds(world, true[flat], parameters),
-        receive_watts=radio.receive_watts if radio.downlink else 0.0,
+        gather_bits=np.where(sizes > 1, sizes, 0) * bits,
+        downlink_bits=broadcast.copies * bits,
+        downlink_seconds=broadcast.seconds,
+        receive_watts=broadcast.receive_watts,
+        station_seconds=broadcast.station_seconds,
+        queues=link_costs.queues_of(world.links, leaders),
         static_watts=static_watts(world.config),
         medium=gather.medium,
         outage=sending.outage,
+        idle_watts=world.config.fleet.idle_watts,
     )
 
 
@@ -227,8 +251,18 @@ class _Uplinks:
     power_watts: Float64
     gains: Float64  # (K,) for which rates are chosen
     true_gains: Float64  # (K,)
-    together: int  # how many share the band
+    together: Mapping[str, int]  # how many of each link type share its band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
+    symbols: int | None  # that each sends at once with all others; None: it sends by itself
+
+    def sent_and_tries(
+        self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
+    ) -> tuple[link_costs.Sent, Float64]:
+        """What each leader's sending costs, and how often it sends its update."""
+        air, tries = self.seconds_and_tries(payload_bits, parameters, round_)
+        plain = link_costs.Sent(air, self.world.links.supply_watts(self.power_watts) * air)
+        own = self.world, self.leaders, self.power_watts, self.gains[self.rows]
+        return link_costs.uplinks(*own, payload_bits, self.together, plain), tries
 
     def seconds_and_tries(
         self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
@@ -236,14 +270,15 @@ class _Uplinks:
         """How long each leader sends, and how often it sends its update."""
         links, radio, hertz = self.world.links, self.world.config.radio, self.hertz
         once = np.ones(len(self.leaders))
+        if self.symbols is not None:
+            return self.symbols / radio.bandwidth_hz * once, once
         if radio.uplink == "analog":  # a complex symbol carries two parameters
             return math.ceil(parameters / 2) / hertz * once, once
-        gain, true_gain = self.gains[self.rows], self.true_gains[self.rows]
+        gain = self.gains[self.rows]
         seconds = links.transmit_seconds(payload_bits, self.power_watts, gain, hertz)
         if radio.uplink != "packet" or radio.packet_tries == 1:
             return seconds, once
-        noise_watts = links.share(self.together).noise_watts
-        error = packet_error(self.power_watts * true_gain / noise_watts)
+        error = packet_error(self.snr)
         if round_ is None:
             tries = mean_tries(error, radio.packet_tries)
         else:
@@ -261,9 +296,19 @@ class _Uplinks:
     @property
     def hertz(self) -> Float64 | float:
         """What each has of the band."""
-        share = self.world.links.share(self.together).bandwidth_hz
+        share = self.world.links.share(self.together.get(SHANNON, 1)).bandwidth_hz
         own = [share if one is None else one for one in self.bandwidth_hz or ()]
         return np.array(own) if own else share
+
+    @property
+    def snr(self) -> Float64:
+        """The linear SNR of each at the base station; a band holds its share of the noise."""
+        links = self.world.links
+        noise_watts = links.noise_watts * (self.hertz / links.radio.bandwidth_hz)
+        if links.types is not None:
+            typed = np.array([name != SHANNON for name in links.types.of(self.leaders)])
+            noise_watts = np.where(typed, np.asarray(links.own_noise_watts)[self.rows], noise_watts)
+        return np.asarray(self.power_watts * self.true_gains[self.rows] / noise_watts)
 
     @property
     def outage(self) -> npt.NDArray[np.bool_] | None:
@@ -295,6 +340,21 @@ def broadcast_seconds(world: World, gains: Float64, parameters: int) -> float:
     return float(world.links.transmit_seconds(bits, radio.bs_power_watts, gain))
 
 
+def _broadcast(
+    world: World, flat: Int64, leaders: Sequence[int], gains: Float64, parameters: int
+) -> link_costs.Broadcast:
+    """The broadcast of the model to these members of units, at these gains of all devices."""
+    radio, types = world.config.radio, world.links.types
+    if types is None:
+        seconds = broadcast_seconds(world, gains[flat], parameters)
+        watts = radio.receive_watts if radio.downlink else 0.0
+        return link_costs.Broadcast(seconds, seconds, 1, watts)
+    plain = flat[[name == SHANNON for name in types.of(flat)]]
+    band = {SHANNON: broadcast_seconds(world, gains[plain], parameters)} if plain.size else {}
+    bits = model_bits(world, parameters)
+    return link_costs.typed_broadcast(world, flat, leaders, gains, bits, band)
+
+
 @dataclass(frozen=True, eq=False)
 class Spending:
     """What a round costs each device that takes part, by kind; one array entry per device."""
@@ -303,11 +363,17 @@ class Spending:
     compute_joules: Float64
     transmit_joules: Float64
     receive_joules: Float64
+    idle_joules: Float64  # as expected: it is known when the round has ended
+
+    @property
+    def busy_joules(self) -> Float64:
+        """What is known when a round starts: all kinds but idle power."""
+        return self.compute_joules + self.transmit_joules + self.receive_joules
 
     @property
     def joules(self) -> Float64:
         """All kinds together."""
-        return self.compute_joules + self.transmit_joules + self.receive_joules
+        return self.busy_joules + self.idle_joules
 
 
 def device_spending(
@@ -321,13 +387,15 @@ def device_spending(
     flat, sizes = flatten_groups(members)[0], costs.sizes
     each = np.repeat(updates, sizes)
     transmit = each * costs.member_gather_joules + costs.extra_joules(updates)
-    answers = np.repeat(costs.answer_seconds, sizes)
-    receive = costs.receive_watts * (costs.downlink_seconds + each * answers)
+    heard = costs.downlink_seconds + updates * costs.answer_seconds
+    receive = np.repeat(costs.receive_watts * heard, sizes)
     leads = flat == np.repeat(np.asarray(leaders, dtype=np.int64), sizes)
     transmit[leads] += costs.uplink_joules
     members_send = updates * (costs.gather_seconds - costs.answer_seconds)
     receive[leads] = costs.receive_watts * (costs.downlink_seconds + members_send)
-    return Spending(flat, each * costs.member_compute_joules, transmit, receive)
+    idle = costs.idle_watts * np.broadcast_to(costs.round_seconds, sizes.shape)
+    compute = each * costs.member_compute_joules
+    return Spending(flat, compute, transmit, receive, np.repeat(idle, sizes))
 
 
 def flatten_groups(groups: Sequence[Sequence[int]]) -> tuple[Int64, Int64]:
@@ -366,15 +434,3 @@ def _member_updates(
         return seconds, joules
     dynamic = np.maximum(joules - static * seconds, 0.0)
     return seconds / speed, dynamic * speed**2 + static * seconds / speed
-
-
-def arrivals(ready_seconds: Float64, air_seconds: Float64, access: str) -> Float64:
-    """When each unit's update has arrived.
-
-    Each sends when it is ready (`ofdma`), in turn (`tdma`), or all with the last one (`together`).
-    """
-    if access == TOGETHER:
-        return np.asarray(ready_seconds.max() + air_seconds)
-    if access == "ofdma":
-        return ready_seconds + air_seconds
-    return send_in_turn(ready_seconds, air_seconds)

@@ -23,7 +23,7 @@ class Gathers:
 
 
 def gathers_of_round(
-    medium: Medium, compute_seconds: Float64, updates: Float64, start_seconds: float
+    medium: Medium, compute_seconds: Float64, updates: Float64, start_seconds: Float64 | float
 ) -> Gathers:
     """The gathers of a round in which units start at this time and update so many times."""
     asked = short(compute_seconds, updates, np.array(start_seconds)) + medium.identity
@@ -103,7 +103,11 @@ class _Sending:
 
 class _Round:
     def __init__(
-        self, medium: Medium, compute_seconds: Float64, updates: Float64, start_seconds: float
+        self,
+        medium: Medium,
+        compute_seconds: Float64,
+        updates: Float64,
+        start_seconds: Float64 | float,
     ) -> None:
         self.medium = medium
         self.compute, self.left = compute_seconds.tolist(), updates.astype(int).tolist()
@@ -115,7 +119,8 @@ class _Round:
         self.sending = _Sending()
         units = np.flatnonzero(medium.counts).tolist()
         self.waits[units] = math.inf
-        self.coming = [(start_seconds + self.compute[unit], unit) for unit in units]
+        starts = np.broadcast_to(start_seconds, updates.shape).tolist()
+        self.coming = [(starts[unit] + self.compute[unit], unit) for unit in units]
         heapq.heapify(self.coming)
 
     def run(self) -> Gathers:

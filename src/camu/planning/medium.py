@@ -8,6 +8,9 @@ that waits for a neighbour which it does not hear itself. Units that do not hear
 at once, and what a leader receives of the other leaders adds to its noise: rates are constant
 between the starts and ends of gathers. Signals more than 30 dB below the noise are left out.
 
+Each link type has a band of its own: devices that listen before they send wait for those of their
+own type, and interference is that between units of the type `shannon`.
+
 Only units that start in the same round share the medium here, and uplinks have a band of their own.
 """
 
@@ -23,6 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from camu.arrays import AnyArray, Float64, Int64, from_decibels
+from camu.planning.link_costs import Sent, gather_messages, side_by_side
 from camu.world import World
 
 Value = TypeVar("Value")
@@ -43,7 +47,7 @@ class Medium:
     counts: Int64  # senders of each unit; 0: it does not gather
     places: Int64  # of each sender among the members of all units
     seconds: Float64  # of each sender if no other unit sends
-    snr: Float64  # the same, at the receiver with the weakest link
+    snr: Float64  # the same, at the receiver with the weakest link; inf: seconds are fixed
     watts: Float64  # what each sender draws meanwhile
     bits: int
     members: int  # of all units together
@@ -80,17 +84,21 @@ class Medium:
             return np.zeros(0), np.zeros(0)
         gain = links.pair_gain(np.array([leader]), their)
         heard, told = gain * power[their], gain * power[leader]
-        least = NEGLIGIBLE * links.noise_watts
+        least, disturbs = NEGLIGIBLE * links.noise_watts, np.ones(len(others), dtype=bool)
+        if links.types is not None:  # each other link type has a band of its own
+            plain = np.isneginf(links.types.lowest_snr_db)
+            disturbs = plain[their] & plain[leader]
         return (
-            np.where(heard > least, heard / links.noise_watts, 0.0),
-            np.where(told > least, told / links.noise_watts, 0.0),
+            np.where(disturbs & (heard > least), heard / links.noise_watts, 0.0),
+            np.where(disturbs & (told > least), told / links.noise_watts, 0.0),
         )
 
     def sending_seconds(self, senders: Int64 | slice, interference: Float64 | float) -> Float64:
         """How long senders need for a message under interference, in noise powers; it is not 0."""
         links = self.world.links
         rates = links.rate_bps(self.snr[senders] * links.noise_watts / (1 + interference), 1.0)
-        return np.asarray(self.bits / rates)
+        fixed = np.isinf(self.snr[senders])
+        return np.where(fixed, self.seconds[senders], self.bits / rates)
 
 
 def short(*arrays: AnyArray) -> bytes:
@@ -116,7 +124,7 @@ class _Hearing:
 
     def __init__(self, world: World, units: Int64, leaders: Int64) -> None:
         self.world, self.units, self.leaders = world, units, leaders[units]
-        self.threshold = carrier_sense_watts(world)
+        self.threshold = carrier_sense_watts(world)  # (K,)
         self.known: dict[int, Int64] = {}
         self.entries = 0
 
@@ -138,8 +146,10 @@ class _Hearing:
         first, second = self.pairs(start, stop)
         here, there = self.leaders[first], self.leaders[second]
         gain, power = self.world.links.pair_gain(here, there), self.world.devices.power_watts
-        hears = np.maximum(gain * power[there], gain * power[here]) >= self.threshold
+        hears = np.maximum(gain * power[there], gain * power[here]) >= self.threshold[here]
         hears &= here != there
+        if (types := self.world.links.types) is not None:
+            hears &= (types.place[here] == types.place[there]) & types.senses[there]
         ends = np.searchsorted(first[hears], np.arange(start + 1, stop))
         return np.split(self.units[second[hears]], ends)
 
@@ -162,7 +172,7 @@ class _Hearing:
     def reach_m(self) -> float:
         """The largest distance on the ground at which a leader can be heard."""
         loudest = float(self.world.devices.power_watts[self.leaders].max())
-        return self.world.links.reach_m(self.threshold / loudest)
+        return self.world.links.reach_m(float(self.threshold[self.leaders].min()) / loudest)
 
     @cached_property
     def tree(self) -> Any:
@@ -174,13 +184,16 @@ class _Hearing:
         return cKDTree(self.world.devices.positions[self.leaders, :2])
 
 
-def carrier_sense_watts(world: World) -> float:
-    """The received power from which on a device takes the medium for busy."""
-    radio = world.config.radio
+def carrier_sense_watts(world: World) -> Float64:
+    """The received power from which on each device takes the medium for busy (K,)."""
+    radio, types = world.config.radio, world.links.types
     if radio.carrier_sense_dbm is not None:
-        return float(from_decibels(radio.carrier_sense_dbm - 30.0))
-    share = radio.bandwidth_hz / _PREAMBLE_HZ
-    return float(from_decibels(_PREAMBLE_DBM - 30.0)) * share
+        threshold = float(from_decibels(radio.carrier_sense_dbm - 30.0))
+    else:
+        share = radio.bandwidth_hz / _PREAMBLE_HZ
+        threshold = float(from_decibels(_PREAMBLE_DBM - 30.0)) * share
+    bands = np.ones(world.devices.count)
+    return threshold * (bands if types is None else types.bandwidth_hz / radio.bandwidth_hz)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,9 +213,11 @@ def gather_costs(
     leaders: Sequence[int],
     bits: int,
     round_: int | None = None,
+    symbols: int | None = None,
 ) -> GatherCosts:
     """What the gather of each unit takes: the members send in turn, and the leader answers.
 
+    Members that send at once need so many `symbols`, whatever their number and the interference.
     It is that of a round, or by default at mean gains. What leaders hear of each other is at mean
     gains in every round.
     """
@@ -217,13 +232,25 @@ def gather_costs(
     groups = unit[starts]
     weakest = np.minimum.reduceat(gain, starts) if len(starts) else gain
     air = links.transmit_seconds(bits, power, gain)
+    sent = Sent(air, links.supply_watts(power) * air)
+    sent = gather_messages(world, devices, power, gain, bits, sizes[unit] - 1, sent)
+    air = side_by_side(world, devices, unit, sent.seconds)
+    snr = power * gain / links.noise_watts
+    if symbols is not None:  # each has a part of the time in which all send
+        burst = np.full(len(gain), symbols / world.config.radio.bandwidth_hz)
+        sent = Sent(burst, links.supply_watts(power) * burst)
+        air, snr = burst / (sizes[unit] - 1), np.full(len(gain), np.inf)
     answer_power = world.devices.power_watts[lead[groups]]
+    back = links.transmit_seconds(bits, answer_power, weakest)
+    answers = Sent(back, links.supply_watts(answer_power) * back)
+    alone = np.ones_like(groups)
+    answers = gather_messages(world, lead[groups], answer_power, weakest, bits, alone, answers)
     answer = np.zeros(len(sizes))
-    answer[groups] = links.transmit_seconds(bits, answer_power, weakest)
+    answer[groups] = answers.seconds
     joules = np.zeros(len(flat))
-    joules[sending] = links.supply_watts(power) * air
+    joules[sending] = sent.joules
     places = np.flatnonzero(flat == leader)
-    joules[places[groups]] = links.supply_watts(answer_power) * answer[groups]
+    joules[places[groups]] = answers.joules
     order = np.lexsort((np.r_[np.zeros(len(unit)), np.ones(len(groups))], np.r_[unit, groups]))
     medium = Medium(
         world,
@@ -231,7 +258,7 @@ def gather_costs(
         counts=np.where(sizes > 1, sizes, 0),
         places=np.r_[sending, places[groups]][order],
         seconds=np.r_[air, answer[groups]][order],
-        snr=(np.r_[power * gain, answer_power * weakest] / links.noise_watts)[order],
+        snr=np.r_[snr, answer_power * weakest / links.noise_watts][order],
         watts=links.supply_watts(np.r_[power, answer_power])[order],
         bits=bits,
         members=len(flat),

@@ -17,12 +17,14 @@ import numpy as np
 from camu.arrays import AnyArray, Float64
 from camu.errors import InputError
 from camu.planning import plan_io
-from camu.planning.air import TOGETHER, Air, air_from_dict, air_to_dict
+from camu.planning.air import ALIGNED, TOGETHER, Air, air_from_dict, air_to_dict
 from camu.planning.codecs import RAW, payload_bits
-from camu.planning.costs import Costs, arrivals
+from camu.planning.costs import Costs
 from camu.planning.dvfs import DVFS_KINDS, DvfsKind, dvfs_of_units, full_speed_costs, with_dvfs
+from camu.planning.queues import Queue, arrivals, under
 from camu.planning.unit import Unit, UnitDvfs, unit_faults, with_columns
 from camu.world import World
+from camu.world.link_types import SHANNON
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
@@ -42,6 +44,7 @@ class Plan:
         allocation: the certified answer to P1, where a scheme optimised powers and updates.
         dvfs: whether devices that would wait slow down (`camu.planning.dvfs`).
         air: the rule of amplitudes of units that transmit at once; None: each sends on its own.
+        gathers_together: whether the members of a unit transmit to their leader at once.
     """
 
     scheme: str
@@ -52,6 +55,7 @@ class Plan:
     allocation: Allocation | None = field(default=None, compare=False)
     dvfs: DvfsKind = "none"
     air: Air | None = None
+    gathers_together: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a plan that no fleet could carry out, naming the unit."""
@@ -118,6 +122,11 @@ class Plan:
         """Complex symbols in which all units send at once; None: each sends on its own."""
         return None if self.air is None else self.air.symbols(self.parameters)
 
+    @property
+    def gather_symbols(self) -> int | None:
+        """Complex symbols in which all members of a unit send at once; None: in turn, as bits."""
+        return ALIGNED.symbols(self.parameters) if self.gathers_together else None
+
     def with_rates(self, rates: Iterable[float]) -> Plan:
         """The same plan with other factors on the learning rate, one per unit."""
         pairs = zip(self.units, rates, strict=True)
@@ -137,12 +146,54 @@ class Plan:
 
     def _arrivals(self, late_seconds: Float64 | float) -> Float64:
         ready = self.column("ready_seconds") + late_seconds
-        return arrivals(ready, self.column("uplink_seconds"), self.access)
+        return arrivals(ready, self.column("uplink_seconds"), self.access, self.queues)
+
+    @cached_property
+    def queues(self) -> list[Queue] | None:
+        """Where each unit queues for its uplink; None if all have the link type `shannon`."""
+        found = [Queue(unit.link, unit.channels) for unit in self.units]
+        return found if any(queue.link != SHANNON for queue in found) else None
+
+    @property
+    def uplink_queues(self) -> list[Queue]:
+        """The same of every unit, with the channels that `access` gives to `shannon`."""
+        return under([Queue(unit.link, unit.channels) for unit in self.units], self.access)
 
     @property
     def round_joules(self) -> float:
         """Energy of a round, all devices together."""
-        return math.fsum(unit.joules for unit in self.units)
+        return math.fsum(unit.joules for unit in self.units) + self.idle_joules
+
+    @property
+    def idle_watts(self) -> float:
+        """Idle power of all devices together."""
+        return math.fsum(unit.idle_watts * len(unit.members) for unit in self.units)
+
+    @property
+    def idle_joules(self) -> float:
+        """Energy of a round that idle power takes, in which the server waits for all units."""
+        return self.idle_watts * self.round_seconds if self.idle_watts else 0.0
+
+    def unit_joules(self, index: int) -> float:
+        """Energy of a round of one unit, with its idle power until the end of the round."""
+        unit = self.units[index]
+        if not unit.idle_watts:
+            return unit.joules
+        return unit.joules + unit.idle_watts * len(unit.members) * self.round_seconds
+
+    @property
+    def joules_of_updates(self) -> tuple[float, float]:
+        """Energy of one local update of all units, and of a round without its updates.
+
+        Idle power counts for as long as the slowest update and all uplinks take.
+        """
+        update = sum(unit.update_joules for unit in self.units)
+        fixed = sum(unit.fixed_joules for unit in self.units)
+        if not self.idle_watts:
+            return update, fixed
+        seconds = max(unit.per_update.seconds for unit in self.units)
+        rest = self.with_updates([1] * len(self.units)).round_seconds - seconds
+        return update + self.idle_watts * seconds, fixed + self.idle_watts * rest
 
     @property
     def saved_joules(self) -> float:
@@ -160,7 +211,13 @@ class Plan:
         width = world.config.radio.bits_per_parameter
         bits = [payload_bits(unit.codec, self.parameters, width) for unit in self.units]
         units = with_columns(self.units, payload_bits=bits)
-        costs = full_speed_costs(world, units, self.parameters, symbols=self.burst_symbols)
+        costs = full_speed_costs(
+            world,
+            units,
+            self.parameters,
+            symbols=self.burst_symbols,
+            gather_symbols=self.gather_symbols,
+        )
         columns = costs.columns(np.array([float(unit.local_updates) for unit in units]))
         slow: Sequence[UnitDvfs | None] = [None] * len(units)
         if self.dvfs != "none":
@@ -189,6 +246,16 @@ class Plan:
         kind = self.dvfs if together or self.dvfs == "none" else "members"
         return with_dvfs(costs, units, self.access, kind)
 
+    def expected_seconds(self, costs: Costs, units: Sequence[Unit], together: bool) -> Float64:
+        """How long each of these units takes part in a round, if no other unit sends.
+
+        It is the whole round if the server waits for all of them together, and otherwise until its
+        own update has arrived.
+        """
+        ready = costs.ready_seconds(np.array([float(unit.local_updates) for unit in units]))
+        end = arrivals(ready, costs.uplink_seconds, self.access, costs.queues)
+        return np.full(len(units), end.max()) if together else end
+
     def to_dict(self, world: World) -> dict[str, Any]:
         """The plan as plain data, with the devices it is for."""
         names = plan_io.device_names(world)
@@ -209,6 +276,8 @@ class Plan:
             document |= {"dvfs": self.dvfs, "saved_joules": self.saved_joules}
         if self.air is not None:
             document["air"] = air_to_dict(self.air)
+        if self.gathers_together:
+            document["gathers_together"] = True
         if self.allocation is not None:
             answer = self.allocation.to_dict()
             # Units hold what was decided, and wall time would make files of one plan differ.
@@ -233,6 +302,7 @@ class Plan:
                 allocation=plan_io.read_allocation(data.get("allocation"), units),
                 dvfs=dvfs,
                 air=air_from_dict(data.get("air")),
+                gathers_together=bool(data.get("gathers_together", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
@@ -250,4 +320,5 @@ class Plan:
     def _repr_html_(self) -> str:
         """A table of the units for notebooks, with the totals of a round."""
         cost = f"a round of all units takes {self.round_seconds:.4g} s, {self.round_joules:.4g} J"
-        return plan_io.units_html(self.units, self.scheme, cost)
+        joules = [self.unit_joules(index) for index in range(len(self.units))]
+        return plan_io.units_html(self.units, joules, self.scheme, cost)

@@ -13,6 +13,7 @@ from camu.planning.codecs import codec_from_dict, codec_to_dict
 from camu.planning.costs import UpdateCost
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
+from camu.world.link_types import SHANNON
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
@@ -27,8 +28,11 @@ _FIELDS = (
 _OPTIONAL = {  # written where they differ from this
     "bandwidth_hz": None,
     "cpu_share": 1.0,
+    "link": SHANNON,
+    "channels": 0,
     "wait_seconds": 0.0,
     "interference_joules": 0.0,
+    "idle_watts": 0.0,
 }
 _SUMS = (  # they follow from the fields
     *("compute_seconds", "gather_seconds", "transmit_seconds"),
@@ -117,7 +121,9 @@ def read_allocation(data: Mapping[str, Any] | None, units: Sequence[Unit]) -> Al
 def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
     """A row per unit, with its leader, members and channel use."""
     ids, serving = world.devices.ids, world.links.serving
-    bandwidth_hz = world.links.share(len(units)).bandwidth_hz
+    links, types = world.links, world.links.types
+    shared = links.share(sum(unit.link == SHANNON for unit in units)).bandwidth_hz
+    own = {} if types is None else {n: kind.bandwidth_hz for n, kind in types.kinds.items()}
     rows: list[dict[str, object]] = [
         {
             "unit": number,
@@ -127,7 +133,8 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
             "power_watts": unit.power_watts,
             "max_power_watts": float(world.devices.max_power_watts[unit.leader]),
             "base_station": int(serving[unit.leader]),
-            "bandwidth_hz": bandwidth_hz,
+            "link": unit.link,
+            "bandwidth_hz": unit.bandwidth_hz or own.get(unit.link, shared),
             "payload_bits": unit.payload_bits,
             "uplink_seconds": unit.uplink_seconds,
             "uplink_share": unit.uplink_seconds / round_seconds,
@@ -143,8 +150,8 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
     return to_csv([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
-def units_html(units: Sequence[Unit], scheme: str, cost: str) -> str:
-    """A table of the first units for notebooks; `cost` says what a round costs."""
+def units_html(units: Sequence[Unit], joules: Sequence[float], scheme: str, cost: str) -> str:
+    """A table of the first units for notebooks, with their joules; `cost` is that of a round."""
     head = ["unit", "members", "leader", "weight", "N", "power W", "seconds", "joules"]
     rows = [
         [
@@ -155,7 +162,7 @@ def units_html(units: Sequence[Unit], scheme: str, cost: str) -> str:
             str(unit.local_updates),
             f"{unit.power_watts:.3g}",
             f"{unit.compute_seconds + unit.transmit_seconds:.3g}",
-            f"{unit.joules:.3g}",
+            f"{joules[index]:.3g}",
         ]
         for index, unit in enumerate(units[:_SHOWN_UNITS])
     ]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64
 from camu.planning.costs import device_spending, flatten_groups, unit_costs
 from camu.planning.dvfs import full_speed_costs
+from camu.planning.link_costs import senders
 from camu.planning.plan import Plan
 from camu.world import World
 
@@ -83,18 +84,24 @@ def _rounds(
         [unit.payload_bits for unit in units],
         plan.parameters,
         rules=[unit.rule for unit in units],
-        uplinks=len(plan.units),
+        uplinks=senders(world.links, plan.column("leader")),
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
         symbols=plan.burst_symbols,
+        gather_symbols=plan.gather_symbols,
     )
-    costs = replace(costs, downlink_seconds=units[0].downlink_seconds)  # all devices listen
+    heard = np.array([unit.downlink_seconds for unit in units])  # all devices listen
+    seconds = plan.round_seconds if costs.idle_watts else 0.0
+    # Of a unit's candidates only one gathers, so that none waits for another here.
+    costs = replace(costs, downlink_seconds=heard, round_seconds=seconds, medium=None)
     if plan.dvfs != "none":
         joules = np.zeros(world.devices.count)
-        slow = plan.dvfs_costs(
-            full_speed_costs(world, plan.units, plan.parameters, symbols=plan.burst_symbols),
-            plan.units,
+        full = full_speed_costs(
+            *(world, plan.units, plan.parameters),
+            symbols=plan.burst_symbols,
+            gather_symbols=plan.gather_symbols,
         )
+        slow = plan.dvfs_costs(full, plan.units)
         everyone = flatten_groups([unit.members for unit in plan.units])[0]
         joules[everyone] = slow.member_compute_joules
         costs = replace(costs, member_compute_joules=joules[flat])
@@ -103,6 +110,6 @@ def _rounds(
     left = np.where(np.isinf(charge[flat]), np.inf, charge[flat] / need)
     lead = np.repeat(leaders, costs.sizes)
     least = world.config.clustering.min_link_snr_db
-    near = (flat == lead) | (world.links.pair_snr_db(flat, lead) >= least)
+    near = (flat == lead) | world.links.hear(flat, lead, least)
     first = np.minimum.reduceat(left, starts)
     return np.where(np.logical_and.reduceat(near, starts), first, -1.0)

@@ -11,6 +11,7 @@ from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.planning.codecs import RAW, Codec, codec_faults
 from camu.planning.costs import UpdateCost
+from camu.world.link_types import LINK_NAMES, SHANNON
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,12 @@ class Unit:
         receive_watts: power of a device while it receives.
         wait_seconds: how long it waits for the medium of gathers in a round, all members idle.
         interference_joules: what interference adds to the energy of its gathers, per round.
+        idle_watts: power of a device that takes part in a round, whatever it does; the plan knows
+            for how long, so that it is in none of the unit's joules.
         bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
+        link: link type of the members.
+        channels: uplinks of this link type that are received at once; of `shannon` it is 0, and
+            `radio.access` decides.
         cpu_share: frequency at which its members compute, as a share of their own.
         dvfs: how its members slow down; None: they compute at full speed. Seconds of a unit
             are those at full speed all the same, joules are those that are spent.
@@ -81,9 +87,12 @@ class Unit:
     receive_watts: float = 0.0
     wait_seconds: float = 0.0
     interference_joules: float = 0.0
+    idle_watts: float = 0.0
     dvfs: UnitDvfs | None = None
     bandwidth_hz: float | None = None
     cpu_share: float = 1.0
+    link: str = SHANNON
+    channels: int = 0
 
     @property
     def compute_seconds(self) -> float:
@@ -163,7 +172,7 @@ class Unit:
 
     @property
     def joules(self) -> float:
-        """Energy of a round, all members together."""
+        """Energy of a round, all members together, without idle power."""
         return self.compute_joules + self.transmit_joules + self.receive_joules
 
 
@@ -204,6 +213,10 @@ def unit_faults(unit: Unit, seen: set[int]) -> list[str]:
         faults.append(f"bandwidth_hz = {unit.bandwidth_hz} must be a positive number or None")
     if not 0 < unit.cpu_share <= 1:
         faults.append(f"cpu_share = {unit.cpu_share} must be above 0 and at most 1")
+    if unit.link not in LINK_NAMES:
+        faults.append(f"link = {unit.link} is no link type")
+    elif unit.link != SHANNON and unit.channels < 1:
+        faults.append(f"channels = {unit.channels} must be at least 1")
     if not isinstance(unit.payload_bits, int) or unit.payload_bits < 1:
         faults.append(f"payload_bits = {unit.payload_bits} must be a whole number from 1")
     return [*faults, *unit.rule.faults(), *codec_faults(unit.codec)]

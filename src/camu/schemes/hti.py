@@ -33,7 +33,7 @@ class HeterogeneousIntensity(Scheme):
         "clusters as units and the budget of `camu-joint`, as the CAMU paper compares it; the "
         "original's constraint is not known",
         "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
-        "gathers",
+        "gathers, nor queues of link types other than `shannon`",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -47,7 +47,7 @@ class HeterogeneousIntensity(Scheme):
         def solve(joules: float) -> Plan:
             return self.aligned(plan, costs, joules - once, budget).repriced(world)
 
-        return within_budget(budget, solve)
+        return within_budget(budget, solve, min(once, budget))
 
     def aligned(self, plan: Plan, costs: Costs, extra_joules: float, budget: float) -> Plan:
         """The plan with the updates whose arrivals are closest, for this energy on top of one each.
@@ -60,7 +60,8 @@ class HeterogeneousIntensity(Scheme):
                 f"cluster at its leader's own power takes {round_up(budget - extra_joules)} J "
                 "(allocation.energy_joules)"
             )
-        minimise = minimise_arrival_spread if plan.access == "tdma" else minimise_latency_gap
+        in_turn = plan.access == "tdma" and plan.queues is None
+        minimise = minimise_arrival_spread if in_turn else minimise_latency_gap
         extra, _ = minimise(
             costs.update_seconds,
             costs.uplink_seconds,
@@ -101,7 +102,7 @@ class HtiDynamic(HeterogeneousIntensity):
         "clusters and the energy of extra updates are those of `hti`",
         "links between devices count with their mean gains",
         "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
-        "gathers",
+        "gathers, nor queues of link types other than `shannon`",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -124,4 +125,4 @@ class HtiDynamic(HeterogeneousIntensity):
         def solve(joules: float) -> Plan:
             return self.aligned(plan, costs, max(joules - once, 0.0), budget).repriced(world)
 
-        return within_budget(budget, solve)
+        return within_budget(budget, solve, min(once, budget))

@@ -7,22 +7,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from camu.planning.queues import Channels, Queue
+from camu.world.link_types import SHANNON
+
+_Event = tuple[float, int, int, float, Queue | None]  # time, kind, unit, air time, queue
+
 
 @dataclass
 class Clock:
-    """Events of units on one time axis, and the one uplink band that TDMA units share."""
+    """Events of units on one time axis, and the one uplink band that TDMA units share.
+
+    Units of other link types than `shannon` queue for the channels of theirs.
+    """
 
     in_turn: bool  # TDMA: one uplink at a time; otherwise all at once
     now_seconds: float = 0.0
     free_seconds: float = 0.0  # when the shared band is free
-    _events: list[tuple[float, int, int, float]] = field(default_factory=list)
+    _events: list[_Event] = field(default_factory=list)
+    _channels: Channels = field(default_factory=Channels)
 
     _READY = 0
     _ARRIVES = 1
 
-    def start(self, unit: int, ready_seconds: float, uplink_seconds: float) -> None:
+    def start(
+        self, unit: int, ready_seconds: float, uplink_seconds: float, queue: Queue | None = None
+    ) -> None:
         """A unit starts now, is ready to send after some time, and then sends for some time."""
-        event = (self.now_seconds + ready_seconds, self._READY, unit, uplink_seconds)
+        own = None if queue is None or queue.link == SHANNON else queue
+        event = (self.now_seconds + ready_seconds, self._READY, unit, uplink_seconds, own)
         heapq.heappush(self._events, event)
 
     def next_arrival(self, deadline_seconds: float | None = None) -> int | None:
@@ -34,18 +46,25 @@ class Clock:
         while self._events:
             if deadline_seconds is not None and self._events[0][0] > deadline_seconds:
                 break
-            time, kind, unit, uplink_seconds = heapq.heappop(self._events)
+            time, kind, unit, uplink_seconds, queue = heapq.heappop(self._events)
             self.now_seconds = time
             if kind == self._ARRIVES:
                 return unit
-            begin = max(time, self.free_seconds) if self.in_turn else time
-            end = begin + uplink_seconds
-            if self.in_turn:
-                self.free_seconds = end
-            heapq.heappush(self._events, (end, self._ARRIVES, unit, 0.0))
+            end = self._sent(time, uplink_seconds, queue)
+            heapq.heappush(self._events, (end, self._ARRIVES, unit, 0.0, None))
         if deadline_seconds is not None:
             self.wait_until(deadline_seconds)
         return None
+
+    def _sent(self, ready_seconds: float, uplink_seconds: float, queue: Queue | None) -> float:
+        """When an uplink that is ready now will have ended."""
+        if queue is not None:
+            return self._channels.send(ready_seconds, uplink_seconds, queue)[0]
+        begin = max(ready_seconds, self.free_seconds) if self.in_turn else ready_seconds
+        end = begin + uplink_seconds
+        if self.in_turn:
+            self.free_seconds = end
+        return end
 
     def wait_until(self, seconds: float) -> None:
         """Advance to a time at which nothing arrives; a time that has passed changes nothing."""
@@ -55,6 +74,7 @@ class Clock:
         """Let so much time pass at once, with all that is on its way."""
         self.now_seconds += seconds
         self.free_seconds += seconds
+        self._channels.skip(seconds)
         self._events = [(time + seconds, *rest) for time, *rest in self._events]  # type: ignore[misc]
 
     def state(self) -> dict[str, object]:
@@ -62,14 +82,23 @@ class Clock:
         return {
             "now_seconds": self.now_seconds,
             "free_seconds": self.free_seconds,
-            "events": [list(event) for event in sorted(self._events)],
+            "events": [[*event[:4], *(event[4] or ())] for event in sorted(self._events)],
+            **({"channels": self._channels.free} if self._channels.free else {}),
         }
 
     @classmethod
     def restore(cls, in_turn: bool, state: Mapping[str, Any]) -> Clock:
         """The clock as it was."""
-        events = [(float(t), int(kind), int(u), float(air)) for t, kind, u, air in state["events"]]
-        return cls(in_turn, float(state["now_seconds"]), float(state["free_seconds"]), events)
+        events: list[_Event] = [
+            (float(t), int(kind), int(u), float(air), Queue(*queue) if queue else None)
+            for t, kind, u, air, *queue in state["events"]
+        ]
+        free = {
+            str(link): [(float(t), int(number)) for t, number in busy]
+            for link, busy in state.get("channels", {}).items()
+        }
+        now, band = float(state["now_seconds"]), float(state["free_seconds"])
+        return cls(in_turn, now, band, events, Channels(free))
 
 
 @dataclass

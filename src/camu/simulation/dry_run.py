@@ -139,8 +139,7 @@ class _DryRun:
         self.trainer = DryTrainer(_layout(world.config, plan.parameters), generator)
         self.run = Run.new(world, plan, self.trainer.initial)
         self.loop = Loop(self.run, scheme, self.trainer)
-        shown = not self.loop.takes_mean or overrides(scheme, "pilot")
-        self.trainer.keeps_arrays = shown or plan.air is not None
+        self.trainer.keeps_arrays = not self.loop.takes_mean or overrides(scheme, "pilot")
         self.loop.begin()
 
     def history(self, rounds: int | None = None) -> History:
@@ -175,10 +174,11 @@ class RoundCost:
 
     rounds: int  # of the dry run
     seconds: float  # of virtual time
-    joules: float  # of all devices, the sum of the next three
+    joules: float  # of all devices, the sum of the next four
     compute_joules: float
     transmit_joules: float
     receive_joules: float
+    idle_joules: float
     base_station_joules: float
     uplink_bits: float  # from leaders to the base station
     downlink_bits: float  # that the base station broadcasts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, Spending
 from camu.planning.dvfs import full_speed_costs
+from camu.planning.link_costs import senders
 from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
 from camu.planning.unit import Unit
@@ -31,7 +32,8 @@ from camu.schemes.contract import PilotRun, Scheme, waits_for_all
 from camu.schemes.fedavg import FedAvg
 from camu.schemes.view import Arrival, InFlight, View, no_array
 from camu.simulation.attendance import Attendance, Faults
-from camu.simulation.burst import Burst, Received
+from camu.simulation.burst import Burst, Received, superpose
+from camu.simulation.cluster_burst import ClusterBursts
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
 from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update
@@ -53,7 +55,7 @@ class Loop:
         known = run.records[-1].wall_seconds if run.records else None
         self.wall_zero = 0.0 if self.nodes is None else self.nodes.wall_seconds() - (known or 0.0)
         # Whether updates are added up as they come, so that none is kept.
-        plain = self.config.scheme.aggregation == "mean"
+        plain = self.config.scheme.aggregation == "mean" and run.plan.air is None
         self.waits_for_all = waits_for_all(scheme)
         self.takes_mean = plain and not self.hooks.shows_arrivals
         # Of the present round: its faults by kind, and the mean of its updates if that is taken.
@@ -109,8 +111,7 @@ class Loop:
         Returns what was aggregated, and how long units were idle.
         """
         # The mean is that of `Scheme.aggregate`: the same class, in the same order of units.
-        alone = self.run.plan.air is None
-        self.mean = MeanUpdate(self.run.weights) if self.takes_mean and alone else None
+        self.mean = MeanUpdate(self.run.weights) if self.takes_mean else None
         self.counts = dict.fromkeys(self.counts, 0)
         self.launch()
         arrived, waiting = self.wait()
@@ -124,17 +125,14 @@ class Loop:
 
     def aggregated(self, arrived: Sequence[Update]) -> Weights:
         """The new model; of a burst, the sum that was received is that of the mean."""
-        received = self.received
-        if received is None or received.weights is None or "aggregate" in self.hooks.own:
-            return self.hooks.aggregate(self.view(self.shown(arrived)))
-        return received.weights
+        if self.received and self.received.weights and "aggregate" not in self.hooks.own:
+            return self.received.weights
+        return self.hooks.aggregate(self.view(self.shown(arrived)))
 
     def shown(self, arrived: Sequence[Update]) -> Sequence[Arrival]:
         """What a scheme sees of these arrivals: of a burst, one for all of them."""
-        if self.received is None or self.received.arrival is None or not arrived:
-            return arrived
-        self.received.arrival.arrived_seconds = self.run.clock.now_seconds
-        return [self.received.arrival]
+        burst = self.received.arrival if self.received else None
+        return [burst] if burst and arrived else arrived
 
     def launch(self) -> None:
         """Start the units that the scheme selects, from the present weights."""
@@ -162,11 +160,11 @@ class Loop:
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
-        links, radio, uplinks = run.world.links, self.config.radio, len(own) + len(run.in_flight)
+        links, radio, uplinks = run.world.links, self.config.radio, self.senders(own)
         gain = links.uplink_gain * links.rated_fading(run.round)
         drawn = radio.uplink == "packet" or radio.d2d_fading or not radio.knows_channels
         round_ = run.round if drawn else None
-        asked = uplinks, round_, gain.tobytes(), id(run.plan), *map(id, own)
+        asked = tuple(uplinks.items()), round_, gain.tobytes(), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
                 *(run.world, own, run.plan.parameters),
@@ -174,10 +172,20 @@ class Loop:
                 uplinks=uplinks,
                 round_=round_,
                 symbols=run.plan.burst_symbols,
+                gather_symbols=run.plan.gather_symbols,
             )
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
+            if costs.idle_watts:
+                seconds = run.plan.expected_seconds(costs, own, self.waits_for_all)
+                costs = replace(costs, round_seconds=seconds)
             self.priced = asked, (run.plan, own), costs
         return self.priced[2]
+
+    def senders(self, units: Iterable[Unit]) -> dict[str, int]:
+        """How many units of each link type send, if these start now."""
+        leaders = [unit.leader for unit in units]
+        leaders += [update.leader for update in self.run.in_flight.values()]
+        return senders(self.run.world.links, leaders)
 
     def rest(self) -> None:
         """No unit can pay for a round: wait for a round's time, or end the run if none ever can."""
@@ -202,16 +210,14 @@ class Loop:
         self, view: View, attendance: Attendance, costs: Costs, burst: Burst | None = None
     ) -> Delivery:
         """The way of a round's updates to the server, with the models that units start from."""
-        run, links = self.run, self.run.world.links
+        run = self.run
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        noise_watts = links.share(len(starts) + len(run.in_flight)).noise_watts
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
         changes = "keep" in self.hooks.own
-        found = delivery_of(run, attendance, self.uplink_gain, noise_watts, begin, keep, changes)
+        found = delivery_of(run, attendance, costs.uplink_snr, begin, keep, changes)
         if burst is not None:
-            silent = frozenset(np.flatnonzero(burst.silent).tolist())
-            return replace(found, air=burst.air, silent=silent)
+            return replace(found, air=burst.air, silent=burst.silent)
         return found if costs.outage is None else replace(found, outage=costs.outage)
 
     def train(self, view: View, attendance: Attendance, costs: Costs) -> None:
@@ -222,16 +228,18 @@ class Loop:
         run, own = self.run, list(attendance.units.values())
         burst = Burst.of(run.world, run.plan, own, run.round)
         delivery = self.prepare(view, attendance, costs, burst)
-        updates = np.array([float(unit.local_updates) for unit in attendance.units.values()])
+        updates = np.array([float(unit.local_updates) for unit in own])
         ready, air = costs.ready_seconds(updates).tolist(), costs.uplink_seconds.tolist()
+        ready = [max(ready)] * len(ready) if burst else ready  # all wait for the last one
         busy = costs.busy_seconds(updates).tolist()
         # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
         # knows how fast it would have been, and the round ends when it would have ended.
-        if burst is not None:  # all wait for the last one
-            ready = [max(ready)] * len(ready)
         longer = np.broadcast_to(costs.dvfs_seconds, len(ready)).tolist()
         jobs = Jobs(partial(self.job, view), attendance.units)
-        results = self.trainer.iterate(delivery.start, jobs, run.round, delivery)
+        if gathers := ClusterBursts.of(run, self.trainer, own, costs):
+            results = gathers.train(self.trainer, delivery, list(jobs))
+        else:
+            results = self.trainer.iterate(delivery.start, jobs, run.round, delivery)
         started = np.zeros(len(ready), dtype=bool)
         for index, update in zip(range(len(ready)), results, strict=True):
             if update is None:
@@ -244,29 +252,16 @@ class Loop:
                     weight = run.plan.units[update.unit].weight
                     self.mean.add(weight, update.update, update.buffers)
                 update.update = update.buffers = no_array()
-            run.clock.start(update.unit, ready[index], air[index])
+            queue = () if costs.queues is None else (costs.queues[index],)
+            run.clock.start(update.unit, ready[index], air[index], *queue)
             update.started_seconds = run.clock.now_seconds
             update.busy_seconds = busy[index] + air[index] + longer[index]
             run.in_flight[update.unit] = update
+        costs = gathers.spent() if gathers else costs
         if burst is not None:
-            costs = self.superpose(burst, costs)
+            self.received, costs = superpose(run, burst, costs, ready[0])
+            self.counts["refused"] += self.received.fault is not None
         self.charge(attendance.units, costs, started)
-
-    def superpose(self, burst: Burst, costs: Costs) -> Costs:
-        """Receive the sum of all updates of the round; returns what they cost as they were sent."""
-        run, limit = self.run, self.config.training.max_update_norm
-        updates = list(run.in_flight.values())
-        self.received = found = burst.receive(updates, run.weights, limit)
-        if found.fault is not None:
-            self.counts["refused"] += 1
-            log.warning("round %d: the burst is refused: %s", run.round + 1, found.fault)
-        for update in updates:
-            update.update = update.buffers = no_array()
-            if found.fault is not None:
-                update.lost = update.lost or "burst"
-        watts = run.world.links.supply_watts(found.power_watts)
-        joules = np.where(found.power_watts > 0, watts * costs.uplink_seconds, 0.0)
-        return replace(costs, uplink_joules=joules)
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""
@@ -308,6 +303,18 @@ class Loop:
         )
         self.run.batteries.draw(*spent)
 
+    def charge_idle(self, found: Sequence[Update], now: float) -> None:
+        """Book the idle power of these units from their starts until now."""
+        idle_watts = self.config.fleet.idle_watts
+        if not idle_watts or not found:
+            return
+        devices = np.concatenate([np.array(one.members, dtype=np.int64) for one in found])
+        seconds = np.repeat(
+            [now - one.started_seconds for one in found], [len(one.members) for one in found]
+        )
+        self.run.ledger.book_idle(devices, idle_watts * seconds)
+        self.run.batteries.draw(devices, idle_watts * seconds)
+
     def wait(self) -> tuple[list[Update], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.
 
@@ -331,6 +338,7 @@ class Loop:
         if deadline is not None and not run.in_flight and not found:
             self.next_update(deadline)  # no unit started, but time passes
         now = run.clock.now_seconds
+        self.charge_idle(found, now)
         waiting = {one.unit: now - one.started_seconds - one.busy_seconds for one in found}
         return arrived, tuple(max(0.0, waiting[unit]) for unit in sorted(waiting))
 

@@ -150,16 +150,13 @@ def _floats(answer: object, update: Float32, what: str) -> Float32:
 def delivery_of(
     run: Run,
     attendance: Attendance,
-    gain: Float64,
-    noise_watts: float,
+    snr: Float64,
     start: Weights | Sequence[Weights],
     keep_trained: bool,
     keep_change: bool,
 ) -> Delivery:
-    """What happens to the updates of this round's units, at these uplink gains (K,)."""
+    """What happens to the updates of this round's units, at these SNRs of their uplinks."""
     units = list(attendance.units.values())
-    leaders = np.array([unit.leader for unit in units])
-    power_watts = np.array([unit.power_watts for unit in units])
     return Delivery(
         start=start,
         config=run.world.config,
@@ -167,11 +164,11 @@ def delivery_of(
         keep_trained=keep_trained,
         keep_change=keep_change,
         updates=[
-            Update(number, run.round, leader=unit.leader)
+            Update(number, run.round, leader=unit.leader, members=unit.members)
             for number, unit in attendance.units.items()
         ],
         units=units,
-        snr=power_watts * gain[leaders] / noise_watts,
+        snr=snr,
         memory={
             job: run.memory[unit.leader]
             for job, unit in enumerate(units)

@@ -28,6 +28,8 @@ from camu.errors import CamuError
 from camu.world.antennas import Complex128, steering
 from camu.world.devices import Devices
 from camu.world.fading import BlockFading, PairFading, link_normal, link_uniform
+from camu.world.fleet_links import FleetLinks, Mask, fleet_links
+from camu.world.link_types import SHANNON
 from camu.world.path_loss import PathLoss, path_loss_model, reach_m
 from camu.world.rates import bits_per_hz
 
@@ -96,6 +98,18 @@ class Links:
         return noise_watts(self.radio)
 
     @cached_property
+    def types(self) -> FleetLinks | None:
+        """The link types of the devices; None if all are `shannon`."""
+        return fleet_links(self.devices, self.radio)
+
+    @cached_property
+    def own_noise_watts(self) -> Float64 | float:
+        """Noise power within the band of each device's link type (K,), or of the one band."""
+        if self.types is None:
+            return self.noise_watts
+        return self.noise_watts * (self.types.bandwidth_hz / self.radio.bandwidth_hz)
+
+    @cached_property
     def _path_loss(self) -> PathLoss:
         return path_loss_model(self.radio)
 
@@ -151,11 +165,25 @@ class Links:
         """SNR of the links between devices in dB; the arrays of indices broadcast."""
         return _in_parts(self._snrs_db, first, second)
 
+    def hear(self, first: Int64, second: Int64, least_db: float) -> Mask:
+        """Whether devices hear each other, over links of at least this SNR; indices broadcast.
+
+        Devices hear only those of their own link type, and each type but `shannon` has a lowest
+        SNR of its own. That of a device with itself means nothing.
+        """
+        snr_db = self.pair_snr_db(first, second)
+        if self.types is None:
+            return np.asarray(snr_db >= least_db)
+        return self.types.hear(first, second, snr_db, least_db)
+
     def _gains(self, first: Int64, second: Int64) -> Float64:
         if self.measured_snr_db is not None:
             powers = np.sqrt(self.devices.power_watts[first] * self.devices.power_watts[second])
             snr = from_decibels(self.measured_snr_db[first, second])
-            return np.asarray(snr * self.noise_watts / powers, dtype=np.float64)
+            noise: Float64 | float = self.noise_watts
+            if self.types is not None:
+                noise = from_decibels(self._pair_noise_db(first, second))
+            return np.asarray(snr * noise / powers, dtype=np.float64)
         here, there = self.devices.positions[first], self.devices.positions[second]
         if not self.blind:
             return self._path_gains(here, there, first, second)
@@ -183,12 +211,23 @@ class Links:
             return np.asarray(self.measured_snr_db[first, second], dtype=np.float64)
         half = 0.5 * decibels(self.devices.power_watts[first])
         powers_db = half + 0.5 * decibels(self.devices.power_watts[second])
-        return decibels(self._gains(first, second)) + (powers_db - decibels(self.noise_watts))
+        noise_db = self._pair_noise_db(first, second)
+        return decibels(self._gains(first, second)) + (powers_db - noise_db)
+
+    def _pair_noise_db(self, first: Int64, second: Int64) -> Float64:
+        """Noise of links between devices; of two link types, in the middle."""
+        if self.types is None:
+            return decibels(self.noise_watts)
+        own_db = decibels(self.own_noise_watts)
+        return np.asarray(0.5 * (own_db[first] + own_db[second]))
 
     def uplink_snr(self, power_watts: npt.ArrayLike | None = None) -> Float64:
-        """SNR gamma_k at the base station (K,), linear, over the whole band and without fading."""
+        """SNR gamma_k at the base station (K,), linear, over the whole band and without fading.
+
+        The band is that of the device's link type.
+        """
         power = self.devices.power_watts if power_watts is None else np.asarray(power_watts)
-        return np.asarray(power * self.uplink_gain / self.noise_watts, dtype=np.float64)
+        return np.asarray(power * self.uplink_gain / self.own_noise_watts, dtype=np.float64)
 
     def gamma(self) -> Float64:
         """The SNR matrix Gamma of section III-A, linear; the diagonal is to the base station."""
@@ -367,9 +406,17 @@ def _limited(gain: Float64, extra_db: npt.ArrayLike) -> Float64:
 
 
 def unusable_uplinks(links: Links) -> npt.NDArray[np.bool_]:
-    """Devices whose upload takes more than 1000 times as long as the median one (K,)."""
+    """Devices whose upload takes more than 1000 times as long as the median one (K,).
+
+    With another link type than `shannon` it is those that are below its lowest SNR.
+    """
     rate = links.rate_bps(links.devices.power_watts, links.uplink_gain)
-    return np.asarray(DOMINATING_UPLINK * rate < np.median(rate), dtype=np.bool_)
+    if links.types is None:
+        return np.asarray(DOMINATING_UPLINK * rate < np.median(rate), dtype=np.bool_)
+    lost = decibels(links.uplink_snr()) < links.types.lowest_snr_db
+    for _, own in (one for one in links.types.devices() if one[0] == SHANNON):
+        lost[own] = DOMINATING_UPLINK * rate[own] < np.median(rate[own])
+    return lost
 
 
 def out_of_reach(links: Links, min_link_snr_db: float) -> npt.NDArray[np.bool_]:
@@ -380,8 +427,7 @@ def out_of_reach(links: Links, min_link_snr_db: float) -> npt.NDArray[np.bool_]:
     lost = unusable_uplinks(links)
     able = np.flatnonzero(~lost)
     for device in np.flatnonzero(lost).tolist():
-        snr_db = links.device_snr_db([device], able)[0]
-        lost[device] = not (snr_db >= min_link_snr_db).any()
+        lost[device] = not links.hear(np.array([device]), able, min_link_snr_db).any()
     return lost
 
 

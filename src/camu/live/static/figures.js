@@ -45,6 +45,8 @@ const ROWS = [
   ["joules", "joules"],
   ["joules computing", "compute_joules"],
   ["joules sending", "transmit_joules"],
+  ["joules receiving", "receive_joules"],
+  ["joules of idle power", "idle_joules"],
   ["megabytes sent", "megabytes"],
   ["objective of P1", "objective"],
   ["certified gap", "gap"],
@@ -72,7 +74,7 @@ export function drawUnits(world, units, before) {
     return [
       element("span", {}, element("span", { class: "spot", style: `background:${unit.colour}` }), ` ${index}`),
       names.slice(0, 8).join(" ") + (names.length > 8 ? ` +${names.length - 8}` : ""),
-      world.devices[unit.leader].id,
+      world.devices[unit.leader].id + (unit.link === "shannon" ? "" : ` (${unit.link})`),
       figure(unit.updates, was?.updates),
       figure(unit.weight, was?.weight, 3),
       figure(unit.power_watts, was?.power_watts, 3),
