@@ -218,8 +218,7 @@ def gather_costs(
     """What the gather of each unit takes: the members send in turn, and the leader answers.
 
     Members that send at once need so many `symbols`, whatever their number and the interference.
-    It is that of a round, or by default at mean gains. What leaders hear of each other is at mean
-    gains in every round.
+    It is that of a round, or at mean gains; what leaders hear of each other always is.
     """
     links, lead = world.links, np.asarray(leaders, dtype=np.int64)
     leader = np.repeat(lead, sizes)
