@@ -178,6 +178,7 @@ def unit_costs(
     bandwidth_hz: Sequence[float | None] | None = None,
     cpu_share: Sequence[float] | None = None,
     symbols: int | None = None,
+    gather_symbols: int | None = None,
 ) -> Costs:
     """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
 
@@ -190,14 +191,15 @@ def unit_costs(
     packets, gains between devices and rates that are too high are those of it; by default they are
     the means, and none is. With `radio.downlink` members receive the model before they start.
     Of units that transmit at once each sends so many `symbols` over the whole band, with at most
-    the given power.
+    the given power; so do members that transmit to their leader at once, with `gather_symbols`.
     """
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
     cpu_hz = world.devices.cpu_hz[flat]
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
-    gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters), round_)
+    bits = model_bits(world, parameters)
+    gather = gather_costs(world, flat, sizes, leaders, bits, round_, gather_symbols)
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)
@@ -220,8 +222,8 @@ def unit_costs(
         member_compute_seconds=seconds,
         member_slowest=np.minimum(1.0, world.config.fleet.min_hz / (share * cpu_hz)),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
-        gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
-        downlink_bits=broadcast.copies * model_bits(world, parameters),
+        gather_bits=np.where(sizes > 1, sizes, 0) * bits,
+        downlink_bits=broadcast.copies * bits,
         downlink_seconds=broadcast.seconds,
         receive_watts=broadcast.receive_watts,
         station_seconds=broadcast.station_seconds,

@@ -63,6 +63,11 @@ def _check_uplink(scheme: Scheme, plan: Plan, world: World) -> None:
 
 def _check_air(scheme: Scheme, plan: Plan, world: World) -> None:
     """Refuse what has no meaning where all units transmit at once."""
+    if world.links.types is not None and (plan.air or plan.gathers_together):
+        raise InputError(
+            f"scheme {scheme.name}: its devices transmit at once with one modulation, which radios "
+            "of other link types do not have; leave out radio.link and the column link of the fleet"
+        )
     if plan.air is None:
         return
     config, name = world.config, f"scheme {scheme.name}: its units transmit at once"
@@ -79,11 +84,6 @@ def _check_air(scheme: Scheme, plan: Plan, world: World) -> None:
         raise InputError(
             f'{name} and radio.uplink = "{config.radio.uplink}" is for updates that are sent one '
             "by one; set it to digital"
-        )
-    if world.links.types is not None:
-        raise InputError(
-            f"{name} with one modulation, which radios of other link types do not have; leave out "
-            "radio.link and the column link of the fleet"
         )
     if plan.air.combines and not config.radio.knows_channels:
         raise InputError(
