@@ -48,7 +48,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "near-iid-groups": (),  # first devices of groups whose labels look like everyone's
     "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink
-    "burst": ("round",),  # noise on the sum of uplinks that are sent at once
+    "burst": ("round",),  # noise and errors of uplinks that are sent at once
+    "gather-burst": ("round", "leader", "update"),  # noise on what members send at once
     "packet": ("round", "leader"),  # whether an update is lost on an uplink
     "label-counts": (),  # noise on the label counts that a node reports
     "ppo": (),
