@@ -92,8 +92,8 @@ class ClusterBursts:
         watts = self.world.links.supply_watts(found.power_watts)
         seconds = self.symbols / self.world.config.radio.bandwidth_hz
         self.joules[self.starts[unit] + rows] += np.where(found.power_watts > 0, watts, 0) * seconds
-        stream = derive(self.world.seed, "burst", self.round)
-        draws = stream.numpy(2, own.leader, update).standard_normal(mean.parameters.size)
+        stream = derive(self.world.seed, "gather-burst", self.round, own.leader, update)
+        draws = stream.numpy().standard_normal(mean.parameters.size)
         return mean.with_parameters((mean.parameters + found.noise * draws).astype(np.float32))
 
     def senders(self, unit: int, rows: Int64) -> Senders:
