@@ -53,6 +53,8 @@ FAR = {
     "radio.snr_gap_db": 3.0,
     "radio.max_bits_per_hz": 7.4,
 }
+# Rounds take a tenth of a second: so fast that devices get somewhere.
+MOVING = {"fleet.speed_mps": (20.0, 60.0), "fleet.pause_seconds": 0.01}
 WORLDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "downlink": DOWNLINK,
@@ -75,6 +77,8 @@ WORLDS: dict[str, dict[str, Any]] = {
     "cqi table": {"radio.rate": "table", **UNEQUAL},
     "rotating leaders": BATTERIES,
     "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
+    "moving": {**MOVING, "fleet.dvfs": True, **DOWNLINK},
+    "moving and replanned": {**MOVING, **BATTERIES, "clustering.replan_every": 1},
     "all at once": {
         **POWER,
         "radio.bits_per_parameter": 4,
@@ -105,6 +109,7 @@ PAIRS = [
 LEARN = {"adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"}
 # Where devices leave, or leaders change, a round costs another sum than the plan's.
 CHANGING = {"rotating leaders", "empty batteries", "all at once", "packets and tries"}
+CHANGING |= {"moving", "moving and replanned"}
 CHOICES = ("pilot", "select", "ready", "deadline", "revise")
 
 

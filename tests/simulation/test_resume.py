@@ -48,6 +48,15 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "run__max_joules": 10.0,
     },
     "everything": {"scheme__name": f"{HERE}:Everything", "radio__fading": "rayleigh"},
+    "moving": {
+        "scheme__name": "camu",
+        "clustering__leader": "rotating",
+        "clustering__replan_every": 3,
+        "fleet__speed_mps": (20.0, 60.0),
+        "fleet__battery_joules": 0.2,
+        "radio__fading": "rayleigh",
+        "radio__fading_correlation": 0.5,
+    },
     "server": {"training__server_momentum": 0.5, "run__server_average": 0.8},
 }
 Tiny = Callable[..., World]

@@ -203,7 +203,7 @@ def unit_costs(
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
         gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
         downlink_bits=model_bits(world, parameters),
-        downlink_seconds=broadcast_seconds(world, gains[flat], parameters),
+        downlink_seconds=broadcast_seconds(world, gains[flat], model_bits(world, parameters)),
         receive_watts=radio.receive_watts if radio.downlink else 0.0,
         static_watts=static_watts(world.config),
         medium=gather.medium,
@@ -249,13 +249,13 @@ def model_bits(world: World, parameters: int) -> int:
     return world.config.radio.bits_per_parameter * parameters
 
 
-def broadcast_seconds(world: World, gains: Float64, parameters: int) -> float:
-    """Time in which the base station sends the model to devices with these gains of their links.
+def broadcast_seconds(world: World, gains: Float64, bits: int) -> float:
+    """Time in which the base station sends so many bits to devices with these gains of their links.
 
     One signal for all cannot be steered to each, so it lacks the gain of the combined antennas.
     The device with the weakest link sets the rate. It is 0 without downlink.
     """
-    radio, bits = world.config.radio, model_bits(world, parameters)
+    radio = world.config.radio
     if not radio.downlink:
         return 0.0
     gain = gains.min() / radio.antennas

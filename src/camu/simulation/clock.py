@@ -57,6 +57,10 @@ class Clock:
         self.free_seconds += seconds
         self._events = [(time + seconds, *rest) for time, *rest in self._events]  # type: ignore[misc]
 
+    def clear(self) -> None:
+        """Give up all that is on its way."""
+        self._events, self.free_seconds = [], self.now_seconds
+
     def state(self) -> dict[str, object]:
         """Everything that a checkpoint needs."""
         return {

@@ -33,6 +33,7 @@ from camu.schemes.view import Arrival, InFlight, View, no_array
 from camu.simulation.attendance import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
+from camu.simulation.moving import move, replan, uplink_gain
 from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update
 from camu.simulation.uplink import Delivery, delivery_of
 
@@ -95,6 +96,7 @@ class Loop:
     def round(self) -> Record:
         """A round, what the scheme changes after it, and its record."""
         self.before = self.run.weights
+        replan(self.run, self.scheme)
         arrived, waiting = self.advance()
         self.hooks.revise(self.view(() if self.takes_mean else arrived), self.run)
         self.rotate()
@@ -123,6 +125,8 @@ class Loop:
     def launch(self) -> None:
         """Start the units that the scheme selects, from the present weights."""
         self.faults.wait_for_devices(self.run)
+        move(self.run)
+        self.faults = replace(self.faults, world=self.run.world)
         view = self.view()
         there = self.faults.attend(view.plan, self.hooks.select(view), view.round, view.seconds)
         self.counts["absent"] += len(there.absent)
@@ -139,15 +143,14 @@ class Loop:
     @property
     def uplink_gain(self) -> Float64:
         """The gains of this round's uplinks (K,)."""
-        links = self.run.world.links
-        return links.uplink_gain * links.fading(self.run.round)
+        return uplink_gain(self.run)
 
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
         gain, uplinks = self.uplink_gain, len(own) + len(run.in_flight)
         round_ = run.round if self.config.radio.uplink == "packet" else None
-        asked = uplinks, round_, gain.tobytes(), id(run.plan), *map(id, own)
+        asked = uplinks, round_, gain.tobytes(), id(run.world), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
                 *(run.world, own, run.plan.parameters),
@@ -156,7 +159,7 @@ class Loop:
                 round_=round_,
             )
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
-            self.priced = asked, (run.plan, own), costs
+            self.priced = asked, (run.world, run.plan, own), costs
         return self.priced[2]
 
     def rest(self) -> None:

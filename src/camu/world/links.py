@@ -89,6 +89,17 @@ class Links:
             serving=read_only_ints(self.serving[rows]),
         )
 
+    def at(self, positions: Float64) -> Links:
+        """The links of the same devices at other places (K, 3), nothing measured.
+
+        Each device is served by the station that is best there. Shadowing and line of sight belong
+        to the two ends of a link and move along; fading goes on.
+        """
+        devices = replace(self.devices, positions=positions)
+        moved = build_links(self.radio, devices, self.stations, self.seed)
+        vars(moved)["_fading"] = self._fading  # it knows the rounds before, which take time
+        return moved
+
     @cached_property
     def noise_watts(self) -> float:
         """Noise power sigma_n0^2 over the whole band."""
