@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ FAR = {
 }
 # Rounds take a tenth of a second: so fast that devices get somewhere.
 MOVING = {"fleet.speed_mps": (20.0, 60.0), "fleet.pause_seconds": 0.01}
+STATIONS = {"fleet.base_station_file": str(Path(__file__).parent / "two_stations.csv")}
 WORLDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "downlink": DOWNLINK,
@@ -79,6 +81,13 @@ WORLDS: dict[str, dict[str, Any]] = {
     "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
     "moving": {**MOVING, "fleet.dvfs": True, **DOWNLINK},
     "moving and replanned": {**MOVING, **BATTERIES, "clustering.replan_every": 1},
+    "several cells": {**STATIONS, "radio.cells": "interfering", "fleet.dvfs": True},
+    "cells apart, ofdma, moving": {
+        **(STATIONS | MOVING | DOWNLINK),
+        "radio.cells": "apart",
+        "radio.access": "ofdma",
+        "clustering.replan_every": 2,
+    },
     "all at once": {
         **POWER,
         "radio.bits_per_parameter": 4,
@@ -95,6 +104,10 @@ REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
 # No bits are sent: neither codecs nor P1 have a meaning.
 WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
 REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
+# They divide one band among all.
+IN_ONE_BAND = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
+REFUSED |= {(name, "several cells") for name in IN_ONE_BAND}
+REFUSED |= {(name, "cells apart, ofdma, moving") for name in IN_ONE_BAND}
 # P1 sends every update once, and counts the power that is radiated.
 REFUSED |= {("camu-joint", name) for name in ("packets and tries", "static power", "all at once")}
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
@@ -109,7 +122,7 @@ PAIRS = [
 LEARN = {"adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"}
 # Where devices leave, or leaders change, a round costs another sum than the plan's.
 CHANGING = {"rotating leaders", "empty batteries", "all at once", "packets and tries"}
-CHANGING |= {"moving", "moving and replanned"}
+CHANGING |= {"moving", "moving and replanned", "cells apart, ofdma, moving"}
 CHOICES = ("pilot", "select", "ready", "deadline", "revise")
 
 

@@ -57,6 +57,14 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "radio__fading": "rayleigh",
         "radio__fading_correlation": 0.5,
     },
+    "cells": {
+        "scheme__name": f"{EXAMPLES / 'fedbuff.py'}:FedBuff",
+        "scheme__parameters": {"buffer": 2},
+        "fleet__base_station_file": str(HERE.parents[1] / "schemes" / "two_stations.csv"),
+        "fleet__speed_mps": (20.0, 60.0),
+        "clustering__replan_every": 3,
+        "radio__cells": "interfering",
+    },
     "server": {"training__server_momentum": 0.5, "run__server_average": 0.8},
 }
 Tiny = Callable[..., World]

@@ -307,6 +307,12 @@ class RadioConfig(Section):
     access: Literal["tdma", "ofdma"] = field(
         "tdma", "Uplinks in turn over the whole band, or at once on equal shares of it."
     )
+    cells: Literal["one", "apart", "interfering"] = field(
+        "one",
+        "Uplinks to several base stations: `one`: all share the band; `apart`: each station has a "
+        "band of its own; `interfering`: all stations use the band at once, and what they hear of "
+        "each other's devices adds to the noise.",
+    )
     bits_per_parameter: int = field(
         32,
         "Bits per parameter of a model or an update that is sent as it is; the values that "

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, send_in_turn
 from camu.learning.job import LocalRule
+from camu.planning.cells import interference, sharing
 from camu.planning.medium import Gathers, Medium, gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
 from camu.world import World
@@ -59,6 +60,7 @@ class Costs:
     dvfs_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
     static_watts: float = 0.0  # of a device that computes, whatever its frequency
     medium: Medium | None = None  # that gathers share; None: none waits for another
+    cells: Int64 | None = None  # in which each unit sends; None: all in one
 
     @property
     def update_seconds(self) -> Float64:
@@ -145,6 +147,7 @@ class Costs:
             "uplink_joules": self.uplink_joules.tolist(),
             "downlink_seconds": [self.downlink_seconds] * len(self.sizes),
             "receive_watts": [self.receive_watts] * len(self.sizes),
+            "cell": [0] * len(self.sizes) if self.cells is None else self.cells.tolist(),
         }
 
 
@@ -158,7 +161,7 @@ def unit_costs(
     *,
     rules: Sequence[LocalRule] | None = None,
     uplink_gain: Float64 | None = None,
-    uplinks: int | None = None,
+    uplinks: npt.ArrayLike | None = None,
     round_: int | None = None,
     bandwidth_hz: Sequence[float | None] | None = None,
     cpu_share: Sequence[float] | None = None,
@@ -168,10 +171,10 @@ def unit_costs(
     After every local update the members send their model to the leader, in turn over the whole
     band, and the leader answers with the mean, at the rate of its weakest member. Under
     `radio.d2d = "shared"` units that hear each other do so in turn (`planning/medium.py`).
-    The leaders share the uplink as `radio.access` says; `uplinks` is how many units use it at the
-    same time, by default all of these. A unit with a `bandwidth_hz` of its own has that;
-    `cpu_share` slows the members of a unit. Packets are sent as often as in this round, or by
-    default as often as on average.
+    The leaders share the uplink of their cell as `radio.access` says; `uplinks` is how many units
+    use it at the same time, by default all of these that are in the same cell. A unit with a
+    `bandwidth_hz` of its own has that; `cpu_share` slows the members of a unit. Packets are sent as
+    often as in this round, or by default as often as on average.
     With `radio.downlink` every member receives the model before its unit starts.
     """
     radio = world.config.radio
@@ -182,8 +185,9 @@ def unit_costs(
     gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters))
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
-    together = len(members) if uplinks is None else uplinks
-    sending = _Uplinks(world, leaders, power, gains[np.array(leaders)], together, bandwidth_hz)
+    together = sharing(world, leaders, leaders) if uplinks is None else np.asarray(uplinks)
+    gain = gains[np.array(leaders)] / (1.0 + interference(world, leaders, power))
+    sending = _Uplinks(world, leaders, power, gain, together, bandwidth_hz)
     air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
     return Costs(
         sizes=sizes,
@@ -207,6 +211,7 @@ def unit_costs(
         receive_watts=radio.receive_watts if radio.downlink else 0.0,
         static_watts=static_watts(world.config),
         medium=gather.medium,
+        cells=world.links.cells[np.array(leaders)],
     )
 
 
@@ -218,7 +223,7 @@ class _Uplinks:
     leaders: Sequence[int]
     power_watts: Float64
     gain: Float64
-    together: int  # how many share the band
+    together: Int64  # how many share the band of each
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
 
     def seconds_and_tries(
@@ -227,9 +232,10 @@ class _Uplinks:
         """How long each leader sends, and how often it sends its update."""
         links, radio = self.world.links, self.world.config.radio
         band = links.share(self.together)
-        own = [band.bandwidth_hz if one is None else one for one in self.bandwidth_hz or ()]
-        hertz = np.array(own) if own else band.bandwidth_hz
         once = np.ones(len(self.leaders))
+        hertz = band.bandwidth_hz * once
+        for number, one in enumerate(self.bandwidth_hz or ()):
+            hertz[number] = hertz[number] if one is None else one
         if radio.uplink == "analog":  # a complex symbol carries two parameters
             return math.ceil(parameters / 2) / hertz * once, once
         seconds = links.transmit_seconds(payload_bits, self.power_watts, self.gain, hertz)
@@ -335,8 +341,20 @@ def _member_updates(
     return seconds / speed, dynamic * speed**2 + static * seconds / speed
 
 
-def arrivals(ready_seconds: Float64, air_seconds: Float64, access: str) -> Float64:
+def arrivals(
+    ready_seconds: Float64, air_seconds: Float64, access: str, cells: Int64 | None = None
+) -> Float64:
     """When each unit's update has arrived: at once (`ofdma`), or after a queue (`tdma`)."""
     if access == "ofdma":
         return ready_seconds + air_seconds
-    return send_in_turn(ready_seconds, air_seconds)
+    found = np.empty(len(ready_seconds))
+    for own in queues(len(found), cells):
+        found[own] = send_in_turn(ready_seconds[own], air_seconds[own])
+    return found
+
+
+def queues(units: int, cells: Int64 | None) -> list[Int64]:
+    """The units of each cell; all of them where there is one."""
+    if cells is None:
+        return [np.arange(units)]
+    return [np.flatnonzero(cells == cell) for cell in np.unique(cells)]

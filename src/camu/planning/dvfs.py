@@ -18,8 +18,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from camu.arrays import Float64
-from camu.planning.costs import Costs, arrivals, unit_costs
+from camu.arrays import Float64, Int64
+from camu.planning.costs import Costs, arrivals, queues, unit_costs
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
 
@@ -35,7 +35,7 @@ def full_speed_costs(
     parameters: int,
     *,
     uplink_gain: Float64 | None = None,
-    uplinks: int | None = None,
+    uplinks: Int64 | None = None,
     round_: int | None = None,
 ) -> Costs:
     """What these units cost at the frequencies that they are given; see `unit_costs`."""
@@ -80,7 +80,7 @@ def with_dvfs(costs: Costs, units: Sequence[Unit], access: str, kind: DvfsKind) 
 def slack_seconds(costs: Costs, updates: Float64 | float, access: str) -> Float64:
     """How much longer each unit may compute in a round that stays as long as it is."""
     ready = costs.ready_seconds(updates)
-    slack = latest_ready(ready, costs.uplink_seconds, access) - ready
+    slack = latest_ready(ready, costs.uplink_seconds, access, costs.cells) - ready
     gathers = costs.gathers(updates)
     if gathers is None:
         return slack
@@ -102,14 +102,15 @@ def _slowed(costs: Costs, slack: Float64) -> tuple[Float64, Float64]:
     return speeds, joules + static * own / speeds if static > 0 else joules
 
 
-def latest_ready(ready: Float64, air: Float64, access: str) -> Float64:
+def latest_ready(ready: Float64, air: Float64, access: str, cells: Int64 | None = None) -> Float64:
     """When each unit must be ready at the latest, for a round of the same length and order."""
-    end = float(arrivals(ready, air, access).max())
+    end = float(arrivals(ready, air, access, cells).max())
     if access == "ofdma":
         return np.asarray(np.maximum(end - air, ready))
-    order = np.argsort(ready, kind="stable")
     latest = np.empty(len(ready))
-    latest[order] = end - np.cumsum(air[order][::-1])[::-1]
+    for own in queues(len(ready), cells):
+        order = own[np.argsort(ready[own], kind="stable")]
+        latest[order] = end - np.cumsum(air[order][::-1])[::-1]
     return np.maximum(latest, ready)  # rounding
 
 

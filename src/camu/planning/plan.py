@@ -109,7 +109,7 @@ class Plan:
 
     def _arrivals(self, late_seconds: Float64 | float) -> Float64:
         ready = self.column("ready_seconds") + late_seconds
-        return arrivals(ready, self.column("uplink_seconds"), self.access)
+        return arrivals(ready, self.column("uplink_seconds"), self.access, self.column("cell"))
 
     @property
     def round_joules(self) -> float:

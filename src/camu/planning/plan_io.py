@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from camu.files import to_csv
 from camu.learning.job import LocalRule
 from camu.notebook import html_table
+from camu.planning.cells import sharing
 from camu.planning.codecs import codec_from_dict, codec_to_dict
 from camu.planning.costs import UpdateCost
 from camu.planning.unit import Unit, UnitDvfs
@@ -29,6 +30,7 @@ _OPTIONAL = {  # written where they differ from this
     "cpu_share": 1.0,
     "wait_seconds": 0.0,
     "interference_joules": 0.0,
+    "cell": 0,
 }
 _SUMS = (  # they follow from the fields
     *("compute_seconds", "gather_seconds", "transmit_seconds"),
@@ -117,7 +119,10 @@ def read_allocation(data: Mapping[str, Any] | None, units: Sequence[Unit]) -> Al
 def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
     """A row per unit, with its leader, members and channel use."""
     ids, serving = world.devices.ids, world.links.serving
-    bandwidth_hz = world.links.share(len(units)).bandwidth_hz
+    leaders = [unit.leader for unit in units]
+    bandwidth_hz = [
+        world.links.share(parts).bandwidth_hz for parts in sharing(world, leaders, leaders).tolist()
+    ]
     rows: list[dict[str, object]] = [
         {
             "unit": number,
@@ -127,7 +132,7 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
             "power_watts": unit.power_watts,
             "max_power_watts": float(world.devices.max_power_watts[unit.leader]),
             "base_station": int(serving[unit.leader]),
-            "bandwidth_hz": bandwidth_hz,
+            "bandwidth_hz": bandwidth_hz[number],
             "payload_bits": unit.payload_bits,
             "uplink_seconds": unit.uplink_seconds,
             "uplink_share": unit.uplink_seconds / round_seconds,

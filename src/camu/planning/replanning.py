@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64
+from camu.planning.cells import interference, sharing
 from camu.planning.costs import arrivals, broadcast_seconds
 from camu.planning.plan import Plan
 from camu.world import World
@@ -48,12 +49,13 @@ def replanning_costs(
     links, radio, bits = world.links, world.config.radio, report_bits(world)
     devices, transmit = np.flatnonzero(there), np.zeros(len(there))
     power = world.devices.power_watts[devices]
-    band = links.share(max(1, len(devices))).bandwidth_hz
-    air = links.transmit_seconds(bits, power, uplink_gain[devices], band)
+    band = links.share(sharing(world, devices, devices)).bandwidth_hz
+    gain = uplink_gain[devices] / (1.0 + interference(world, devices, power))
+    air = links.transmit_seconds(bits, power, gain, band)
     transmit[devices] = links.supply_watts(power) * air
     plan_bits = NUMBER_BITS * (len(there) + 3 * len(plan.units))
     heard = broadcast_seconds(world, uplink_gain[devices], plan_bits) if len(devices) else 0.0
-    reported = arrivals(np.zeros(len(air)), air, radio.access)
+    reported = arrivals(np.zeros(len(air)), air, radio.access, links.cells[devices])
     return Replanning(
         seconds=float(reported.max(initial=0.0)) + heard,
         transmit_joules=transmit,

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
+from camu.planning.cells import sharing
 from camu.planning.costs import device_spending, flatten_groups, unit_costs
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.plan import Plan
@@ -83,7 +84,7 @@ def _rounds(
         [unit.payload_bits for unit in units],
         plan.parameters,
         rules=[unit.rule for unit in units],
-        uplinks=len(plan.units),
+        uplinks=sharing(world, leaders, plan.column("leader")),
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
     )

@@ -55,6 +55,7 @@ class Unit:
         wait_seconds: how long it waits for the medium of gathers in a round, all members idle.
         interference_joules: what interference adds to the energy of its gathers, per round.
         bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
+        cell: in which its leader sends: the number of its base station, or 0 if all are one.
         cpu_share: frequency at which its members compute, as a share of their own.
         dvfs: how its members slow down; None: they compute at full speed. Seconds of a unit
             are those at full speed all the same, joules are those that are spent.
@@ -84,6 +85,7 @@ class Unit:
     dvfs: UnitDvfs | None = None
     bandwidth_hz: float | None = None
     cpu_share: float = 1.0
+    cell: int = 0
 
     @property
     def compute_seconds(self) -> float:

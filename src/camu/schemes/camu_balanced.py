@@ -22,6 +22,7 @@ from camu.arrays import Float64, Int64
 from camu.clustering.near_iid import balanced_groups, dealt_groups
 from camu.errors import InputError
 from camu.learning.job import LocalRule
+from camu.planning.cells import interference, sharing
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, group_counts, label_distance
 from camu.planning.costs import Costs, arrivals, model_bits, unit_costs
@@ -152,7 +153,9 @@ class CamuBalanced(Scheme):
                     slack = slack_seconds(own, gathers, access)
                     extra = float(own.extra_joules(gathers).sum())
                     joules = self._joules(groups, own, gathers, slack, extra)
-                    seconds = float(arrivals(own.ready_seconds(gathers), air, access).max())
+                    seconds = float(
+                        arrivals(own.ready_seconds(gathers), air, access, own.cells).max()
+                    )
                     yield Design(groups, gathers, steps, watts, worth, joules, seconds)
 
     def _joules(
@@ -247,6 +250,7 @@ def _noise(groups: Groups, watts: Float64) -> float:
     world, leaders = groups.world, np.array(groups.leaders)
     if world.config.radio.uplink in ("digital", "packet"):
         return 0.0  # updates that arrive are exact
-    share = world.links.share(len(groups))
-    snr = watts * world.links.uplink_gain[leaders] / share.noise_watts
+    share = world.links.share(sharing(world, leaders, leaders))
+    noise = share.noise_watts * (1.0 + interference(world, leaders, watts))
+    snr = watts * world.links.uplink_gain[leaders] / noise
     return float((groups.sample_weights**2 / snr).sum())

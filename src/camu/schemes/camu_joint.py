@@ -9,6 +9,7 @@ from camu.allocation.p1 import Problem
 from camu.allocation.solve import solve
 from camu.arrays import Int64
 from camu.errors import InputError
+from camu.planning.cells import refuse_cells
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, gate
 from camu.planning.groups import Groups, clusters, make_plan
@@ -104,6 +105,7 @@ def problem_of(
             "scheme camu-joint: P1 sends every update once, and radio.packet_tries = "
             f"{config.radio.packet_tries} sends some again; write radio.packet_tries = 1"
         )
+    refuse_cells(world, "scheme camu-joint")
     count, leaders = len(groups.members), np.array(groups.leaders)
     parameters = parameter_count(world)
     bound = bound_of(groups, parameters)

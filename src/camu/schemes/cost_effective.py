@@ -148,7 +148,7 @@ def round_seconds(plan: Plan, most_updates: int) -> Float64:
     longest = np.stack([expected_longest(times, drawn) for drawn in devices.tolist()], axis=1)
     seconds = heard + longest + in_turn * devices * air.mean()
     ready = heard + updates * work
-    seconds[:, -1] = [arrivals(row, air, plan.access).max() for row in ready]
+    seconds[:, -1] = [arrivals(row, air, plan.access, plan.column("cell")).max() for row in ready]
     return np.asarray(np.minimum(seconds, seconds[:, -1:]))
 
 

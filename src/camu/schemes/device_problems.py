@@ -10,6 +10,7 @@ from camu.allocation.device_problem import DeviceProblem
 from camu.allocation.solve import DEVICE_PROBLEMS
 from camu.arrays import from_decibels
 from camu.errors import InputError, suggest
+from camu.planning.cells import refuse_cells
 from camu.planning.plan import Plan
 from camu.world import World
 from camu.world.devices import static_watts
@@ -69,6 +70,7 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
             f'scheme {kind}: it divides the band for bits, and radio.uplink = "analog" sends none; '
             "set radio.uplink to digital"
         )
+    refuse_cells(world, f"scheme {kind}")
     devices, links = world.devices, world.links
     leaders = plan.column("leader")
     most = devices.cpu_hz[leaders]

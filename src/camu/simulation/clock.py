@@ -10,19 +10,19 @@ from typing import Any
 
 @dataclass
 class Clock:
-    """Events of units on one time axis, and the one uplink band that TDMA units share."""
+    """Events of units on one time axis, and the uplink band that TDMA units of a cell share."""
 
     in_turn: bool  # TDMA: one uplink at a time; otherwise all at once
     now_seconds: float = 0.0
-    free_seconds: float = 0.0  # when the shared band is free
-    _events: list[tuple[float, int, int, float]] = field(default_factory=list)
+    free_seconds: dict[int, float] = field(default_factory=dict)  # when a cell's band is free
+    _events: list[tuple[float, int, int, float, int]] = field(default_factory=list)
 
     _READY = 0
     _ARRIVES = 1
 
-    def start(self, unit: int, ready_seconds: float, uplink_seconds: float) -> None:
+    def start(self, unit: int, ready_seconds: float, uplink_seconds: float, cell: int = 0) -> None:
         """A unit starts now, is ready to send after some time, and then sends for some time."""
-        event = (self.now_seconds + ready_seconds, self._READY, unit, uplink_seconds)
+        event = (self.now_seconds + ready_seconds, self._READY, unit, uplink_seconds, cell)
         heapq.heappush(self._events, event)
 
     def next_arrival(self, deadline_seconds: float | None = None) -> int | None:
@@ -34,15 +34,15 @@ class Clock:
         while self._events:
             if deadline_seconds is not None and self._events[0][0] > deadline_seconds:
                 break
-            time, kind, unit, uplink_seconds = heapq.heappop(self._events)
+            time, kind, unit, uplink_seconds, cell = heapq.heappop(self._events)
             self.now_seconds = time
             if kind == self._ARRIVES:
                 return unit
-            begin = max(time, self.free_seconds) if self.in_turn else time
+            begin = max(time, self.free_seconds.get(cell, 0.0)) if self.in_turn else time
             end = begin + uplink_seconds
             if self.in_turn:
-                self.free_seconds = end
-            heapq.heappush(self._events, (end, self._ARRIVES, unit, 0.0))
+                self.free_seconds[cell] = end
+            heapq.heappush(self._events, (end, self._ARRIVES, unit, 0.0, cell))
         if deadline_seconds is not None:
             self.wait_until(deadline_seconds)
         return None
@@ -54,26 +54,30 @@ class Clock:
     def skip(self, seconds: float) -> None:
         """Let so much time pass at once, with all that is on its way."""
         self.now_seconds += seconds
-        self.free_seconds += seconds
+        self.free_seconds = {cell: end + seconds for cell, end in self.free_seconds.items()}
         self._events = [(time + seconds, *rest) for time, *rest in self._events]  # type: ignore[misc]
 
     def clear(self) -> None:
         """Give up all that is on its way."""
-        self._events, self.free_seconds = [], self.now_seconds
+        self._events, self.free_seconds = [], {}
 
     def state(self) -> dict[str, object]:
         """Everything that a checkpoint needs."""
         return {
             "now_seconds": self.now_seconds,
-            "free_seconds": self.free_seconds,
+            "free_seconds": sorted(self.free_seconds.items()),
             "events": [list(event) for event in sorted(self._events)],
         }
 
     @classmethod
     def restore(cls, in_turn: bool, state: Mapping[str, Any]) -> Clock:
         """The clock as it was."""
-        events = [(float(t), int(kind), int(u), float(air)) for t, kind, u, air in state["events"]]
-        return cls(in_turn, float(state["now_seconds"]), float(state["free_seconds"]), events)
+        free = {int(cell): float(end) for cell, end in state["free_seconds"]}
+        events = [
+            (float(time), int(kind), int(unit), float(air), int(cell))
+            for time, kind, unit, air, cell in state["events"]
+        ]
+        return cls(in_turn, float(state["now_seconds"]), free, events)
 
 
 @dataclass

@@ -16,11 +16,12 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64
+from camu.arrays import Float64, Int64
 from camu.errors import CamuError
 from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
+from camu.planning.cells import interference, sharing
 from camu.planning.costs import Costs, Spending
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.plan import Plan
@@ -145,12 +146,18 @@ class Loop:
         """The gains of this round's uplinks (K,)."""
         return uplink_gain(self.run)
 
+    def sharing(self, leaders: Sequence[int]) -> Int64:
+        """How many units send in the cell of each of these leaders, who start now."""
+        others = [update.leader for update in self.run.in_flight.values()]
+        return sharing(self.run.world, leaders, [*leaders, *others])
+
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
-        gain, uplinks = self.uplink_gain, len(own) + len(run.in_flight)
+        gain, uplinks = self.uplink_gain, self.sharing([unit.leader for unit in own])
         round_ = run.round if self.config.radio.uplink == "packet" else None
-        asked = uplinks, round_, gain.tobytes(), id(run.world), id(run.plan), *map(id, own)
+        known = uplinks.tobytes(), round_, gain.tobytes()
+        asked = *known, id(run.world), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
                 *(run.world, own, run.plan.parameters),
@@ -183,10 +190,13 @@ class Loop:
 
     def prepare(self, view: View, attendance: Attendance) -> Delivery:
         """The way of a round's updates to the server, with the models that units start from."""
-        run, links = self.run, self.run.world.links
+        run, own = self.run, attendance.units.values()
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        noise_watts = links.share(len(starts) + len(run.in_flight)).noise_watts
+        leaders = [unit.leader for unit in own]
+        heard = interference(run.world, leaders, [unit.power_watts for unit in own])
+        share = run.world.links.share(self.sharing(leaders))
+        noise_watts = share.noise_watts * (1.0 + heard)
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
         changes = "keep" in self.hooks.own
         return delivery_of(run, attendance, self.uplink_gain, noise_watts, begin, keep, changes)
@@ -200,6 +210,7 @@ class Loop:
         updates = np.array([float(unit.local_updates) for unit in attendance.units.values()])
         ready, air = costs.ready_seconds(updates).tolist(), costs.uplink_seconds.tolist()
         busy = costs.busy_seconds(updates).tolist()
+        cells = [0] * len(ready) if costs.cells is None else costs.cells.tolist()
         # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
         # knows how fast it would have been, and the round ends when it would have ended.
         longer = np.broadcast_to(costs.dvfs_seconds, len(ready)).tolist()
@@ -217,7 +228,7 @@ class Loop:
                     weight = run.plan.units[update.unit].weight
                     self.mean.add(weight, update.update, update.buffers)
                 update.update = update.buffers = no_array()
-            run.clock.start(update.unit, ready[index], air[index])
+            run.clock.start(update.unit, ready[index], air[index], cells[index])
             update.started_seconds = run.clock.now_seconds
             update.busy_seconds = busy[index] + air[index] + longer[index]
             run.in_flight[update.unit] = update

@@ -126,12 +126,15 @@ def delivery_of(
     run: Run,
     attendance: Attendance,
     gain: Float64,
-    noise_watts: float,
+    noise_watts: Float64,
     start: Weights | Sequence[Weights],
     keep_trained: bool,
     keep_change: bool,
 ) -> Delivery:
-    """What happens to the updates of this round's units, at these uplink gains (K,)."""
+    """What happens to the updates of this round's units.
+
+    `gain` are the uplinks' (K,), `noise_watts` the noise of each unit's.
+    """
     units = list(attendance.units.values())
     leaders = np.array([unit.leader for unit in units])
     power_watts = np.array([unit.power_watts for unit in units])

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,17 @@ class Links:
         moved = build_links(self.radio, devices, self.stations, self.seed)
         vars(moved)["_fading"] = self._fading  # it knows the rounds before, which take time
         return moved
+
+    @cached_property
+    def cells(self) -> Int64:
+        """The cell in which each device sends (K,): that of its station, or 0 if all are one."""
+        return np.zeros_like(self.serving) if self.radio.cells == "one" else self.serving
+
+    def gain_at(self, station: int, devices: Int64) -> Float64:
+        """Mean gains of these devices at any of the stations, by the model, all antennas."""
+        place, number = self.stations[station], int(station)
+        gain = _uplink_gain(self.radio, self.devices.positions, place, self.seed, None, number)
+        return gain[devices]
 
     @cached_property
     def noise_watts(self) -> float:
@@ -198,8 +209,10 @@ class Links:
         """Factor on each uplink's mean gain in this round (K,); rounds count from 0."""
         return self._fading.factors(round_)
 
-    def share(self, uplinks: int = 1) -> Share:
+    def share(self, uplinks: Any = 1) -> Share:
         """Bandwidth and noise of each of `uplinks` uplinks that use the band in the same round.
+
+        With an array of such numbers, arrays.
 
         TDMA: the whole band in turn. OFDMA: an equal share at once; the noise is white, so a share
         of the band holds that share of the noise.

@@ -1,0 +1,60 @@
+"""Cells: units that are served by several base stations, and what they hear of each other.
+
+With `radio.cells = "one"` all uplinks share one band, whoever receives them. Otherwise each base
+station has its own queue (`tdma`) or its own shares (`ofdma`). The cells are `apart`, each on a
+band of its own, or `interfering` on one: what a station receives of the leaders of other cells
+adds to its noise. Cells are taken to be busy all the time, so under `tdma` each adds the mean of
+what is received of its leaders, who send equally often, and under `ofdma` the sum of it, spread
+over the band. It is the mean over fading, and only units that start in the same round count.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from camu.arrays import Float64, Int64
+from camu.errors import InputError
+from camu.world import World
+
+
+def sharing(world: World, leaders: npt.ArrayLike, among: npt.ArrayLike) -> Int64:
+    """How many of the devices `among` send in the cell of each leader, and at least 1."""
+    cells = world.links.cells
+    counts = np.bincount(cells[np.asarray(among, dtype=np.int64)], minlength=int(cells.max()) + 1)
+    return np.maximum(counts[cells[np.asarray(leaders, dtype=np.int64)]], 1)
+
+
+def interference(world: World, leaders: npt.ArrayLike, power_watts: npt.ArrayLike) -> Float64:
+    """What leaders of other cells add to the noise of each leader's uplink, in noise powers."""
+    links, radio = world.links, world.config.radio
+    who, power = np.asarray(leaders, dtype=np.int64), np.asarray(power_watts, dtype=np.float64)
+    cells, found = links.cells[who], np.zeros(len(who))
+    if radio.cells != "interfering" or (cells == cells[:1]).all():
+        return found
+    unknown = np.flatnonzero(np.isnan(links.devices.positions[who, 0]))
+    if len(unknown):
+        name = links.devices.ids[who[unknown[0]]]
+        raise InputError(
+            f'radio.cells = "interfering": device {name} has no position, so that nobody knows '
+            "what other base stations hear of it; give x and y, or set radio.cells to apart"
+        )
+    counts = np.bincount(cells)
+    for station in np.flatnonzero(counts).tolist():
+        # Combining the antennas for one signal adds up the powers of that signal alone.
+        heard = power * links.gain_at(station, who) / radio.antennas
+        level = np.bincount(cells, heard).astype(np.float64)
+        if radio.access == "tdma":
+            level = level / np.maximum(counts, 1)
+        level[station] = 0.0
+        found[cells == station] = level.sum() / links.noise_watts
+    return found
+
+
+def refuse_cells(world: World, who: str) -> None:
+    """Refuse several cells where a problem divides one band among all."""
+    if world.links.cells.any():
+        raise InputError(
+            f"{who}: it divides one band among all units, and radio.cells = "
+            f'"{world.config.radio.cells}" has a band per base station; set radio.cells to one'
+        )
