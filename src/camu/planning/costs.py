@@ -177,8 +177,8 @@ def unit_costs(
     often as in this round, or by default as often as on average.
     With `radio.downlink` every member receives the model before its unit starts.
     """
-    radio = world.config.radio
-    flat, starts = flatten_groups(members)
+    radio, min_hz = world.config.radio, world.config.fleet.min_hz
+    (flat, starts), lead = flatten_groups(members), np.array(leaders)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
@@ -186,7 +186,7 @@ def unit_costs(
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     together = sharing(world, leaders, leaders) if uplinks is None else np.asarray(uplinks)
-    gain = gains[np.array(leaders)] / (1.0 + interference(world, leaders, power))
+    gain = gains[lead] / (1.0 + interference(world, lead, power))
     sending = _Uplinks(world, leaders, power, gain, together, bandwidth_hz)
     air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
     return Costs(
@@ -201,9 +201,7 @@ def unit_costs(
         member_compute_joules=joules,
         member_gather_joules=gather.joules,
         member_compute_seconds=seconds,
-        member_slowest=np.minimum(
-            1.0, world.config.fleet.min_hz / (share * world.devices.cpu_hz[flat])
-        ),
+        member_slowest=np.minimum(1.0, min_hz / (share * world.devices.cpu_hz[flat])),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
         gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
         downlink_bits=model_bits(world, parameters),
@@ -211,7 +209,7 @@ def unit_costs(
         receive_watts=radio.receive_watts if radio.downlink else 0.0,
         static_watts=static_watts(world.config),
         medium=gather.medium,
-        cells=world.links.cells[np.array(leaders)],
+        cells=world.links.cells[lead],
     )
 
 
