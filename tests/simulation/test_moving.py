@@ -124,6 +124,20 @@ def test_planning_again_is_charged_to_clock_devices_and_bits(tiny: Tiny) -> None
     assert before.weights_sha256 == after.weights_sha256  # the plan is the same
 
 
+def test_a_device_that_cannot_pay_does_not_report(tiny: Tiny) -> None:
+    bits = []
+    for every in (None, 1):
+        world = tiny(run__rounds=2, clustering__replan_every=every, radio__downlink=True)
+        world = world.with_devices(battery_joules=np.where(np.arange(6) == 2, 1e-9, 1e3))
+        history = simulate(world, FedAvg()).history
+        assert history.devices is not None
+        assert history.devices.joules[2] == 0
+        assert history.final.bits is not None
+        bits.append(history.final.bits)
+    assert bits[1]["uplink"] - bits[0]["uplink"] == 5 * 192
+    assert bits[1]["downlink"] - bits[0]["downlink"] == 32 * (6 + 3 * 6)
+
+
 def test_clusters_and_leaders_follow(tiny: Tiny) -> None:
     world = tiny(**MIXED, run__rounds=5, clustering__replan_every=2)
     scheme, watch = camu.make_scheme(world.config, "clustered"), Plans()

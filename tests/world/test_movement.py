@@ -165,6 +165,10 @@ def test_nothing_moves_without_a_movement() -> None:
     moving = world_of(fleet__speed_mps=(1.0, 2.0), fleet__pause_seconds=1e6)
     later = moving.at(100.0)
     assert later.at(101.0) is later  # all have arrived and pause
+    assert world.warnings() == []
+    assert moving.warnings() == [
+        "devices move (fleet.speed_mps): plans and maps show them at second 0"
+    ]
 
 
 BAD = {

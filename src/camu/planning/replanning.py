@@ -35,6 +35,11 @@ class Replanning:
     uplink_bits: int
     downlink_bits: int
 
+    @property
+    def joules(self) -> Float64:
+        """What it costs each device (K,)."""
+        return self.transmit_joules + self.receive_joules
+
 
 def report_bits(world: World) -> int:
     """The size of a device's report."""

@@ -52,7 +52,7 @@ def replan(run: Run, scheme: Scheme) -> None:
         return
     move(run)
     plan = _with_leaders(plans.plan(scheme, run.world), run)
-    _pay(run, replanning_costs(run.world, plan, uplink_gain(run), ~run.batteries.gone))
+    _pay(run, _messages(run, plan))
     if [unit.members for unit in plan.units] == [unit.members for unit in run.plan.units]:
         if overrides(scheme, "pilot") or overrides(scheme, "revise"):
             return
@@ -71,6 +71,17 @@ def _with_leaders(plan: Plan, run: Run) -> Plan:
     charge, gone = run.batteries.charge_joules, run.batteries.gone
     turned = rotated(plan, run.world, charge, run.device_joules, gone)
     return plan if turned is plan else turned.repriced(run.world)
+
+
+def _messages(run: Run, plan: Plan) -> Replanning:
+    """The reports of the devices that can pay for them, and the broadcast of the plan."""
+    there, gain = ~run.batteries.gone, uplink_gain(run)
+    while True:
+        costs = replanning_costs(run.world, plan, gain, there)
+        poor = there & (costs.joules > run.batteries.charge_joules)
+        if not poor.any():
+            return costs
+        there &= ~poor
 
 
 def _pay(run: Run, costs: Replanning) -> None:

@@ -225,7 +225,10 @@ def world_of_fleet(
 def _moving(world: World) -> World:
     """The world at second 0 with devices that move, if the configuration says so."""
     movement = movement_of(world.config, world.devices, world.left_out)
-    return world if movement is None else replace(world, movement=movement).at(0.0)
+    if movement is None:
+        return world
+    note = f"devices move ({key_of_movement(world.config)}): plans and maps show them at second 0"
+    return replace(world, movement=movement, notes=(*world.notes, note)).at(0.0)
 
 
 def _refuse_movement(config: Config) -> None:
