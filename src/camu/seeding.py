@@ -28,6 +28,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "shadowing": (),  # shadowing between two devices
     "shadowing-uplink": (),  # shadowing to the base station
     "fading": ("round",),  # block fading of all uplinks
+    "csi": ("round",),  # errors of what is known of that fading
+    "d2d-fading": ("round", "part"),  # block fading between two devices, real and imaginary part
     "partition": (),  # samples dealt to devices
     "digits-split": (),  # training and test samples of the data set digits
     "tiles": ("devices", "level"),  # borders of tiles in two-level clustering

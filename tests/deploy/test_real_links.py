@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import Config, load_config
-from camu.deploy.deployment import Deployment
+from camu.deploy.deployment import Deployment, for_real_links
 from camu.deploy.host import control
-from camu.errors import CamuError
+from camu.errors import CamuError, InputError
 
 DAMAGE = [
     "radio.uplink=analog",
@@ -85,6 +85,14 @@ def test_real_devices_move_by_themselves(
         assert refused.code == 2
         assert f"{setting.partition('=')[0]}: real devices move by themselves" in refused.err
     assert deployed == []
+
+
+@pytest.mark.parametrize("setting", ["radio.pilot_symbols=4", "radio.csi_correlation=0.5"])
+def test_rates_that_are_too_high_are_simulated_damage(setting: str) -> None:
+    config = load_config(settings=["radio.fading=rayleigh", setting])
+    with pytest.raises(InputError, match=setting.replace("=", " = ")):
+        for_real_links(config, simulate=False)
+    assert for_real_links(config, simulate=True) == config
 
 
 def test_a_run_is_not_written_where_a_file_is(

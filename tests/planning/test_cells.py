@@ -13,8 +13,7 @@ import camu
 from camu.config import load_config
 from camu.errors import InputError
 from camu.planning.cells import interference
-from camu.planning.costs import arrivals
-from camu.planning.dvfs import latest_ready
+from camu.planning.queues import arrivals, latest_ready
 from camu.planning.replanning import replanning_costs
 from camu.schemes import FedAvg
 from camu.simulation import simulate
@@ -120,13 +119,13 @@ def test_each_cell_has_its_own_queue(tmp_path: Path) -> None:
     assert one.round_seconds > plan.round_seconds
     # Slack: everyone may be ready at its latest moment without a longer round, and not later.
     ready, air = plan.column("ready_seconds"), plan.column("uplink_seconds")
-    latest = latest_ready(ready, air, "tdma", plan.column("cell"))
+    latest = latest_ready(ready, air, "tdma", plan.queues)
     assert (latest >= ready).all()
-    assert arrivals(latest, air, "tdma", plan.column("cell")).max() == pytest.approx(max(ends))
+    assert arrivals(latest, air, "tdma", plan.queues).max() == pytest.approx(max(ends))
     for unit in range(6):
         late = latest.copy()
         late[unit] += 1e-6
-        found = arrivals(late, air, "tdma", plan.column("cell"))
+        found = arrivals(late, air, "tdma", plan.queues)
         assert found.max() > max(ends) + 1e-7
 
 

@@ -14,8 +14,9 @@ import pytest
 from scipy.optimize import minimize
 
 from camu.arrays import send_in_turn
-from camu.planning.dvfs import full_speed_costs, latest_ready
+from camu.planning.dvfs import full_speed_costs
 from camu.planning.groups import assess, make_plan
+from camu.planning.queues import latest_ready
 from camu.schemes import (
     CamuBalanced,
     ComputeRounds,

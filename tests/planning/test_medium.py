@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import camu
+from camu.planning import medium
 from camu.planning.dvfs import full_speed_costs
+from camu.planning.groups import Groups
 from camu.planning.medium import carrier_sense_watts
 from camu.simulation.dry_run import dry_run
 from camu.world import World
@@ -25,7 +27,7 @@ def paper_world(**overrides: Any) -> World:
 def hears(world: World, first: int, second: int) -> bool:
     gain = float(world.links.pair_gain(np.array([first]), np.array([second]))[0])
     power = world.devices.power_watts
-    return gain * max(power[first], power[second]) >= carrier_sense_watts(world)
+    return gain * max(power[first], power[second]) >= carrier_sense_watts(world)[first]
 
 
 def messages(world: World, unit: camu.Unit, parameters: int) -> list[tuple[float, float]]:
@@ -55,11 +57,14 @@ def simulated(world: World, plan: camu.Plan) -> tuple[list[float], list[float]]:
     done = [0] * len(plan.units)
     now = 0.0
     leader = [unit.leader for unit in plan.units]
+    gains = world.links.pair_gain(np.array(leader)[:, None], np.array(leader)).tolist()
+    power_of = world.devices.power_watts[leader].tolist()
+    near = [[hears(world, one, other) for other in leader] for one in leader]
     while computing or waiting or sending:
         for unit in [k for k, until in computing.items() if until <= now]:
             waiting[unit] = computing.pop(unit)
         for unit in sorted(waiting, key=lambda k: (waiting[k], k)):
-            if not any(hears(world, leader[unit], leader[other]) for other in sending):
+            if not any(near[unit][other] for other in sending):
                 del waiting[unit]
                 sending[unit] = (0, bits)
         rates = {}
@@ -68,9 +73,7 @@ def simulated(world: World, plan: camu.Plan) -> tuple[list[float], list[float]]:
             others = 0.0
             for other in sending:
                 if other != unit:
-                    one = np.array([leader[unit]]), np.array([leader[other]])
-                    heard = float(world.links.pair_gain(*one)[0])
-                    watts = heard * float(world.devices.power_watts[leader[other]])
+                    watts = gains[unit][other] * power_of[other]
                     others += watts if watts > 1e-3 * noise else 0.0
             rates[unit] = radio.bandwidth_hz * math.log2(1 + power * gain / (noise + others))
         ends = [now + left / rates[k] for k, (_, left) in sending.items()]
@@ -128,6 +131,61 @@ def test_random_units_far_and_near_gather_as_their_messages_do(seed: int) -> Non
     check(world, plan)
     costs = full_speed_costs(world, plan.units, plan.parameters)
     assert costs.round_joules(updates) == pytest.approx(plan.column("joules"), rel=1e-12)
+
+
+def pairs_in_a_square(count: int, side: float, **overrides: Any) -> tuple[World, Groups]:
+    """Units of two devices each, anywhere in a square, of several powers."""
+    region = {"name": "square", "devices": 2 * count, "x": [0.0, side], "y": [0.0, side]}
+    keys = {"fleet.regions": [region], "data.noniid_devices": 0, "data.with_replacement": True}
+    world = paper_world(**keys, **overrides)
+    power = world.devices.power_watts * np.tile([1.0, 0.3], count)
+    world = world.with_devices(power_watts=power)
+    return world, camu.assess(world, np.arange(2 * count).reshape(-1, 2).tolist())
+
+
+@pytest.mark.parametrize("kept", [1 << 24, 100])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"radio.path_loss": "umi", "radio.carrier_sense_dbm": -80.0},
+        {"radio.shadowing_db": 6.0},
+    ],
+)
+def test_neighbours_found_by_place_are_those_of_all_pairs(
+    keys: dict[str, Any], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(medium, "_BLOCK", 16)
+    monkeypatch.setattr(medium, "_MOST_KEPT", kept)
+    world, groups = pairs_in_a_square(60, 200.0, **keys)
+    shared = groups.costs_of_one_update.medium
+    assert shared is not None
+    found = 0
+    for unit, leader in enumerate(groups.leaders):
+        own = [k for k, other in enumerate(groups.leaders) if hears(world, leader, other)]
+        assert shared.neighbours(unit).tolist() == [k for k in own if k != unit]
+        found += len(own) - 1
+    assert 60 < found < 60 * 59
+
+
+def test_many_clusters_gather_as_their_messages_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a block of them, of which many interfere at a time."""
+    monkeypatch.setattr(medium, "_BLOCK", 16)
+    _, groups = pairs_in_a_square(30, 350.0)
+    updates = np.random.default_rng(1).integers(1, 3, 30)
+    plan = camu.make_plan(camu.schemes.FedAvg(), groups, groups.sample_weights, updates)
+    check(groups.world, plan)
+    assert plan.column("wait_seconds").max() > 0
+    assert plan.column("interference_joules").max() > 0
+
+
+def test_a_round_that_is_asked_for_again_is_not_computed_again() -> None:
+    _, groups = pairs_in_a_square(5, 30.0)
+    power = groups.world.devices.power_watts[np.array(groups.leaders)]
+    first, again = groups.costs(power), groups.costs(0.5 * power)  # uplinks are not gathers
+    assert again.gathers(2.0) is first.gathers(2.0)
+    assert first.gathers(3.0) is not first.gathers(2.0)
+    assert first.with_steps(2).gathers(2.0) is not first.gathers(2.0)
 
 
 def test_interference_is_met_in_these_worlds() -> None:

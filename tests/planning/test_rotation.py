@@ -40,6 +40,19 @@ def rounds_until_empty(plan: Plan, world: World, charge: Float64, index: int) ->
     return found
 
 
+def test_candidates_of_a_unit_do_not_disturb_each_other() -> None:
+    """Only one of them will gather, so that they are compared as on a free medium."""
+    far = "fleet.base_station=[300.0,0.0,9.0]"
+    charge = np.random.default_rng(2).uniform(1, 5, 12)
+    leaders = []
+    for key in ("radio.d2d=free", "radio.carrier_sense_dbm=0"):
+        world = random_world(12, 4, [key, far])
+        plan = plan_of(world, [[0, 1, 2, 3, 4], [5, 6, 7], [8], [9, 10, 11]], [0, 5, 8, 9], 2)
+        now = rotated(plan, world, charge, np.zeros(12), NOBODY)
+        leaders.append([unit.leader for unit in now.units])
+    assert leaders[0] == leaders[1]
+
+
 @pytest.mark.parametrize("downlink", ["false", "true"])
 def test_the_leader_is_the_best_of_all_members(downlink: str) -> None:
     world = random_world(

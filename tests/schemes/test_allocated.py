@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from camu.errors import InputError
+from camu.planning.dvfs import full_speed_costs
 from camu.planning.plan import Plan
 from camu.schemes import SCHEMES
 from camu.schemes.plans import plan
@@ -22,6 +23,25 @@ Tiny = Callable[..., World]
 def planned(world: World, name: str, **parameters: Any) -> Plan:
     kind: Any = SCHEMES[name]
     return plan(kind(**parameters), world)
+
+
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+@pytest.mark.parametrize("name", ["ofdma-energy", "fedl", "resource-blocks"])
+def test_the_snr_of_an_uplink_is_that_within_its_own_band(
+    tiny: Tiny, name: str, access: str
+) -> None:
+    """Noise is white, so that a device with a tenth of the band has a tenth of the noise."""
+    world = tiny(radio__access=access, radio__uplink="packet", radio__noise_dbm=-80.0)
+    found = planned(world, name)
+    costs = full_speed_costs(world, found.units, found.parameters)
+    for unit, snr in zip(found.units, costs.uplink_snr, strict=True):
+        if unit.bandwidth_hz is not None:
+            noise = 1e-11 * unit.bandwidth_hz / world.config.radio.bandwidth_hz
+            gain = world.links.uplink_gain[unit.leader]
+            assert snr == pytest.approx(unit.power_watts * gain / noise)
+    assert any(unit.bandwidth_hz is not None for unit in found.units)
+    shares = {line.split(",")[7] for line in found.to_csv(world).splitlines()[1:]}
+    assert name == "fedl" or len(shares) > 1  # what the file says is what each has
 
 
 @pytest.mark.parametrize("access", ["tdma", "ofdma"])

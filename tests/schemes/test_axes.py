@@ -24,6 +24,7 @@ from camu.simulation.dry_run import dry_run
 from camu.world import World
 
 ROUNDS = 3
+LINKS = Path(__file__).parents[2] / "docs" / "examples" / "links.csv"
 BASE: dict[str, Any] = {
     "fleet.regions": [
         {"name": name, "devices": 5, "x": [x, x + 10.0], "y": [-5.0, 5.0]}
@@ -77,6 +78,22 @@ WORLDS: dict[str, dict[str, Any]] = {
     "static power": POWER,
     "interference, capped rates": FAR,
     "cqi table": {"radio.rate": "table", **UNEQUAL},
+    "fading between devices": {
+        "radio.fading": "rayleigh",
+        "radio.fading_correlation": 0.5,
+        "radio.d2d_fading": True,
+        **UNEQUAL,
+    },
+    "rates from estimates": {
+        "radio.fading": "rician",
+        "radio.antennas": 2,
+        "radio.noise_dbm": -85.0,
+        "radio.pilot_symbols": 4,
+        "radio.csi_correlation": 0.9,
+        **DOWNLINK,
+    },
+    "mixed links": {"fleet.file": str(LINKS), "fleet.dvfs": True, **DOWNLINK},
+    "wifi": {"radio.link": "wifi-n", "fleet.dvfs": True, **UNEQUAL},
     "rotating leaders": BATTERIES,
     "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
     "moving": {**MOVING, "fleet.dvfs": True, **DOWNLINK},
@@ -104,10 +121,10 @@ REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
 # No bits are sent: neither codecs nor P1 have a meaning.
 WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
 REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
-# They divide one band among all.
-IN_ONE_BAND = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
-REFUSED |= {(name, "several cells") for name in IN_ONE_BAND}
-REFUSED |= {(name, "cells apart, ofdma, moving") for name in IN_ONE_BAND}
+# They divide one band at Shannon's rate.
+SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
+OTHER_BANDS = ("mixed links", "wifi", "several cells", "cells apart, ofdma, moving")
+REFUSED |= {(name, where) for name in SHANNON_ONLY for where in OTHER_BANDS}
 # P1 sends every update once, and counts the power that is radiated.
 REFUSED |= {("camu-joint", name) for name in ("packets and tries", "static power", "all at once")}
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
@@ -120,8 +137,9 @@ PAIRS = [
 ]
 # These choose by what training shows, so that no forecast can know their rounds.
 LEARN = {"adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"}
-# Where devices leave, or leaders change, a round costs another sum than the plan's.
+# Where devices leave, leaders change or links fade, a round costs another sum than the plan's.
 CHANGING = {"rotating leaders", "empty batteries", "all at once", "packets and tries"}
+CHANGING |= {"fading between devices", "rates from estimates"}
 CHANGING |= {"moving", "moving and replanned", "cells apart, ofdma, moving"}
 CHOICES = ("pilot", "select", "ready", "deadline", "revise")
 
@@ -188,7 +206,7 @@ def test_a_run_costs_what_was_planned(name: str, where: str) -> None:
     gathers = sum(u.local_updates * len(u.members) for u in plan.units if len(u.members) > 1)
     assert final.bits == {
         "uplink": ROUNDS * sum(unit.payload_bits for unit in plan.units),
-        "downlink": ROUNDS * model,
+        "downlink": ROUNDS * len({unit.link for unit in plan.units}) * model,
         "gather": ROUNDS * gathers * model,
     }
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from camu.planning.costs import arrivals
+from camu.planning.queues import arrivals
 from camu.schemes import SCHEMES
 from camu.schemes.contract import State, View
 from camu.schemes.plans import plan
@@ -93,6 +93,15 @@ def test_the_best_channels_have_the_largest_sum_of_rates(tiny: Tiny) -> None:
         rate = world.links.rate_bps(world.devices.power_watts, gain)
         most = max(rate[list(three)].sum() for three in itertools.combinations(range(6), 3))
         assert rate[own].sum() == pytest.approx(most)
+
+
+def test_of_forgotten_channels_the_best_ones_are_those_on_average(tiny: Tiny) -> None:
+    """A scheduler knows no more of a channel than those who choose its rate."""
+    keys = {"run__rounds": 5, "radio__fading": "rayleigh", "radio__antennas": 1}
+    forgotten = chosen_by(tiny(radio__csi_correlation=0.0, **keys), "best-channel", share=0.5)
+    assert all(own == forgotten[0] for own in forgotten)
+    known = chosen_by(tiny(**keys), "best-channel", share=0.5)
+    assert any(own != known[0] for own in known)
 
 
 def test_proportional_fairness_gives_equal_turns_to_unequal_devices(tiny: Tiny) -> None:

@@ -65,6 +65,14 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "clustering__replan_every": 3,
         "radio__cells": "interfering",
     },
+    "fading between devices, estimated uplinks": {
+        "scheme__name": "clustered",
+        "radio__fading": "rayleigh",
+        "radio__fading_correlation": 0.7,
+        "radio__d2d_fading": True,
+        "radio__pilot_symbols": 8,
+        "radio__csi_correlation": 0.8,
+    },
     "server": {"training__server_momentum": 0.5, "run__server_average": 0.8},
 }
 Tiny = Callable[..., World]

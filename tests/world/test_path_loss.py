@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camu.config import RadioConfig
-from camu.world.path_loss import path_loss_model
+from camu.world.path_loss import path_loss_model, reach_m
 
 IN_SIGHT = 0.0
 HIDDEN = 1.0 - 1e-12
@@ -150,3 +150,24 @@ def test_a_path_never_gives_nonsense(
     assert (gain >= 0).all()
     if name in ("paper", "log-distance"):
         assert (gain <= 1).all()
+
+
+@pytest.mark.parametrize("name", ["paper", "log-distance", "umi", "uma"])
+@pytest.mark.parametrize("gain_db", [-60.0, -90.0, -125.0])
+def test_no_link_beyond_the_reach_has_the_gain(name: str, gain_db: float) -> None:
+    radio, generator = RadioConfig(path_loss=name, exponent=3.0), np.random.default_rng(3)
+    heights = generator.uniform(0.0, 40.0, (2, 20_000))
+    reach = reach_m(radio, 10 ** (gain_db / 10), heights)
+    assert 1.0 <= reach < math.inf
+    ground = reach * generator.uniform(1.0, 1.2, 20_000)
+    sight = generator.uniform(0.0, 1.0, 20_000)
+    gains = path_loss_model(radio)(ground, heights.max(0), heights.min(0), lambda: sight)
+    assert 10 * np.log10(gains.max()) < gain_db
+
+
+@pytest.mark.parametrize("name", ["paper", "log-distance", "umi", "uma"])
+def test_the_reach_is_that_of_two_ends_of_equal_height(name: str) -> None:
+    radio = RadioConfig(path_loss=name, carrier_hz=2e9)
+    reach = reach_m(radio, 1e-11, np.array([1.5, 1.5]))
+    assert loss_db(radio, reach, 1.5, 1.5, IN_SIGHT) == pytest.approx(110.0, abs=1e-3)
+    assert reach_m(RadioConfig(path_loss="own:model"), 1e-11, np.array([1.5])) == math.inf

@@ -65,7 +65,13 @@ def test_label_counts_replace_the_data_set(monkeypatch: pytest.MonkeyPatch) -> N
     assert counted.federation is None
     for field in fields(whole.devices):
         one, other = getattr(whole.devices, field.name), getattr(counted.devices, field.name)
-        measured = ("battery_joules", "sample_seconds", "sample_joules", "label_epsilon")
+        measured = (
+            "battery_joules",
+            "sample_seconds",
+            "sample_joules",
+            "label_epsilon",
+            "rate_bps",
+        )
         unknown = field.name in measured  # may be nan
         assert np.array_equal(one, other, equal_nan=unknown), field.name
     assert (whole.links.gamma() == counted.links.gamma()).all()

@@ -22,8 +22,9 @@ from camu.allocation.ofdma import (
 from camu.errors import CamuError
 
 _STEP = 0.5  # first step of the search for both sides of a root, in logarithms; it doubles
-_MOST_STEPS = 10
+_MOST_STEPS = 60
 _TIGHT = 1e-14
+_CLOSE = 1e-12  # a bound that is so close ends the search for a deadline
 
 
 class Spent(NamedTuple):
@@ -63,41 +64,65 @@ def solve_ofdma_time(problem: OfdmaTime) -> DeviceAnswer:
             f"{problem.source}: energy_joules = {budget:.6g} is too little: sending alone needs "
             f"more than {problem.least_joules:.6g} J, however long it takes; give more"
         )
-    best = least_energy(problem, first)
-    deadline, bound = first, problem.least_seconds
+    best, deadline, bound = least_energy(problem, first), first, problem.least_seconds
     if best.joules > budget:
-        known: dict[float, Spent] = {}
-
-        def above(log_deadline: float) -> float:
-            guess = next(reversed(known.values())).log_price if known else best.log_price
-            known[log_deadline] = least_energy(problem, math.exp(log_deadline), guess)
-            return math.log(known[log_deadline].joules / budget)
-
-        deadline = math.exp(_safe_root(above, math.log(first)))
-        best = least_energy(problem, deadline)
-        bound = deadline + (best.lower_bound - budget) / -float(best.point.slope.sum())
+        best, deadline, bound = _shortest(problem, budget, bound)
     return _answer(problem, deadline, best, (deadline, bound), "energy_joules", began)
 
 
-def least_energy(problem: OfdmaProblem, deadline: float, guess: float | None = None) -> Spent:
-    """The price at which all devices together just fill the band, and what they spend then."""
+def _shortest(problem: OfdmaTime, budget: float, bound: float) -> tuple[Spent, float, float]:
+    """The deadline at which the least energy is the budget or just less, and a lower bound of it.
+
+    It begins at twice the first deadline: near that the energy is too steep for Newton's steps.
+    """
+    low, high, step, near = problem.shortest_deadline, math.inf, _TIGHT, _STEP
+    deadline, guess, found = 2.0 * low, None, None
+    for _ in range(_MOST_STEPS):
+        best = least_energy(problem, deadline, guess, near)
+        slope, over = float(best.point.slope.sum()), math.log(best.joules / budget)
+        bound = max(bound, deadline + (best.lower_bound - budget) / -slope)
+        if over > 0.0:
+            low = deadline
+        else:
+            high, found = deadline, best
+            if bound >= deadline * (1.0 - _CLOSE):
+                break
+        before, guess = deadline, best.log_price
+        deadline *= math.exp(over * best.joules / (-slope * deadline))
+        if not low < deadline < high:  # rounding, or a slope that misleads
+            deadline, step = min(low * (1.0 + step), 0.5 * (low + high)), 4.0 * step
+        near = 4.0 * abs(math.log(deadline / before))
+    if found is None:
+        raise CamuError(f"{problem.source}: no deadline was found for this energy_joules")
+    return found, high, bound
+
+
+def least_energy(
+    problem: OfdmaProblem, deadline: float, guess: float | None = None, near: float = _STEP
+) -> Spent:
+    """The price at which all devices together just fill the band, and what they spend then.
+
+    The logarithm of the price is searched from a guess on, with this first step.
+    """
     if guess is None:
         guess = math.log(problem.least_joules / problem.bandwidth_hz)
 
-    def crowded(log_price: float) -> float:
-        band = best_point(problem, deadline, math.exp(log_price)).bandwidth_hz
-        return math.log(float(band.sum()) / problem.bandwidth_hz)
+    points: dict[float, Point] = {}
 
-    log_price = _safe_root(crowded, guess)
-    price = math.exp(log_price)
-    point = best_point(problem, deadline, price)
+    def crowded(log_price: float) -> float:
+        if log_price not in points:
+            points[log_price] = best_point(problem, deadline, math.exp(log_price))
+        return math.log(float(points[log_price].bandwidth_hz.sum()) / problem.bandwidth_hz)
+
+    log_price = _safe_root(crowded, guess, min(_STEP, max(near, 10.0 * _TIGHT)))
+    price, point = math.exp(log_price), points[log_price]
     joules = float(device_joules(problem, deadline, point.air_seconds, point.bandwidth_hz).sum())
     return Spent(point, joules, point.value - price * problem.bandwidth_hz, log_price)
 
 
-def _safe_root(falling: Callable[[float], float], guess: float) -> float:
+def _safe_root(falling: Callable[[float], float], guess: float, step: float) -> float:
     """Where a falling function is zero, or just below it; searched on both sides of a guess."""
-    low, high, step = guess, guess, _STEP
+    low, high = guess, guess
     up = falling(guess) > 0.0
     for _ in range(_MOST_STEPS):
         low, high = (high, high + step) if up else (low - step, low)

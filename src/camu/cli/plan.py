@@ -24,7 +24,13 @@ from camu.cli.options import (
     resolve,
     to_file,
 )
-from camu.cli.plan_tables import leaders_that_end, show_bias, show_lifetime, show_plan
+from camu.cli.plan_tables import (
+    leaders_that_end,
+    show_bias,
+    show_lifetime,
+    show_plan,
+    show_unsendable,
+)
 
 if TYPE_CHECKING:
     from camu.planning.batteries import Lifetime
@@ -85,6 +91,7 @@ def plan(
         return
     console = plain_console()
     show_plan(made, world, cost, console)
+    show_unsendable(made, world, console)
     show_bias(bias, console)
     if lifetime is not None:
         show_lifetime(lifetime, made, world, console)
@@ -97,7 +104,11 @@ def _document(
     plan: Plan, world: World, cost: RoundCost, lifetime: Lifetime | None
 ) -> dict[str, Any]:
     """Everything as plain data."""
+    from camu.planning.link_words import unsendable
+
     document = plan.to_dict(world)
+    if sentences := unsendable(plan, world):
+        document["unsendable"] = sentences
     if lifetime is not None:
         names = [device["id"] for device in document["devices"]]
         document["batteries"] = lifetime.to_dict(plan, names)
@@ -136,7 +147,7 @@ def _save(
         write_text(csv_file, plan.to_csv(world))
 
 
-def _hardware(world: World) -> Iterator[dict[str, float | None]]:
+def _hardware(world: World) -> Iterator[dict[str, Any]]:
     """What devices can do and how well they are heard; None where there is no number."""
     import numpy as np
 
@@ -152,9 +163,10 @@ def _hardware(world: World) -> Iterator[dict[str, float | None]]:
         "snr_db": snr,
         "battery_joules": devices.battery_joules,
     }
-    for row in zip(*(values.tolist() for values in columns.values()), strict=True):
+    rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+    for link, row in zip(devices.link, rows, strict=True):
         cells = (value if math.isfinite(value) else None for value in row)
-        yield dict(zip(columns, cells, strict=True))
+        yield {**dict(zip(columns, cells, strict=True)), "link": link}
 
 
 def _bias(scheme: CamuScheme, plan: Plan, world: World) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -34,6 +35,10 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
     """
     if len(plan.units) > _MOST_ROWS:
         print_table(_spread(plan), console)
+        if plan.queues is not None:
+            links = Counter(unit.link for unit in plan.units).most_common()
+            shown = ", ".join(f"{number} {name}" for name, number in links)
+            console.print(f"Units by link type: {shown}.")
         console.print("--json and --csv list every unit.")
     else:
         print_table(_who(plan, world), console)
@@ -73,6 +78,14 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         )
 
 
+def show_unsendable(plan: Plan, world: World, console: Console) -> None:
+    """A sentence on each link type that can hardly send the model."""
+    from camu.planning.link_words import unsendable
+
+    for sentence in unsendable(plan, world):
+        console.print("\n" + sentence.replace("; ", ";\n") + ".")
+
+
 def _spread(plan: Plan) -> Table:
     """The smallest, the largest and three quantiles of each number, over all units."""
     import numpy as np
@@ -102,6 +115,7 @@ def _spread(plan: Plan) -> Table:
 
 def _who(plan: Plan, world: World) -> Table:
     ids, regions = world.devices.ids, world.devices.regions
+    typed = plan.queues is not None  # all of one link type need no column
     rows = []
     for index, unit in enumerate(plan.units):
         more = len(unit.members) - _MOST_MEMBERS
@@ -112,6 +126,7 @@ def _who(plan: Plan, world: World) -> Table:
                 ", ".join(sorted({regions[device] for device in unit.members})),
                 " ".join([*members, *([f"+{more}"] if more > 0 else [])]),
                 ids[unit.leader],
+                *([unit.link] if typed else []),
                 f"{unit.samples:,}",
                 f"{unit.wasserstein:.2f}",
                 f"{unit.contribution:.4g}",
@@ -119,7 +134,7 @@ def _who(plan: Plan, world: World) -> Table:
                 f"{unit.weight:.4f}",
             )
         )
-    text = ("unit", "where", "members", "leader")
+    text = ("unit", "where", "members", "leader", *(["link"] if typed else []))
     names = (*text, "samples", "W", "theta", "multi", "weight")
     return number_table(names, rows, "Units", text)
 

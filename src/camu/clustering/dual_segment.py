@@ -57,14 +57,11 @@ def cluster_devices(world: World, config: ClusteringConfig | None = None) -> Clu
     config = config or world.config.clustering
     uplink = world.links.uplink_snr()
     two_level = world.devices.count > max(affinity.TWO_LEVELS_ABOVE, affinity.TILE_DEVICES)
-    everyone = np.arange(world.devices.count)
-    links = link_similarity(world.links, config)
     data = data_similarity(world.devices.label_counts, config)
     # A cluster is known by its leader: every device has one, and a leader leads itself.
-    by_links = affinity.propagate(links, everyone, config, two_level)
-    if by_links is None:
-        log.warning("no exemplar among %d devices by links; kept as one cluster", len(everyone))
-        by_links = np.full_like(everyone, uplink.argmax())
+    by_links = np.arange(world.devices.count)
+    for devices in _hearing_each_other(world):
+        by_links[devices] = _by_links(world, config, devices, two_level)
     by_links = _within_reach(world, config, by_links)
     leaders = affinity.propagate_sets(data, by_links, config, two_level)
     if config.leader == "best-uplink":
@@ -74,10 +71,28 @@ def cluster_devices(world: World, config: ClusteringConfig | None = None) -> Clu
         leaders = np.where(lost[leaders], _best(uplink, leaders), leaders)
     leaders = _within_reach(world, config, leaders)
     if config.count is not None:
-        leaders = _to_count(world, config, links, data, leaders)
+        leaders = _to_count(world, config, data, leaders)
         if config.leader == "best-uplink":
             leaders = _led_by_best(world, config, leaders)
     return _clustering(leaders, by_links)
+
+
+def _hearing_each_other(world: World) -> list[Int64]:
+    """The devices of each link type whose devices hear each other."""
+    types = world.links.types
+    if types is None:
+        return [np.arange(world.devices.count)]
+    return [devices for _, devices in types.devices() if types.gathers[devices[0]]]
+
+
+def _by_links(world: World, config: ClusteringConfig, devices: Int64, two_level: bool) -> Int64:
+    """The exemplar of each of these devices by their links alone."""
+    similarity = link_similarity(world.links, config, devices)
+    found = affinity.propagate(similarity, devices, config, two_level)
+    if found is not None:
+        return found
+    log.warning("no exemplar among %d devices by links; kept as one cluster", len(devices))
+    return np.full_like(devices, devices[world.links.uplink_snr()[devices].argmax()])
 
 
 def _within_reach(world: World, config: ClusteringConfig, leaders: Int64) -> Int64:
@@ -90,8 +105,7 @@ def _within_reach(world: World, config: ClusteringConfig, leaders: Int64) -> Int
     found = leaders.copy()
     far, group = np.arange(len(leaders)), leaders
     while len(far):
-        snr_db = world.links.pair_snr_db(far, found[far])
-        near = (snr_db >= config.min_link_snr_db) | (far == found[far])
+        near = world.links.hear(far, found[far], config.min_link_snr_db) | (far == found[far])
         far, group = far[~near], group[~near]
         found[far] = far[_best(uplink[far], group)]
     return found
@@ -101,7 +115,7 @@ def _led_by_best(world: World, config: ClusteringConfig, leaders: Int64) -> Int6
     """The same clusters, each led by its best uplink if all its members reach that one."""
     best = _best(world.links.uplink_snr(), leaders)
     everyone = np.arange(len(leaders))
-    far = world.links.pair_snr_db(everyone, best) < config.min_link_snr_db
+    far = ~world.links.hear(everyone, best, config.min_link_snr_db)
     far &= everyone != best
     return np.where(np.isin(leaders, leaders[far]), leaders, best)
 
@@ -128,9 +142,7 @@ def _clustering(leaders: Int64, by_links: Int64) -> Clustering:
     return Clustering(tuple(sorted(clusters, key=lambda cluster: cluster.members[0])))
 
 
-def _to_count(
-    world: World, config: ClusteringConfig, links: Similarity, data: Similarity, leaders: Int64
-) -> Int64:
+def _to_count(world: World, config: ClusteringConfig, data: Similarity, leaders: Int64) -> Int64:
     """The leader of each device such that there are `clustering.count` clusters, or nearly.
 
     Leaders are dropped or added one by one, the least loss first. It is counted in similarity by
@@ -146,9 +158,11 @@ def _to_count(
         )
     if wanted > count:
         raise InputError(f"clustering.count = {wanted}: there are only {count} devices")
+    _check_count(world, wanted)
     everyone = np.arange(count)
+    links = link_similarity(world.links, config)
     value = _scaled(links.block(everyone, everyone)) + _scaled(data.block(everyone, everyone))
-    value[world.links.device_snr_db(everyone, everyone) < config.min_link_snr_db] = -np.inf
+    value[~world.links.hear(everyone[:, None], everyone, config.min_link_snr_db)] = -np.inf
     np.fill_diagonal(value, 0.0)  # nobody is more like a device than itself; others are below 0
     lost = unusable_uplinks(world.links)
     chosen, found = leaders.copy(), np.unique(leaders)
@@ -177,6 +191,22 @@ def _to_count(
         chosen[better] = new
         found = np.unique(chosen)
     return chosen
+
+
+def _check_count(world: World, wanted: int) -> None:
+    """Refuse fewer clusters than link types can form."""
+    types = world.links.types
+    if types is None:
+        return
+    together = len(_hearing_each_other(world))
+    alone = [name for name, devices in types.devices() if not types.gathers[devices[0]]]
+    least = together + int((~types.gathers).sum())
+    if wanted < least:
+        deaf = f"devices with the link {' or '.join(alone)} hear no others, and " if alone else ""
+        raise InputError(
+            f"clustering.count = {wanted}: {deaf}devices of different link types share no cluster, "
+            f"so that there are at least {least}; set it to {least} or more, or unset it"
+        )
 
 
 def _least_needed(value: Float64, chosen: Int64, found: Int64) -> int | None:

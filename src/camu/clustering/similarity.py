@@ -94,7 +94,9 @@ class DataSimilarity:
         return first, kind
 
 
-def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
+def link_similarity(
+    links: Links, config: ClusteringConfig, devices: Int64 | None = None
+) -> LinkSimilarity:
     """The first segment: similarity of links, with preferences that favour good uplinks.
 
     The median similarity alone treats all devices alike; the diagonal of Gamma holds their links to
@@ -102,23 +104,25 @@ def link_similarity(links: Links, config: ClusteringConfig) -> LinkSimilarity:
     the median by how many dB device k's uplink is better than the median one. Other readings have
     no such common unit: there device k prefers the quantile, between the quartiles of the
     similarities, that its uplink has among all uplinks. Where links between devices are not known,
-    uplinks are all there is to compare.
+    uplinks are all there is to compare. With `devices` only these are compared with each other.
     """
     reading, count = "uplink" if links.blind else config.communication, links.count
     plain = LinkSimilarity(links, reading, np.zeros(count))
-    sample = _off_diagonal(plain)
+    own = np.arange(count) if devices is None else devices
+    sample = _off_diagonal(plain, own)
     if not sample.size:
         return plain
     if config.preference == "quantile":
         preference = np.full(count, np.quantile(sample, config.preference_quantile))
     elif reading == "snr-db":
         uplink_db = decibels(links.uplink_snr())
-        preference = np.median(sample) + uplink_db - np.median(uplink_db)
+        preference = np.median(sample) + uplink_db - np.median(uplink_db[own])
     else:
         from scipy.stats import rankdata  # deferred: it takes a second, and only this reading ranks
 
-        share = (rankdata(links.uplink_snr()) - 0.5) / count
-        preference = np.quantile(sample, 0.25 + 0.5 * share)
+        share = (rankdata(links.uplink_snr()[own]) - 0.5) / len(own)
+        preference = np.zeros(count)
+        preference[own] = np.quantile(sample, 0.25 + 0.5 * share)
     return replace(plain, preference=preference)
 
 
@@ -132,7 +136,7 @@ def data_similarity(label_counts: Int64, config: ClusteringConfig) -> DataSimila
     pmf = counts / counts.sum(axis=1, keepdims=True)
     features = pmf if config.data == "pmf" else information(label_counts)
     plain = DataSimilarity(features, config.data == "literal", np.zeros(len(features)))
-    sample = _off_diagonal(plain)
+    sample = _off_diagonal(plain, np.arange(len(features)))
     value = float(np.quantile(sample, config.preference_quantile)) if sample.size else 0.0
     return replace(plain, preference=np.full(len(features), value))
 
@@ -146,9 +150,10 @@ def information(label_counts: Int64) -> Float64:
     return np.asarray(counts / total * np.log(ratio))
 
 
-def _off_diagonal(similarity: Similarity) -> Float64:
-    """The similarities of all pairs, or of a fixed sample of devices in a large fleet."""
-    count = len(similarity.preference)
-    chosen = np.unique(np.linspace(0, count - 1, min(count, _QUANTILE_DEVICES)).astype(np.int64))
+def _off_diagonal(similarity: Similarity, devices: Int64) -> Float64:
+    """The similarities of all pairs of devices, or of a fixed sample of many."""
+    count = len(devices)
+    places = np.unique(np.linspace(0, count - 1, min(count, _QUANTILE_DEVICES)).astype(np.int64))
+    chosen = devices[places]
     matrix = similarity.block(chosen, chosen)
     return matrix[~np.eye(len(chosen), dtype=bool)]

@@ -27,6 +27,12 @@ from camu.config.fields import (
     rule_error,
 )
 
+# fmt: off
+Link = Literal[
+    "shannon", "lora-sf7", "lora-sf8", "lora-sf9", "lora-sf10", "lora-sf11", "lora-sf12",
+    "802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr",
+]
+# fmt: on
 UPLINKS = ("digital", "packet", "analog", "hybrid", "hybrid-weights")
 Interval = tuple[float, float]
 Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
@@ -295,6 +301,31 @@ class RadioConfig(Section):
     fading_correlation: Share = field(
         0.0, "AR(1) correlation of the fading from one round to the next.", "1"
     )
+    d2d_fading: bool = field(
+        False, "Links between devices fade as well, each with one antenna; plans use mean gains."
+    )
+    pilot_symbols: Count | None = field(
+        None,
+        "Pilots from which the base station estimates an uplink (MMSE) before a rate is chosen; "
+        "unset: no estimation error.",
+        "symbols",
+    )
+    csi_correlation: float = field(
+        1.0,
+        "Correlation of the fading when it was estimated with that when the update is sent: "
+        "J0(2 pi f_D delay); 1: no delay.",
+        "1",
+        ge=0,
+        le=1,
+    )
+    rate_margin_db: float = field(
+        3.0,
+        "How far below the SNR that is expected the rate of an uplink is chosen, with "
+        "pilot_symbols or csi_correlation; an update at a rate that was too high is lost.",
+        "dB",
+        ge=0,
+        le=100,
+    )
     noise_dbm: Decibels | None = field(
         None,
         "Noise power over the band; unset: thermal, -174 dBm/Hz plus noise_figure_db (-107 dBm for "
@@ -378,6 +409,18 @@ class RadioConfig(Section):
         "Count what receiving costs: the broadcast of the model at the rate of the weakest "
         "addressed link, and receive_watts of devices while they receive.",
     )
+    link: Link = field(
+        "shannon",
+        "Link type of every device, or of those for which a fleet file gives none: `shannon` is "
+        "the band above, the others have their own (docs/links.md).",
+    )
+    duty_cycle: float | None = field(
+        None,
+        "Share of the time in which a device with a LoRa link may send; unset: 0.01.",
+        "1",
+        gt=0,
+        le=1,
+    )
     bs_power_watts: Watts = field(1.0, "Transmit power of the base station, with downlink.", "W")
     receive_watts: float = field(
         0.1,
@@ -387,3 +430,20 @@ class RadioConfig(Section):
         ge=0,
         le=LARGEST_WATTS,
     )
+
+    @property
+    def knows_channels(self) -> bool:
+        """Whether rates are chosen for the channels as they are."""
+        return self.pilot_symbols is None and self.csi_correlation == 1.0
+
+    @model_validator(mode="after")
+    def _fading_fits(self) -> RadioConfig:
+        usual = {"d2d_fading": False, "pilot_symbols": None, "csi_correlation": 1.0}
+        keys = [f"radio.{key}" for key, value in usual.items() if getattr(self, key) != value]
+        if keys and self.fading == "none":
+            text = "no link fades; set radio.fading to rayleigh or rician, or leave it out"
+            raise rule_error(f"{keys[0]}: {text}", *keys, "radio.fading")
+        if not self.knows_channels and self.uplink in ("analog", "hybrid", "hybrid-weights"):
+            text = f'with radio.uplink = "{self.uplink}" no rate can be too high; set it to digital'
+            raise rule_error(f"{keys[-1]}: {text}", *keys, "radio.uplink")
+        return self

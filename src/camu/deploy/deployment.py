@@ -119,6 +119,10 @@ class Deployment:
         return cls(config=config, **known)
 
 
+# Other values of these keys are damage that only a simulation does.
+_REAL = {"radio.uplink": "digital", "radio.pilot_symbols": None, "radio.csi_correlation": 1.0}
+
+
 def for_real_links(config: Config, simulate: bool) -> Config:
     """The configuration for nodes with real links: no damage that only a simulation would do.
 
@@ -138,7 +142,7 @@ def for_real_links(config: Config, simulate: bool) -> Config:
         config = config.replace({"radio.uplink": "digital"})
     for key, value in config.flat().items():
         fault = key.startswith(("faults.", "radio.outage")) and value not in (None, 0)
-        if fault or (key == "radio.uplink" and value != "digital"):
+        if fault or value != _REAL.get(key, value):
             raise InputError(
                 f"{key} = {value}: it would damage or drop the updates of real nodes, as a "
                 "simulation does; leave it out (radio.uplink: digital), or ask for it with "

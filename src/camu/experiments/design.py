@@ -84,7 +84,9 @@ HARM = {
     "one label, twice the rounds": Variation(_ONE_LABEL, rounds=2),
 }
 RECALIBRATED = "one label, twice the rate"  # whose statistics are also computed again
-VARIATIONS = {NOISY: Variation({"radio.noise_dbm": -90.0}), **SENSITIVITY, **HARM}
+# The paper's noise on updates: the claims about power (J1, J2) are about it.
+_NOISE = {"radio.noise_dbm": -90.0, "radio.uplink": "hybrid"}
+VARIATIONS = {NOISY: Variation(_NOISE), **SENSITIVITY, **HARM}
 
 
 @dataclass(frozen=True)

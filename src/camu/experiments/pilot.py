@@ -31,6 +31,7 @@ from camu.learning.weights import Weights
 from camu.planning.cells import refuse_cells
 from camu.planning.plan import Plan
 from camu.schemes import Clustered, make_scheme
+from camu.schemes.device_problems import refuse_link_types
 from camu.schemes.plans import groups_of_plan, joint_of
 from camu.simulation.dry_run import round_cost
 from camu.simulation.result import build_engine
@@ -269,6 +270,7 @@ def _origin(
 def _check(world: World, source: str) -> None:
     """Refuse settings of which P2 knows nothing."""
     config = world.config
+    refuse_link_types(f"{source}: problem P2 sends at Shannon's rate", world)
     for key, value, wanted in (
         ("radio.access", config.radio.access, "tdma"),
         ("radio.downlink", config.radio.downlink, False),

@@ -177,15 +177,17 @@ def fleet_csv(devices: Devices) -> str:
         "max_power_watts": devices.max_power_watts,
         "battery_joules": devices.battery_joules,
         "harvest_watts": devices.harvest_watts,
+        "rate_bps": devices.rate_bps,
     }
     labels = [f"label_{label}" for label in range(devices.label_counts.shape[1])]
     rows = (
         [
             name,
             devices.regions[k],
+            devices.link[k],
             *(float(column[k]) for column in numbers.values()),
             *devices.label_counts[k].tolist(),
         ]
         for k, name in enumerate(devices.ids)
     )
-    return to_csv([["id", "region", *numbers, *labels], *rows])
+    return to_csv([["id", "region", "link", *numbers, *labels], *rows])

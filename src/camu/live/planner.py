@@ -27,6 +27,7 @@ from camu.live.settings import (
     plain,
 )
 from camu.planning.codecs import parameter_count
+from camu.planning.link_words import unsendable
 from camu.report import rows
 from camu.report.style import PALETTE
 from camu.schemes import make_scheme, plans
@@ -93,7 +94,11 @@ class Planner:
             return {"errors": faults(error)}
         return {
             "errors": [],
-            "warnings": world.warnings(parameter_count(world)),
+            "warnings": [
+                *world.warnings(parameter_count(world)),
+                # Schemes with the same updates say the same.
+                *dict.fromkeys(text for own in schemes.values() for text in own["unsendable"]),
+            ],
             "commands": commands(state.schemes),
             "values": {
                 key: plain(value)
@@ -147,6 +152,7 @@ def _world(world: World) -> dict[str, Any]:
                 "cpu_hz": float(devices.cpu_hz[k]),
                 "snr_db": round(float(uplink[k]), 1),
                 "battery_joules": None if np.isnan(battery[k]) else float(battery[k]),
+                "link": devices.link[k],
                 "station": int(links.serving[k]),
             }
             for k, name in enumerate(devices.ids)
@@ -163,6 +169,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
     answer = plan.allocation  # None for schemes that solve no P1
     document = plan.to_dict(world)
     return {
+        "unsendable": unsendable(plan, world),
         "units": [
             {
                 "members": list(unit.members),
@@ -170,6 +177,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
                 "weight": unit.weight,
                 "updates": unit.local_updates,
                 "power_watts": unit.power_watts,
+                "link": unit.link,
                 "contribution": unit.contribution,
                 "wasserstein": unit.wasserstein,
                 "gate": rows.gate(unit.multi_update),

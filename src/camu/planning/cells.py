@@ -16,22 +16,28 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64
 from camu.errors import InputError
 from camu.world import World
-
-
-def sharing(world: World, leaders: npt.ArrayLike, among: npt.ArrayLike) -> Int64:
-    """How many of the devices `among` send in the cell of each leader, and at least 1."""
-    cells = world.links.cells
-    counts = np.bincount(cells[np.asarray(among, dtype=np.int64)], minlength=int(cells.max()) + 1)
-    return np.maximum(counts[cells[np.asarray(leaders, dtype=np.int64)]], 1)
+from camu.world.link_types import SHANNON
 
 
 def interference(world: World, leaders: npt.ArrayLike, power_watts: npt.ArrayLike) -> Float64:
     """What leaders of other cells add to the noise of each leader's uplink, in noise powers."""
     links, radio = world.links, world.config.radio
     who, power = np.asarray(leaders, dtype=np.int64), np.asarray(power_watts, dtype=np.float64)
+    everyone = np.zeros(len(who))
+    if radio.cells != "interfering":
+        return everyone
+    if links.types is not None:  # other link types have bands of their own
+        plain = np.array([name == SHANNON for name in links.types.of(who)], dtype=np.bool_)
+    else:
+        plain = np.ones(len(who), dtype=np.bool_)
+    everyone[plain] = _between_cells(world, who[plain], power[plain])
+    return everyone
+
+
+def _between_cells(world: World, who: Int64, power: Float64) -> Float64:
+    """The same of leaders that all use the one band of several cells."""
+    links, radio = world.links, world.config.radio
     cells, found = links.cells[who], np.zeros(len(who))
-    if radio.cells != "interfering" or (cells == cells[:1]).all():
-        return found
     unknown = np.flatnonzero(np.isnan(links.devices.positions[who, 0]))
     if len(unknown):
         name = links.devices.ids[who[unknown[0]]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64, Int64, send_in_turn
+from camu.arrays import Float64, Int64
 from camu.learning.job import LocalRule
-from camu.planning.cells import interference, sharing
-from camu.planning.medium import Gathers, Medium, gather_costs
+from camu.planning import link_costs
+from camu.planning.cells import interference
+from camu.planning.gathering import Gathers, gathers_of_round
+from camu.planning.medium import Medium, gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
+from camu.planning.queues import Queue
 from camu.world import World
 from camu.world.devices import static_watts, update_joules, update_seconds
+from camu.world.link_types import SHANNON
 
 
 @dataclass(frozen=True)
@@ -47,20 +51,23 @@ class Costs:
     gather_joules: Float64
     uplink_seconds: Float64  # of the whole round
     uplink_joules: Float64
+    uplink_snr: Float64  # linear, within the band of each unit
     member_compute_joules: Float64  # of one local update
     member_gather_joules: Float64  # of a leader: its answer
     member_compute_seconds: Float64  # of one local update at its own frequency
     member_slowest: Float64  # the least frequency, as a share of its own
     uplink_bits: Int64  # of the whole round
     gather_bits: Int64  # of one local update: what the members and the answering leader send
-    downlink_bits: int  # of the broadcast that all units receive
-    downlink_seconds: float = 0.0  # of the broadcast that all units receive before they start
-    receive_watts: float = 0.0  # of a device while it receives
+    downlink_bits: int  # of the broadcast that all units receive, over each link type
+    downlink_seconds: Float64 | float = 0.0  # of the broadcast, before units start
+    receive_watts: Float64 | float = 0.0  # of a device of each unit while it receives
+    station_seconds: float = 0.0  # in which the base station sends
+    queues: Sequence[Queue] | None = None  # of uplinks; None: all have the link type `shannon`
     member_speeds: Float64 | None = None  # shares of own frequencies; None: all at full speed
     dvfs_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
     static_watts: float = 0.0  # of a device that computes, whatever its frequency
     medium: Medium | None = None  # that gathers share; None: none waits for another
-    cells: Int64 | None = None  # in which each unit sends; None: all in one
+    outage: npt.NDArray[np.bool_] | None = None  # rates that are too high; None: none is
 
     @property
     def update_seconds(self) -> Float64:
@@ -98,15 +105,8 @@ class Costs:
         if self.medium is None or not (self.sizes > 1).any():
             return None
         each = np.broadcast_to(np.asarray(updates, dtype=np.float64), self.sizes.shape)
-        asked = each.tobytes()
-        if asked not in self._gathers:
-            found = self.medium.schedule(self.compute_seconds, each, self.downlink_seconds)
-            self._gathers[asked] = found
-        return self._gathers[asked]
-
-    @cached_property
-    def _gathers(self) -> dict[bytes, Gathers]:
-        return {}
+        start = self.downlink_seconds
+        return gathers_of_round(self.medium, self.compute_seconds, each, start)
 
     def extra_joules(self, updates: Float64 | float) -> Float64:
         """What interference adds to the energy of each member's sending in a round."""
@@ -139,16 +139,23 @@ class Costs:
         per_update = map(UpdateCost, *values)
         extra = np.add.reduceat(self.extra_joules(updates), np.cumsum(self.sizes) - self.sizes)
         waits = self.ready_seconds(updates) - self.busy_seconds(updates)
+        queues = self.queues or [Queue(SHANNON, 0)] * len(self.sizes)
         return {
             "wait_seconds": waits.tolist(),
             "interference_joules": extra.tolist(),
             "per_update": list(per_update),
             "uplink_seconds": self.uplink_seconds.tolist(),
             "uplink_joules": self.uplink_joules.tolist(),
-            "downlink_seconds": [self.downlink_seconds] * len(self.sizes),
-            "receive_watts": [self.receive_watts] * len(self.sizes),
-            "cell": [0] * len(self.sizes) if self.cells is None else self.cells.tolist(),
+            "downlink_seconds": self._each(self.downlink_seconds).tolist(),
+            "receive_watts": self._each(self.receive_watts).tolist(),
+            "link": [queue.link for queue in queues],
+            "channels": [queue.channels for queue in queues],
+            "cell": [queue.cell for queue in queues],
         }
+
+    def _each(self, value: Float64 | float) -> Float64:
+        """A number of each unit, where one may stand for all."""
+        return np.broadcast_to(np.asarray(value, dtype=np.float64), self.sizes.shape)
 
 
 def unit_costs(
@@ -161,34 +168,35 @@ def unit_costs(
     *,
     rules: Sequence[LocalRule] | None = None,
     uplink_gain: Float64 | None = None,
-    uplinks: npt.ArrayLike | None = None,
+    uplinks: Mapping[str, int] | None = None,
     round_: int | None = None,
     bandwidth_hz: Sequence[float | None] | None = None,
     cpu_share: Sequence[float] | None = None,
 ) -> Costs:
-    """What these units cost; uplink gains (K,) are the mean ones unless given.
+    """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
 
     After every local update the members send their model to the leader, in turn over the whole
     band, and the leader answers with the mean, at the rate of its weakest member. Under
     `radio.d2d = "shared"` units that hear each other do so in turn (`planning/medium.py`).
-    The leaders share the uplink of their cell as `radio.access` says; `uplinks` is how many units
-    use it at the same time, by default all of these that are in the same cell. A unit with a
-    `bandwidth_hz` of its own has that; `cpu_share` slows the members of a unit. Packets are sent as
-    often as in this round, or by default as often as on average.
-    With `radio.downlink` every member receives the model before its unit starts.
+    Leaders share the uplink as `radio.access` or their link type says; `uplinks` is how many units
+    use each band at the same time, by default all of these. A unit with a `bandwidth_hz` of
+    its own has that; `cpu_share` slows the members of a unit. If a round is given, tries of
+    packets, gains between devices and rates that are too high are those of it; by default they are
+    the means, and none is. With `radio.downlink` members receive the model before they start.
     """
-    radio, min_hz = world.config.radio, world.config.fleet.min_hz
-    (flat, starts), lead = flatten_groups(members), np.array(leaders)
+    flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
+    cpu_hz = world.devices.cpu_hz[flat]
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
-    gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters))
+    gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters), round_)
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
-    together = sharing(world, leaders, leaders) if uplinks is None else np.asarray(uplinks)
-    gain = gains[lead] / (1.0 + interference(world, lead, power))
-    sending = _Uplinks(world, leaders, power, gain, together, bandwidth_hz)
-    air, tries = sending.seconds_and_tries(payload_bits, parameters, round_)
+    true = _true_gains(world, gains, round_)
+    together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
+    sending = _Uplinks(world, leaders, power, gains, true, together, bandwidth_hz)
+    sent, tries = sending.sent_and_tries(payload_bits, parameters, round_)
+    model = broadcast(world, flat, leaders, true, model_bits(world, parameters))
     return Costs(
         sizes=sizes,
         compute_seconds=np.maximum.reduceat(seconds, starts),
@@ -196,21 +204,31 @@ def unit_costs(
         answer_seconds=gather.answer_seconds,
         compute_joules=np.add.reduceat(joules, starts),
         gather_joules=np.add.reduceat(gather.joules, starts),
-        uplink_seconds=air,
-        uplink_joules=world.links.supply_watts(power) * air,
+        uplink_seconds=sent.seconds,
+        uplink_joules=sent.joules,
+        uplink_snr=sending.snr,
         member_compute_joules=joules,
         member_gather_joules=gather.joules,
         member_compute_seconds=seconds,
-        member_slowest=np.minimum(1.0, min_hz / (share * world.devices.cpu_hz[flat])),
+        member_slowest=np.minimum(1.0, world.config.fleet.min_hz / (share * cpu_hz)),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
         gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
-        downlink_bits=model_bits(world, parameters),
-        downlink_seconds=broadcast_seconds(world, gains[flat], model_bits(world, parameters)),
-        receive_watts=radio.receive_watts if radio.downlink else 0.0,
+        downlink_bits=model.copies * model_bits(world, parameters),
+        downlink_seconds=model.seconds,
+        receive_watts=model.receive_watts,
+        station_seconds=model.station_seconds,
+        queues=link_costs.queues_of(world.links, leaders),
         static_watts=static_watts(world.config),
         medium=gather.medium,
-        cells=world.links.cells[lead],
+        outage=sending.outage,
     )
+
+
+def _true_gains(world: World, gains: Float64, round_: int | None) -> Float64:
+    """The gains of uplinks (K,) where rates are chosen for these."""
+    if round_ is None or world.config.radio.knows_channels:
+        return gains
+    return world.links.uplink_gain * world.links.fading(round_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,32 +238,87 @@ class _Uplinks:
     world: World
     leaders: Sequence[int]
     power_watts: Float64
-    gain: Float64
-    together: Int64  # how many share the band of each
+    gains: Float64  # (K,) for which rates are chosen
+    true_gains: Float64  # (K,)
+    together: Mapping[str, int]  # how many share each band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
+
+    def sent_and_tries(
+        self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
+    ) -> tuple[link_costs.Sent, Float64]:
+        """What each leader's sending costs, and how often it sends its update."""
+        air, tries = self.seconds_and_tries(payload_bits, parameters, round_)
+        plain = link_costs.Sent(air, self.world.links.supply_watts(self.power_watts) * air)
+        own = self.world, self.leaders, self.power_watts, self.heard(self.gains)
+        return link_costs.uplinks(*own, payload_bits, self.together, plain), tries
 
     def seconds_and_tries(
         self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
     ) -> tuple[Float64, Float64]:
         """How long each leader sends, and how often it sends its update."""
-        links, radio = self.world.links, self.world.config.radio
-        band = links.share(self.together)
+        links, radio, hertz = self.world.links, self.world.config.radio, self.hertz
         once = np.ones(len(self.leaders))
-        hertz = band.bandwidth_hz * once
-        for number, one in enumerate(self.bandwidth_hz or ()):
-            hertz[number] = hertz[number] if one is None else one
         if radio.uplink == "analog":  # a complex symbol carries two parameters
             return math.ceil(parameters / 2) / hertz * once, once
-        seconds = links.transmit_seconds(payload_bits, self.power_watts, self.gain, hertz)
+        gain = self.heard(self.gains)
+        seconds = links.transmit_seconds(payload_bits, self.power_watts, gain, hertz)
         if radio.uplink != "packet" or radio.packet_tries == 1:
             return seconds, once
-        error = packet_error(self.power_watts * self.gain / band.noise_watts)
+        error = packet_error(self.snr)
         if round_ is None:
             tries = mean_tries(error, radio.packet_tries)
         else:
+            if self.outage is not None:
+                error = np.where(self.outage, 1.0, error)  # all tries meet the same fade
             drawn = drawn_tries(self.world.config, round_, self.leaders, error)
             tries = np.minimum(drawn, radio.packet_tries)
         return tries * seconds, tries
+
+    @property
+    def rows(self) -> Int64:
+        """The leaders as an array."""
+        return np.asarray(self.leaders, dtype=np.int64)
+
+    @cached_property
+    def _noise_rise(self) -> Float64:
+        return 1.0 + interference(self.world, self.leaders, self.power_watts)
+
+    def heard(self, gains: Float64) -> Float64:
+        """Of these gains (K,) those of the leaders, less what other cells add to their noise."""
+        return gains[self.rows] / self._noise_rise
+
+    @cached_property
+    def hertz(self) -> Float64 | float:
+        """What each has of the band."""
+        links = self.world.links
+        parts: Any = self.together.get(SHANNON, 1)
+        if links.cells.any():
+            own = link_costs.bands(links, self.leaders)
+            parts = np.array([self.together.get(band, 1) for band in own])
+        share = links.share(parts).bandwidth_hz
+        given = [np.nan if one is None else one for one in self.bandwidth_hz or ()]
+        return np.where(np.isnan(given), share, given) if given else share
+
+    @property
+    def snr(self) -> Float64:
+        """The linear SNR of each at the base station; a band holds its share of the noise."""
+        links = self.world.links
+        noise_watts = links.noise_watts * (self.hertz / links.radio.bandwidth_hz)
+        if links.types is not None:
+            typed = np.array([name != SHANNON for name in links.types.of(self.leaders)])
+            noise_watts = np.where(typed, np.asarray(links.own_noise_watts)[self.rows], noise_watts)
+        return np.asarray(self.power_watts * self.heard(self.true_gains) / noise_watts)
+
+    @property
+    def outage(self) -> npt.NDArray[np.bool_] | None:
+        """Whose rate is higher than its channel carries; None where all channels are known."""
+        if self.true_gains is self.gains:
+            return None
+        chosen, most = (
+            self.world.links.rate_bps(self.power_watts, self.heard(gains), self.hertz)
+            for gains in (self.gains, self.true_gains)
+        )
+        return np.asarray(most < chosen)
 
 
 def model_bits(world: World, parameters: int) -> int:
@@ -264,6 +337,20 @@ def broadcast_seconds(world: World, gains: Float64, bits: int) -> float:
         return 0.0
     gain = gains.min() / radio.antennas
     return float(world.links.transmit_seconds(bits, radio.bs_power_watts, gain))
+
+
+def broadcast(
+    world: World, flat: Int64, leaders: Sequence[int], gains: Float64, bits: int
+) -> link_costs.Broadcast:
+    """A broadcast to these members of units, at these gains of all devices."""
+    radio, types = world.config.radio, world.links.types
+    if types is None:
+        seconds = broadcast_seconds(world, gains[flat], bits)
+        watts = radio.receive_watts if radio.downlink else 0.0
+        return link_costs.Broadcast(seconds, seconds, 1, watts)
+    plain = flat[[name == SHANNON for name in types.of(flat)]]
+    band = {SHANNON: broadcast_seconds(world, gains[plain], bits)} if plain.size else {}
+    return link_costs.typed_broadcast(world, flat, leaders, gains, bits, band)
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,8 +379,8 @@ def device_spending(
     flat, sizes = flatten_groups(members)[0], costs.sizes
     each = np.repeat(updates, sizes)
     transmit = each * costs.member_gather_joules + costs.extra_joules(updates)
-    answers = np.repeat(costs.answer_seconds, sizes)
-    receive = costs.receive_watts * (costs.downlink_seconds + each * answers)
+    heard = costs.downlink_seconds + updates * costs.answer_seconds
+    receive = np.repeat(costs.receive_watts * heard, sizes)
     leads = flat == np.repeat(np.asarray(leaders, dtype=np.int64), sizes)
     transmit[leads] += costs.uplink_joules
     members_send = updates * (costs.gather_seconds - costs.answer_seconds)
@@ -337,22 +424,3 @@ def _member_updates(
         return seconds, joules
     dynamic = np.maximum(joules - static * seconds, 0.0)
     return seconds / speed, dynamic * speed**2 + static * seconds / speed
-
-
-def arrivals(
-    ready_seconds: Float64, air_seconds: Float64, access: str, cells: Int64 | None = None
-) -> Float64:
-    """When each unit's update has arrived: at once (`ofdma`), or after a queue (`tdma`)."""
-    if access == "ofdma":
-        return ready_seconds + air_seconds
-    found = np.empty(len(ready_seconds))
-    for own in queues(len(found), cells):
-        found[own] = send_in_turn(ready_seconds[own], air_seconds[own])
-    return found
-
-
-def queues(units: int, cells: Int64 | None) -> list[Int64]:
-    """The units of each cell; all of them where there is one."""
-    if cells is None:
-        return [np.arange(units)]
-    return [np.flatnonzero(cells == cell) for cell in np.unique(cells)]

@@ -5,21 +5,23 @@ its static power x times as long. So it slows down to the frequency at which bot
 least, or as far as it may, and races to idle if that is above its own frequency. The
 slowest member sets the time of a local update; the others of its unit may compute as slowly. A unit
 may also be ready later than it could be, up to the latest moment that leaves the round as long as
-it was: under `ofdma` its air time before the end, under `tdma` in the same order of sending. A unit
+it was: under `ofdma` its air time before the end, under `tdma` in the same order of sending, with
+other link types on the same channel. A unit
 that waits for the medium before each of its gathers may compute in that time instead, and is ready
 when it was. All these moments are reached at once, so no other frequencies cost less in that order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
 
-from camu.arrays import Float64, Int64
-from camu.planning.costs import Costs, arrivals, queues, unit_costs
+from camu.arrays import Float64
+from camu.planning.costs import Costs, unit_costs
+from camu.planning.queues import latest_ready
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
 
@@ -35,7 +37,7 @@ def full_speed_costs(
     parameters: int,
     *,
     uplink_gain: Float64 | None = None,
-    uplinks: Int64 | None = None,
+    uplinks: Mapping[str, int] | None = None,
     round_: int | None = None,
 ) -> Costs:
     """What these units cost at the frequencies that they are given; see `unit_costs`."""
@@ -80,7 +82,7 @@ def with_dvfs(costs: Costs, units: Sequence[Unit], access: str, kind: DvfsKind) 
 def slack_seconds(costs: Costs, updates: Float64 | float, access: str) -> Float64:
     """How much longer each unit may compute in a round that stays as long as it is."""
     ready = costs.ready_seconds(updates)
-    slack = latest_ready(ready, costs.uplink_seconds, access, costs.cells) - ready
+    slack = latest_ready(ready, costs.uplink_seconds, access, costs.queues) - ready
     gathers = costs.gathers(updates)
     if gathers is None:
         return slack
@@ -100,18 +102,6 @@ def _slowed(costs: Costs, slack: Float64) -> tuple[Float64, Float64]:
     speeds = np.maximum(speeds, costs.member_slowest)
     joules = dynamic * speeds**2
     return speeds, joules + static * own / speeds if static > 0 else joules
-
-
-def latest_ready(ready: Float64, air: Float64, access: str, cells: Int64 | None = None) -> Float64:
-    """When each unit must be ready at the latest, for a round of the same length and order."""
-    end = float(arrivals(ready, air, access, cells).max())
-    if access == "ofdma":
-        return np.asarray(np.maximum(end - air, ready))
-    latest = np.empty(len(ready))
-    for own in queues(len(ready), cells):
-        order = own[np.argsort(ready[own], kind="stable")]
-        latest[order] = end - np.cumsum(air[order][::-1])[::-1]
-    return np.maximum(latest, ready)  # rounding
 
 
 def joules_if_late(costs: Costs, late_seconds: Float64) -> Float64:

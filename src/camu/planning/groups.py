@@ -111,6 +111,52 @@ def _check_data(world: World, devices: Int64) -> None:
         )
 
 
+def _check_links(world: World, members: Sequence[Sequence[int]], leaders: Sequence[int]) -> None:
+    """Refuse a group whose members cannot reach their leader with their link type."""
+    if world.links.types is None:
+        return
+    for group, leader in zip(members, leaders, strict=True):
+        others = np.array([device for device in group if device != leader], dtype=np.int64)
+        deaf = others[~_hear(world, others, leader)]
+        if deaf.size:
+            ids, link = world.devices.ids, world.devices.link
+            raise InputError(
+                f"a group of {len(group)} devices: {ids[deaf[0]]} ({link[deaf[0]]}) and its leader "
+                f"{ids[leader]} ({link[leader]}) do not hear each other; `within_hearing` divides "
+                "such groups"
+            )
+
+
+def _hear(world: World, devices: Int64, leader: int) -> npt.NDArray[np.bool_]:
+    """Whether devices hear a leader with their link type; with `shannon` all do."""
+    return world.links.hear(devices, np.array(leader), -np.inf)
+
+
+def within_hearing(world: World, members: Sequence[Sequence[int]]) -> list[list[int]]:
+    """These groups, divided where members could not hear a leader, each with the best uplink.
+
+    Parameters:
+        world: the fleet.
+        members: the devices of each group, by index.
+
+    Returns:
+        The same groups if all devices have the link type `shannon`. Otherwise every group has one
+        link type, and all members hear the one of them with the best uplink; devices that hear no
+        others are groups of their own.
+    """
+    if world.links.types is None:
+        return [list(group) for group in members]
+    uplink, found = world.links.uplink_snr(), []
+    for group in members:
+        left = np.array(group, dtype=np.int64)
+        while left.size:
+            best = int(left[uplink[left].argmax()])
+            near = _hear(world, left, best) | (left == best)
+            found.append(left[near].tolist())
+            left = left[~near]
+    return found
+
+
 def single_devices(world: World) -> Groups:
     """Every device as a group of its own.
 
@@ -145,6 +191,7 @@ def assess(
         leaders = [max(group, key=lambda device: uplink[device]) for group in members]
     config, devices = world.config, world.devices
     _check_data(world, flatten_groups(members)[0])
+    _check_links(world, members, leaders)
     counts = group_counts(devices.label_counts, members)
     distance = label_distance(
         counts, devices.label_counts.sum(axis=0), config.contribution.distance

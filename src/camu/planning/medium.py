@@ -8,39 +8,34 @@ that waits for a neighbour which it does not hear itself. Units that do not hear
 at once, and what a leader receives of the other leaders adds to its noise: rates are constant
 between the starts and ends of gathers. Signals more than 30 dB below the noise are left out.
 
+Each link type has a band of its own: devices that listen before they send wait for those of their
+own type, and interference is that between units of the type `shannon`.
+
 Only units that start in the same round share the medium here, and uplinks have a band of their own.
-Of more than 1000 units that gather, none waits for another, and a line of the log says so.
 """
 
 from __future__ import annotations
 
-import heapq
-import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import numpy as np
 
-from camu.arrays import Float64, Int64, from_decibels
+from camu.arrays import AnyArray, Float64, Int64, from_decibels
+from camu.planning.link_costs import Sent, gather_messages, side_by_side
 from camu.world import World
 
-log = logging.getLogger(__name__)
+Value = TypeVar("Value")
 
-_NEGLIGIBLE = 1e-3  # of the noise
+NEGLIGIBLE = 1e-3  # of the noise
 _PREAMBLE_DBM, _PREAMBLE_HZ = -82.0, 20e6  # what an 802.11 receiver must notice in this band
-MOST_UNITS = 1000  # that gather; of more, waits are not computed
-_BLOCK = 256  # leaders whose links to all others are computed at a time
-
-
-@dataclass(frozen=True, eq=False)
-class Gathers:
-    """The gathers of a round, one array entry per unit, and of members one per member."""
-
-    ready_seconds: Float64  # when the last one has ended
-    shortest_wait: Float64  # of a unit before a gather; 0 without gathers
-    extra_joules: Float64  # of each member: sending takes longer under interference
+_KEPT = 32  # rounds and neighbourhoods of a world, which are asked for again
+_BLOCK = 256  # units whose neighbours are found at a time
+_MOST_KEPT = 1 << 24  # neighbours of all units; others are found again when they are asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,166 +61,138 @@ class Medium:
         return slice(self._ends[unit], self._ends[unit + 1])
 
     @cached_property
-    def _neighbours(self) -> tuple[list[set[int]], list[dict[int, float]], list[list[int]]]:
-        """By unit: those it hears, how loud others are at its leader, and those it disturbs.
+    def identity(self) -> bytes:
+        """What decides about gathers on this medium, in short: others may be the same."""
+        sent = self.places, self.seconds, self.snr, self.watts, np.array(self.bits)
+        return short(self.leaders, self.counts, *sent)
 
-        Loudness is in noise powers.
-        """
-        links, devices = self.world.links, self.world.devices
-        units = np.flatnonzero(self.counts).tolist()
-        leaders, power = self.leaders[units], devices.power_watts[self.leaders[units]]
-        threshold = carrier_sense_watts(self.world)
-        hears: list[set[int]] = [set() for _ in self.counts]
-        noise: list[dict[int, float]] = [{} for _ in self.counts]
-        for start in range(0, len(units), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            gain = links.pair_gain(leaders[rows, None], leaders)
-            heard, told = gain * power, gain * power[rows, None]
-            near = np.maximum(heard, told) >= threshold
-            loud = ~near & (heard > _NEGLIGIBLE * links.noise_watts)
-            loud &= leaders[rows, None] != leaders  # nobody disturbs itself
-            for row, unit in enumerate(units[rows]):
-                hears[unit] = {units[k] for k in np.flatnonzero(near[row])} - {unit}
-                others = np.flatnonzero(loud[row])
-                levels = (heard[row, others] / links.noise_watts).tolist()
-                noise[unit] = dict(zip((units[k] for k in others), levels, strict=True))
-        disturbs: list[list[int]] = [[] for _ in self.counts]
-        for unit, loud_units in enumerate(noise):
-            for other in loud_units:
-                disturbs[other].append(unit)
-        return hears, noise, disturbs
+    @cached_property
+    def _hearing(self) -> _Hearing:
+        units, leaders = np.flatnonzero(self.counts), self.leaders
+        make = partial(_Hearing, self.world, units, leaders)
+        return kept_few(self.world, short(units, leaders), make)
 
-    def durations(self, unit: int, interference: float) -> list[float]:
-        """Seconds of each sender of a unit under interference, in noise powers."""
-        own = self.senders(unit)
-        if not interference:
-            return list(self.seconds[own].tolist())
+    def neighbours(self, unit: int) -> Int64:
+        """The units that gather which this one hears, or which hear it."""
+        return self._hearing.neighbours(unit)
+
+    def loudness(self, unit: int, others: Int64) -> tuple[Float64, Float64]:
+        """How loud other units are at the leader of this one, and it at theirs, in noise powers."""
+        links, power = self.world.links, self.world.devices.power_watts
+        leader, their = self.leaders[unit], self.leaders[others]
+        if not len(others):
+            return np.zeros(0), np.zeros(0)
+        gain = links.pair_gain(np.array([leader]), their)
+        heard, told = gain * power[their], gain * power[leader]
+        least, disturbs = NEGLIGIBLE * links.noise_watts, np.ones(len(others), dtype=bool)
+        if links.types is not None:  # each other link type has a band of its own
+            plain = np.isneginf(links.types.lowest_snr_db)
+            disturbs = plain[their] & plain[leader]
+        return (
+            np.where(disturbs & (heard > least), heard / links.noise_watts, 0.0),
+            np.where(disturbs & (told > least), told / links.noise_watts, 0.0),
+        )
+
+    def sending_seconds(self, senders: Int64 | slice, interference: Float64 | float) -> Float64:
+        """How long senders need for a message under interference, in noise powers; it is not 0."""
         links = self.world.links
-        rates = links.rate_bps(self.snr[own] * links.noise_watts / (1 + interference), 1.0)
-        return list((self.bits / rates).tolist())
-
-    def schedule(self, compute_seconds: Float64, updates: Float64, start_seconds: float) -> Gathers:
-        """The gathers of a round in which units start at this time and update so many times."""
-        return _Schedule(self, compute_seconds, updates, start_seconds).run()
+        rates = links.rate_bps(self.snr[senders] * links.noise_watts / (1 + interference), 1.0)
+        return np.asarray(self.bits / rates)
 
 
-def carrier_sense_watts(world: World) -> float:
-    """The received power from which on a device takes the medium for busy."""
-    radio = world.config.radio
+def short(*arrays: AnyArray) -> bytes:
+    """A few bytes that differ where the arrays do."""
+    digest = blake2b(digest_size=32)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+def kept_few(world: World, key: bytes, make: Callable[[], Value]) -> Value:
+    """The value that `make` gives, made once while it is among the last that were made."""
+    known: dict[bytes, Value] = world.cached("medium", dict)
+    if key not in known:
+        if len(known) >= _KEPT:
+            del known[next(iter(known))]
+        known[key] = make()
+    return known[key]
+
+
+class _Hearing:
+    """Which units hear each other, found for a block of units when one of them is asked for."""
+
+    def __init__(self, world: World, units: Int64, leaders: Int64) -> None:
+        self.world, self.units, self.leaders = world, units, leaders[units]
+        self.threshold = carrier_sense_watts(world)  # (K,)
+        self.known: dict[int, Int64] = {}
+        self.entries = 0
+
+    def neighbours(self, unit: int) -> Int64:
+        """The units that this one hears, or that hear it."""
+        if (found := self.known.get(unit)) is not None:
+            return found
+        place = int(np.searchsorted(self.units, unit))
+        if self.entries > _MOST_KEPT:
+            return self.rows(place, place + 1)[0]
+        start = place - place % _BLOCK
+        rows = self.rows(start, min(start + _BLOCK, len(self.units)))
+        self.known.update(zip(self.units[start:].tolist(), rows, strict=False))
+        self.entries += sum(map(len, rows))
+        return self.known[unit]
+
+    def rows(self, start: int, stop: int) -> list[Int64]:
+        """The neighbours of the units in these places."""
+        first, second = self.pairs(start, stop)
+        here, there = self.leaders[first], self.leaders[second]
+        gain, power = self.world.links.pair_gain(here, there), self.world.devices.power_watts
+        hears = np.maximum(gain * power[there], gain * power[here]) >= self.threshold[here]
+        hears &= here != there
+        if (types := self.world.links.types) is not None:
+            hears &= (types.place[here] == types.place[there]) & types.senses[there]
+        ends = np.searchsorted(first[hears], np.arange(start + 1, stop))
+        return np.split(self.units[second[hears]], ends)
+
+    def pairs(self, start: int, stop: int) -> tuple[Int64, Int64]:
+        """All pairs of one of these places with one that may hear it, by the first and the second.
+
+        They are those within the largest distance at which a leader can be heard.
+        """
+        if self.tree is None:
+            first, second = np.divmod(
+                np.arange(start * len(self.units), stop * len(self.units)), len(self.units)
+            )
+            return first, second
+        asked = type(self.tree)(self.tree.data[start:stop])
+        found = asked.sparse_distance_matrix(self.tree, self.reach_m, output_type="ndarray")
+        order = np.lexsort((found["j"], found["i"]))
+        return start + found["i"][order], found["j"][order]
+
+    @cached_property
+    def reach_m(self) -> float:
+        """The largest distance on the ground at which a leader can be heard."""
+        loudest = float(self.world.devices.power_watts[self.leaders].max())
+        return self.world.links.reach_m(float(self.threshold[self.leaders].min()) / loudest)
+
+    @cached_property
+    def tree(self) -> Any:
+        """The leaders in the plane; None for a few, or where distance bounds nothing."""
+        if len(self.units) <= _BLOCK or not math.isfinite(self.reach_m):
+            return None
+        from scipy.spatial import cKDTree  # loading it takes long
+
+        return cKDTree(self.world.devices.positions[self.leaders, :2])
+
+
+def carrier_sense_watts(world: World) -> Float64:
+    """The received power from which on each device takes the medium for busy (K,)."""
+    radio, types = world.config.radio, world.links.types
     if radio.carrier_sense_dbm is not None:
-        return float(from_decibels(radio.carrier_sense_dbm - 30.0))
-    share = radio.bandwidth_hz / _PREAMBLE_HZ
-    return float(from_decibels(_PREAMBLE_DBM - 30.0)) * share
-
-
-@dataclass
-class _Sending:
-    """A gather in progress."""
-
-    sender: int  # its place in the unit
-    left: float  # the share of this sender's bits that is not sent yet
-    durations: list[float]  # of all senders at the present rates
-    since: float
-    interference: float
-
-    @property
-    def end(self) -> float:
-        rest = self.left * self.durations[self.sender]
-        return self.since + rest + math.fsum(self.durations[self.sender + 1 :])
-
-
-class _Schedule:
-    """One round of the medium, from event to event."""
-
-    def __init__(
-        self, medium: Medium, compute_seconds: Float64, updates: Float64, start_seconds: float
-    ) -> None:
-        self.medium = medium
-        self.hears, self.noise, self.disturbs = medium._neighbours
-        self.compute, self.left = compute_seconds.tolist(), updates.astype(int).tolist()
-        self.ready = start_seconds + updates * compute_seconds
-        self.waits = np.zeros(len(self.left))
-        self.extra = np.zeros(medium.members)
-        self.coming: list[tuple[float, int]] = []
-        self.waiting: dict[int, float] = {}  # since when
-        self.busy = [0] * len(self.left)  # neighbours of each unit that gather now
-        self.active: dict[int, _Sending] = {}
-        for unit in np.flatnonzero(medium.counts).tolist():
-            self.waits[unit] = math.inf
-            self.coming.append((start_seconds + self.compute[unit], unit))
-        heapq.heapify(self.coming)
-
-    def run(self) -> Gathers:
-        while self.coming or self.active:
-            end = min((one.end for one in self.active.values()), default=math.inf)
-            now = min(end, self.coming[0][0]) if self.coming else end
-            over = self.finish(now) if end <= now else set()
-            free = {near for unit in over for near in self.hears[unit]} & self.waiting.keys()
-            while self.coming and self.coming[0][0] <= now:
-                since, unit = heapq.heappop(self.coming)
-                self.waiting[unit] = since
-                free.add(unit)
-            self.retune(now, over | self.start(now, free))
-        return Gathers(self.ready, self.waits, self.extra)
-
-    def finish(self, now: float) -> set[int]:
-        """End the gathers that are over; their units compute again, or are ready."""
-        over = {unit for unit, one in self.active.items() if one.end <= now}
-        for unit in sorted(over):
-            self.advance(unit, now)
-            del self.active[unit]
-            for near in self.hears[unit]:
-                self.busy[near] -= 1
-            self.left[unit] -= 1
-            if self.left[unit]:
-                heapq.heappush(self.coming, (now + self.compute[unit], unit))
-            else:
-                self.ready[unit] = now
-        return over
-
-    def start(self, now: float, free: set[int]) -> set[int]:
-        """Start the gathers of these waiting units, in order, where no neighbour gathers."""
-        started = set()
-        for unit in sorted(free, key=lambda one: (self.waiting[one], one)):
-            if self.busy[unit]:
-                continue
-            self.active[unit] = _Sending(0, 1.0, self.medium.durations(unit, 0.0), now, 0.0)
-            self.waits[unit] = min(self.waits[unit], now - self.waiting.pop(unit))
-            for near in self.hears[unit]:
-                self.busy[near] += 1
-            started.add(unit)
-        return started
-
-    def retune(self, now: float, changed: set[int]) -> None:
-        """The rates of gathers whose interference is another one since some began or ended."""
-        touched = {other for unit in changed for other in self.disturbs[unit]} | changed
-        for unit in touched & self.active.keys():
-            loud, one = self.noise[unit], self.active[unit]
-            level = math.fsum(loud[other] for other in loud.keys() & self.active.keys())
-            if level != one.interference:
-                self.advance(unit, now)
-                one.durations, one.interference = self.medium.durations(unit, level), level
-
-    def advance(self, unit: int, now: float) -> None:
-        """Note what a gather has sent until now."""
-        one, medium = self.active[unit], self.medium
-        first, over = medium.senders(unit).start, one.end <= now
-        elapsed = now - one.since
-        while elapsed > 0 or over:
-            rest = one.left * one.durations[one.sender]
-            spent = rest if over else min(rest, elapsed)
-            share = one.left if spent == rest else spent / one.durations[one.sender]
-            if one.interference:
-                sender = first + one.sender
-                longer = spent - share * medium.seconds[sender]
-                self.extra[medium.places[sender]] += longer * medium.watts[sender]
-            elapsed -= spent
-            one.left -= share
-            if one.left <= 0 and one.sender + 1 < len(one.durations):
-                one.sender, one.left = one.sender + 1, 1.0
-            elif over or one.left <= 0:
-                break
-        one.since = now
+        threshold = float(from_decibels(radio.carrier_sense_dbm - 30.0))
+    else:
+        share = radio.bandwidth_hz / _PREAMBLE_HZ
+        threshold = float(from_decibels(_PREAMBLE_DBM - 30.0)) * share
+    bands = np.ones(world.devices.count)
+    return threshold * (bands if types is None else types.bandwidth_hz / radio.bandwidth_hz)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,27 +206,43 @@ class GatherCosts:
 
 
 def gather_costs(
-    world: World, flat: Int64, sizes: Int64, leaders: Sequence[int], bits: int
+    world: World,
+    flat: Int64,
+    sizes: Int64,
+    leaders: Sequence[int],
+    bits: int,
+    round_: int | None = None,
 ) -> GatherCosts:
-    """What the gather of each unit takes: the members send in turn, and the leader answers."""
+    """What the gather of each unit takes: the members send in turn, and the leader answers.
+
+    It is that of a round, or by default at mean gains. What leaders hear of each other is at mean
+    gains in every round.
+    """
     links, lead = world.links, np.asarray(leaders, dtype=np.int64)
     leader = np.repeat(lead, sizes)
     sending = np.flatnonzero(flat != leader)
     devices = flat[sending]
     power = world.devices.power_watts[devices]
-    gain = links.pair_gain(devices, leader[sending])
+    gain = links.pair_gain(devices, leader[sending], round_)
     unit = np.repeat(np.arange(len(sizes)), sizes)[sending]
     starts = np.flatnonzero(np.diff(unit, prepend=-1))  # of units with senders
     groups = unit[starts]
     weakest = np.minimum.reduceat(gain, starts) if len(starts) else gain
     air = links.transmit_seconds(bits, power, gain)
+    sent = Sent(air, links.supply_watts(power) * air)
+    sent = gather_messages(world, devices, power, gain, bits, sizes[unit] - 1, sent)
+    air = side_by_side(world, devices, unit, sent.seconds)
     answer_power = world.devices.power_watts[lead[groups]]
+    back = links.transmit_seconds(bits, answer_power, weakest)
+    answers = Sent(back, links.supply_watts(answer_power) * back)
+    alone = np.ones_like(groups)
+    answers = gather_messages(world, lead[groups], answer_power, weakest, bits, alone, answers)
     answer = np.zeros(len(sizes))
-    answer[groups] = links.transmit_seconds(bits, answer_power, weakest)
+    answer[groups] = answers.seconds
     joules = np.zeros(len(flat))
-    joules[sending] = links.supply_watts(power) * air
+    joules[sending] = sent.joules
     places = np.flatnonzero(flat == leader)
-    joules[places[groups]] = links.supply_watts(answer_power) * answer[groups]
+    joules[places[groups]] = answers.joules
     order = np.lexsort((np.r_[np.zeros(len(unit)), np.ones(len(groups))], np.r_[unit, groups]))
     medium = Medium(
         world,
@@ -273,7 +256,9 @@ def gather_costs(
         members=len(flat),
     )
     seconds = _sum_by_unit(air, unit, len(sizes)) + answer
-    return GatherCosts(seconds, answer, joules, _shared_medium(world, medium))
+    return GatherCosts(
+        seconds, answer, joules, None if world.config.radio.d2d == "free" else medium
+    )
 
 
 def _sum_by_unit(values: Float64, unit: Int64, count: int) -> Float64:
@@ -282,21 +267,3 @@ def _sum_by_unit(values: Float64, unit: Int64, count: int) -> Float64:
     padded = np.insert(values, np.searchsorted(unit, np.arange(count)), 0.0)
     counts = np.bincount(unit, minlength=count) + 1
     return np.asarray(np.add.reduceat(padded, np.cumsum(counts) - counts))
-
-
-def _shared_medium(world: World, medium: Medium) -> Medium | None:
-    """The medium that gathers share; None: they do not wait for each other."""
-    gathers = int((medium.counts > 0).sum())
-    if world.config.radio.d2d == "free":
-        return None
-    if gathers <= MOST_UNITS:
-        return medium
-    world.cached(
-        "no waits for the medium",
-        lambda: log.warning(
-            "%d clusters: waits for the medium of gathers are computed for %d at most, and left "
-            "out here as with radio.d2d = free",
-            *(gathers, MOST_UNITS),
-        ),
-    )
-    return None

@@ -18,10 +18,12 @@ from camu.arrays import AnyArray, Float64
 from camu.errors import InputError
 from camu.planning import plan_io
 from camu.planning.codecs import payload_bits
-from camu.planning.costs import Costs, arrivals
+from camu.planning.costs import Costs
 from camu.planning.dvfs import DVFS_KINDS, DvfsKind, dvfs_of_units, full_speed_costs, with_dvfs
+from camu.planning.queues import Queue, arrivals, under
 from camu.planning.unit import Unit, UnitDvfs, unit_faults, with_columns
 from camu.world import World
+from camu.world.link_types import SHANNON
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
@@ -109,7 +111,19 @@ class Plan:
 
     def _arrivals(self, late_seconds: Float64 | float) -> Float64:
         ready = self.column("ready_seconds") + late_seconds
-        return arrivals(ready, self.column("uplink_seconds"), self.access, self.column("cell"))
+        return arrivals(ready, self.column("uplink_seconds"), self.access, self.queues)
+
+    @cached_property
+    def queues(self) -> list[Queue] | None:
+        """Where each unit queues for its uplink; None if all are `shannon` in one cell."""
+        found = [Queue(unit.link, unit.channels, unit.cell) for unit in self.units]
+        return found if any(queue.band != SHANNON for queue in found) else None
+
+    @property
+    def uplink_queues(self) -> list[Queue]:
+        """The same of every unit, with the channels that `access` gives to `shannon`."""
+        found = [Queue(unit.link, unit.channels, unit.cell) for unit in self.units]
+        return under(found, self.access)
 
     @property
     def round_joules(self) -> float:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from camu.files import to_csv
 from camu.learning.job import LocalRule
 from camu.notebook import html_table
-from camu.planning.cells import sharing
 from camu.planning.codecs import codec_from_dict, codec_to_dict
 from camu.planning.costs import UpdateCost
+from camu.planning.link_costs import senders
+from camu.planning.queues import band_name
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
+from camu.world.link_types import SHANNON
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
@@ -28,9 +30,11 @@ _FIELDS = (
 _OPTIONAL = {  # written where they differ from this
     "bandwidth_hz": None,
     "cpu_share": 1.0,
+    "link": SHANNON,
+    "channels": 0,
+    "cell": 0,
     "wait_seconds": 0.0,
     "interference_joules": 0.0,
-    "cell": 0,
 }
 _SUMS = (  # they follow from the fields
     *("compute_seconds", "gather_seconds", "transmit_seconds"),
@@ -119,10 +123,9 @@ def read_allocation(data: Mapping[str, Any] | None, units: Sequence[Unit]) -> Al
 def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
     """A row per unit, with its leader, members and channel use."""
     ids, serving = world.devices.ids, world.links.serving
-    leaders = [unit.leader for unit in units]
-    bandwidth_hz = [
-        world.links.share(parts).bandwidth_hz for parts in sharing(world, leaders, leaders).tolist()
-    ]
+    links, types = world.links, world.links.types
+    counts = senders(links, [unit.leader for unit in units])
+    own = {} if types is None else {n: kind.bandwidth_hz for n, kind in types.kinds.items()}
     rows: list[dict[str, object]] = [
         {
             "unit": number,
@@ -132,7 +135,10 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
             "power_watts": unit.power_watts,
             "max_power_watts": float(world.devices.max_power_watts[unit.leader]),
             "base_station": int(serving[unit.leader]),
-            "bandwidth_hz": bandwidth_hz[number],
+            "link": unit.link,
+            "bandwidth_hz": unit.bandwidth_hz
+            or own.get(unit.link)
+            or links.share(counts.get(band_name(unit.link, unit.cell), 1)).bandwidth_hz,
             "payload_bits": unit.payload_bits,
             "uplink_seconds": unit.uplink_seconds,
             "uplink_share": unit.uplink_seconds / round_seconds,

@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64
-from camu.planning.cells import interference, sharing
-from camu.planning.costs import arrivals, broadcast_seconds
+from camu.planning import link_costs
+from camu.planning.cells import interference
+from camu.planning.costs import broadcast
 from camu.planning.plan import Plan
+from camu.planning.queues import arrivals
 from camu.world import World
 
 NUMBER_BITS = 32
@@ -52,20 +54,28 @@ def replanning_costs(
 ) -> Replanning:
     """What it costs to get from reports of these devices (K,), at these gains (K,), to a plan."""
     links, radio, bits = world.links, world.config.radio, report_bits(world)
-    devices, transmit = np.flatnonzero(there), np.zeros(len(there))
-    power = world.devices.power_watts[devices]
-    band = links.share(sharing(world, devices, devices)).bandwidth_hz
-    gain = uplink_gain[devices] / (1.0 + interference(world, devices, power))
-    air = links.transmit_seconds(bits, power, gain, band)
-    transmit[devices] = links.supply_watts(power) * air
+    devices = np.flatnonzero(there)
+    transmit, receive = np.zeros(len(there)), np.zeros(len(there))
     plan_bits = NUMBER_BITS * (len(there) + 3 * len(plan.units))
-    heard = broadcast_seconds(world, uplink_gain[devices], plan_bits) if len(devices) else 0.0
-    reported = arrivals(np.zeros(len(air)), air, radio.access, links.cells[devices])
+    if not len(devices):
+        return Replanning(0.0, transmit, receive, 0.0, 0, plan_bits)
+    power, together = world.devices.power_watts[devices], link_costs.senders(links, devices)
+    parts = np.array([together[band] for band in link_costs.bands(links, devices)])
+    gain = uplink_gain[devices] / (1.0 + interference(world, devices, power))
+    air = links.transmit_seconds(bits, power, gain, links.share(parts).bandwidth_hz)
+    plain = link_costs.Sent(air, links.supply_watts(power) * air)
+    who = devices.tolist()
+    sent = link_costs.uplinks(world, who, power, gain, bits, together, plain)
+    queues = link_costs.queues_of(links, who)
+    reported = arrivals(np.zeros(len(who)), sent.seconds, radio.access, queues)
+    heard = broadcast(world, devices, who, uplink_gain, plan_bits)
+    transmit[devices] = sent.joules
+    receive[devices] = heard.receive_watts * heard.seconds
     return Replanning(
-        seconds=float(reported.max(initial=0.0)) + heard,
+        seconds=float(reported.max()) + float(np.max(heard.seconds)),
         transmit_joules=transmit,
-        receive_joules=np.where(there, radio.receive_watts * heard, 0.0),
-        base_station_joules=radio.bs_power_watts * heard,
-        uplink_bits=bits * len(devices),
-        downlink_bits=plan_bits,
+        receive_joules=receive,
+        base_station_joules=radio.bs_power_watts * heard.station_seconds,
+        uplink_bits=bits * len(who),
+        downlink_bits=heard.copies * plan_bits,
     )

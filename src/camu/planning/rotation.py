@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
-from camu.planning.cells import sharing
 from camu.planning.costs import device_spending, flatten_groups, unit_costs
 from camu.planning.dvfs import full_speed_costs
+from camu.planning.link_costs import senders
 from camu.planning.plan import Plan
 from camu.world import World
 
@@ -84,11 +84,13 @@ def _rounds(
         [unit.payload_bits for unit in units],
         plan.parameters,
         rules=[unit.rule for unit in units],
-        uplinks=sharing(world, leaders, plan.column("leader")),
+        uplinks=senders(world.links, plan.column("leader")),
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
     )
-    costs = replace(costs, downlink_seconds=units[0].downlink_seconds)  # all devices listen
+    heard = np.array([unit.downlink_seconds for unit in units])  # all devices listen
+    # Of a unit's candidates only one gathers, so that none waits for another here.
+    costs = replace(costs, downlink_seconds=heard, medium=None)
     if plan.dvfs != "none":
         joules = np.zeros(world.devices.count)
         slow = plan.dvfs_costs(full_speed_costs(world, plan.units, plan.parameters), plan.units)
@@ -100,6 +102,6 @@ def _rounds(
     left = np.where(np.isinf(charge[flat]), np.inf, charge[flat] / need)
     lead = np.repeat(leaders, costs.sizes)
     least = world.config.clustering.min_link_snr_db
-    near = (flat == lead) | (world.links.pair_snr_db(flat, lead) >= least)
+    near = (flat == lead) | world.links.hear(flat, lead, least)
     first = np.minimum.reduceat(left, starts)
     return np.where(np.logical_and.reduceat(near, starts), first, -1.0)

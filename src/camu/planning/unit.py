@@ -11,6 +11,7 @@ from camu.errors import InputError
 from camu.learning.job import PLAIN_RULE, LocalRule
 from camu.planning.codecs import RAW, Codec, codec_faults
 from camu.planning.costs import UpdateCost
+from camu.world.link_types import LINK_NAMES, SHANNON
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class Unit:
         interference_joules: what interference adds to the energy of its gathers, per round.
         bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
         cell: in which its leader sends: the number of its base station, or 0 if all are one.
+        link: link type of the members.
+        channels: uplinks of this link type that are received at once; of `shannon` it is 0, and
+            `radio.access` decides.
         cpu_share: frequency at which its members compute, as a share of their own.
         dvfs: how its members slow down; None: they compute at full speed. Seconds of a unit
             are those at full speed all the same, joules are those that are spent.
@@ -85,6 +89,8 @@ class Unit:
     dvfs: UnitDvfs | None = None
     bandwidth_hz: float | None = None
     cpu_share: float = 1.0
+    link: str = SHANNON
+    channels: int = 0
     cell: int = 0
 
     @property
@@ -206,6 +212,10 @@ def unit_faults(unit: Unit, seen: set[int]) -> list[str]:
         faults.append(f"bandwidth_hz = {unit.bandwidth_hz} must be a positive number or None")
     if not 0 < unit.cpu_share <= 1:
         faults.append(f"cpu_share = {unit.cpu_share} must be above 0 and at most 1")
+    if unit.link not in LINK_NAMES:
+        faults.append(f"link = {unit.link} is no link type")
+    elif unit.link != SHANNON and unit.channels < 1:
+        faults.append(f"channels = {unit.channels} must be at least 1")
     if not isinstance(unit.payload_bits, int) or unit.payload_bits < 1:
         faults.append(f"payload_bits = {unit.payload_bits} must be a whole number from 1")
     return [*faults, *unit.rule.faults(), *codec_faults(unit.codec)]

@@ -19,6 +19,7 @@ from camu.report.style import PALETTE, PHASES
 from camu.schemes import ALIASES, SCHEMES, make_scheme
 from camu.simulation.ledger import KINDS, DeviceEnergy, Ledger
 from camu.world import Links, World, build_world
+from camu.world.link_types import SHANNON
 
 LARGEST_BARS = 40
 LARGEST_MAP = 3000
@@ -78,6 +79,7 @@ def device_rows(plan: PlanDict, links: Links | None) -> Rows:
                 "device": str(name),
                 "role": "leader" if name == unit["leader"] else "member",
                 "region": device["region"],
+                "link": unit.get("link", SHANNON),
                 "samples": device["samples"],
                 "main": main_labels(device["label_counts"]),
                 "snr": None if snr is None else round(float(snr[numbers[name]]), 1),

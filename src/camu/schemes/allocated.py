@@ -58,7 +58,9 @@ class Fedl(LocalSgd):
     ]
 
     def plan(self, world: World) -> Plan:
-        turns = replace(super().plan(world), access="tdma")
+        equal = super().plan(world)
+        whole = [world.links.radio.bandwidth_hz] * len(equal.units)
+        turns = replace(equal.with_columns(bandwidth_hz=whole), access="tdma").repriced(world)
         problem = device_problem(self.name, turns, world)
         assert isinstance(problem, FedlProblem)
         priced = replace(problem, joules_per_second=self.joules_per_second)

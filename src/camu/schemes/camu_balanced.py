@@ -17,17 +17,25 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
 from camu.clustering.near_iid import balanced_groups, dealt_groups
 from camu.errors import InputError
 from camu.learning.job import LocalRule
-from camu.planning.cells import interference, sharing
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, group_counts, label_distance
-from camu.planning.costs import Costs, arrivals, model_bits, unit_costs
+from camu.planning.costs import Costs, model_bits, unit_costs
 from camu.planning.dvfs import joules_if_late, slack_seconds
-from camu.planning.groups import Groups, assess, clustering, clusters, make_plan
+from camu.planning.groups import (
+    Groups,
+    assess,
+    clustering,
+    clusters,
+    make_plan,
+    within_hearing,
+)
+from camu.planning.queues import arrivals
 from camu.schemes.aggregation import with_momentum
 from camu.schemes.contract import (
     Count,
@@ -135,7 +143,8 @@ class CamuBalanced(Scheme):
         all_steps = range(1, MOST_STEPS + 1) if self.steps is None else (self.steps,)
         all_gathers = range(1, MOST_GATHERS + 1) if self.gathers is None else (self.gathers,)
         for watts in powers:
-            costs, noise = groups.costs(watts), _noise(groups, watts)
+            costs = groups.costs(watts)
+            noise = _noise(groups, costs)
             air = costs.uplink_seconds
             for steps in all_steps:
                 own = costs.with_steps(steps)
@@ -153,9 +162,8 @@ class CamuBalanced(Scheme):
                     slack = slack_seconds(own, gathers, access)
                     extra = float(own.extra_joules(gathers).sum())
                     joules = self._joules(groups, own, gathers, slack, extra)
-                    seconds = float(
-                        arrivals(own.ready_seconds(gathers), air, access, own.cells).max()
-                    )
+                    ready = own.ready_seconds(gathers)
+                    seconds = float(arrivals(ready, air, access, own.queues).max())
                     yield Design(groups, gathers, steps, watts, worth, joules, seconds)
 
     def _joules(
@@ -212,7 +220,8 @@ def near_iid_clusters(world: World, area: Int64, number: int, swapped: bool) -> 
             part = balanced_groups(counts[own], everyone, count, world.seed)
         else:
             part = dealt_groups(counts[own], everyone, count)
-        members += [tuple(own[part == k].tolist()) for k in range(count)]
+        parts = [own[part == k].tolist() for k in range(count)]
+        members += [tuple(group) for group in within_hearing(world, parts)]
     return assess(world, sorted(members), _leaders(world, sorted(members)))
 
 
@@ -220,7 +229,11 @@ def _areas(world: World) -> Iterator[Int64]:
     """The area of each device: its region, or its primary cluster."""
     for area in (world.devices.regions, clustering(world).primaries()):
         # Numbered without gaps: a primary cluster is lost where clusters are merged.
-        yield np.asarray(np.unique(area, return_inverse=True)[1], dtype=np.int64)
+        number = np.unique(area, return_inverse=True)[1]
+        if world.links.types is not None:  # only devices of one link type share a cluster
+            both = len(world.links.types.names) * number + world.links.types.place
+            number = np.unique(both, return_inverse=True)[1]
+        yield np.asarray(number, dtype=np.int64)
 
 
 def _leaders(world: World, members: Sequence[Sequence[int]]) -> list[int]:
@@ -230,10 +243,25 @@ def _leaders(world: World, members: Sequence[Sequence[int]]) -> list[int]:
     best = [np.array(group)[np.argsort(-uplink[list(group)], kind="stable")] for group in members]
     tried = [leader for group in best for leader in group[:LEADERS].tolist()]
     units = [group for group in members for _ in range(min(LEADERS, len(group)))]
-    costs = unit_costs(world, units, tried, power[tried], bits, parameters, uplinks=1)
+    costs = unit_costs(world, units, tried, power[tried], bits, parameters, uplinks={})
     sending = costs.gather_seconds + costs.uplink_seconds
+    sending[~_heard_by_all(world, units, tried)] = np.inf
     starts = np.cumsum([0] + [min(LEADERS, len(group)) for group in members])
     return [tried[k + int(np.argmin(sending[k:end]))] for k, end in pairwise(starts.tolist())]
+
+
+def _heard_by_all(
+    world: World, units: Sequence[Sequence[int]], leaders: Sequence[int]
+) -> npt.NDArray[np.bool_]:
+    """Whether all members of each unit hear its leader; with `shannon` they do."""
+    if world.links.types is None:
+        return np.ones(len(units), dtype=bool)
+    pairs = [
+        (np.array(unit), np.array(leader)) for unit, leader in zip(units, leaders, strict=True)
+    ]
+    return np.array(
+        [(world.links.hear(unit, one, -np.inf) | (unit == one)).all() for unit, one in pairs]
+    )
 
 
 def _distances(groups: Groups) -> tuple[float, float]:
@@ -245,12 +273,8 @@ def _distances(groups: Groups) -> tuple[float, float]:
     return float(alone), float(apart)
 
 
-def _noise(groups: Groups, watts: Float64) -> float:
+def _noise(groups: Groups, costs: Costs) -> float:
     """Power of the noise on the mean update, relative to an update: sum_c G_c^2 / SNR_c."""
-    world, leaders = groups.world, np.array(groups.leaders)
-    if world.config.radio.uplink in ("digital", "packet"):
+    if groups.world.config.radio.uplink in ("digital", "packet"):
         return 0.0  # updates that arrive are exact
-    share = world.links.share(sharing(world, leaders, leaders))
-    noise = share.noise_watts * (1.0 + interference(world, leaders, watts))
-    snr = watts * world.links.uplink_gain[leaders] / noise
-    return float((groups.sample_weights**2 / snr).sum())
+    return float((groups.sample_weights**2 / costs.uplink_snr).sum())

@@ -15,6 +15,7 @@ from camu.planning.contribution import extra_updates, gate
 from camu.planning.groups import Groups, clusters, make_plan
 from camu.schemes.compute_rounds import energy_budget, within_budget
 from camu.schemes.contract import CountFromZero, Plan, Scheme, Share, Threshold, World
+from camu.schemes.device_problems import refuse_link_types
 
 # mu and L of the bound where nothing is measured; they move its value more than its optimum.
 _CONVEXITY, _SMOOTHNESS = 0.01, 1.0
@@ -105,6 +106,7 @@ def problem_of(
             "scheme camu-joint: P1 sends every update once, and radio.packet_tries = "
             f"{config.radio.packet_tries} sends some again; write radio.packet_tries = 1"
         )
+    refuse_link_types("scheme camu-joint: P1 sends at Shannon's rate", world)
     refuse_cells(world, "scheme camu-joint")
     count, leaders = len(groups.members), np.array(groups.leaders)
     parameters = parameter_count(world)

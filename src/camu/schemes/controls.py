@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from camu.planning.groups import Groups, assess, clusters
+from camu.planning.groups import Groups, assess, clusters, within_hearing
 from camu.schemes.camu import Camu
 from camu.schemes.contract import World
 from camu.seeding import derive
@@ -21,10 +21,15 @@ class RandomClusters(Camu):
 
     def groups(self, world: World) -> Groups:
         """The same sizes, other devices; the best uplink leads."""
-        sizes = [len(own) for own in clusters(world).members]
+        found, types = clusters(world).members, world.links.types
         order = derive(world.seed, "random-clusters").numpy().permutation(world.devices.count)
-        parts = np.split(order, np.cumsum(sizes)[:-1])
-        return assess(world, [sorted(part.tolist()) for part in parts])
+        if types is not None:  # only devices of the same link type change places
+            places, dealt = np.concatenate(found), order.copy()
+            for _, own in types.devices():
+                dealt[np.isin(places, own)] = order[np.isin(order, own)]
+            order = dealt
+        parts = np.split(order, np.cumsum([len(own) for own in found])[:-1])
+        return assess(world, within_hearing(world, [sorted(part.tolist()) for part in parts]))
 
 
 @dataclass(frozen=True)
@@ -45,4 +50,5 @@ class LabelKMeans(Camu):
         wanted = min(most, len(np.unique(shares, axis=0)))
         start = int(derive(world.seed, "label-kmeans").numpy().integers(2**31))
         found = KMeans(wanted, n_init=10, random_state=start).fit_predict(shares)
-        return assess(world, [np.flatnonzero(found == k).tolist() for k in range(wanted)])
+        parts = [np.flatnonzero(found == k).tolist() for k in range(wanted)]
+        return assess(world, within_hearing(world, parts))

@@ -8,8 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from camu.arrays import Float64
-from camu.planning.costs import arrivals
 from camu.planning.groups import make_plan, single_devices
+from camu.planning.queues import arrivals
 from camu.schemes.contract import (
     Count,
     CountFromTwo,
@@ -139,16 +139,17 @@ def round_seconds(plan: Plan, most_updates: int) -> Float64:
 
     That of all devices is the plan's. Under `tdma` fewer are taken to send in turn once the
     slowest of them is ready, but to need no longer than all: whoever is left out delays nobody.
+    With link types other than `shannon`, fewer than all are taken to send at once.
     """
     work = np.array([unit.per_update.compute_seconds for unit in plan.units])
-    air, heard = plan.column("uplink_seconds"), plan.units[0].downlink_seconds
-    in_turn = plan.access == "tdma"
+    air, heard = plan.column("uplink_seconds"), plan.column("downlink_seconds")
+    in_turn = plan.access == "tdma" and plan.queues is None
     updates, devices = np.arange(1.0, most_updates + 1)[:, None], np.arange(1, len(work) + 1)
     times = np.sort(updates * work + (0.0 if in_turn else air), axis=1)
     longest = np.stack([expected_longest(times, drawn) for drawn in devices.tolist()], axis=1)
-    seconds = heard + longest + in_turn * devices * air.mean()
+    seconds = heard.max() + longest + in_turn * devices * air.mean()
     ready = heard + updates * work
-    seconds[:, -1] = [arrivals(row, air, plan.access, plan.column("cell")).max() for row in ready]
+    seconds[:, -1] = [arrivals(row, air, plan.access, plan.queues).max() for row in ready]
     return np.asarray(np.minimum(seconds, seconds[:, -1:]))
 
 

@@ -51,6 +51,17 @@ def device_problem(kind: str, plan: Plan, world: World) -> DeviceProblem:
     return DEVICE_PROBLEMS[kind][0](**keys, source="plan")
 
 
+def refuse_link_types(reason: str, world: World) -> None:
+    """Refuse a fleet with other link types than `shannon`."""
+    types = world.links.types
+    if types is not None:
+        other = next(iter(types.kinds))
+        raise InputError(
+            f"{reason}, and some devices have the link {other}; set radio.link (or the column "
+            "link) to shannon, or take another scheme"
+        )
+
+
 def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
     """The devices of a plan, their work in a round, and the band."""
     if any(len(unit.members) > 1 for unit in plan.units):
@@ -70,6 +81,7 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
             f'scheme {kind}: it divides the band for bits, and radio.uplink = "analog" sends none; '
             "set radio.uplink to digital"
         )
+    refuse_link_types(f"scheme {kind}: it divides one band at Shannon's rate", world)
     refuse_cells(world, f"scheme {kind}")
     devices, links = world.devices, world.links
     leaders = plan.column("leader")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from camu.planning.queues import Channels
 from camu.schemes.contract import PositiveShare, State, View
 from camu.schemes.local_sgd import LocalSgd
 
@@ -38,7 +39,9 @@ class FedCs(LocalSgd):
         fastest = float((ready + air).min()) if len(left) else 0.0
         limit = max(self.round_share * plan.round_seconds, fastest)
         chosen: list[int] = []
-        now, kept = 0.0, np.zeros(len(left), dtype=bool)
+        now, kept = np.zeros(len(left)), np.zeros(len(left), dtype=bool)
+        channels, queues = Channels(), plan.uplink_queues
+        own = [queues[unit] for unit in left]
         while not kept.all():
             end = np.where(kept, np.inf, np.maximum(now, ready) + air)
             best = int(end.argmin())
@@ -46,7 +49,9 @@ class FedCs(LocalSgd):
                 break
             kept[best] = True
             chosen.append(int(left[best]))
-            now = end[best] if plan.access == "tdma" else 0.0
+            channels.send(float(ready[best]), float(air[best]), own[best])
+            free = channels.first_free(own[best])
+            now[[queue.link == own[best].link for queue in own]] = free
         state["limit"] = limit
         return chosen
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from camu.planning.queues import Channels
 from camu.schemes.aggregation import mix_models
 from camu.schemes.contract import (
     Count,
@@ -83,7 +84,8 @@ def mean_round_seconds(plan: Plan, first: int, rounds: int = 50) -> float:
 
     Units restart at the aggregation after their arrival; an OFDMA band is shared by all units.
     """
-    now = free = 0.0
+    now, channels = 0.0, Channels()
+    queues = plan.uplink_queues
     waiting: list[tuple[float, int, int]] = []  # time, 0 ready or 1 arrives, unit
     idle = list(range(len(plan.units)))
     for _ in range(rounds):
@@ -95,7 +97,6 @@ def mean_round_seconds(plan: Plan, first: int, rounds: int = 50) -> float:
             if kind == 1:
                 idle.append(unit)
                 continue
-            begin = max(now, free) if plan.access == "tdma" else now
-            free = begin + plan.units[unit].uplink_seconds
-            heapq.heappush(waiting, (free, 1, unit))
+            end, _ = channels.send(now, plan.units[unit].uplink_seconds, queues[unit])
+            heapq.heappush(waiting, (end, 1, unit))
     return now / rounds

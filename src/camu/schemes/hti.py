@@ -33,7 +33,7 @@ class HeterogeneousIntensity(Scheme):
         "clusters as units and the budget of `camu-joint`, as the CAMU paper compares it; the "
         "original's constraint is not known",
         "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
-        "gathers",
+        "gathers, nor queues of link types other than `shannon`",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -60,7 +60,8 @@ class HeterogeneousIntensity(Scheme):
                 f"cluster at its leader's own power takes {round_up(budget - extra_joules)} J "
                 "(allocation.energy_joules)"
             )
-        minimise = minimise_arrival_spread if plan.access == "tdma" else minimise_latency_gap
+        in_turn = plan.access == "tdma" and plan.queues is None
+        minimise = minimise_arrival_spread if in_turn else minimise_latency_gap
         extra, _ = minimise(
             costs.update_seconds,
             costs.uplink_seconds,
@@ -99,8 +100,9 @@ class HtiDynamic(HeterogeneousIntensity):
     ]
     choices = [
         "clusters and the energy of extra updates are those of `hti`",
+        "links between devices count with their mean gains",
         "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
-        "gathers",
+        "gathers, nor queues of link types other than `shannon`",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -116,7 +118,7 @@ class HtiDynamic(HeterogeneousIntensity):
             ("energy budget", self.max_extra_updates),
             lambda: energy_budget(clusters(world), self.max_extra_updates),
         )
-        gain = world.links.uplink_gain * world.links.fading(round_)
+        gain = world.links.uplink_gain * world.links.rated_fading(round_)
         costs = full_speed_costs(world, plan.units, plan.parameters, uplink_gain=gain)
         once = plan.with_updates([1] * len(plan.units)).round_joules
 

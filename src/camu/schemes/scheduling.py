@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from camu.arrays import Float64
+from camu.planning.dvfs import full_speed_costs
 from camu.schemes.contract import CountFromTwo, PositiveShare, State, View
 from camu.schemes.local_sgd import LocalSgd
 
@@ -76,7 +77,11 @@ class ProportionalFair(LocalSgd):
 def _rates(view: View, faded: bool = True) -> Float64:
     """r_k: the rate of each unit's uplink over the whole band, in this round or without fading."""
     links, leaders = view.world.links, view.plan.column("leader")
-    gain = links.uplink_gain * (links.fading(view.round) if faded else 1.0)
+    gain = links.uplink_gain * (links.rated_fading(view.round) if faded else 1.0)
+    if links.types is not None:
+        plan = view.plan
+        costs = full_speed_costs(view.world, plan.units, plan.parameters, uplink_gain=gain)
+        return np.asarray(plan.column("payload_bits") / costs.uplink_seconds)
     return links.rate_bps(view.plan.column("power_watts"), gain[leaders])
 
 

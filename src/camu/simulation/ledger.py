@@ -81,10 +81,10 @@ class Ledger:
         self.bits["gather"] += int((updates * costs.gather_bits)[started].sum())
         # The broadcast goes out once, also if no unit comes back.
         self.bits["downlink"] += costs.downlink_bits
-        if costs.receive_watts > 0:
+        if np.any(costs.receive_watts):
             self._add("receive", spending.receive_joules[there])
-        if costs.downlink_seconds > 0:
-            self.totals["base_station"] += bs_power_watts * costs.downlink_seconds
+        if costs.station_seconds > 0:
+            self.totals["base_station"] += bs_power_watts * costs.station_seconds
         # A device is in one unit only, so no index occurs twice.
         self.devices[0, devices] += spending.compute_joules[there]
         self.devices[1, devices] += spending.transmit_joules[there]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -16,14 +16,13 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64, Int64
 from camu.errors import CamuError
 from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
-from camu.planning.cells import interference, sharing
 from camu.planning.costs import Costs, Spending
 from camu.planning.dvfs import full_speed_costs
+from camu.planning.link_costs import senders
 from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
 from camu.planning.unit import Unit
@@ -34,7 +33,7 @@ from camu.schemes.view import Arrival, InFlight, View, no_array
 from camu.simulation.attendance import Attendance, Faults
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
-from camu.simulation.moving import move, replan, uplink_gain
+from camu.simulation.moving import move, replan
 from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update
 from camu.simulation.uplink import Delivery, delivery_of
 
@@ -141,22 +140,14 @@ class Loop:
         elif there.units and not run.in_flight:
             self.rest()
 
-    @property
-    def uplink_gain(self) -> Float64:
-        """The gains of this round's uplinks (K,)."""
-        return uplink_gain(self.run)
-
-    def sharing(self, leaders: Sequence[int]) -> Int64:
-        """How many units send in the cell of each of these leaders, who start now."""
-        others = [update.leader for update in self.run.in_flight.values()]
-        return sharing(self.run.world, leaders, [*leaders, *others])
-
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
-        gain, uplinks = self.uplink_gain, self.sharing([unit.leader for unit in own])
-        round_ = run.round if self.config.radio.uplink == "packet" else None
-        known = uplinks.tobytes(), round_, gain.tobytes()
+        links, radio, uplinks = run.world.links, self.config.radio, self.senders(own)
+        gain = links.uplink_gain * links.rated_fading(run.round)
+        drawn = radio.uplink == "packet" or radio.d2d_fading or not radio.knows_channels
+        round_ = run.round if drawn else None
+        known = tuple(uplinks.items()), round_, gain.tobytes()
         asked = *known, id(run.world), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
@@ -168,6 +159,12 @@ class Loop:
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
             self.priced = asked, (run.world, run.plan, own), costs
         return self.priced[2]
+
+    def senders(self, units: Iterable[Unit]) -> dict[str, int]:
+        """How many units of each link type send, if these start now."""
+        leaders = [unit.leader for unit in units]
+        leaders += [update.leader for update in self.run.in_flight.values()]
+        return senders(self.run.world.links, leaders)
 
     def rest(self) -> None:
         """No unit can pay for a round: wait for a round's time, or end the run if none ever can."""
@@ -188,29 +185,25 @@ class Loop:
         if plan is not run.plan:
             run.plan, run.revised = plan.repriced(run.world), True
 
-    def prepare(self, view: View, attendance: Attendance) -> Delivery:
+    def prepare(self, view: View, attendance: Attendance, costs: Costs) -> Delivery:
         """The way of a round's updates to the server, with the models that units start from."""
-        run, own = self.run, attendance.units.values()
+        run = self.run
         starts = [self.hooks.start(view, number) for number in attendance.units]
         begin = run.weights if all(one is run.weights for one in starts) else starts
-        leaders = [unit.leader for unit in own]
-        heard = interference(run.world, leaders, [unit.power_watts for unit in own])
-        share = run.world.links.share(self.sharing(leaders))
-        noise_watts = share.noise_watts * (1.0 + heard)
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
         changes = "keep" in self.hooks.own
-        return delivery_of(run, attendance, self.uplink_gain, noise_watts, begin, keep, changes)
+        found = delivery_of(run, attendance, costs.uplink_snr, begin, keep, changes)
+        return found if costs.outage is None else replace(found, outage=costs.outage)
 
     def train(self, view: View, attendance: Attendance, costs: Costs) -> None:
         """Train the units of a round, and start the transmission of each.
 
         Where the mean is taken, updates are added to it and dropped.
         """
-        run, delivery = self.run, self.prepare(view, attendance)
+        run, delivery = self.run, self.prepare(view, attendance, costs)
         updates = np.array([float(unit.local_updates) for unit in attendance.units.values()])
         ready, air = costs.ready_seconds(updates).tolist(), costs.uplink_seconds.tolist()
         busy = costs.busy_seconds(updates).tolist()
-        cells = [0] * len(ready) if costs.cells is None else costs.cells.tolist()
         # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
         # knows how fast it would have been, and the round ends when it would have ended.
         longer = np.broadcast_to(costs.dvfs_seconds, len(ready)).tolist()
@@ -228,7 +221,8 @@ class Loop:
                     weight = run.plan.units[update.unit].weight
                     self.mean.add(weight, update.update, update.buffers)
                 update.update = update.buffers = no_array()
-            run.clock.start(update.unit, ready[index], air[index], cells[index])
+            queue = () if costs.queues is None else (costs.queues[index],)
+            run.clock.start(update.unit, ready[index], air[index], *queue)
             update.started_seconds = run.clock.now_seconds
             update.busy_seconds = busy[index] + air[index] + longer[index]
             run.in_flight[update.unit] = update

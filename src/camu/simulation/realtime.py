@@ -71,7 +71,8 @@ class RealtimeLoop(Loop):
 
     def train(self, view: View, attendance: Attendance, costs: Costs) -> None:
         """Send the units of a round to their nodes."""
-        run, numbers, delivery = self.run, list(attendance.units), self.prepare(view, attendance)
+        run, numbers = self.run, list(attendance.units)
+        delivery = self.prepare(view, attendance, costs)
         starts = [delivery.start_of(index) for index in range(len(numbers))]
         jobs = [self.job(view, number, unit) for number, unit in attendance.units.items()]
         sent = self.sender.send(numbers, starts, jobs, run.round)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from camu.arrays import Float32, Float64, sum_of_squares
 from camu.config import Config
@@ -44,6 +45,7 @@ class Delivery:
     snr: Float64  # (jobs,), linear
     memory: Mapping[int, Float32]  # what senders kept of their last updates, by job
     corrupt: Mapping[int, str]  # jobs whose update will be "nan" or "huge"
+    outage: npt.NDArray[np.bool_] | None = None  # (jobs,) rates that are too high; None: none is
 
     def start_of(self, job: int) -> Weights:
         """The model that a job starts from."""
@@ -80,7 +82,8 @@ class Delivery:
     def lost(self, job: int) -> str:
         """Why the update of a job does not arrive; empty: it does."""
         snr, radio = float(self.snr[job]), self.config.radio
-        if in_outage(snr, radio.outage_snr_db):
+        too_fast = self.outage is not None and bool(self.outage[job])
+        if too_fast or in_outage(snr, radio.outage_snr_db):
             return "outages"
         if radio.uplink != "packet":
             return ""
@@ -125,19 +128,13 @@ def _floats(answer: object, update: Float32, what: str) -> Float32:
 def delivery_of(
     run: Run,
     attendance: Attendance,
-    gain: Float64,
-    noise_watts: Float64,
+    snr: Float64,
     start: Weights | Sequence[Weights],
     keep_trained: bool,
     keep_change: bool,
 ) -> Delivery:
-    """What happens to the updates of this round's units.
-
-    `gain` are the uplinks' (K,), `noise_watts` the noise of each unit's.
-    """
+    """What happens to the updates of this round's units, at these SNRs of their uplinks."""
     units = list(attendance.units.values())
-    leaders = np.array([unit.leader for unit in units])
-    power_watts = np.array([unit.power_watts for unit in units])
     return Delivery(
         start=start,
         config=run.world.config,
@@ -149,7 +146,7 @@ def delivery_of(
             for number, unit in attendance.units.items()
         ],
         units=units,
-        snr=power_watts * gain[leaders] / noise_watts,
+        snr=snr,
         memory={
             job: run.memory[unit.leader]
             for job, unit in enumerate(units)

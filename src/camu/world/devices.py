@@ -14,6 +14,7 @@ from camu.arrays import Float64, Int64, read_only_floats, read_only_ints
 from camu.config import Config, ReadingsConfig, TrainingConfig
 from camu.data.batches import batch_samples
 from camu.seeding import derive
+from camu.world.link_types import LINK_TYPES, SHANNON
 
 _LITERAL_WATTS = 0.5  # p_cmp of P1
 _MISSING = {
@@ -21,7 +22,9 @@ _MISSING = {
     "sample_seconds": np.nan,
     "sample_joules": np.nan,
     "label_epsilon": np.nan,
+    "rate_bps": np.nan,
 }
+_TEXTS = ("ids", "regions", "link")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,9 @@ class Devices:
     sample_joules: Float64 = with_default(default_factory=lambda: np.zeros(0))
     # Of the noise on label_counts; nan where they are exact. Empty: everywhere.
     label_epsilon: Float64 = with_default(default_factory=lambda: np.zeros(0))
+    link: tuple[str, ...] = ()  # link type of each; empty: `shannon` everywhere
+    # Measured rate of an upload; nan where that of the link type holds. Empty: everywhere.
+    rate_bps: Float64 = with_default(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -52,8 +58,10 @@ class Devices:
                 value = np.full(len(self.ids), _MISSING[field.name])
             if field.name == "label_counts":
                 value = read_only_ints(value)
-            elif field.name in ("ids", "regions"):
+            elif field.name in _TEXTS:
                 value = tuple(value)
+                if field.name == "link":
+                    value = value or (SHANNON,) * len(self.ids)
             else:
                 value = read_only_floats(value)
             if len(value) != len(self.ids):
@@ -61,6 +69,16 @@ class Devices:
             object.__setattr__(self, field.name, value)
         if self.positions.shape != (self.count, 3) or self.label_counts.ndim != 2:
             raise ValueError("positions are (K, 3) and label_counts (K, L)")
+        if any(name != SHANNON for name in self.link):
+            self._limit_powers()
+
+    def _limit_powers(self) -> None:
+        """Nobody sends with more than the largest power of its link type."""
+        own = (LINK_TYPES[name].power_watts if name != SHANNON else np.inf for name in self.link)
+        most = np.fromiter(own, np.float64, self.count)
+        for name in ("power_watts", "max_power_watts"):
+            limited = read_only_floats(np.minimum(getattr(self, name), most))
+            object.__setattr__(self, name, limited)
 
     @property
     def count(self) -> int:
@@ -78,7 +96,7 @@ class Devices:
         parts: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            texts = field.name in ("ids", "regions")
+            texts = field.name in _TEXTS
             parts[field.name] = tuple(value[row] for row in rows) if texts else value[rows]
         return Devices(**parts)
 
@@ -160,6 +178,7 @@ def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
         max_power_watts=fleet.max_power_watts * everyone,
         battery_joules=np.full(count, fleet.battery_joules, dtype=np.float64),  # None: nan
         harvest_watts=fleet.harvest_watts * everyone,
+        link=(config.radio.link,) * count,
     )
 
 

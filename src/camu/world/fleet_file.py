@@ -13,6 +13,8 @@ from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.seeding import derive
 from camu.world.devices import Devices
+from camu.world.fleet_links import fleet_links
+from camu.world.link_types import LINK_NAMES, SHANNON
 from camu.world.links import noise_watts
 from camu.world.places import Origin, read_stations, to_metres
 from camu.world.tables import LOWEST_DB, Table, read_snr, read_table
@@ -23,7 +25,8 @@ _HARDWARE = (
     *("cpu_hz", "cycles_per_sample", "capacitance", "power_watts", "max_power_watts"),
     *("battery_joules", "harvest_watts"),
 )
-_KNOWN = ("id", *PLACES, "samples", *_HARDWARE, "region")
+_RADIO = ("link", "rate_bps")
+_KNOWN = ("id", *PLACES, "samples", *_HARDWARE, *_RADIO, "region")
 _LABEL = "label_"
 _MOST_NAMED = 10
 
@@ -61,7 +64,7 @@ def parse_fleet(
         raise InputError(f"{path}: holds 0 devices; write at least one row below the header")
     notes = _check_columns(table)
     labels = _label_columns(table)
-    columns = {name: table.numbers(name) for name in (*PLACES, *_HARDWARE)}
+    columns = {name: table.numbers(name) for name in (*PLACES, *_HARDWARE, "rate_bps")}
     _check_places(table, columns)
     latitude, longitude = columns["latitude"], columns["longitude"]
     if not np.isnan(latitude).all():
@@ -119,13 +122,17 @@ def _check_places(table: Table, columns: Columns) -> None:
 def _gains(table: Table, columns: Columns, devices: Devices, config: Config) -> Float64 | None:
     """The measured gains, nan where a row has none; None if the file has no such column.
 
-    An SNR is that of the whole band and a received power that at the base station, both at the
-    device's power_watts and with the antennas' combining: gain = snr noise / power = rssi / power.
+    An SNR is that of the whole band, or that of the link type, and a received power is that at the
+    base station, both at the device's power_watts and with the antennas' combining:
+    gain = snr noise / power = rssi / power.
     """
     if not any(name in table.columns for name in UPLINKS):
         return None
     power_db = decibels(devices.power_watts)
     noise_db = decibels(noise_watts(config.radio))
+    types = fleet_links(devices, config.radio)
+    if types is not None:
+        noise_db = noise_db + decibels(types.bandwidth_hz / config.radio.bandwidth_hz)
     gains_db = columns["gain_db"]
     for name, offset_db in (("snr_db", noise_db), ("rssi_dbm", -30.0)):
         found = columns[name] + offset_db - power_db
@@ -268,10 +275,28 @@ def _devices(table: Table, columns: Columns, labels: list[str], config: Config) 
     table.refuse(columns["power_watts"] > largest, "power_watts", rule)
     hardware["power_watts"] = np.minimum(hardware["power_watts"], largest)  # a default is lowered
     height = np.where(np.isnan(x), np.nan, np.nan_to_num(z))
+    link = _links(table, config)
+    unmeasurable = ~np.isnan(columns["rate_bps"]) & np.array([name == SHANNON for name in link])
+    rule = "a measured rate needs a link type: name it in the column link"
+    table.refuse(unmeasurable, "rate_bps", rule)
     return Devices(
         ids=table.ids(),
         positions=np.column_stack([x, y, height]),
         regions=table.texts("region"),
         label_counts=_label_counts(table, labels),
+        link=link,
+        rate_bps=columns["rate_bps"],
         **hardware,
     )
+
+
+def _links(table: Table, config: Config) -> tuple[str, ...]:
+    """The link types; radio.link where a row has none."""
+    found = tuple(name or config.radio.link for name in table.texts("link"))
+    for row, name in enumerate(found):
+        if name not in LINK_NAMES:
+            known = ", ".join(LINK_NAMES)
+            table.fail(
+                row, "link", f"{name}: no such link type{suggest(name, LINK_NAMES)}; use {known}"
+            )
+    return found

@@ -94,6 +94,11 @@ class LinkType(Protocol):
         ...
 
     @property
+    def radio(self) -> RadioStates:
+        """What its radio draws by state."""
+        ...
+
+    @property
     def payload_bytes(self) -> int:
         """The most that a packet carries; 0: no limit that a user would notice."""
         ...
@@ -124,6 +129,7 @@ class LoRa:
     payload_bytes: int
     sensitivity_dbm: float  # of a gateway
     duty_cycle: float = 0.01
+    radio: RadioStates = RADIOS["lora"]
     gateway_channels: int = 8
     bandwidth_hz: float = 125e3
     power_watts: float = 0.025118864315095794  # 14 dBm
@@ -164,7 +170,7 @@ class LoRa:
                 LORAWAN_OVERHEAD_BYTES, self.spreading_factor, self.bandwidth_hz, crc=False
             )
         )
-        radio = RADIOS["lora"]
+        radio = self.radio
         sleeping = radio.sleep * air * (1.0 / self.duty_cycle - 1.0)
         return Sending(
             packets,
@@ -179,6 +185,7 @@ class LoRa:
 class LrWpan:
     """IEEE 802.15.4 at 2.4 GHz: 250 kbit/s, unslotted CSMA-CA, acknowledged frames."""
 
+    radio: RadioStates = RADIOS["802.15.4"]
     bandwidth_hz: float = 2e6
     power_watts: float = 1e-3
     lowest_snr_db: float = -0.6  # where half of the full frames fail
@@ -205,7 +212,7 @@ class LrWpan:
         crowd, single = air_time.lrwpan_contention(stations), air_time.lrwpan_contention(1)
         seconds = np.asarray(seconds * (crowd.seconds / single.seconds))
         air = np.asarray(air * crowd.tries)
-        radio = RADIOS["802.15.4"]
+        radio = self.radio
         listening = np.maximum(stations * seconds - air, 0.0)
         return Sending(packets, air, seconds, air * radio.transmit, listening * radio.receive)
 
@@ -267,6 +274,7 @@ class Cellular:
     snr_db: tuple[float, ...]
     bandwidth_hz: float
     block_seconds: float
+    radio: RadioStates = RADIOS["cellular"]
     power_watts: float = 0.2
     payload_bytes: int = 0
     channels: int = 10
@@ -289,7 +297,7 @@ class Cellular:
         packets = np.maximum(np.ceil(np.asarray(bits) / (rate * self.block_seconds)), 1.0)
         tries = _repeats(snr_db, self.lowest_snr_db) / (1.0 - _ERROR)
         air = np.asarray(tries * packets * self.block_seconds)
-        radio = RADIOS["cellular"]
+        radio = self.radio
         answers = packets * self.block_seconds / 14.0  # a control symbol per block
         return Sending(packets, air, air, air * radio.transmit, answers * radio.receive)
 
@@ -303,6 +311,7 @@ class NbIot:
     modem stays connected for 10 s.
     """
 
+    radio: RadioStates = RADIOS["nb-iot"]
     rate_bps: float = 16.9e3
     bandwidth_hz: float = 15e3
     power_watts: float = 0.2
@@ -329,7 +338,7 @@ class NbIot:
         packets, _ = _packets(bits, self.payload_bytes)
         repeats = self.repeated(snr_db) * _repeats(snr_db, self.lowest_snr_db)
         air = np.asarray(np.asarray(bits) / self.rate_bps * repeats)
-        radio = RADIOS["nb-iot"]
+        radio = self.radio
         waiting = np.full_like(air, self.connected_seconds * radio.idle)
         return Sending(packets, air, air, air * radio.transmit, waiting)
 

@@ -26,8 +26,10 @@ from camu.arrays import (
 from camu.config import RadioConfig
 from camu.errors import CamuError
 from camu.world.devices import Devices
-from camu.world.fading import BlockFading, link_normal, link_uniform
-from camu.world.path_loss import PathLoss, path_loss_model
+from camu.world.fading import BlockFading, PairFading, link_normal, link_uniform
+from camu.world.fleet_links import FleetLinks, Mask, fleet_links
+from camu.world.link_types import SHANNON
+from camu.world.path_loss import PathLoss, path_loss_model, reach_m
 from camu.world.rates import bits_per_hz
 
 LARGEST_MATRIX_DEVICES = 20_000
@@ -97,7 +99,8 @@ class Links:
         """
         devices = replace(self.devices, positions=positions)
         moved = build_links(self.radio, devices, self.stations, self.seed)
-        vars(moved)["_fading"] = self._fading  # it knows the rounds before, which take time
+        # They know the rounds before, which take time.
+        vars(moved).update(_fading=self._fading, _pair_fading=self._pair_fading)
         return moved
 
     @cached_property
@@ -117,12 +120,28 @@ class Links:
         return noise_watts(self.radio)
 
     @cached_property
+    def types(self) -> FleetLinks | None:
+        """The link types of the devices; None if all are `shannon`."""
+        return fleet_links(self.devices, self.radio)
+
+    @cached_property
+    def own_noise_watts(self) -> Float64 | float:
+        """Noise power within the band of each device's link type (K,), or of the one band."""
+        if self.types is None:
+            return self.noise_watts
+        return self.noise_watts * (self.types.bandwidth_hz / self.radio.bandwidth_hz)
+
+    @cached_property
     def _path_loss(self) -> PathLoss:
         return path_loss_model(self.radio)
 
     @cached_property
     def _fading(self) -> BlockFading:
         return BlockFading(self.radio, self.count, self.seed)
+
+    @cached_property
+    def _pair_fading(self) -> PairFading:
+        return PairFading(self.radio, self.seed)
 
     @cached_property
     def blind(self) -> bool:
@@ -142,22 +161,51 @@ class Links:
         first, second = np.atleast_1d(rows).astype(np.int64), np.atleast_1d(cols).astype(np.int64)
         return self.pair_snr_db(first[:, None], second)
 
-    def pair_gain(self, first: Int64, second: Int64) -> Float64:
-        """Mean gain |h_jk|^2 of the links between devices; the arrays of indices broadcast.
+    def pair_gain(self, first: Int64, second: Int64, round_: int | None = None) -> Float64:
+        """Gain |h_jk|^2 of the links between devices, the mean or that of a round, as arrays.
 
         That of a device with itself means nothing: it is the value at the smallest distance.
         """
-        return _in_parts(self._gains, first, second)
+        mean = _in_parts(self._gains, first, second)
+        if round_ is None or not self.radio.d2d_fading:
+            return mean
+        return mean * self._pair_fading.factors(round_, first, second)
+
+    def reach_m(self, gain: float) -> float:
+        """The largest distance on the ground at which a link between devices can have this gain.
+
+        It is infinite where no distance bounds it: under shadowing, with measured links, unknown
+        places or a path loss of one's own.
+        """
+        unbounded = self.measured_snr_db is not None or self.blind or gain <= SMALLEST_GAIN
+        if unbounded or self.radio.shadowing_db > 0.0:
+            return math.inf
+        antennas = float(from_decibels(2.0 * self.radio.device_gain_dbi))
+        return reach_m(self.radio, gain / antennas, self.devices.positions[:, 2])
 
     def pair_snr_db(self, first: Int64, second: Int64) -> Float64:
         """SNR of the links between devices in dB; the arrays of indices broadcast."""
         return _in_parts(self._snrs_db, first, second)
 
+    def hear(self, first: Int64, second: Int64, least_db: float) -> Mask:
+        """Whether devices hear each other, over links of at least this SNR; indices broadcast.
+
+        Devices hear only those of their own link type, and each type but `shannon` has a lowest
+        SNR of its own. That of a device with itself means nothing.
+        """
+        snr_db = self.pair_snr_db(first, second)
+        if self.types is None:
+            return np.asarray(snr_db >= least_db)
+        return self.types.hear(first, second, snr_db, least_db)
+
     def _gains(self, first: Int64, second: Int64) -> Float64:
         if self.measured_snr_db is not None:
             powers = np.sqrt(self.devices.power_watts[first] * self.devices.power_watts[second])
             snr = from_decibels(self.measured_snr_db[first, second])
-            return np.asarray(snr * self.noise_watts / powers, dtype=np.float64)
+            noise: Float64 | float = self.noise_watts
+            if self.types is not None:
+                noise = from_decibels(self._pair_noise_db(first, second))
+            return np.asarray(snr * noise / powers, dtype=np.float64)
         here, there = self.devices.positions[first], self.devices.positions[second]
         if not self.blind:
             return self._path_gains(here, there, first, second)
@@ -185,12 +233,23 @@ class Links:
             return np.asarray(self.measured_snr_db[first, second], dtype=np.float64)
         half = 0.5 * decibels(self.devices.power_watts[first])
         powers_db = half + 0.5 * decibels(self.devices.power_watts[second])
-        return decibels(self._gains(first, second)) + (powers_db - decibels(self.noise_watts))
+        noise_db = self._pair_noise_db(first, second)
+        return decibels(self._gains(first, second)) + (powers_db - noise_db)
+
+    def _pair_noise_db(self, first: Int64, second: Int64) -> Float64:
+        """Noise of links between devices; of two link types, in the middle."""
+        if self.types is None:
+            return decibels(self.noise_watts)
+        own_db = decibels(self.own_noise_watts)
+        return np.asarray(0.5 * (own_db[first] + own_db[second]))
 
     def uplink_snr(self, power_watts: npt.ArrayLike | None = None) -> Float64:
-        """SNR gamma_k at the base station (K,), linear, over the whole band and without fading."""
+        """SNR gamma_k at the base station (K,), linear, over the whole band and without fading.
+
+        The band is that of the device's link type.
+        """
         power = self.devices.power_watts if power_watts is None else np.asarray(power_watts)
-        return np.asarray(power * self.uplink_gain / self.noise_watts, dtype=np.float64)
+        return np.asarray(power * self.uplink_gain / self.own_noise_watts, dtype=np.float64)
 
     def gamma(self) -> Float64:
         """The SNR matrix Gamma of section III-A, linear; the diagonal is to the base station."""
@@ -208,6 +267,17 @@ class Links:
     def fading(self, round_: int) -> Float64:
         """Factor on each uplink's mean gain in this round (K,); rounds count from 0."""
         return self._fading.factors(round_)
+
+    def rated_fading(self, round_: int) -> Float64:
+        """Factor on each uplink's mean gain for which its rate in this round is chosen (K,).
+
+        With known channels it is the fading itself. Otherwise it is what the base station expects
+        of it after pilots at each device's own power, less `radio.rate_margin_db`.
+        """
+        if self.radio.knows_channels:
+            return self.fading(round_)
+        expected = self._fading.expected_factors(round_, self.uplink_snr() / self.radio.antennas)
+        return expected * from_decibels(-self.radio.rate_margin_db)
 
     def share(self, uplinks: Any = 1) -> Share:
         """Bandwidth and noise of each of `uplinks` uplinks that use the band in the same round.
@@ -338,9 +408,17 @@ def _limited(gain: Float64, extra_db: npt.ArrayLike) -> Float64:
 
 
 def unusable_uplinks(links: Links) -> npt.NDArray[np.bool_]:
-    """Devices whose upload takes more than 1000 times as long as the median one (K,)."""
+    """Devices whose upload takes more than 1000 times as long as the median one (K,).
+
+    With another link type than `shannon` it is those that are below its lowest SNR.
+    """
     rate = links.rate_bps(links.devices.power_watts, links.uplink_gain)
-    return np.asarray(DOMINATING_UPLINK * rate < np.median(rate), dtype=np.bool_)
+    if links.types is None:
+        return np.asarray(DOMINATING_UPLINK * rate < np.median(rate), dtype=np.bool_)
+    lost = decibels(links.uplink_snr()) < links.types.lowest_snr_db
+    for _, own in (one for one in links.types.devices() if one[0] == SHANNON):
+        lost[own] = DOMINATING_UPLINK * rate[own] < np.median(rate[own])
+    return lost
 
 
 def out_of_reach(links: Links, min_link_snr_db: float) -> npt.NDArray[np.bool_]:
@@ -351,8 +429,7 @@ def out_of_reach(links: Links, min_link_snr_db: float) -> npt.NDArray[np.bool_]:
     lost = unusable_uplinks(links)
     able = np.flatnonzero(~lost)
     for device in np.flatnonzero(lost).tolist():
-        snr_db = links.device_snr_db([device], able)[0]
-        lost[device] = not (snr_db >= min_link_snr_db).any()
+        lost[device] = not links.hear(np.array([device]), able, min_link_snr_db).any()
     return lost
 
 

@@ -21,6 +21,7 @@ from camu.plugins import import_method, user_code
 LIGHT_M_PER_S = 299_792_458.0
 SMALLEST_DISTANCE_M = 1.0  # nearer ends count as this far apart: no model holds in the near field
 DEVICE_HEIGHT_M = 1.5  # lowest height of an antenna in 3GPP TR 38.901
+_FARTHEST_M = 1e9  # a reach beyond this bounds nothing
 _GROUND_HEIGHT_M = 1.0  # effective environment height h_E; exact for devices below 13 m
 
 # Draws one uniform number per link. A function, so that models without line of sight never pay.
@@ -38,6 +39,34 @@ def path_loss_model(radio: RadioConfig) -> PathLoss:
     if name in _BUILT_IN:
         return partial(_BUILT_IN[name], radio)
     return partial(_own, name, import_method(name, "radio.path_loss", "gain", radio))
+
+
+def reach_m(radio: RadioConfig, gain: float, heights_m: Float64) -> float:
+    """The distance on the ground beyond which no link between these heights has this gain.
+
+    Gains of the built-in models fall with the distance. No link is better than one in sight at the
+    same distance between two ends that are higher than the highest by as much as the lowest is
+    lower: then the breakpoint distance of `umi` and `uma` is larger than any. (With a height h and
+    the gap H to the lowest, 4 f/c (h + H - 1)^2 must exceed both 4 f/c (h - 1)^2 and H together, in
+    squares, which it does from 62 MHz on.) It is infinite for a model of the user's own.
+    """
+    if radio.path_loss not in _BUILT_IN or radio.carrier_hz < 1e8:
+        return math.inf
+    model, heights = path_loss_model(radio), np.maximum(heights_m, DEVICE_HEIGHT_M)
+    top = np.atleast_1d(2.0 * heights.max() - heights.min())
+
+    def enough(ground_m: float) -> bool:
+        return float(model(np.array([ground_m]), top, top, lambda: np.zeros(1))[0]) >= gain
+
+    low, high = 0.0, SMALLEST_DISTANCE_M
+    while enough(high):
+        if high > _FARTHEST_M:
+            return math.inf
+        low, high = high, 2.0 * high
+    while high - low > 1e-6 * high:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return high
 
 
 def _own(

@@ -16,6 +16,7 @@ from camu.arrays import Float64, decibels, read_only_floats, read_only_ints
 from camu.config import Config, RadioConfig, load_config
 from camu.errors import InputError
 from camu.world.devices import Devices, place_devices
+from camu.world.link_types import SHANNON
 from camu.world.links import DOMINATING_UPLINK, Links, build_links, out_of_reach
 from camu.world.movement import Movement, key_of_movement, movement_of
 from camu.world.picture import world_html
@@ -210,10 +211,14 @@ def world_of_fleet(
     # Counts of all devices were given for all: nodes of a deployment have reported them.
     if config.fleet.unreachable == "leave-out" and (counts is None or len(counts) != links.count):
         lost = out_of_reach(links, config.clustering.min_link_snr_db)
-    if any(known is not None for known in (fleet.gains, fleet.distances_m, fleet.snr_db)):
+    measured = any(known is not None for known in (fleet.gains, fleet.distances_m, fleet.snr_db))
+    if measured or not np.isnan(fleet.devices.rate_bps).all():
         _refuse_movement(config)
     left_out = tuple(fleet.devices.ids[k] for k in np.flatnonzero(lost))
-    notes = (*fleet.notes, *_left_out_words(str(config.fleet.file), left_out))
+    notes = (
+        *fleet.notes,
+        *_left_out_words(str(config.fleet.file), left_out, links.types is not None),
+    )
     links = links.select(np.flatnonzero(~lost))
     world = World(config, links, labels=fleet.labels, left_out=left_out, notes=notes)
     if counts is not None:
@@ -235,9 +240,9 @@ def _refuse_movement(config: Config) -> None:
     """Refuse devices that move away from where their links were measured."""
     if (key := key_of_movement(config)) is not None:
         raise InputError(
-            f"{key}: links of this fleet were measured (gain_db, snr_db, rssi_dbm, distance_m or "
-            "fleet.snr_file) and hold where its devices were; give places (x, y) without "
-            f"measurements, or leave {key} out"
+            f"{key}: links of this fleet were measured (gain_db, snr_db, rssi_dbm, rate_bps, "
+            "distance_m or fleet.snr_file) and hold where its devices were; give places (x, y) "
+            f"without measurements, or leave {key} out"
         )
 
 
@@ -250,6 +255,8 @@ def _stations(config: Config) -> Float64:
 
 def _uplink_warnings(radio: RadioConfig, links: Links, parameters: int) -> list[str]:
     """Warnings of uplinks that are weak, below the outage threshold, or far slower than others."""
+    if links.types is not None:
+        return _link_warnings(radio, links, parameters)
     snr, found = links.uplink_snr(), []
     bits = radio.bits_per_parameter * parameters
     seconds = links.transmit_seconds(bits, links.devices.power_watts, links.uplink_gain)
@@ -263,6 +270,28 @@ def _uplink_warnings(radio: RadioConfig, links: Links, parameters: int) -> list[
             f"radio.outage_snr_db = {outage_db:g} dB: most of their uploads will fail"
         )
     return found + _dominating_uplinks(links.devices, seconds)
+
+
+def _link_warnings(radio: RadioConfig, links: Links, parameters: int) -> list[str]:
+    """The same for each link type; but for `shannon` those out of its reach are named."""
+    assert links.types is not None
+    found, snr_db = [], decibels(links.uplink_snr())
+    for name, own in links.types.devices():
+        if name == SHANNON:
+            found += _uplink_warnings(radio, links.select(own), parameters)
+            continue
+        lowest = links.types.kinds[name].lowest_snr_db
+        far = own[np.argsort(snr_db[own], kind="stable")]
+        far = far[snr_db[far] < lowest]
+        if far.size:
+            shown = [f"{links.devices.ids[k]} ({snr_db[k]:.0f} dB)" for k in far[:5].tolist()]
+            more = f" and {far.size - len(shown)} more" if far.size > len(shown) else ""
+            found.append(
+                f"device {', '.join(shown)}{more}: out of reach of the base station, which hears "
+                f"{name} from {lowest:.1f} dB on; check the position or the measured uplink, "
+                "choose another link, or leave the device out"
+            )
+    return found
 
 
 def _dominating_uplinks(devices: Devices, seconds: Float64) -> list[str]:
@@ -303,17 +332,19 @@ def _weak_uplinks(links: Links, snr: Float64, seconds: Float64, parameters: int)
     )
 
 
-def _left_out_words(path: str, names: tuple[str, ...]) -> tuple[str, ...]:
+def _left_out_words(path: str, names: tuple[str, ...], typed: bool) -> tuple[str, ...]:
     """A sentence that names the devices that reach nobody."""
     if not names:
         return ()
+    why = f"an upload would take more than {DOMINATING_UPLINK:g} times as long as the median one"
+    if typed:
+        why = f"the SNR is below the lowest of the link, or {why}"
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     one = len(names) == 1
     return (
         f"{path}: device{'' if one else 's'} {', '.join(names[:5])}{more} reach"
-        f"{'es' if one else ''} nobody and {'is' if one else 'are'} left out: an upload would take "
-        f"more than {DOMINATING_UPLINK:g} times as long as the median one, and no device could "
-        "lead; check the position or the measured uplink, or keep "
+        f"{'es' if one else ''} nobody and {'is' if one else 'are'} left out: {why}, and no device "
+        "could lead; check the position or the measured uplink, or keep "
         f"{'it' if one else 'them'} with fleet.unreachable=keep",
     )
 

@@ -60,7 +60,7 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     if np.isnan(snr_db).all():
         return world
     links = world.links
-    gain = from_decibels(snr_db) * links.noise_watts / links.devices.power_watts
+    gain = from_decibels(snr_db) * links.own_noise_watts / links.devices.power_watts
     uplink = np.where(np.isnan(snr_db), links.uplink_gain, gain)
     return replace(world, links=replace(links, uplink_gain=read_only_floats(uplink)))
 

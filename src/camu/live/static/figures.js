@@ -72,7 +72,7 @@ export function drawUnits(world, units, before) {
     return [
       element("span", {}, element("span", { class: "spot", style: `background:${unit.colour}` }), ` ${index}`),
       names.slice(0, 8).join(" ") + (names.length > 8 ? ` +${names.length - 8}` : ""),
-      world.devices[unit.leader].id,
+      world.devices[unit.leader].id + (unit.link === "shannon" ? "" : ` (${unit.link})`),
       figure(unit.updates, was?.updates),
       figure(unit.weight, was?.weight, 3),
       figure(unit.power_watts, was?.power_watts, 3),
