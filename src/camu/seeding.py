@@ -27,6 +27,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "sight-uplink": (),  # line of sight to the base station
     "shadowing": (),  # shadowing between two devices
     "shadowing-uplink": (),  # shadowing to the base station
+    "direction-uplink": (),  # where a device is, seen from the antennas, if nobody knows
+    "phase-uplink": (),  # phase of an uplink's line of sight
     "fading": ("round",),  # block fading of all uplinks
     "csi": ("round",),  # errors of what is known of that fading
     "d2d-fading": ("round", "part"),  # block fading between two devices, real and imaginary part
@@ -47,6 +49,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "near-iid-groups": (),  # first devices of groups whose labels look like everyone's
     "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink
+    "burst": ("round",),  # noise on the sum of uplinks that are sent at once
     "packet": ("round", "leader"),  # whether an update is lost on an uplink
     "label-counts": (),  # noise on the label counts that a node reports
     "ppo": (),

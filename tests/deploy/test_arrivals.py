@@ -28,7 +28,9 @@ ASYNCHRONOUS = [
     if kind.ready is not Scheme.ready or kind.deadline is not Scheme.deadline
 ]
 SYNCHRONOUS = [
-    name for name, kind in SCHEMES.items() if name not in ASYNCHRONOUS and not kind.uses_oracle
+    name
+    for name, kind in SCHEMES.items()
+    if name not in ASYNCHRONOUS and not kind.uses_oracle and kind.family != "over the air"
 ]
 
 

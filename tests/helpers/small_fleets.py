@@ -40,6 +40,24 @@ def make_world(
     return World(config, links)
 
 
+def plain_devices(positions: npt.ArrayLike, power: npt.ArrayLike = 0.5) -> Devices:
+    """Devices at these places (K, 3), alike in everything but their power."""
+    places = np.asarray(positions, dtype=float)
+    ones = np.ones(len(places))
+    return Devices(
+        ids=tuple(f"d{k}" for k in range(len(places))),
+        positions=places,
+        regions=("",) * len(places),
+        label_counts=np.ones((len(places), 1), dtype=np.int64),
+        cpu_hz=1e9 * ones,
+        cycles_per_sample=ones,
+        capacitance=ones,
+        power_watts=power * ones,
+        max_power_watts=100 * ones,
+        battery_joules=np.nan * ones,
+    )
+
+
 def random_world(count: int, seed: int, settings: Sequence[str] = ()) -> World:
     """Devices spread over a square, each with two of ten labels."""
     draw = np.random.default_rng(seed)

@@ -22,10 +22,17 @@ from helpers.own_federation import Federation, Vector
 
 Reference = Callable[[Federation], Vector]
 REFERENCES: dict[str, tuple[Reference, int, dict[str, Any]]] = {}
+QUIET = {"radio.noise_dbm": -300.0, "radio.device_gain_dbi": 100.0}
+ODD = [{"name": "I", "devices": 7, "x": [-10.0, 10.0], "y": [-5.0, 5.0]}]  # no vote is even
 KEYS: dict[str, dict[str, Any]] = {  # of the worlds in which a scheme differs from simpler ones
     "width-scaled": {"training.model": "helpers.own_models:Hidden"},
     "best-channel": {"radio.fading": "rayleigh"},
     "proportional-fair": {"radio.fading": "rayleigh"},
+    "cotaf": QUIET,
+    "least-error-air": QUIET,
+    "broadband-analog": {**QUIET, "radio.fading": "rayleigh", "radio.antennas": 1},
+    "one-bit-air": {**QUIET, "fleet.regions": ODD, "data.noniid_devices": 5},
+    "camu-air": QUIET,
 }
 
 
@@ -99,8 +106,33 @@ def fedavg(fed: Federation) -> Vector:
 @reference("local-sgd", local_updates=3)
 @reference("ofdma-energy", local_updates=3)  # these two change what devices spend, not the model
 @reference("fedl", local_updates=3)
+@reference("cotaf", local_updates=3, norm="last")
+@reference("least-error-air", local_updates=3)
 def local_sgd(fed: Federation) -> Vector:
     return devices_alone(fed, [3] * len(fed.devices))
+
+
+@reference("broadband-analog", truncation=0.5)
+def broadband_analog(fed: Federation) -> Vector:
+    """One antenna: a device is silent where its fading factor is below the threshold."""
+    weights = fed.initial
+    for round_ in range(fed.rounds):
+        loud = np.flatnonzero(fed.world.links.fading(round_) >= 0.5)
+        assert 0 < len(loud) < len(fed.devices)
+        models = [fed.train(weights, round_, device, 1)[0] for device in loud]
+        shares = fed.shares[loud] / fed.shares[loud].sum()
+        weights = sum(share * model for share, model in zip(shares, models, strict=True))
+    return weights
+
+
+@reference("one-bit-air", step=0.01)
+def one_bit_air(fed: Federation) -> Vector:
+    weights = fed.initial
+    for round_ in range(fed.rounds):
+        changes = [fed.train(weights, round_, device, 1)[0] - weights for device in fed.devices]
+        votes = sum(np.where(change < 0, -1.0, 1.0) for change in changes)
+        weights = weights + 0.01 * np.sign(votes)
+    return weights
 
 
 @reference("local-sgd-decay", local_updates=3, shift=5.0)
@@ -136,6 +168,7 @@ def clustered(fed: Federation) -> Vector:
 
 
 @reference("camu")
+@reference("camu-air")
 @reference("random-clusters")
 @reference("label-kmeans")
 def camu_(fed: Federation) -> Vector:

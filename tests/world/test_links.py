@@ -13,31 +13,14 @@ from hypothesis import strategies as st
 
 from camu.config import RadioConfig, load_config
 from camu.errors import CamuError
-from camu.world import Devices, Links, build_links, noise_watts
-from helpers.small_fleets import device_gain
+from camu.world import Links, build_links, noise_watts
+from helpers.small_fleets import device_gain, plain_devices
 
 BASE_STATION = np.array([-50.0, 0.0, 10.0])
 
 
-def make_devices(positions: Any, power: Any = 0.5) -> Devices:
-    places = np.asarray(positions, dtype=float)
-    ones = np.ones(len(places))
-    return Devices(
-        ids=tuple(f"d{k}" for k in range(len(places))),
-        positions=places,
-        regions=("",) * len(places),
-        label_counts=np.ones((len(places), 1), dtype=np.int64),
-        cpu_hz=1e9 * ones,
-        cycles_per_sample=ones,
-        capacitance=ones,
-        power_watts=power * ones,
-        max_power_watts=100 * ones,
-        battery_joules=np.nan * ones,
-    )
-
-
 def make_links(radio: RadioConfig, positions: Any, power: Any = 0.5, **more: Any) -> Links:
-    return build_links(radio, make_devices(positions, power), BASE_STATION, 0, **more)
+    return build_links(radio, plain_devices(positions, power), BASE_STATION, 0, **more)
 
 
 def random_places(count: int) -> np.ndarray:
@@ -119,7 +102,7 @@ def test_shadowing_has_its_deviation_and_leaves_the_mean() -> None:
     assert links.mean() == pytest.approx(0.0, abs=0.1)
     uplink = 10 * np.log10(shadowed.uplink_gain / plain.uplink_gain)
     assert uplink.std() == pytest.approx(6.0, rel=0.15)
-    other = build_links(RadioConfig(shadowing_db=6.0), make_devices(places), BASE_STATION, 1)
+    other = build_links(RadioConfig(shadowing_db=6.0), plain_devices(places), BASE_STATION, 1)
     assert (other.uplink_gain != shadowed.uplink_gain).all()
 
 

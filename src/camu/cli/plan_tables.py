@@ -48,10 +48,11 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         console.print(_LEGEND, style="dim")
     received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
     station = cost.base_station_joules
+    most = "at most " if plan.air else ""  # what is radiated depends on the updates
     console.print(
         f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
         f"{counted(world.devices.count, 'device')}. A round takes "
-        f"{cost.seconds:.4g} s, {cost.joules:.4g} J ({cost.compute_joules:.3g} computing, "
+        f"{cost.seconds:.4g} s, {most}{cost.joules:.4g} J ({cost.compute_joules:.3g} computing, "
         f"{cost.transmit_joules:.3g} sending{received}) and {cost.megabytes:.3g} MB."
         + (f" The base station spends {station:.3g} J." if station else "")
     )

@@ -393,6 +393,20 @@ class RadioConfig(Section):
     outage_snr_db: Decibels | None = field(
         None, "Uplinks below this SNR fail in that round; unset: none fail.", "dB"
     )
+    phase_error_rad: float = field(
+        0.0,
+        "Standard deviation of the phase with which a device misses the others, where all transmit "
+        "at once.",
+        "rad",
+        ge=0,
+        le=10,
+    )
+    time_offset_symbols: Share = field(
+        0.0,
+        "Latest start of a device after the others, where all transmit at once; drawn evenly in "
+        "every round.",
+        "symbols",
+    )
     d2d: Literal["shared", "free"] = field(
         "shared",
         "Medium of gathers: `shared`: clusters that hear each other gather in turn, others at once "

@@ -169,6 +169,11 @@ def check_run(deployment: Deployment) -> CheckedRun:
             f"scheme.name = {config.scheme.name}: it needs exact losses or gradients on all data, "
             "which only a simulation has; choose another scheme for a deployment"
         )
+    if scheme.family == "over the air":
+        raise InputError(
+            f"scheme.name = {config.scheme.name}: its devices transmit at once, and there is no "
+            "air between the sockets of nodes; choose another scheme for a deployment"
+        )
     start = read_start(Path(deployment.start), config) if deployment.start else None
     manifest = check_directory(config, directory, deployment.resume, start, OWN_FILES)
     return CheckedRun(directory, scheme, start, manifest)

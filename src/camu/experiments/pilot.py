@@ -203,7 +203,7 @@ def p2_of(plan: Plan, world: World, found: Constants, pilot: Plan, models: int) 
     leaders = np.array([unit.leader for unit in plan.units])
     members = np.concatenate([unit.members for unit in plan.units])
     weight = np.array([unit.weight for unit in plan.units])
-    refuse_cells(world, "P2")
+    refuse_cells(world, "P2 has one band")
     share, run = world.links.share(len(leaders)), config.run
     cost = round_cost(world, make_scheme(config), plan)
     joules = run.max_joules or run.rounds * cost.joules

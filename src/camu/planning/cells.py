@@ -58,9 +58,10 @@ def _between_cells(world: World, who: Int64, power: Float64) -> Float64:
 
 
 def refuse_cells(world: World, who: str) -> None:
-    """Refuse several cells where a problem divides one band among all."""
-    if world.links.cells.any():
+    """Refuse several cells where one band is divided among all, or one station receives all."""
+    kind = world.config.radio.cells
+    if kind != "one" and len(world.base_stations) > 1:
         raise InputError(
-            f"{who}: it divides one band among all units, and radio.cells = "
-            f'"{world.config.radio.cells}" has a band per base station; set radio.cells to one'
+            f'{who}, and radio.cells = "{kind}" has uplinks at several base stations at once; set '
+            "radio.cells to one"
         )

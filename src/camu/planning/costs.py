@@ -172,6 +172,7 @@ def unit_costs(
     round_: int | None = None,
     bandwidth_hz: Sequence[float | None] | None = None,
     cpu_share: Sequence[float] | None = None,
+    symbols: int | None = None,
 ) -> Costs:
     """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
 
@@ -183,6 +184,8 @@ def unit_costs(
     its own has that; `cpu_share` slows the members of a unit. If a round is given, tries of
     packets, gains between devices and rates that are too high are those of it; by default they are
     the means, and none is. With `radio.downlink` members receive the model before they start.
+    Of units that transmit at once each sends so many `symbols` over the whole band, with at most
+    the given power.
     """
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
@@ -194,7 +197,7 @@ def unit_costs(
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)
     together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
-    sending = _Uplinks(world, leaders, power, gains, true, together, bandwidth_hz)
+    sending = _Uplinks(world, leaders, power, gains, true, together, bandwidth_hz, symbols)
     sent, tries = sending.sent_and_tries(payload_bits, parameters, round_)
     model = broadcast(world, flat, leaders, true, model_bits(world, parameters))
     return Costs(
@@ -242,6 +245,7 @@ class _Uplinks:
     true_gains: Float64  # (K,)
     together: Mapping[str, int]  # how many share each band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
+    symbols: int | None  # that each sends at once with all others; None: it sends by itself
 
     def sent_and_tries(
         self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
@@ -258,6 +262,8 @@ class _Uplinks:
         """How long each leader sends, and how often it sends its update."""
         links, radio, hertz = self.world.links, self.world.config.radio, self.hertz
         once = np.ones(len(self.leaders))
+        if self.symbols is not None:
+            return self.symbols / radio.bandwidth_hz * once, once
         if radio.uplink == "analog":  # a complex symbol carries two parameters
             return math.ceil(parameters / 2) / hertz * once, once
         gain = self.heard(self.gains)

@@ -6,9 +6,9 @@ least, or as far as it may, and races to idle if that is above its own frequency
 slowest member sets the time of a local update; the others of its unit may compute as slowly. A unit
 may also be ready later than it could be, up to the latest moment that leaves the round as long as
 it was: under `ofdma` its air time before the end, under `tdma` in the same order of sending, with
-other link types on the same channel. A unit
-that waits for the medium before each of its gathers may compute in that time instead, and is ready
-when it was. All these moments are reached at once, so no other frequencies cost less in that order.
+other link types on the same channel, over the air until the last one is ready. A unit that waits
+for the medium before each of its gathers may compute in that time instead, and is ready when it
+was. All these moments are reached at once, so no other frequencies cost less in that order.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def full_speed_costs(
     uplink_gain: Float64 | None = None,
     uplinks: Mapping[str, int] | None = None,
     round_: int | None = None,
+    symbols: int | None = None,
 ) -> Costs:
     """What these units cost at the frequencies that they are given; see `unit_costs`."""
     return unit_costs(
@@ -54,6 +55,7 @@ def full_speed_costs(
         round_=round_,
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
+        symbols=symbols,
     )
 
 

@@ -17,7 +17,8 @@ import numpy as np
 from camu.arrays import AnyArray, Float64
 from camu.errors import InputError
 from camu.planning import plan_io
-from camu.planning.codecs import payload_bits
+from camu.planning.air import TOGETHER, Air, air_from_dict, air_to_dict
+from camu.planning.codecs import RAW, payload_bits
 from camu.planning.costs import Costs
 from camu.planning.dvfs import DVFS_KINDS, DvfsKind, dvfs_of_units, full_speed_costs, with_dvfs
 from camu.planning.queues import Queue, arrivals, under
@@ -37,10 +38,12 @@ class Plan:
         scheme: name of the scheme.
         seed: seed of the world.
         parameters: q, the number of trainable parameters of the model.
-        access: how leaders share the uplink: in turn (`tdma`) or at the same time (`ofdma`).
+        access: how leaders share the uplink: in turn (`tdma`), at the same time on shares of the
+            band (`ofdma`), or at the same time on all of it (`together`, over the air).
         units: the units, in an order that does not change.
         allocation: the certified answer to P1, where a scheme optimised powers and updates.
         dvfs: whether devices that would wait slow down (`camu.planning.dvfs`).
+        air: the rule of amplitudes of units that transmit at once; None: each sends on its own.
     """
 
     scheme: str
@@ -50,6 +53,7 @@ class Plan:
     units: tuple[Unit, ...]
     allocation: Allocation | None = field(default=None, compare=False)
     dvfs: DvfsKind = "none"
+    air: Air | None = None
 
     def __post_init__(self) -> None:
         """Refuse a plan that no fleet could carry out, naming the unit."""
@@ -63,6 +67,21 @@ class Plan:
         total = math.fsum(unit.weight for unit in self.units)
         if abs(total - 1) > 1e-9:
             raise InputError(f"scheme {self.scheme}: the units' weights add up to {total}, not 1")
+        self._check_air()
+
+    def _check_air(self) -> None:
+        """Refuse units that cannot transmit at once."""
+        if (self.air is None) != (self.access != TOGETHER):
+            raise InputError(
+                f'scheme {self.scheme}: access = "{TOGETHER}" and a rule `air` belong together; '
+                "use plan.over_the_air(rule)"
+            )
+        for index, unit in enumerate(self.units if self.air else ()):
+            if unit.codec != RAW or unit.bandwidth_hz is not None:
+                raise InputError(
+                    f"scheme {self.scheme}: unit {index}: all units that transmit at once send "
+                    "uncoded numbers on the same band; leave codec and bandwidth_hz out"
+                )
 
     def column(self, name: str) -> AnyArray:
         """A number of all units as a read-only array, such as `weight` or `ready_seconds`."""
@@ -91,6 +110,15 @@ class Plan:
             interference_joules=nothing,
             dvfs=[None] * len(self.units),
         )
+
+    def over_the_air(self, air: Air) -> Plan:
+        """The same plan with units that transmit at once, by this rule; `repriced` prices it."""
+        return replace(self, air=air, access=TOGETHER)
+
+    @property
+    def burst_symbols(self) -> int | None:
+        """Complex symbols in which all units send at once; None: each sends on its own."""
+        return None if self.air is None else self.air.symbols(self.parameters)
 
     def with_rates(self, rates: Iterable[float]) -> Plan:
         """The same plan with other factors on the learning rate, one per unit."""
@@ -146,7 +174,7 @@ class Plan:
         width = world.config.radio.bits_per_parameter
         bits = [payload_bits(unit.codec, self.parameters, width) for unit in self.units]
         units = with_columns(self.units, payload_bits=bits)
-        costs = full_speed_costs(world, units, self.parameters)
+        costs = full_speed_costs(world, units, self.parameters, symbols=self.burst_symbols)
         columns = costs.columns(np.array([float(unit.local_updates) for unit in units]))
         slow: Sequence[UnitDvfs | None] = [None] * len(units)
         if self.dvfs != "none":
@@ -193,6 +221,8 @@ class Plan:
         }
         if self.dvfs != "none":
             document |= {"dvfs": self.dvfs, "saved_joules": self.saved_joules}
+        if self.air is not None:
+            document["air"] = air_to_dict(self.air)
         if self.allocation is not None:
             answer = self.allocation.to_dict()
             # Units hold what was decided, and wall time would make files of one plan differ.
@@ -216,6 +246,7 @@ class Plan:
                 units=units,
                 allocation=plan_io.read_allocation(data.get("allocation"), units),
                 dvfs=dvfs,
+                air=air_from_dict(data.get("air")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(

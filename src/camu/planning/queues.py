@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from camu.arrays import Float64, Int64, send_in_turn
+from camu.planning.air import TOGETHER
 from camu.world.link_types import SHANNON
 
 
@@ -69,10 +70,13 @@ def under(queues: Sequence[Queue], access: str) -> list[Queue]:
 def arrivals(
     ready_seconds: Float64, air_seconds: Float64, access: str, queues: Sequence[Queue] | None = None
 ) -> Float64:
-    """When each unit's update has arrived: at once (`ofdma`), or after a queue (`tdma`).
+    """When each unit's update has arrived.
 
+    Each sends when it is ready (`ofdma`), in turn (`tdma`), or all with the last one (`together`).
     With `queues` each unit waits for a channel of its own link type, in its own cell.
     """
+    if access == TOGETHER:
+        return np.asarray(ready_seconds.max() + air_seconds)
     if queues is not None:
         return _sent(ready_seconds, air_seconds, under(queues, access))[0]
     if access == "ofdma":
@@ -96,6 +100,8 @@ def latest_ready(
 
     Each stays on its channel.
     """
+    if access == TOGETHER:
+        return np.full(len(ready), ready.max())
     end = float(arrivals(ready, air, access, queues).max())
     if queues is None and access == "ofdma":
         return np.asarray(np.maximum(end - air, ready))

@@ -87,13 +87,17 @@ def _rounds(
         uplinks=senders(world.links, plan.column("leader")),
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
+        symbols=plan.burst_symbols,
     )
     heard = np.array([unit.downlink_seconds for unit in units])  # all devices listen
     # Of a unit's candidates only one gathers, so that none waits for another here.
     costs = replace(costs, downlink_seconds=heard, medium=None)
     if plan.dvfs != "none":
         joules = np.zeros(world.devices.count)
-        slow = plan.dvfs_costs(full_speed_costs(world, plan.units, plan.parameters), plan.units)
+        slow = plan.dvfs_costs(
+            full_speed_costs(world, plan.units, plan.parameters, symbols=plan.burst_symbols),
+            plan.units,
+        )
         everyone = flatten_groups([unit.members for unit in plan.units])[0]
         joules[everyone] = slow.member_compute_joules
         costs = replace(costs, member_compute_joules=joules[flat])

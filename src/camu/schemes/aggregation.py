@@ -41,11 +41,17 @@ class MeanUpdate:
         """The model plus the mean; the model itself where no update counts."""
         if self.total <= 0:
             return self.start
-        parameters = self.start.parameters + self._parameters.total / self.total
-        buffers = self.start.buffers + self._buffers.total / self.total
-        return self.start.owning(
-            parameters.astype(np.float32), buffers.astype(np.float32), self.start.layout
-        )
+        totals = self._parameters.total, self._buffers.total
+        return moved(self.start, *(total / self.total for total in totals))
+
+
+def moved(start: Weights, update: Float64, buffers: Float64) -> Weights:
+    """A model plus changes of its parameters and buffers, added in double precision."""
+    return start.owning(
+        (start.parameters + update).astype(np.float32),
+        (start.buffers + buffers).astype(np.float32),
+        start.layout,
+    )
 
 
 def robust_centre(rows: Float32, rule: str, faulty_share: float) -> Float64:

@@ -107,7 +107,7 @@ def problem_of(
             f"{config.radio.packet_tries} sends some again; write radio.packet_tries = 1"
         )
     refuse_link_types("scheme camu-joint: P1 sends at Shannon's rate", world)
-    refuse_cells(world, "scheme camu-joint")
+    refuse_cells(world, "scheme camu-joint: P1 has one band")
     count, leaders = len(groups.members), np.array(groups.leaders)
     parameters = parameter_count(world)
     bound = bound_of(groups, parameters)

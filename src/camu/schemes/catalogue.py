@@ -4,7 +4,9 @@ from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.age_scheduling import AgeScheduling
 from camu.schemes.allocated import Fedl, LeastEnergyOfdma, ResourceBlocks
+from camu.schemes.broadband_analog import BroadbandAnalog
 from camu.schemes.camu import Camu
+from camu.schemes.camu_air import CamuAir
 from camu.schemes.camu_balanced import CamuBalanced
 from camu.schemes.camu_joint import CamuJoint
 from camu.schemes.clustered import Clustered
@@ -12,6 +14,7 @@ from camu.schemes.compute_rounds import ComputeRounds
 from camu.schemes.contract import Scheme
 from camu.schemes.controls import LabelKMeans, RandomClusters
 from camu.schemes.cost_effective import CostEffective
+from camu.schemes.cotaf import Cotaf
 from camu.schemes.dsc import Dsc
 from camu.schemes.fedasync import FedAsync
 from camu.schemes.fedavg import FedAvg
@@ -26,8 +29,10 @@ from camu.schemes.fedsa import FedSa
 from camu.schemes.hierfavg import HierFavg
 from camu.schemes.hti import HeterogeneousIntensity, HtiDynamic
 from camu.schemes.hti_total import HtiTotal
+from camu.schemes.least_error_air import LeastErrorAir
 from camu.schemes.local_sgd import LocalSgd, LocalSgdDecay
 from camu.schemes.near_iid_bandit import NearIidBandit
+from camu.schemes.one_bit_air import OneBitAir
 from camu.schemes.oort import Oort
 from camu.schemes.pr_sgd import ParallelRestartedSgd
 from camu.schemes.scaffold import ClusterScaffold, Scaffold
@@ -90,6 +95,11 @@ KINDS: tuple[type[Scheme], ...] = (
     LeastEnergyOfdma,
     Fedl,
     ResourceBlocks,
+    Cotaf,
+    LeastErrorAir,
+    BroadbandAnalog,
+    OneBitAir,
+    CamuAir,
 )
 SCHEMES = {kind.name: kind for kind in KINDS}
 
@@ -106,6 +116,7 @@ FAMILIES = {
     "server": "Other steps of the server.",
     "selection": "Who takes part in a round.",
     "resources": "Bandwidth, power and frequency of every device.",
+    "over the air": "Devices that transmit at once, so that the channel adds their updates up.",
     "compression": "Smaller updates.",
     "asynchronous": "Servers that do not wait for everyone.",
     "controls": "Controls that take one idea away.",

@@ -82,7 +82,7 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
             "set radio.uplink to digital"
         )
     refuse_link_types(f"scheme {kind}: it divides one band at Shannon's rate", world)
-    refuse_cells(world, f"scheme {kind}")
+    refuse_cells(world, f"scheme {kind}: it divides one band")
     devices, links = world.devices, world.links
     leaders = plan.column("leader")
     most = devices.cpu_hz[leaders]

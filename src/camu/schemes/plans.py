@@ -9,10 +9,11 @@ from camu.allocation.p1 import Problem
 from camu.config import Config
 from camu.errors import InputError
 from camu.files import read_json, read_text
+from camu.planning.cells import refuse_cells
 from camu.planning.codecs import Raw
 from camu.planning.groups import Groups, assess
 from camu.planning.rotation import rotated
-from camu.plugins import user_code
+from camu.plugins import is_plugin, user_code
 from camu.schemes.camu_joint import CamuJoint
 from camu.schemes.contract import Plan, Scheme, World, waits_for_all
 from camu.schemes.registry import make_scheme
@@ -45,6 +46,7 @@ def plan(scheme: Scheme, world: World) -> Plan:
             "from make_plan(...)"
         )
     _check_uplink(scheme, made, world)
+    _check_air(scheme, made, world)
     # A plan may hold units that were changed after make_plan; their costs must follow.
     priced = _first_leaders(made, world).repriced(world)
     return priced.with_dvfs(world, waits_for_all(scheme)) if world.config.fleet.dvfs else priced
@@ -58,6 +60,40 @@ def _check_uplink(scheme: Scheme, plan: Plan, world: World) -> None:
             f'scheme {scheme.name}: its updates are encoded, and radio.uplink = "analog" sends no '
             "bits; set radio.uplink to digital or packet, or take another scheme"
         )
+
+
+def _check_air(scheme: Scheme, plan: Plan, world: World) -> None:
+    """Refuse what has no meaning where all units transmit at once."""
+    if plan.air is None:
+        return
+    config, name = world.config, f"scheme {scheme.name}: its units transmit at once"
+    if not waits_for_all(scheme):
+        raise InputError(f"{name}, so a method ready or deadline has no meaning; leave it out")
+    if scheme.uses_oracle:
+        raise InputError(f"{name}, so no model of a single unit is received; unset uses_oracle")
+    if config.scheme.aggregation != "mean":
+        raise InputError(
+            f'{name} and the server receives their sum, so scheme.aggregation = "'
+            f'{config.scheme.aggregation}" is impossible; set it to mean'
+        )
+    if config.radio.uplink == "packet" or is_plugin(config.radio.uplink):
+        raise InputError(
+            f'{name} and radio.uplink = "{config.radio.uplink}" is for updates that are sent one '
+            "by one; set it to digital"
+        )
+    refuse_cells(world, f"{name} to one receiver")
+    if world.links.types is not None:
+        raise InputError(
+            f"{name} with one modulation, which radios of other link types do not have; leave out "
+            "radio.link and the column link of the fleet"
+        )
+    if plan.air.combines and not config.radio.knows_channels:
+        raise InputError(
+            f"{name} and antennas are combined, which needs the channels; unset "
+            "radio.pilot_symbols and radio.csi_correlation"
+        )
+    if config.radio.outage_snr_db is not None:
+        raise InputError(f"{name}, and no single uplink can fail; unset radio.outage_snr_db")
 
 
 def _first_leaders(plan: Plan, world: World) -> Plan:

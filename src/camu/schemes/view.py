@@ -58,6 +58,8 @@ class Arrival(InFlight):
     buffers: Float32 = field(default_factory=no_array)  # change of the buffers, noise-free
     start: Weights = field(init=False, repr=False)  # the model that the unit started from
     trained: Weights | None = None  # the unit's own model, for schemes with `uses_oracle`
+    # Of units that transmit at once, one arrival stands for all: the norm of what each sent.
+    norms: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:

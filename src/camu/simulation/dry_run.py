@@ -94,14 +94,18 @@ class DryTrainer:
     ) -> Iterator[Any]:
         """The outcome of each job as its delivery decides it, with an empty update."""
         assert isinstance(deliver, Delivery)
+        alone = deliver.air is None
         if self._generator is not None:
             self._scale = 10.0 ** self._generator.uniform(-2.0, 1.0)
         for number, update in enumerate(deliver.updates):
             update.loss = self.loss(self.initial)
-            update.lost = deliver.lost(number) or ("refused" if number in deliver.corrupt else "")
+            corrupt = number in deliver.corrupt
+            update.lost = deliver.lost(number) or ("refused" if corrupt and alone else "")
             if not update.lost and self.keeps_arrays:
                 update.update, update.buffers = self._update, self.buffers
                 update.change = self._update if deliver.keep_change else None
+                if corrupt:  # it spoils the sum
+                    update.update = np.full_like(self._update, np.nan)
                 update.trained = self.initial if deliver.keep_trained else None
             yield update
 
@@ -135,7 +139,8 @@ class _DryRun:
         self.trainer = DryTrainer(_layout(world.config, plan.parameters), generator)
         self.run = Run.new(world, plan, self.trainer.initial)
         self.loop = Loop(self.run, scheme, self.trainer)
-        self.trainer.keeps_arrays = not self.loop.takes_mean or overrides(scheme, "pilot")
+        shown = not self.loop.takes_mean or overrides(scheme, "pilot")
+        self.trainer.keeps_arrays = shown or plan.air is not None
         self.loop.begin()
 
     def history(self, rounds: int | None = None) -> History:

@@ -16,7 +16,7 @@ from camu.notebook import html_table, line_chart
 from camu.simulation.ledger import JOULES, LINKS, DeviceEnergy
 
 _SHOWN_ROUNDS = 5
-FAULTS = ("absent", "leader_failures", "outages", "lost_packets", "refused")
+FAULTS = ("absent", "leader_failures", "outages", "lost_packets", "truncated", "refused")
 
 
 @dataclass(frozen=True)

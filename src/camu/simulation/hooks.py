@@ -22,7 +22,7 @@ from camu.planning.plan import Plan
 from camu.plugins import same_directory, user_code
 from camu.schemes.contract import Pilot, Scheme
 from camu.schemes.view import State, View
-from camu.simulation.run import Run, Trainer
+from camu.simulation.run import OnNodes, Run, Trainer
 
 Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
@@ -32,8 +32,13 @@ _WITH_BUFFERS = "super().aggregate(view, state).with_parameters(...)"
 _OPTIONAL = ("start", "correction", "keep", *_SEE_ARRIVALS)
 
 
-def check_trainer(scheme: Scheme, trainer: Trainer) -> None:
+def check_trainer(scheme: Scheme, trainer: Trainer, plan: Plan) -> None:
     """Refuse a scheme that needs more than the trainer can give."""
+    if plan.air is not None and isinstance(trainer, OnNodes):
+        raise InputError(
+            f"scheme {scheme.name}: its units transmit at once, and there is no air between the "
+            "sockets of nodes; simulate it, or choose another scheme for a deployment"
+        )
     if scheme.uses_oracle and trainer.oracle is None:
         raise InputError(
             f"scheme {scheme.name}: it needs exact losses or gradients on all data, which only a "

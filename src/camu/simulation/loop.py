@@ -31,6 +31,7 @@ from camu.schemes.contract import PilotRun, Scheme, waits_for_all
 from camu.schemes.fedavg import FedAvg
 from camu.schemes.view import Arrival, InFlight, View, no_array
 from camu.simulation.attendance import Attendance, Faults
+from camu.simulation.burst import Burst, Received
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
 from camu.simulation.moving import move, replan
@@ -60,6 +61,7 @@ class Loop:
         own = () if self.nodes is None else self.nodes.fault_kinds
         self.counts = dict.fromkeys((*FAULTS, *own), 0)
         self.mean: MeanUpdate | None = None
+        self.received: Received | None = None  # the burst of a round over the air
         # The last answer of `price`: what it depends on, what the ids in that belong to, the costs.
         self.priced: tuple[tuple[object, ...], object, Costs] | None = None
         self.spending: tuple[Costs, Spending] | None = None  # of these costs
@@ -98,7 +100,7 @@ class Loop:
         self.before = self.run.weights
         replan(self.run, self.scheme)
         arrived, waiting = self.advance()
-        self.hooks.revise(self.view(() if self.takes_mean else arrived), self.run)
+        self.hooks.revise(self.view(() if self.takes_mean else self.shown(arrived)), self.run)
         self.rotate()
         self.hooks.finished(self.view(), self.run)
         return self.record(len(arrived), waiting)
@@ -109,7 +111,8 @@ class Loop:
         Returns what was aggregated, and how long units were idle.
         """
         # The mean is that of `Scheme.aggregate`: the same class, in the same order of units.
-        self.mean = MeanUpdate(self.run.weights) if self.takes_mean else None
+        alone = self.run.plan.air is None
+        self.mean = MeanUpdate(self.run.weights) if self.takes_mean and alone else None
         self.counts = dict.fromkeys(self.counts, 0)
         self.launch()
         arrived, waiting = self.wait()
@@ -118,12 +121,26 @@ class Loop:
         if self.mean is not None:
             self.run.move_to(self.mean.added())
         else:
-            weights = self.hooks.aggregate(self.view(arrived)) if arrived else self.run.weights
-            self.run.move_to(weights)
+            self.run.move_to(self.aggregated(arrived) if arrived else self.run.weights)
         return arrived, waiting
+
+    def aggregated(self, arrived: Sequence[Update]) -> Weights:
+        """The new model; of a burst, the sum that was received is that of the mean."""
+        received = self.received
+        if received is None or received.weights is None or "aggregate" in self.hooks.own:
+            return self.hooks.aggregate(self.view(self.shown(arrived)))
+        return received.weights
+
+    def shown(self, arrived: Sequence[Update]) -> Sequence[Arrival]:
+        """What a scheme sees of these arrivals: of a burst, one for all of them."""
+        if self.received is None or self.received.arrival is None or not arrived:
+            return arrived
+        self.received.arrival.arrived_seconds = self.run.clock.now_seconds
+        return [self.received.arrival]
 
     def launch(self) -> None:
         """Start the units that the scheme selects, from the present weights."""
+        self.received = None
         self.faults.wait_for_devices(self.run)
         move(self.run)
         self.faults = replace(self.faults, world=self.run.world)
@@ -155,6 +172,7 @@ class Loop:
                 uplink_gain=gain,
                 uplinks=uplinks,
                 round_=round_,
+                symbols=run.plan.burst_symbols,
             )
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
             self.priced = asked, (run.world, run.plan, own), costs
@@ -185,7 +203,9 @@ class Loop:
         if plan is not run.plan:
             run.plan, run.revised = plan.repriced(run.world), True
 
-    def prepare(self, view: View, attendance: Attendance, costs: Costs) -> Delivery:
+    def prepare(
+        self, view: View, attendance: Attendance, costs: Costs, burst: Burst | None = None
+    ) -> Delivery:
         """The way of a round's updates to the server, with the models that units start from."""
         run = self.run
         starts = [self.hooks.start(view, number) for number in attendance.units]
@@ -193,6 +213,9 @@ class Loop:
         keep = self.scheme.uses_oracle and self.hooks.shows_arrivals
         changes = "keep" in self.hooks.own
         found = delivery_of(run, attendance, costs.uplink_snr, begin, keep, changes)
+        if burst is not None:
+            silent = frozenset(np.flatnonzero(burst.silent).tolist())
+            return replace(found, air=burst.air, silent=silent)
         return found if costs.outage is None else replace(found, outage=costs.outage)
 
     def train(self, view: View, attendance: Attendance, costs: Costs) -> None:
@@ -200,12 +223,16 @@ class Loop:
 
         Where the mean is taken, updates are added to it and dropped.
         """
-        run, delivery = self.run, self.prepare(view, attendance, costs)
+        run, own = self.run, list(attendance.units.values())
+        burst = Burst.of(run.world, run.plan, own, run.round)
+        delivery = self.prepare(view, attendance, costs, burst)
         updates = np.array([float(unit.local_updates) for unit in attendance.units.values()])
         ready, air = costs.ready_seconds(updates).tolist(), costs.uplink_seconds.tolist()
         busy = costs.busy_seconds(updates).tolist()
         # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
         # knows how fast it would have been, and the round ends when it would have ended.
+        if burst is not None:  # all wait for the last one
+            ready = [max(ready)] * len(ready)
         longer = np.broadcast_to(costs.dvfs_seconds, len(ready)).tolist()
         jobs = Jobs(partial(self.job, view), attendance.units)
         results = self.trainer.iterate(delivery.start, jobs, run.round, delivery)
@@ -226,7 +253,25 @@ class Loop:
             update.started_seconds = run.clock.now_seconds
             update.busy_seconds = busy[index] + air[index] + longer[index]
             run.in_flight[update.unit] = update
+        if burst is not None:
+            costs = self.superpose(burst, costs)
         self.charge(attendance.units, costs, started)
+
+    def superpose(self, burst: Burst, costs: Costs) -> Costs:
+        """Receive the sum of all updates of the round; returns what they cost as they were sent."""
+        run, limit = self.run, self.config.training.max_update_norm
+        updates = list(run.in_flight.values())
+        self.received = found = burst.receive(updates, run.weights, limit)
+        if found.fault is not None:
+            self.counts["refused"] += 1
+            log.warning("round %d: the burst is refused: %s", run.round + 1, found.fault)
+        for update in updates:
+            update.update = update.buffers = no_array()
+            if found.fault is not None:
+                update.lost = update.lost or "burst"
+        watts = run.world.links.supply_watts(found.power_watts)
+        joules = np.where(found.power_watts > 0, watts * costs.uplink_seconds, 0.0)
+        return replace(costs, uplink_joules=joules)
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""

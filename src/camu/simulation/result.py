@@ -110,7 +110,7 @@ def run_rounds(
     run: Run, scheme: Scheme, trainer: Trainer, callbacks: Sequence[Callback] = ()
 ) -> None:
     """Run rounds until the configured end, from the first or from where a checkpoint left off."""
-    check_trainer(scheme, trainer)
+    check_trainer(scheme, trainer, run.plan)
     if not run.records:
         check_trace(run.world, scheme, run.plan)
     kind = RealtimeLoop if on_real_arrivals(scheme, trainer) else Loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,11 +37,13 @@ class Update(Arrival):
 
     leader: int = -1  # the device that sends it
     busy_seconds: float = 0.0
-    lost: str = ""  # why it does not arrive: "outages", "lost_packets", "silent"; "": it does
+    # Why it does not arrive: "outages", "lost_packets", "truncated", "silent"; "": it does.
+    lost: str = ""
     fault: str | None = None  # why the server refuses it
     memory: Float32 | None = None  # what the sender's codec keeps for its next update
     change: Float32 | None = None  # of the unit's own parameters, exact, where it is asked for
     kept: AnyArray | None = None  # what the unit keeps from its arrival on
+    squares: float = math.nan  # of what it sends, together with others; nan: not known
 
     @property
     def usable(self) -> bool:

@@ -18,6 +18,7 @@ from camu.errors import InputError
 from camu.learning.job import Trained
 from camu.learning.native import noisy_change
 from camu.learning.weights import Weights
+from camu.planning.air import Air
 from camu.planning.codecs import Codec, Raw
 from camu.planning.packets import drawn_tries, packet_error
 from camu.planning.unit import Unit
@@ -45,6 +46,8 @@ class Delivery:
     snr: Float64  # (jobs,), linear
     memory: Mapping[int, Float32]  # what senders kept of their last updates, by job
     corrupt: Mapping[int, str]  # jobs whose update will be "nan" or "huge"
+    air: Air | None = None  # the rule by which all jobs send at once; None: each on its own
+    silent: frozenset[int] = frozenset()  # jobs whose unit does not send then
     outage: npt.NDArray[np.bool_] | None = None  # (jobs,) rates that are too high; None: none is
 
     def start_of(self, job: int) -> Weights:
@@ -60,6 +63,10 @@ class Delivery:
         snr, start = float(self.snr[job]), self.start_of(job)
         begin, end = start.parameters, trained.weights.parameters
         buffers = trained.weights.buffers - start.buffers
+        if self.air is not None:
+            own.update, own.squares, own.buffers = *self._sent(job, end - begin), buffers
+            own.change = end - begin if self.keep_change else None
+            return own
         noise = derive(self.config.run.seed, "noise", self.round, unit.leader)
         if type(unit.codec) is Raw and unit.update_scale == 1.0 and job not in self.corrupt:
             update, squares = receive(end, begin, snr, uplink, noise)
@@ -79,8 +86,23 @@ class Delivery:
             own.change = end - begin if self.keep_change else None
         return own
 
+    def _sent(self, job: int, update: Float32) -> tuple[Float32, float]:
+        """What a job sends over the air, clean, and the sum of squares of its numbers."""
+        assert self.air is not None
+        unit = self.units[job]
+        if unit.update_scale != 1.0:
+            update = np.float32(unit.update_scale) * update
+        stream = derive(self.config.run.seed, "codec", self.round, unit.leader)
+        with user_code(f"air {type(self.air).__name__}", self.air):
+            sent, self.updates[job].memory = self.air.encode(update, self.memory.get(job), stream)
+            if corrupt := self.corrupt.get(job):
+                sent = sent + np.float32(np.nan if corrupt == "nan" else 1e30)
+            return sent, self.air.squares(sent)
+
     def lost(self, job: int) -> str:
         """Why the update of a job does not arrive; empty: it does."""
+        if self.air is not None:
+            return "truncated" if job in self.silent else ""
         snr, radio = float(self.snr[job]), self.config.radio
         too_fast = self.outage is not None and bool(self.outage[job])
         if too_fast or in_outage(snr, radio.outage_snr_db):

@@ -35,15 +35,25 @@ class BlockFading:
 
     def factors(self, round_: int) -> Float64:
         """The factor on each uplink's mean gain in this round (K,)."""
+        if self._radio.fading == "none" and round_ >= 0:
+            return np.ones(self._shape[0])
+        return np.asarray(_power(self.amplitudes(round_)).mean(axis=1))
+
+    def amplitudes(self, round_: int) -> _State:
+        """The complex factor on each antenna (K, N_a), with the line of sight as the real axis."""
         if round_ < 0:
             raise ValueError(f"round = {round_}: rounds count from 0")
         if self._radio.fading == "none":
-            return np.ones(self._shape[0])
-        power = _power(self._state(round_), self._line)
-        return np.asarray(power.mean(axis=1), dtype=np.float64)
+            return np.ones(self._shape, dtype=np.complex128)
+        return _channel(self._state(round_), self._line)
 
     def expected_factors(self, round_: int, snr: Float64) -> Float64:
-        """The mean of each factor given what is known of the fading in this round (K,).
+        """The mean of each factor given what is known of the fading in this round (K,)."""
+        known, error = self.estimated(round_, snr)
+        return np.asarray((_power(known) + error).mean(axis=1))
+
+    def estimated(self, round_: int, snr: Float64) -> tuple[_State, Float64]:
+        """What is known of each antenna's factor (K, N_a), and the variance of its error (K, 1).
 
         The scattered part of an antenna's channel, g of unit power, is seen as a number u of unit
         power whose correlation with g is q. Then g given u is normal with mean q u and variance
@@ -52,7 +62,7 @@ class BlockFading:
         leave the MMSE estimate a share of x / (1 + x) of it: so q^2 = r^2 x / (1 + x).
         """
         if self._radio.knows_channels:
-            return self.factors(round_)
+            return self.amplitudes(round_), np.zeros((self._shape[0], 1))
         scattered = 1.0 - self._line
         known = np.full(self._shape[0], self._radio.csi_correlation)
         if self._radio.pilot_symbols is not None:
@@ -62,8 +72,7 @@ class BlockFading:
         unknown = np.sqrt(1.0 - known**2)
         error = self._normal(derive(self._seed, "csi", round_))
         seen = known * self._state(round_) + unknown * error
-        power = _power(known * seen, self._line) + scattered * unknown**2
-        return np.asarray(power.mean(axis=1), dtype=np.float64)
+        return _channel(known * seen, self._line), scattered * unknown**2
 
     def _state(self, round_: int) -> _State:
         if self._correlation == 0.0:
@@ -104,7 +113,7 @@ class PairFading:
 
     def factors(self, round_: int, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Float64:
         """The factor on the mean gain of each of these links in this round."""
-        return _power(self._state(round_, _link_bits(first, second)), self._line)
+        return _power(_channel(self._state(round_, _link_bits(first, second)), self._line))
 
     def _state(self, round_: int, links: _Bits) -> _State:
         if self._correlation == 0.0:
@@ -131,9 +140,13 @@ def _complex(real: Float64, imaginary: Float64) -> _State:
     return np.asarray((real + 1j * imaginary) * math.sqrt(0.5), dtype=np.complex128)
 
 
-def _power(state: _State, line: float) -> Float64:
-    """|h|^2 of a channel with this share of its mean power on the line of sight."""
-    channel = math.sqrt(line) + math.sqrt(1.0 - line) * state
+def _channel(state: _State, line: float) -> _State:
+    """A channel with this share of its mean power on the line of sight."""
+    return np.asarray(math.sqrt(line) + math.sqrt(1.0 - line) * state, dtype=np.complex128)
+
+
+def _power(channel: _State) -> Float64:
+    """|h|^2."""
     return np.asarray(channel.real**2 + channel.imag**2, dtype=np.float64)
 
 

@@ -25,6 +25,7 @@ from camu.arrays import (
 )
 from camu.config import RadioConfig
 from camu.errors import CamuError
+from camu.world.antennas import Complex128, steering
 from camu.world.devices import Devices
 from camu.world.fading import BlockFading, PairFading, link_normal, link_uniform
 from camu.world.fleet_links import FleetLinks, Mask, fleet_links
@@ -267,6 +268,28 @@ class Links:
     def fading(self, round_: int) -> Float64:
         """Factor on each uplink's mean gain in this round (K,); rounds count from 0."""
         return self._fading.factors(round_)
+
+    def channels(self, round_: int) -> Complex128:
+        """The complex channels h_k of the uplinks (K, N_a) in this round.
+
+        Their squares add up to the gain after maximum-ratio combining, `uplink_gain * fading`.
+        """
+        return np.asarray(self._directions * self._fading.amplitudes(round_))
+
+    def known_channels(self, round_: int) -> Complex128:
+        """The same as the base station estimates them; see `radio.pilot_symbols`."""
+        if self.radio.knows_channels:
+            return self.channels(round_)
+        known, _ = self._fading.estimated(round_, self.uplink_snr() / self.radio.antennas)
+        return np.asarray(self._directions * known)
+
+    @cached_property
+    def _directions(self) -> Complex128:
+        """The channels without fading (K, N_a)."""
+        offset = self.devices.positions - self.stations[self.serving]
+        station = np.arange(self.count) + self.serving * _STATION_STRIDE
+        size = np.sqrt(self.uplink_gain / self.radio.antennas)[:, None]
+        return size * steering(self.seed, offset, self.radio.antennas, station)
 
     def rated_fading(self, round_: int) -> Float64:
         """Factor on each uplink's mean gain for which its rate in this round is chosen (K,).
