@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # be left out. Code outside camu names its purposes own-..., with any indices.
 PURPOSES: dict[str, tuple[str, ...]] = {
     "positions": (),  # places of devices in their regions
+    "waypoint": (),  # random waypoints and speeds of devices that move
     "cpu": (),  # CPU frequencies that no fleet file gives
     "sight": (),  # line of sight between two devices
     "sight-uplink": (),  # line of sight to the base station

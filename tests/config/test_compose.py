@@ -1,5 +1,6 @@
 """Configuration: layers compose, TOML round-trips, wrong input is refused with the way out."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -297,7 +298,7 @@ def test_every_key_has_a_sentence_and_numbers_have_a_unit() -> None:
     for section in Config.model_fields.values():
         assert section.annotation is not None
         for name, field in section.annotation.model_fields.items():
-            numeric = any(kind in str(field.annotation) for kind in ("int", "float"))
+            numeric = re.search(r"\b(int|float)\b", str(field.annotation)) is not None
             unit = field.json_schema_extra["unit"]
             assert unit or not numeric or name in ("seed", "patience", "parameters"), name
 

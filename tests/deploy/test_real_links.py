@@ -72,6 +72,21 @@ def test_simulated_damage_is_refused_unless_it_was_asked_for(
     assert len(deployed) == 1
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["fleet.speed_mps=[1, 2]", "fleet.position_trace=places.csv", "clustering.replan_every=3"],
+)
+def test_real_devices_move_by_themselves(
+    camu: Callable[..., Any], deployed: list[Config], tmp_path: Path, setting: str
+) -> None:
+    run = ["deploy", "run", "--insecure", "--out", tmp_path / "run", "--set", setting]
+    for arguments in (run, [*run, "--simulate-faults"]):
+        refused = camu(*arguments)
+        assert refused.code == 2
+        assert f"{setting.partition('=')[0]}: real devices move by themselves" in refused.err
+    assert deployed == []
+
+
 @pytest.mark.parametrize("setting", ["radio.pilot_symbols=4", "radio.csi_correlation=0.5"])
 def test_rates_that_are_too_high_are_simulated_damage(setting: str) -> None:
     config = load_config(settings=["radio.fading=rayleigh", setting])

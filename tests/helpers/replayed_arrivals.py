@@ -20,7 +20,9 @@ class ReplayClock(Clock, Callback):
         self.rounds = list(records[1:])
         self.left = list(self.rounds[0].arrivals)
 
-    def start(self, unit: int, ready_seconds: float, uplink_seconds: float) -> None:
+    def start(
+        self, unit: int, ready_seconds: float, uplink_seconds: float, queue: object = None
+    ) -> None:
         launched = self.rounds[0].launch_seconds
         assert launched is not None
         self.now_seconds = launched

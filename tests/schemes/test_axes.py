@@ -57,6 +57,9 @@ FAR = {
     "radio.snr_gap_db": 3.0,
     "radio.max_bits_per_hz": 7.4,
 }
+# Rounds take a tenth of a second: so fast that devices get somewhere.
+MOVING = {"fleet.speed_mps": (20.0, 60.0), "fleet.pause_seconds": 0.01}
+STATIONS = {"fleet.base_station_file": str(Path(__file__).parent / "two_stations.csv")}
 WORLDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "downlink": DOWNLINK,
@@ -96,6 +99,15 @@ WORLDS: dict[str, dict[str, Any]] = {
     "wifi": {"radio.link": "wifi-n", "fleet.dvfs": True, **UNEQUAL},
     "rotating leaders": BATTERIES,
     "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
+    "moving": {**MOVING, "fleet.dvfs": True, **DOWNLINK},
+    "moving and replanned": {**MOVING, **BATTERIES, "clustering.replan_every": 1},
+    "several cells": {**STATIONS, "radio.cells": "interfering", "fleet.dvfs": True},
+    "cells apart, ofdma, moving": {
+        **(STATIONS | MOVING | DOWNLINK),
+        "radio.cells": "apart",
+        "radio.access": "ofdma",
+        "clustering.replan_every": 2,
+    },
     "all at once": {
         **POWER,
         "radio.bits_per_parameter": 4,
@@ -114,13 +126,15 @@ WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "reso
 REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
 # They divide one band at Shannon's rate.
 SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
-REFUSED |= {(name, where) for name in SHANNON_ONLY for where in ("mixed links", "wifi")}
+OTHER_BANDS = ("mixed links", "wifi", "several cells", "cells apart, ofdma, moving")
+REFUSED |= {(name, where) for name in SHANNON_ONLY for where in OTHER_BANDS}
 REFUSED |= {("camu-joint", "packets and tries")}  # P1 sends every update once
 # Packets are sent one by one, and radios of link types have modulations of their own.
 AIR = {name for name, kind in SCHEMES.items() if kind.family == "over the air"}
-ALONE = ("packets and tries", "packets, ofdma", "mixed links", "wifi")
+ALONE = ("packets and tries", "packets, ofdma", *OTHER_BANDS)
 REFUSED |= {(name, where) for name in AIR for where in ALONE}
-REFUSED -= {("cluster-air", where) for where in ALONE[:2]}  # its leaders send bits
+REFUSED -= {("cluster-air", where) for where in ALONE}  # its leaders send bits
+REFUSED |= {("cluster-air", where) for where in OTHER_BANDS[:2]}
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
 IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
 PAIRS = [
@@ -134,6 +148,7 @@ LEARN = {"adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-
 # Where devices leave, leaders change or links fade, a round costs another sum than the plan's.
 CHANGING = {"rotating leaders", "empty batteries", "all at once", "packets and tries"}
 CHANGING |= {"fading between devices", "rates from estimates"}
+CHANGING |= {"moving", "moving and replanned", "cells apart, ofdma, moving"}
 CHOICES = ("pilot", "select", "ready", "deadline", "revise")
 
 

@@ -49,6 +49,23 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "run__max_joules": 10.0,
     },
     "everything": {"scheme__name": f"{HERE}:Everything", "radio__fading": "rayleigh"},
+    "moving": {
+        "scheme__name": "camu",
+        "clustering__leader": "rotating",
+        "clustering__replan_every": 3,
+        "fleet__speed_mps": (20.0, 60.0),
+        "fleet__battery_joules": 0.2,
+        "radio__fading": "rayleigh",
+        "radio__fading_correlation": 0.5,
+    },
+    "cells": {
+        "scheme__name": f"{EXAMPLES / 'fedbuff.py'}:FedBuff",
+        "scheme__parameters": {"buffer": 2},
+        "fleet__base_station_file": str(HERE.parents[1] / "schemes" / "two_stations.csv"),
+        "fleet__speed_mps": (20.0, 60.0),
+        "clustering__replan_every": 3,
+        "radio__cells": "interfering",
+    },
     "fading between devices, estimated uplinks": {
         "scheme__name": "clustered",
         "radio__fading": "rayleigh",

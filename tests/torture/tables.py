@@ -149,6 +149,12 @@ TRACES = {
         "seconds,device,watts\nnan,*,1\n",
         "seconds,device,watts\n0,*\n", 'seconds,device,watts\n0,"*\0,1\n',
     ),
+    "fleet.position_trace": (
+        "", "seconds,device,x\n", "seconds,device,x,y\n0,nobody,1,1\n",
+        "seconds,device,x,y\n-1,0,1,1\n", "seconds,device,x,y\n0,0,1e308,1\n",
+        "seconds,device,x,y\n0,0,1,1\n0,0,2,2\n", "seconds,device,x,y,z\n0,0,1,,1\n",
+        "seconds,device,x,y\n0,0,1,1\n",
+    ),
     "fleet.base_station_file": (
         "", "id,x,y\n", "id,x,y\na,0,0\na,1,1\n", "id,x,y\na,nan,0\n", "id,x,y\na,1e308,0\n",
         "id,x\na,0\n", "id,x,y,z\na,0,0,high\n", "id,latitude,longitude\na,95,0\n",

@@ -57,6 +57,12 @@ class ClusteringConfig(Section):
     rotate_every: Count = field(
         10, "Rounds between two choices of leaders under `rotating`.", "rounds"
     )
+    replan_every: Count | None = field(
+        None,
+        "Rounds after which the scheme plans again, for devices that have moved; every device then "
+        "reports its links and hears of the new plan. Unset: never.",
+        "rounds",
+    )
     min_link_snr_db: Decibels = field(
         -10.0,
         "Weakest link between a member and its leader; devices without such a link are apart. Link "

@@ -139,6 +139,21 @@ class FleetConfig(Section):
         "CSV or JSON file of base stations (`id,x,y,z` or `id,latitude,longitude,z`), instead of "
         "`base_station`; every device sends to the one with the best mean gain.",
     )
+    position_trace: str | None = field(
+        None,
+        "CSV file of `seconds,device,x,y` rows (or `seconds,device,x,y,z`), in metres: devices "
+        "move in straight lines from row to row; devices without a row stay.",
+    )
+    speed_mps: Interval | None = field(
+        None,
+        "Lowest and highest speed of devices that go to random places in their region, one after "
+        "the other, for example `[0.5, 1.5]`; unset: they stay.",
+        "m/s",
+        strict=False,
+    )
+    pause_seconds: float = field(
+        0.0, "Pause at each of these places, with speed_mps.", "s", ge=0, le=1e9
+    )
     unreachable: Literal["leave-out", "keep"] = field(
         "leave-out",
         "Devices of a fleet file that no other device could lead and whose upload takes more than "
@@ -217,6 +232,16 @@ class FleetConfig(Section):
                 "fleet.power_watts",
                 "fleet.max_power_watts",
             )
+        slowest, fastest = self.speed_mps or (1.0, 1.0)
+        if not 1e-6 <= slowest <= fastest <= 1e4:
+            raise rule_error(
+                f"fleet.speed_mps = [{slowest}, {fastest}]: two numbers from 1e-6 to 1e4 m/s, the "
+                "smaller first; leave it out for devices that stay",
+                "fleet.speed_mps",
+            )
+        if self.speed_mps is not None and self.position_trace is not None:
+            keys = ("fleet.speed_mps", "fleet.position_trace")
+            raise rule_error("{} and {} both move the devices; set one".format(*keys), *keys)
         names = [region.name for region in self.regions]
         if len(set(names)) < len(names):
             raise rule_error("fleet.regions: two regions have the same name", "fleet.regions")
@@ -318,6 +343,12 @@ class RadioConfig(Section):
     )
     access: Literal["tdma", "ofdma"] = field(
         "tdma", "Uplinks in turn over the whole band, or at once on equal shares of it."
+    )
+    cells: Literal["one", "apart", "interfering"] = field(
+        "one",
+        "Uplinks to several base stations: `one`: all share the band; `apart`: each station has a "
+        "band of its own; `interfering`: all stations use the band at once, and what they hear of "
+        "each other's devices adds to the noise.",
     )
     bits_per_parameter: int = field(
         32,

@@ -29,6 +29,7 @@ from camu.schemes import Scheme, make_scheme
 from camu.simulation.directory import RunDirectory, check_directory
 from camu.simulation.manifest import Manifest
 from camu.simulation.result import Start, read_start
+from camu.world.movement import key_of_movement
 
 Granularity = Literal["leader", "device"]
 Table = dict[str, str | int | float | bool]
@@ -127,8 +128,13 @@ def for_real_links(config: Config, simulate: bool) -> Config:
 
     The paper's `hybrid` uplink becomes `digital`, with a sentence. Other noise, lost packets,
     outages and dropouts are refused, unless the user asked for them (`simulate`): updates of nodes
-    arrive as they were sent.
+    arrive as they were sent. Devices that move in a simulation are always refused.
     """
+    key = key_of_movement(config)
+    if key is None and config.clustering.replan_every is not None:
+        key = "clustering.replan_every"
+    if key is not None:
+        raise InputError(f"{key}: real devices move by themselves; leave it out of a deployment")
     if simulate:
         return config
     if config.radio.uplink == "hybrid":

@@ -28,6 +28,7 @@ from camu.learning.engine import Engine
 from camu.learning.job import LocalRule
 from camu.learning.kernel import DeviceBatch, Kernel
 from camu.learning.weights import Weights
+from camu.planning.cells import refuse_cells
 from camu.planning.plan import Plan
 from camu.schemes import Clustered, make_scheme
 from camu.schemes.device_problems import refuse_link_types
@@ -203,6 +204,7 @@ def p2_of(plan: Plan, world: World, found: Constants, pilot: Plan, models: int) 
     leaders = np.array([unit.leader for unit in plan.units])
     members = np.concatenate([unit.members for unit in plan.units])
     weight = np.array([unit.weight for unit in plan.units])
+    refuse_cells(world, "P2 has one band")
     share, run = world.links.share(len(leaders)), config.run
     cost = round_cost(world, make_scheme(config), plan)
     joules = run.max_joules or run.rounds * cost.joules

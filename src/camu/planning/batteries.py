@@ -108,6 +108,12 @@ class Batteries:
                 found[number] = known[2]
         return found
 
+    def move_to(self, world: World) -> None:
+        """Choose leaders in place of empty ones by the uplinks of this world from now on."""
+        if self._uplink_gain is not world.links.uplink_gain:
+            self._uplink_gain = world.links.uplink_gain
+            self._reduced.clear()
+
     def mark(self, devices: Int64, rounds: npt.ArrayLike) -> None:
         """Note after how many rounds these devices were empty, if it is the first time."""
         before = self.empty_round[devices]

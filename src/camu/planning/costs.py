@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64
 from camu.learning.job import LocalRule
 from camu.planning import link_costs
+from camu.planning.cells import interference
 from camu.planning.gathering import Gathers, gathers_of_round
 from camu.planning.medium import Medium, gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
@@ -156,6 +158,7 @@ class Costs:
             "idle_watts": [self.idle_watts] * len(self.sizes),
             "link": [queue.link for queue in queues],
             "channels": [queue.channels for queue in queues],
+            "cell": [queue.cell for queue in queues],
         }
 
     def _each(self, value: Float64 | float) -> Float64:
@@ -186,7 +189,7 @@ def unit_costs(
     band, and the leader answers with the mean, at the rate of its weakest member. Under
     `radio.d2d = "shared"` units that hear each other do so in turn (`planning/medium.py`).
     Leaders share the uplink as `radio.access` or their link type says; `uplinks` is how many units
-    of each type use it at the same time, by default all of these. A unit with a `bandwidth_hz` of
+    use each band at the same time, by default all of these. A unit with a `bandwidth_hz` of
     its own has that; `cpu_share` slows the members of a unit. If a round is given, tries of
     packets, gains between devices and rates that are too high are those of it; by default they are
     the means, and none is. With `radio.downlink` members receive the model before they start.
@@ -206,7 +209,7 @@ def unit_costs(
     together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
     sending = _Uplinks(world, leaders, power, gains, true, together, bandwidth_hz, symbols)
     sent, tries = sending.sent_and_tries(payload_bits, parameters, round_)
-    broadcast = _broadcast(world, flat, leaders, true, parameters)
+    model = broadcast(world, flat, leaders, true, bits)
     return Costs(
         sizes=sizes,
         compute_seconds=np.maximum.reduceat(seconds, starts),
@@ -223,10 +226,10 @@ def unit_costs(
         member_slowest=np.minimum(1.0, world.config.fleet.min_hz / (share * cpu_hz)),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
         gather_bits=np.where(sizes > 1, sizes, 0) * bits,
-        downlink_bits=broadcast.copies * bits,
-        downlink_seconds=broadcast.seconds,
-        receive_watts=broadcast.receive_watts,
-        station_seconds=broadcast.station_seconds,
+        downlink_bits=model.copies * bits,
+        downlink_seconds=model.seconds,
+        receive_watts=model.receive_watts,
+        station_seconds=model.station_seconds,
         queues=link_costs.queues_of(world.links, leaders),
         static_watts=static_watts(world.config),
         medium=gather.medium,
@@ -251,7 +254,7 @@ class _Uplinks:
     power_watts: Float64
     gains: Float64  # (K,) for which rates are chosen
     true_gains: Float64  # (K,)
-    together: Mapping[str, int]  # how many of each link type share its band
+    together: Mapping[str, int]  # how many share each band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
     symbols: int | None  # that each sends at once with all others; None: it sends by itself
 
@@ -261,7 +264,7 @@ class _Uplinks:
         """What each leader's sending costs, and how often it sends its update."""
         air, tries = self.seconds_and_tries(payload_bits, parameters, round_)
         plain = link_costs.Sent(air, self.world.links.supply_watts(self.power_watts) * air)
-        own = self.world, self.leaders, self.power_watts, self.gains[self.rows]
+        own = self.world, self.leaders, self.power_watts, self.heard(self.gains)
         return link_costs.uplinks(*own, payload_bits, self.together, plain), tries
 
     def seconds_and_tries(
@@ -274,7 +277,7 @@ class _Uplinks:
             return self.symbols / radio.bandwidth_hz * once, once
         if radio.uplink == "analog":  # a complex symbol carries two parameters
             return math.ceil(parameters / 2) / hertz * once, once
-        gain = self.gains[self.rows]
+        gain = self.heard(self.gains)
         seconds = links.transmit_seconds(payload_bits, self.power_watts, gain, hertz)
         if radio.uplink != "packet" or radio.packet_tries == 1:
             return seconds, once
@@ -293,12 +296,25 @@ class _Uplinks:
         """The leaders as an array."""
         return np.asarray(self.leaders, dtype=np.int64)
 
-    @property
+    @cached_property
+    def _noise_rise(self) -> Float64:
+        return 1.0 + interference(self.world, self.leaders, self.power_watts)
+
+    def heard(self, gains: Float64) -> Float64:
+        """Of these gains (K,) those of the leaders, less what other cells add to their noise."""
+        return gains[self.rows] / self._noise_rise
+
+    @cached_property
     def hertz(self) -> Float64 | float:
         """What each has of the band."""
-        share = self.world.links.share(self.together.get(SHANNON, 1)).bandwidth_hz
-        own = [share if one is None else one for one in self.bandwidth_hz or ()]
-        return np.array(own) if own else share
+        links = self.world.links
+        parts: Any = self.together.get(SHANNON, 1)
+        if links.cells.any():
+            own = link_costs.bands(links, self.leaders)
+            parts = np.array([self.together.get(band, 1) for band in own])
+        share = links.share(parts).bandwidth_hz
+        given = [np.nan if one is None else one for one in self.bandwidth_hz or ()]
+        return np.where(np.isnan(given), share, given) if given else share
 
     @property
     def snr(self) -> Float64:
@@ -308,7 +324,7 @@ class _Uplinks:
         if links.types is not None:
             typed = np.array([name != SHANNON for name in links.types.of(self.leaders)])
             noise_watts = np.where(typed, np.asarray(links.own_noise_watts)[self.rows], noise_watts)
-        return np.asarray(self.power_watts * self.true_gains[self.rows] / noise_watts)
+        return np.asarray(self.power_watts * self.heard(self.true_gains) / noise_watts)
 
     @property
     def outage(self) -> npt.NDArray[np.bool_] | None:
@@ -316,7 +332,7 @@ class _Uplinks:
         if self.true_gains is self.gains:
             return None
         chosen, most = (
-            self.world.links.rate_bps(self.power_watts, gains[self.rows], self.hertz)
+            self.world.links.rate_bps(self.power_watts, self.heard(gains), self.hertz)
             for gains in (self.gains, self.true_gains)
         )
         return np.asarray(most < chosen)
@@ -327,31 +343,30 @@ def model_bits(world: World, parameters: int) -> int:
     return world.config.radio.bits_per_parameter * parameters
 
 
-def broadcast_seconds(world: World, gains: Float64, parameters: int) -> float:
-    """Time in which the base station sends the model to devices with these gains of their links.
+def broadcast_seconds(world: World, gains: Float64, bits: int) -> float:
+    """Time in which the base station sends so many bits to devices with these gains of their links.
 
     One signal for all cannot be steered to each, so it lacks the gain of the combined antennas.
     The device with the weakest link sets the rate. It is 0 without downlink.
     """
-    radio, bits = world.config.radio, model_bits(world, parameters)
+    radio = world.config.radio
     if not radio.downlink:
         return 0.0
     gain = gains.min() / radio.antennas
     return float(world.links.transmit_seconds(bits, radio.bs_power_watts, gain))
 
 
-def _broadcast(
-    world: World, flat: Int64, leaders: Sequence[int], gains: Float64, parameters: int
+def broadcast(
+    world: World, flat: Int64, leaders: Sequence[int], gains: Float64, bits: int
 ) -> link_costs.Broadcast:
-    """The broadcast of the model to these members of units, at these gains of all devices."""
+    """A broadcast to these members of units, at these gains of all devices."""
     radio, types = world.config.radio, world.links.types
     if types is None:
-        seconds = broadcast_seconds(world, gains[flat], parameters)
+        seconds = broadcast_seconds(world, gains[flat], bits)
         watts = radio.receive_watts if radio.downlink else 0.0
         return link_costs.Broadcast(seconds, seconds, 1, watts)
     plain = flat[[name == SHANNON for name in types.of(flat)]]
-    band = {SHANNON: broadcast_seconds(world, gains[plain], parameters)} if plain.size else {}
-    bits = model_bits(world, parameters)
+    band = {SHANNON: broadcast_seconds(world, gains[plain], bits)} if plain.size else {}
     return link_costs.typed_broadcast(world, flat, leaders, gains, bits, band)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64, decibels
-from camu.planning.queues import Channels, Queue
+from camu.planning.queues import Channels, Queue, band_name
 from camu.world import World
 from camu.world.link_types import SHANNON, LinkType, LoRa
 from camu.world.links import Links
@@ -24,19 +24,27 @@ class Sent(NamedTuple):
     joules: Float64  # of all states of the sender's radio
 
 
+def bands(links: Links, leaders: Sequence[int] | Int64) -> list[str]:
+    """The band of each of these devices: that of its link type in its cell."""
+    names = [SHANNON] * len(leaders) if links.types is None else links.types.of(leaders)
+    return list(map(band_name, names, links.cells[np.asarray(leaders, dtype=np.int64)].tolist()))
+
+
 def senders(links: Links, leaders: Sequence[int] | Int64) -> dict[str, int]:
-    """How many of these devices send with each link type."""
-    if links.types is None:
+    """How many of these devices send in each band."""
+    if links.types is None and not links.cells.any():
         return {SHANNON: len(leaders)}
-    return dict(Counter(links.types.of(leaders)))
+    return dict(Counter(bands(links, leaders)))
 
 
 def queues_of(links: Links, leaders: Sequence[int]) -> list[Queue] | None:
-    """Where each of these leaders queues for its uplink; None if all are `shannon`."""
+    """Where each of these leaders queues for its uplink; None if all are `shannon` in one cell."""
+    cells = links.cells[np.asarray(leaders, dtype=np.int64)].tolist()
     if links.types is None:
-        return None
+        return [Queue(SHANNON, 0, cell) for cell in cells] if any(cells) else None
     channels = {name: kind.channels for name, kind in links.types.kinds.items()}
-    return [Queue(name, channels.get(name, 0)) for name in links.types.of(leaders)]
+    names = links.types.of(leaders)
+    return [Queue(n, channels.get(n, 0), cell) for n, cell in zip(names, cells, strict=True)]
 
 
 def uplinks(
@@ -56,7 +64,7 @@ def uplinks(
     types = world.links.types
     if types is None:
         return plain
-    stations = np.array([together.get(name, 1) for name in types.of(leaders)])
+    stations = np.array([together.get(band, 1) for band in bands(world.links, leaders)])
     return _send(world, np.array(leaders), power_watts, gain, payload_bits, stations, plain)
 
 

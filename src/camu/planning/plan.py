@@ -150,14 +150,15 @@ class Plan:
 
     @cached_property
     def queues(self) -> list[Queue] | None:
-        """Where each unit queues for its uplink; None if all have the link type `shannon`."""
-        found = [Queue(unit.link, unit.channels) for unit in self.units]
-        return found if any(queue.link != SHANNON for queue in found) else None
+        """Where each unit queues for its uplink; None if all are `shannon` in one cell."""
+        found = [Queue(unit.link, unit.channels, unit.cell) for unit in self.units]
+        return found if any(queue.band != SHANNON for queue in found) else None
 
     @property
     def uplink_queues(self) -> list[Queue]:
         """The same of every unit, with the channels that `access` gives to `shannon`."""
-        return under([Queue(unit.link, unit.channels) for unit in self.units], self.access)
+        found = [Queue(unit.link, unit.channels, unit.cell) for unit in self.units]
+        return under(found, self.access)
 
     @property
     def round_joules(self) -> float:

@@ -11,6 +11,8 @@ from camu.learning.job import LocalRule
 from camu.notebook import html_table
 from camu.planning.codecs import codec_from_dict, codec_to_dict
 from camu.planning.costs import UpdateCost
+from camu.planning.link_costs import senders
+from camu.planning.queues import band_name
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
 from camu.world.link_types import SHANNON
@@ -30,6 +32,7 @@ _OPTIONAL = {  # written where they differ from this
     "cpu_share": 1.0,
     "link": SHANNON,
     "channels": 0,
+    "cell": 0,
     "wait_seconds": 0.0,
     "interference_joules": 0.0,
     "idle_watts": 0.0,
@@ -122,7 +125,7 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
     """A row per unit, with its leader, members and channel use."""
     ids, serving = world.devices.ids, world.links.serving
     links, types = world.links, world.links.types
-    shared = links.share(sum(unit.link == SHANNON for unit in units)).bandwidth_hz
+    counts = senders(links, [unit.leader for unit in units])
     own = {} if types is None else {n: kind.bandwidth_hz for n, kind in types.kinds.items()}
     rows: list[dict[str, object]] = [
         {
@@ -134,7 +137,9 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
             "max_power_watts": float(world.devices.max_power_watts[unit.leader]),
             "base_station": int(serving[unit.leader]),
             "link": unit.link,
-            "bandwidth_hz": unit.bandwidth_hz or own.get(unit.link, shared),
+            "bandwidth_hz": unit.bandwidth_hz
+            or own.get(unit.link)
+            or links.share(counts.get(band_name(unit.link, unit.cell), 1)).bandwidth_hz,
             "payload_bits": unit.payload_bits,
             "uplink_seconds": unit.uplink_seconds,
             "uplink_share": unit.uplink_seconds / round_seconds,

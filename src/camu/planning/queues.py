@@ -19,23 +19,34 @@ class Queue(NamedTuple):
 
     link: str
     channels: int
+    cell: int = 0  # each has its own
+
+    @property
+    def band(self) -> str:
+        """The name of what it shares with other uplinks: the link type, and the cell."""
+        return band_name(self.link, self.cell)
+
+
+def band_name(link: str, cell: int) -> str:
+    """The name of the band of a link type in a cell."""
+    return f"{link} {cell}" if cell else link
 
 
 @dataclass
 class Channels:
-    """When the channels of each link type are free."""
+    """When the channels of each band are free."""
 
     free: dict[str, list[tuple[float, int]]] = field(default_factory=dict)  # heaps, with numbers
 
     def first_free(self, queue: Queue) -> float:
         """From when on a channel is free; 0 where there are more channels than uplinks so far."""
-        busy = self.free.get(queue.link, [])
+        busy = self.free.get(queue.band, [])
         return busy[0][0] if 0 < queue.channels <= len(busy) else 0.0
 
     def send(self, ready: float, air: float, queue: Queue) -> tuple[float, int]:
         """When an uplink that is ready now has ended, and the number of its channel."""
         end = max(ready, self.first_free(queue)) + air
-        busy = self.free.setdefault(queue.link, [])
+        busy = self.free.setdefault(queue.band, [])
         if 0 < queue.channels <= len(busy):
             number = busy[0][1]
             heapq.heapreplace(busy, (end, number))
@@ -46,14 +57,14 @@ class Channels:
 
     def skip(self, seconds: float) -> None:
         """Let so much time pass at once."""
-        for link, busy in self.free.items():
-            self.free[link] = [(end + seconds, number) for end, number in busy]
+        for band, busy in self.free.items():
+            self.free[band] = [(end + seconds, number) for end, number in busy]
 
 
 def under(queues: Sequence[Queue], access: str) -> list[Queue]:
     """The queues with the channels of `shannon` under this access: one, or no limit (0)."""
-    band = Queue(SHANNON, int(access == "tdma"))
-    return [band if queue.link == SHANNON else queue for queue in queues]
+    channels = int(access == "tdma")
+    return [q._replace(channels=channels) if q.link == SHANNON else q for q in queues]
 
 
 def arrivals(
@@ -62,7 +73,7 @@ def arrivals(
     """When each unit's update has arrived.
 
     Each sends when it is ready (`ofdma`), in turn (`tdma`), or all with the last one (`together`).
-    With `queues` each unit waits for a channel of its own link type.
+    With `queues` each unit waits for a channel of its own link type, in its own cell.
     """
     if access == TOGETHER:
         return np.asarray(ready_seconds.max() + air_seconds)
@@ -100,7 +111,7 @@ def latest_ready(
         latest[order] = end - np.cumsum(air[order][::-1])[::-1]
         return np.maximum(latest, ready)  # rounding
     own = under(queues, access)
-    places = list(zip((queue.link for queue in own), _sent(ready, air, own)[1], strict=True))
+    places = list(zip((queue.band for queue in own), _sent(ready, air, own)[1], strict=True))
     until: dict[tuple[str, int], float] = {}  # when the next one on a channel begins
     for k in order[::-1].tolist():
         latest[k] = until.get(places[k], end) - air[k]

@@ -58,6 +58,7 @@ class Unit:
         idle_watts: power of a device that takes part in a round, whatever it does; the plan knows
             for how long, so that it is in none of the unit's joules.
         bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
+        cell: in which its leader sends: the number of its base station, or 0 if all are one.
         link: link type of the members.
         channels: uplinks of this link type that are received at once; of `shannon` it is 0, and
             `radio.access` decides.
@@ -93,6 +94,7 @@ class Unit:
     cpu_share: float = 1.0
     link: str = SHANNON
     channels: int = 0
+    cell: int = 0
 
     @property
     def compute_seconds(self) -> float:

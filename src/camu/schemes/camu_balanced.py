@@ -143,7 +143,8 @@ class CamuBalanced(Scheme):
         all_steps = range(1, MOST_STEPS + 1) if self.steps is None else (self.steps,)
         all_gathers = range(1, MOST_GATHERS + 1) if self.gathers is None else (self.gathers,)
         for watts in powers:
-            costs, noise = groups.costs(watts), _noise(groups, watts)
+            costs = groups.costs(watts)
+            noise = _noise(groups, costs)
             air, idle = costs.uplink_seconds, costs.idle_watts * float(costs.sizes.sum())
             for steps in all_steps:
                 own = costs.with_steps(steps)
@@ -273,11 +274,8 @@ def _distances(groups: Groups) -> tuple[float, float]:
     return float(alone), float(apart)
 
 
-def _noise(groups: Groups, watts: Float64) -> float:
+def _noise(groups: Groups, costs: Costs) -> float:
     """Power of the noise on the mean update, relative to an update: sum_c G_c^2 / SNR_c."""
-    world, leaders = groups.world, np.array(groups.leaders)
-    if world.config.radio.uplink in ("digital", "packet"):
+    if groups.world.config.radio.uplink in ("digital", "packet"):
         return 0.0  # updates that arrive are exact
-    share = world.links.share(len(groups))
-    snr = watts * world.links.uplink_gain[leaders] / share.noise_watts
-    return float((groups.sample_weights**2 / snr).sum())
+    return float((groups.sample_weights**2 / costs.uplink_snr).sum())

@@ -10,6 +10,7 @@ from camu.allocation.solve import solve
 from camu.arrays import Int64
 from camu.config import Config
 from camu.errors import InputError
+from camu.planning.cells import refuse_cells
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, gate
 from camu.planning.groups import Groups, clusters, make_plan
@@ -99,6 +100,7 @@ def problem_of(
     world, config = groups.world, groups.world.config
     _check_radio(config)
     refuse_link_types("scheme camu-joint: P1 sends at Shannon's rate", world)
+    refuse_cells(world, "scheme camu-joint: P1 has one band")
     count, leaders = len(groups.members), np.array(groups.leaders)
     parameters = parameter_count(world)
     bound = bound_of(groups, parameters)

@@ -183,7 +183,7 @@ class Scheme(ABC):
         `view.kept[unit]` from the unit's arrival on, also for the aggregation it is part of.
         A unit whose update is lost or refused keeps what it had, and so does one that does not
         take part: what devices hold then fits what the server has aggregated. What a unit keeps
-        is forgotten when `revise` changes the unit's members.
+        is forgotten when `revise` or a new plan (`clustering.replan_every`) changes the members.
         `view` is the run at the unit's start, and so is `state`; on nodes that are not waited for,
         `state` is the present one.
 

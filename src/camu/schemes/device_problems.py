@@ -10,6 +10,7 @@ from camu.allocation.device_problem import DeviceProblem
 from camu.allocation.solve import DEVICE_PROBLEMS
 from camu.arrays import from_decibels
 from camu.errors import InputError, suggest
+from camu.planning.cells import refuse_cells
 from camu.planning.plan import Plan
 from camu.world import World
 from camu.world.devices import static_watts
@@ -81,6 +82,7 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
             "set radio.uplink to digital"
         )
     refuse_link_types(f"scheme {kind}: it divides one band at Shannon's rate", world)
+    refuse_cells(world, f"scheme {kind}: it divides one band")
     devices, links = world.devices, world.links
     leaders = plan.column("leader")
     most = devices.cpu_hz[leaders]

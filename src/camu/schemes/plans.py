@@ -9,6 +9,7 @@ from camu.allocation.p1 import Problem
 from camu.config import Config
 from camu.errors import InputError
 from camu.files import read_json, read_text
+from camu.planning.cells import refuse_cells
 from camu.planning.codecs import Raw
 from camu.planning.groups import Groups, assess
 from camu.planning.rotation import rotated
@@ -85,6 +86,7 @@ def _check_air(scheme: Scheme, plan: Plan, world: World) -> None:
             f'{name} and radio.uplink = "{config.radio.uplink}" is for updates that are sent one '
             "by one; set it to digital"
         )
+    refuse_cells(world, f"{name} to one receiver")
     if plan.air.combines and not config.radio.knows_channels:
         raise InputError(
             f"{name} and antennas are combined, which needs the channels; unset "

@@ -17,7 +17,7 @@ _Event = tuple[float, int, int, float, Queue | None]  # time, kind, unit, air ti
 class Clock:
     """Events of units on one time axis, and the one uplink band that TDMA units share.
 
-    Units of other link types than `shannon` queue for the channels of theirs.
+    Units of other link types than `shannon`, and of other cells than 0, queue for theirs.
     """
 
     in_turn: bool  # TDMA: one uplink at a time; otherwise all at once
@@ -33,7 +33,9 @@ class Clock:
         self, unit: int, ready_seconds: float, uplink_seconds: float, queue: Queue | None = None
     ) -> None:
         """A unit starts now, is ready to send after some time, and then sends for some time."""
-        own = None if queue is None or queue.link == SHANNON else queue
+        own = None if queue is None or queue.band == SHANNON else queue
+        if own is not None and own.link == SHANNON:
+            own = own._replace(channels=int(self.in_turn))
         event = (self.now_seconds + ready_seconds, self._READY, unit, uplink_seconds, own)
         heapq.heappush(self._events, event)
 
@@ -76,6 +78,10 @@ class Clock:
         self.free_seconds += seconds
         self._channels.skip(seconds)
         self._events = [(time + seconds, *rest) for time, *rest in self._events]  # type: ignore[misc]
+
+    def clear(self) -> None:
+        """Give up all that is on its way."""
+        self._events, self.free_seconds, self._channels = [], self.now_seconds, Channels()
 
     def state(self) -> dict[str, object]:
         """Everything that a checkpoint needs."""

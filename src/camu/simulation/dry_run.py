@@ -168,6 +168,12 @@ def _layout(config: Config, parameters: int) -> Layout:
     return Layout((Entry("parameters", (parameters,)),), ())
 
 
+def check_trace(world: World, scheme: Scheme, plan: Plan) -> None:
+    """Refuse a trace of places that ends before the run does, as far as a dry run can tell."""
+    if world.movement is not None and math.isfinite(world.movement.end_seconds):
+        _DryRun(world, scheme, plan).history()
+
+
 @dataclass(frozen=True)
 class RoundCost:
     """What a round costs on average."""
@@ -254,6 +260,8 @@ def _all_alike(world: World, scheme: Scheme) -> bool:
         or config.radio.fading != "none"
         or config.radio.outage_snr_db is not None
         or config.radio.uplink == "packet"
+        or world.movement is not None
+        or config.clustering.replan_every is not None
         or faults != type(faults)()
     )
 

@@ -16,7 +16,6 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64
 from camu.errors import CamuError
 from camu.learning.job import Job
 from camu.learning.weights import Weights
@@ -36,6 +35,7 @@ from camu.simulation.burst import Burst, Received, superpose
 from camu.simulation.cluster_burst import ClusterBursts
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
+from camu.simulation.moving import move, replan
 from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update
 from camu.simulation.uplink import Delivery, delivery_of
 
@@ -99,6 +99,7 @@ class Loop:
     def round(self) -> Record:
         """A round, what the scheme changes after it, and its record."""
         self.before = self.run.weights
+        replan(self.run, self.scheme)
         arrived, waiting = self.advance()
         self.hooks.revise(self.view(() if self.takes_mean else self.shown(arrived)), self.run)
         self.rotate()
@@ -138,6 +139,8 @@ class Loop:
         """Start the units that the scheme selects, from the present weights."""
         self.received = None
         self.faults.wait_for_devices(self.run)
+        move(self.run)
+        self.faults = replace(self.faults, world=self.run.world)
         view = self.view()
         there = self.faults.attend(view.plan, self.hooks.select(view), view.round, view.seconds)
         self.counts["absent"] += len(there.absent)
@@ -151,12 +154,6 @@ class Loop:
         elif there.units and not run.in_flight:
             self.rest()
 
-    @property
-    def uplink_gain(self) -> Float64:
-        """The gains of this round's uplinks (K,)."""
-        links = self.run.world.links
-        return links.uplink_gain * links.fading(self.run.round)
-
     def price(self, units: Mapping[int, Unit]) -> Costs:
         """What these units cost if they start now, together with those on their way."""
         run, own = self.run, list(units.values())
@@ -164,7 +161,8 @@ class Loop:
         gain = links.uplink_gain * links.rated_fading(run.round)
         drawn = radio.uplink == "packet" or radio.d2d_fading or not radio.knows_channels
         round_ = run.round if drawn else None
-        asked = tuple(uplinks.items()), round_, gain.tobytes(), id(run.plan), *map(id, own)
+        known = tuple(uplinks.items()), round_, gain.tobytes()
+        asked = *known, id(run.world), id(run.plan), *map(id, own)
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
                 *(run.world, own, run.plan.parameters),
@@ -178,7 +176,7 @@ class Loop:
             if costs.idle_watts:
                 seconds = run.plan.expected_seconds(costs, own, self.waits_for_all)
                 costs = replace(costs, round_seconds=seconds)
-            self.priced = asked, (run.plan, own), costs
+            self.priced = asked, (run.world, run.plan, own), costs
         return self.priced[2]
 
     def senders(self, units: Iterable[Unit]) -> dict[str, int]:

@@ -27,6 +27,7 @@ INPUT_FILES = (
     "fleet.file",
     "fleet.snr_file",
     "fleet.base_station_file",
+    "fleet.position_trace",
     "faults.dropout_trace",
     "faults.availability_trace",
     "fleet.harvest_trace",

@@ -23,6 +23,7 @@ from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme, plans
 from camu.sealed import check_tensors, write_sealed_tensors
+from camu.simulation.dry_run import check_trace
 from camu.simulation.history import History
 from camu.simulation.hooks import check_trainer
 from camu.simulation.loop import Loop
@@ -110,6 +111,8 @@ def run_rounds(
 ) -> None:
     """Run rounds until the configured end, from the first or from where a checkpoint left off."""
     check_trainer(scheme, trainer, run.plan)
+    if not run.records:
+        check_trace(run.world, scheme, run.plan)
     kind = RealtimeLoop if on_real_arrivals(scheme, trainer) else Loop
     loop = kind(run, scheme, trainer)
     try:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,29 @@ class Links:
             measured_snr_db=None if snr is None else read_only_floats(snr[np.ix_(rows, rows)]),
             serving=read_only_ints(self.serving[rows]),
         )
+
+    def at(self, positions: Float64) -> Links:
+        """The links of the same devices at other places (K, 3), nothing measured.
+
+        Each device is served by the station that is best there. Shadowing and line of sight belong
+        to the two ends of a link and move along; fading goes on.
+        """
+        devices = replace(self.devices, positions=positions)
+        moved = build_links(self.radio, devices, self.stations, self.seed)
+        # They know the rounds before, which take time.
+        vars(moved).update(_fading=self._fading, _pair_fading=self._pair_fading)
+        return moved
+
+    @cached_property
+    def cells(self) -> Int64:
+        """The cell in which each device sends (K,): that of its station, or 0 if all are one."""
+        return np.zeros_like(self.serving) if self.radio.cells == "one" else self.serving
+
+    def gain_at(self, station: int, devices: Int64) -> Float64:
+        """Mean gains of these devices at any of the stations, by the model, all antennas."""
+        place, number = self.stations[station], int(station)
+        gain = _uplink_gain(self.radio, self.devices.positions, place, self.seed, None, number)
+        return gain[devices]
 
     @cached_property
     def noise_watts(self) -> float:
@@ -276,8 +299,10 @@ class Links:
         expected = self._fading.expected_factors(round_, self.uplink_snr() / self.radio.antennas)
         return expected * from_decibels(-self.radio.rate_margin_db)
 
-    def share(self, uplinks: int = 1) -> Share:
+    def share(self, uplinks: Any = 1) -> Share:
         """Bandwidth and noise of each of `uplinks` uplinks that use the band in the same round.
+
+        With an array of such numbers, arrays.
 
         TDMA: the whole band in turn. OFDMA: an equal share at once; the noise is white, so a share
         of the band holds that share of the noise.

@@ -201,12 +201,18 @@ def csv_rows(path: Path, what: str) -> tuple[list[list[str]], list[str]]:
     return rows, places
 
 
-def read_trace(path: str | Path, key: str, header: Sequence[str]) -> Table:
-    """The table of a trace, a CSV file with this header; `key` names the trace in errors."""
+def read_trace(
+    path: str | Path, key: str, header: Sequence[str], optional: Sequence[str] = ()
+) -> Table:
+    """The table of a trace, a CSV file with this header; `key` names the trace in errors.
+
+    The `optional` columns may follow, all of them.
+    """
     columns = ",".join(header)
     table = _from_csv(Path(path), f"a CSV file with the header {columns}", f"the header {columns}")
-    if table.columns != tuple(header):
-        raise InputError(f"{path}, line 1: the header of {key} must be `{columns}`")
+    if table.columns not in (tuple(header), (*header, *optional)):
+        more = f" or `{columns},{','.join(optional)}`" if optional else ""
+        raise InputError(f"{path}, line 1: the header of {key} must be `{columns}`{more}")
     return table
 
 

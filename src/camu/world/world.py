@@ -18,6 +18,7 @@ from camu.errors import InputError
 from camu.world.devices import Devices, place_devices
 from camu.world.link_types import SHANNON
 from camu.world.links import DOMINATING_UPLINK, Links, build_links, out_of_reach
+from camu.world.movement import Movement, key_of_movement, movement_of
 from camu.world.picture import world_html
 from camu.world.places import read_stations
 
@@ -42,6 +43,7 @@ class World:
             columns.
         left_out: devices of the fleet file that reach nobody and are not part of the world.
         notes: what a user should know of the fleet's files and of its data.
+        movement: where the devices are at any time; None: they stay where they are.
     """
 
     config: Config
@@ -50,6 +52,7 @@ class World:
     labels: tuple[int, ...] | None = None
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    movement: Movement | None = None
 
     @property
     def seed(self) -> int:
@@ -91,6 +94,18 @@ class World:
         devices = replace(self.devices, **changes)
         return replace(self, links=replace(self.links, devices=devices))
 
+    def at(self, seconds: float) -> World:
+        """The world with its devices where they are at this virtual second, and links from there.
+
+        It is this world itself where no device has moved.
+        """
+        if self.movement is None:
+            return self
+        positions = self.movement.positions(seconds)
+        if np.array_equal(positions, self.devices.positions, equal_nan=True):
+            return self
+        return replace(self, links=self.links.at(positions))
+
     def warnings(self, parameters: int = PAPER_MODEL_PARAMETERS) -> list[str]:
         """What a user should know before trusting a plan in this world; empty if all is well."""
         return [*self.notes, *_uplink_warnings(self.config.radio, self.links, parameters)]
@@ -129,7 +144,7 @@ def build_world(
     devices = place_devices(config, label_counts)
     notes = () if federation is None else (*federation.dataset.notes, *federation.notes)
     links = build_links(config.radio, devices, _stations(config), config.run.seed)
-    return World(config, links, federation, notes=notes)
+    return _moving(World(config, links, federation, notes=notes))
 
 
 def read_fleet(
@@ -196,6 +211,9 @@ def world_of_fleet(
     # Counts of all devices were given for all: nodes of a deployment have reported them.
     if config.fleet.unreachable == "leave-out" and (counts is None or len(counts) != links.count):
         lost = out_of_reach(links, config.clustering.min_link_snr_db)
+    measured = any(known is not None for known in (fleet.gains, fleet.distances_m, fleet.snr_db))
+    if measured or not np.isnan(fleet.devices.rate_bps).all():
+        _refuse_movement(config)
     left_out = tuple(fleet.devices.ids[k] for k in np.flatnonzero(lost))
     notes = (
         *fleet.notes,
@@ -203,9 +221,29 @@ def world_of_fleet(
     )
     links = links.select(np.flatnonzero(~lost))
     world = World(config, links, labels=fleet.labels, left_out=left_out, notes=notes)
-    if counts is None:
+    if counts is not None:
+        labels = tuple(range(counts.shape[1]))
+        world = replace(world.with_devices(label_counts=counts), labels=labels)
+    return _moving(world)
+
+
+def _moving(world: World) -> World:
+    """The world at second 0 with devices that move, if the configuration says so."""
+    movement = movement_of(world.config, world.devices, world.left_out)
+    if movement is None:
         return world
-    return replace(world.with_devices(label_counts=counts), labels=tuple(range(counts.shape[1])))
+    note = f"devices move ({key_of_movement(world.config)}): plans and maps show them at second 0"
+    return replace(world, movement=movement, notes=(*world.notes, note)).at(0.0)
+
+
+def _refuse_movement(config: Config) -> None:
+    """Refuse devices that move away from where their links were measured."""
+    if (key := key_of_movement(config)) is not None:
+        raise InputError(
+            f"{key}: links of this fleet were measured (gain_db, snr_db, rssi_dbm, rate_bps, "
+            "distance_m or fleet.snr_file) and hold where its devices were; give places (x, y) "
+            f"without measurements, or leave {key} out"
+        )
 
 
 def _stations(config: Config) -> Float64:
