@@ -21,6 +21,7 @@ from camu.schemes.compute_rounds import energy_budget
 from camu.simulation import Callback, Record, Run
 from camu.simulation.dry_run import dry_run
 from camu.world import World
+from helpers.configs import IDEAL
 
 ROUNDS = 3
 BASE: dict[str, Any] = {
@@ -56,6 +57,7 @@ FAR = {
 }
 WORLDS: dict[str, dict[str, Any]] = {
     "plain": {},
+    "ideal devices": IDEAL,
     "downlink": DOWNLINK,
     "4 bits": {"radio.bits_per_parameter": 4},
     "8 bits, downlink, ofdma": {"radio.bits_per_parameter": 8, "radio.access": "ofdma", **DOWNLINK},

@@ -210,7 +210,7 @@ def unit_costs(
         gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
         downlink_bits=model_bits(world, parameters),
         downlink_seconds=broadcast_seconds(world, gains[flat], parameters),
-        receive_watts=radio.receive_watts if radio.downlink else 0.0,
+        receive_watts=radio.receive_watts,
         static_watts=static_watts(world.config),
         medium=gather.medium,
         idle_watts=fleet.idle_watts,
