@@ -22,6 +22,7 @@ from camu.schemes.compute_rounds import energy_budget
 from camu.simulation import Callback, Record, Run
 from camu.simulation.dry_run import dry_run
 from camu.world import World
+from helpers.configs import IDEAL
 
 ROUNDS = 3
 LINKS = Path(__file__).parents[2] / "docs" / "examples" / "links.csv"
@@ -62,6 +63,7 @@ MOVING = {"fleet.speed_mps": (20.0, 60.0), "fleet.pause_seconds": 0.01}
 STATIONS = {"fleet.base_station_file": str(Path(__file__).parent / "two_stations.csv")}
 WORLDS: dict[str, dict[str, Any]] = {
     "plain": {},
+    "ideal devices": IDEAL,
     "downlink": DOWNLINK,
     "4 bits": {"radio.bits_per_parameter": 4},
     "8 bits, downlink, ofdma": {"radio.bits_per_parameter": 8, "radio.access": "ofdma", **DOWNLINK},

@@ -363,8 +363,7 @@ def broadcast(
     radio, types = world.config.radio, world.links.types
     if types is None:
         seconds = broadcast_seconds(world, gains[flat], bits)
-        watts = radio.receive_watts if radio.downlink else 0.0
-        return link_costs.Broadcast(seconds, seconds, 1, watts)
+        return link_costs.Broadcast(seconds, seconds, 1, radio.receive_watts)
     plain = flat[[name == SHANNON for name in types.of(flat)]]
     band = {SHANNON: broadcast_seconds(world, gains[plain], bits)} if plain.size else {}
     return link_costs.typed_broadcast(world, flat, leaders, gains, bits, band)
