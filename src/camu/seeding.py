@@ -48,6 +48,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "near-iid-groups": (),  # first devices of groups whose labels look like everyone's
     "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink
+    "projection": (),  # the random projection of A-DSGD
+    "receive-vector": ("round",),  # random starts of a receive vector
     "burst": ("round",),  # noise and errors of uplinks that are sent at once
     "gather-burst": ("round", "leader", "update"),  # noise on what members send at once
     "packet": ("round", "leader"),  # whether an update is lost on an uplink

@@ -311,6 +311,28 @@ def test_all_schemes_run_on_the_same_world() -> None:
 ONE_CLUSTER = {"clustering__count": 1, "clustering__min_link_snr_db": -300.0}
 
 
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+@pytest.mark.parametrize("seed", range(3))
+def test_on_a_shared_medium_no_move_of_one_update_brings_hti_s_arrivals_closer(
+    access: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(run__seed=seed, radio__access=access, radio__d2d="shared")
+    world, scheme = build_world(config), make_scheme(config, "hti")
+    plan = scheme.plan(world)
+    budget, most = energy_budget(clusters(world), 4), 5
+    assert plan.round_joules <= budget * (1 + 1e-9)
+    counts = plan.column("local_updates")
+    spread = np.ptp(plan.arrival_seconds)
+    first, last = int(plan.arrival_seconds.argmin()), int(plan.arrival_seconds.argmax())
+    for unit, step in ((first, 1), (last, -1)):
+        other = counts + step * (np.arange(len(counts)) == unit)
+        moved = plan.with_updates(np.clip(other, 1, most).tolist()).repriced(world)
+        if moved.round_joules <= budget:
+            assert np.ptp(moved.arrival_seconds) >= spread * (1 - 1e-9)
+    monkeypatch.setattr(camu.schemes.hti, "_closer", lambda costs, access, extra, *rest: extra)
+    assert spread <= np.ptp(scheme.plan(world).arrival_seconds) * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("name", ["hti", "hti-dynamic"])
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("settings", [{"scheme__parameters__max_extra_updates": 0}, ONE_CLUSTER])
