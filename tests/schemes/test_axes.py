@@ -121,6 +121,7 @@ AIR = {name for name, kind in SCHEMES.items() if kind.family == "over the air"}
 ALONE = ("packets and tries", "packets, ofdma", "mixed links", "wifi")
 REFUSED |= {(name, where) for name in AIR for where in ALONE}
 REFUSED -= {("cluster-air", where) for where in ALONE[:2]}  # its leaders send bits
+REFUSED |= {("beamforming-air", "rates from estimates")}  # antennas are combined by channels
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
 IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
 PAIRS = [
