@@ -9,7 +9,7 @@ import pytest
 
 from camu.clustering import Clustering, affinity, cluster_devices
 from camu.config import load_config
-from camu.planning.costs import unit_costs
+from camu.planning.prices import unit_costs
 from camu.schemes import Clustered
 from camu.world import World, build_world
 from helpers.small_fleets import random_world

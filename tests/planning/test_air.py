@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from camu.planning.codecs import RAW, Quantised, Raw, payload_bits
-from camu.planning.costs import Costs, device_spending, unit_costs
+from camu.planning.costs import Costs, device_spending
 from camu.planning.groups import single_devices
+from camu.planning.prices import unit_costs
 from camu.schemes import make_scheme
 from camu.schemes.camu_joint import CamuJoint
 from camu.simulation import History, simulate

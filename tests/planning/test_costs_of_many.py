@@ -7,8 +7,8 @@ import pytest
 
 from camu.arrays import send_in_turn
 from camu.planning.contribution import group_counts
-from camu.planning.costs import unit_costs
 from camu.planning.groups import assess, make_plan
+from camu.planning.prices import unit_costs
 from camu.schemes import FedAvg
 from helpers.small_fleets import device_gain, random_world
 

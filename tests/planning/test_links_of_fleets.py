@@ -13,12 +13,12 @@ import pytest
 from scipy.optimize import brentq
 
 import camu
-from camu.config.world_sections import LINKS
+from camu.config.radio_section import LINKS
 from camu.live.downloads import fleet_csv
-from camu.planning.costs import unit_costs
 from camu.planning.groups import assess, clusters, within_hearing
 from camu.planning.link_words import unsendable
 from camu.planning.plan import Plan
+from camu.planning.prices import unit_costs
 from camu.planning.queues import Queue, arrivals, latest_ready
 from camu.schemes import SCHEMES
 from camu.simulation.clock import Clock

@@ -10,9 +10,10 @@ import pytest
 from scipy import integrate, special, stats
 
 import camu
-from camu.planning.costs import Costs, unit_costs
+from camu.planning.costs import Costs
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.packets import packet_error
+from camu.planning.prices import unit_costs
 from camu.schemes import make_scheme
 from camu.simulation import simulate
 from camu.simulation.dry_run import dry_run

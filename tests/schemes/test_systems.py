@@ -15,7 +15,7 @@ from camu.learning.engine import Engine
 from camu.learning.models import seeded_model
 from camu.learning.weights import Weights
 from camu.planning.codecs import Quantised, Sparse
-from camu.planning.costs import unit_costs
+from camu.planning.prices import unit_costs
 from camu.schemes import (
     AdaptiveBatch,
     AgeScheduling,

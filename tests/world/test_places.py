@@ -18,7 +18,7 @@ from camu.arrays import decibels
 from camu.clustering import cluster_devices
 from camu.config import Config, load_config
 from camu.errors import InputError
-from camu.planning.costs import unit_costs
+from camu.planning.prices import unit_costs
 from camu.world import World, build_world, noise_watts, read_fleet
 from camu.world.places import Origin, read_stations
 from helpers.small_fleets import device_gain

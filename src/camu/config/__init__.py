@@ -24,14 +24,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from camu.config.radio_section import RadioConfig
     from camu.config.run_sections import ClusteringConfig, ReadingsConfig, TrainingConfig
     from camu.config.schema import Config, keys_affecting, load_config
-    from camu.config.world_sections import DataConfig, FleetConfig, RadioConfig, Region
+    from camu.config.world_sections import DataConfig, FleetConfig, Region
 else:
     _MODULES = {
         **dict.fromkeys(("ClusteringConfig", "ReadingsConfig", "TrainingConfig"), "run_sections"),
         **dict.fromkeys(("Config", "keys_affecting", "load_config"), "schema"),
-        **dict.fromkeys(("DataConfig", "FleetConfig", "RadioConfig", "Region"), "world_sections"),
+        **dict.fromkeys(("DataConfig", "FleetConfig", "Region"), "world_sections"),
+        "RadioConfig": "radio_section",
     }
 
     def __getattr__(name):

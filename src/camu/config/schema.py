@@ -23,6 +23,7 @@ from camu.config.layers import (
     short,
 )
 from camu.config.presets import DEFAULT_PRESET
+from camu.config.radio_section import RadioConfig
 from camu.config.run_sections import (
     AllocationConfig,
     ClusteringConfig,
@@ -34,7 +35,7 @@ from camu.config.run_sections import (
     TrainingConfig,
 )
 from camu.config.words import section_model
-from camu.config.world_sections import DataConfig, FaultsConfig, FleetConfig, RadioConfig
+from camu.config.world_sections import DataConfig, FaultsConfig, FleetConfig
 from camu.errors import InputError
 from camu.files import read_text, shown
 

@@ -20,7 +20,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from camu.arrays import Float64
-from camu.planning.costs import Costs, unit_costs
+from camu.planning.costs import Costs
+from camu.planning.prices import unit_costs
 from camu.planning.queues import latest_ready
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World

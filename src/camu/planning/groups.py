@@ -23,8 +23,9 @@ from camu.planning.contribution import (
     label_distance,
     log_contribution,
 )
-from camu.planning.costs import Costs, flatten_groups, model_bits, unit_costs
+from camu.planning.costs import Costs, flatten_groups
 from camu.planning.plan import Plan
+from camu.planning.prices import model_bits, unit_costs
 from camu.planning.unit import Unit
 from camu.world import World
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from camu.arrays import Float64
 from camu.planning import link_costs
 from camu.planning.cells import interference
-from camu.planning.costs import broadcast
 from camu.planning.plan import Plan
+from camu.planning.prices import broadcast
 from camu.planning.queues import arrivals
 from camu.world import World
 

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
-from camu.planning.costs import device_spending, flatten_groups, unit_costs
+from camu.planning.costs import device_spending, flatten_groups
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.link_costs import senders
 from camu.planning.plan import Plan
+from camu.planning.prices import unit_costs
 from camu.world import World
 
 MOST_CANDIDATES = 32  # per unit: those with the most energy left

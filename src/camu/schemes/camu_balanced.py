@@ -25,7 +25,7 @@ from camu.errors import InputError
 from camu.learning.job import LocalRule
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, group_counts, label_distance
-from camu.planning.costs import Costs, model_bits, unit_costs
+from camu.planning.costs import Costs
 from camu.planning.dvfs import joules_if_late, slack_seconds
 from camu.planning.groups import (
     Groups,
@@ -35,6 +35,7 @@ from camu.planning.groups import (
     make_plan,
     within_hearing,
 )
+from camu.planning.prices import model_bits, unit_costs
 from camu.planning.queues import arrivals
 from camu.schemes.aggregation import with_momentum
 from camu.schemes.contract import (
