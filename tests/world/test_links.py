@@ -79,7 +79,7 @@ def test_links_in_parts_are_those_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     everyone, one = np.arange(7), np.array([3])
     pairs = ((everyone, one), (one, everyone), (everyone[:, None], everyone), (one[:, None], one))
     whole = [links.pair_gain(*pair) for pair in pairs]
-    monkeypatch.setattr("camu.world.links._CACHED_LINKS", 2)
+    monkeypatch.setattr("camu.world.gains._CACHED_LINKS", 2)
     for pair, gain in zip(pairs, whole, strict=True):
         assert links.pair_gain(*pair) == pytest.approx(gain, rel=1e-12)
 

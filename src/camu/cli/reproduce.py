@@ -59,8 +59,7 @@ def reproduce(
             "--seeds",
             metavar="N",
             min=2,
-            help="Seeds [default: 10, 8 with --quick, 20 for theory, 5 for leaderboard and air "
-            "with --quick].",
+            help="Seeds [default: 10; --quick: 8, leaderboard and air 5; theory 20].",
         ),
     ] = None,
     quick: Annotated[
@@ -73,10 +72,7 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        to_folder(
-            "--out",
-            "Where results are kept [default: results; of leaderboard and air, their own names].",
-        ),
+        to_folder("--out", "Where results are kept [default: results, or leaderboard, or air]."),
     ] = None,
     schemes: Annotated[
         list[str] | None,
@@ -102,16 +98,15 @@ def reproduce(
     if experiment == "leaderboard":
         board = Leaderboard.make(dataset, seeds, quick, schemes or [])
         _leaderboard(board, _executor(out or Path("leaderboard"), engine, address))
-        return
-    if schemes:
+    elif schemes:
         raise InputError(f"--scheme {schemes[0]}: it goes with `camu reproduce leaderboard` only")
-    if experiment == "air":
-        count = seeds or (5 if quick else 10)
-        _air(dataset, count, _executor(out or Path("air"), engine, address))
-        return
-    chosen = PRINTED if experiment == "all" else (experiment,)
-    study = Study.make(chosen, dataset, seeds, quick)
-    _study(study, _executor(out or Path("results"), engine, address))
+    elif experiment == "air":
+        where = _executor(out or Path("air"), engine, address)
+        _air(dataset, seeds or (5 if quick else 10), where)
+    else:
+        chosen = PRINTED if experiment == "all" else (experiment,)
+        study = Study.make(chosen, dataset, seeds, quick)
+        _study(study, _executor(out or Path("results"), engine, address))
 
 
 def _executor(out: Path, engine: str, address: str | None) -> Executor:

@@ -16,25 +16,23 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from camu.errors import CamuError
 from camu.learning.job import Job
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, Spending
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.link_costs import senders
-from camu.planning.plan import Plan
 from camu.planning.rotation import rotated
 from camu.planning.unit import Unit
 from camu.schemes.aggregation import MeanUpdate
-from camu.schemes.contract import PilotRun, Scheme, waits_for_all
-from camu.schemes.fedavg import FedAvg
+from camu.schemes.contract import Scheme, waits_for_all
 from camu.schemes.view import Arrival, InFlight, View, no_array
 from camu.simulation.attendance import Attendance, Faults
 from camu.simulation.burst import Burst, Received, superpose
 from camu.simulation.cluster_burst import ClusterBursts
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
+from camu.simulation.loop_pilot import LoopPilot
 from camu.simulation.moving import move, replan
 from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update
 from camu.simulation.uplink import Delivery, delivery_of
@@ -93,7 +91,8 @@ class Loop:
 
     def begin(self) -> Record:
         """What the scheme tries out before the first round, and the record of round 0."""
-        self.hooks.pilot(LoopPilot(self), self.run)
+        pilot = LoopPilot(self.run, self.scheme.name, partial(Loop, trainer=self.trainer))
+        self.hooks.pilot(pilot, self.run)
         return self.record(0, ())
 
     def round(self) -> Record:
@@ -390,32 +389,3 @@ class Loop:
         )
         run.records.append(record)
         return record
-
-
-class LoopPilot:
-    """Trains before the first round, and charges it to the run."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self.world, self.plan, self.weights = loop.run.world, loop.run.plan, loop.run.weights
-
-    def train(
-        self, plan: Plan, rounds: int, weights: Weights | None = None, scheme: Scheme | None = None
-    ) -> PilotRun:
-        """Train with a plan from the initial model or another one."""
-        loop, whole = self._loop, self._loop.run
-        plan = replace(plan, dvfs=self.plan.dvfs)
-        run = Run.new(self.world, plan, weights or self.weights)
-        run.batteries = whole.batteries
-        trial = Loop(run, scheme or FedAvg(), loop.trainer)
-        losses = []
-        for _ in range(rounds):
-            arrived, _ = trial.advance()
-            if not arrived:
-                raise CamuError(f"scheme {loop.scheme.name}: no update of its pilot arrived")
-            counted = [(plan.units[one.unit].weight, one.loss) for one in arrived]
-            share = sum(weight for weight, _ in counted)
-            losses.append(sum(weight * loss for weight, loss in counted) / share)
-        whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
-        whole.ledger.add(run.ledger)
-        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, run.ledger.joules)

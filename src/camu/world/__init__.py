@@ -6,7 +6,8 @@ from camu.world.devices import (
     update_samples,
     update_seconds,
 )
-from camu.world.links import Links, Share, build_links, noise_watts
+from camu.world.gains import Share, noise_watts
+from camu.world.links import Links, build_links
 from camu.world.path_loss import PathLoss
 from camu.world.world import World, build_world, read_fleet, with_data
 

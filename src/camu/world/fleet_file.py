@@ -14,8 +14,8 @@ from camu.errors import InputError, suggest
 from camu.seeding import derive
 from camu.world.devices import Devices
 from camu.world.fleet_links import fleet_links
+from camu.world.gains import noise_watts
 from camu.world.link_types import LINK_NAMES, SHANNON
-from camu.world.links import noise_watts
 from camu.world.places import Origin, read_stations, to_metres
 from camu.world.tables import LOWEST_DB, Table, read_snr, read_table
 

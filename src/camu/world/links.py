@@ -7,10 +7,9 @@ that the K x K matrix never has to exist.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,38 +28,21 @@ from camu.world.antennas import Complex128, steering
 from camu.world.devices import Devices
 from camu.world.fading import BlockFading, PairFading, link_normal, link_uniform
 from camu.world.fleet_links import FleetLinks, Mask, fleet_links
+from camu.world.gains import (
+    SMALLEST_GAIN,
+    STATION_STRIDE,
+    Share,
+    in_parts,
+    limited,
+    noise_watts,
+    uplink_gain_of,
+)
 from camu.world.link_types import SHANNON
 from camu.world.path_loss import PathLoss, path_loss_model, reach_m
 from camu.world.rates import bits_per_hz
 
 LARGEST_MATRIX_DEVICES = 20_000
-_CACHED_LINKS = 1 << 16
-_STATION_STRIDE = 1 << 24  # between the numbers of two base stations in draws
-
-# Limits of the gain of one antenna pair: nothing is amplified on its way, and decibels and
-# transmission times stay finite however far a device is.
-LARGEST_GAIN = 1.0
-SMALLEST_GAIN = 1e-30
-
-_THERMAL_DBM_PER_HZ = -174.0
 DOMINATING_UPLINK = 1000.0  # times the median upload: such an uplink is unusable
-
-
-def noise_watts(radio: RadioConfig) -> float:
-    """Noise power over the whole band (sigma_n0^2)."""
-    if radio.noise_dbm is not None:
-        dbm = radio.noise_dbm
-    else:
-        band_db = float(decibels(radio.bandwidth_hz))
-        dbm = _THERMAL_DBM_PER_HZ + band_db + radio.noise_figure_db
-    return float(from_decibels(dbm - 30.0))
-
-
-class Share(NamedTuple):
-    """What one of several simultaneous uplinks has of the band."""
-
-    bandwidth_hz: float
-    noise_watts: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +94,7 @@ class Links:
     def gain_at(self, station: int, devices: Int64) -> Float64:
         """Mean gains of these devices at any of the stations, by the model, all antennas."""
         place, number = self.stations[station], int(station)
-        gain = _uplink_gain(self.radio, self.devices.positions, place, self.seed, None, number)
+        gain = uplink_gain_of(self.radio, self.devices.positions, place, self.seed, None, number)
         return gain[devices]
 
     @cached_property
@@ -167,7 +149,7 @@ class Links:
 
         That of a device with itself means nothing: it is the value at the smallest distance.
         """
-        mean = _in_parts(self._gains, first, second)
+        mean = in_parts(self._gains, first, second)
         if round_ is None or not self.radio.d2d_fading:
             return mean
         return mean * self._pair_fading.factors(round_, first, second)
@@ -186,7 +168,7 @@ class Links:
 
     def pair_snr_db(self, first: Int64, second: Int64) -> Float64:
         """SNR of the links between devices in dB; the arrays of indices broadcast."""
-        return _in_parts(self._snrs_db, first, second)
+        return in_parts(self._snrs_db, first, second)
 
     def hear(self, first: Int64, second: Int64, least_db: float) -> Mask:
         """Whether devices hear each other, over links of at least this SNR; indices broadcast.
@@ -226,8 +208,8 @@ class Links:
         antenna_db = 2.0 * self.radio.device_gain_dbi
         if self.radio.shadowing_db > 0.0:
             shadow = link_normal(self.seed, "shadowing", first, second)
-            return _limited(gain, antenna_db + self.radio.shadowing_db * shadow)
-        return _limited(gain, antenna_db)
+            return limited(gain, antenna_db + self.radio.shadowing_db * shadow)
+        return limited(gain, antenna_db)
 
     def _snrs_db(self, first: Int64, second: Int64) -> Float64:
         if self.measured_snr_db is not None:
@@ -284,7 +266,7 @@ class Links:
     def _directions(self) -> Complex128:
         """The channels without fading (K, N_a)."""
         offset = self.devices.positions - self.stations[self.serving]
-        station = np.arange(self.count) + self.serving * _STATION_STRIDE
+        station = np.arange(self.count) + self.serving * STATION_STRIDE
         size = np.sqrt(self.uplink_gain / self.radio.antennas)[:, None]
         return size * steering(self.seed, offset, self.radio.antennas, station)
 
@@ -369,7 +351,7 @@ def build_links(
     uplink = np.full(devices.count, np.nan)
     serving = np.zeros(devices.count, np.int64)
     for number, station in enumerate(stations):
-        gain = _uplink_gain(radio, devices.positions, station, seed, distances_m, number)
+        gain = uplink_gain_of(radio, devices.positions, station, seed, distances_m, number)
         better = ~(gain <= uplink)  # also where nothing is known yet
         uplink = np.where(better, gain, uplink)
         serving[better] = number
@@ -384,47 +366,6 @@ def build_links(
         serving=read_only_ints(serving),
         measured_snr_db=None if snr_db is None else read_only_floats(snr_db),
     )
-
-
-def _uplink_gain(
-    radio: RadioConfig,
-    positions: Float64,
-    base_station: Float64,
-    seed: int,
-    distances_m: Float64 | None,
-    number: int,
-) -> Float64:
-    """N_a times the mean gain of one antenna (K,); nan where the place is not known.
-
-    `number` is that of the base station: each has its own sight and shadowing.
-    """
-    offset = positions - base_station
-    ground = np.hypot(offset[:, 0], offset[:, 1])
-    mast = np.full(len(positions), base_station[2])
-    height = positions[:, 2]
-    if distances_m is not None:  # the device is on the ground, if the distance allows it
-        known = ~np.isnan(distances_m)
-        drop = np.minimum(np.abs(mast), distances_m)
-        ground = np.where(known, np.sqrt(distances_m**2 - drop**2), ground)
-        height = np.where(known, mast - np.sign(mast) * drop, height)
-    everyone = np.arange(len(positions))
-    station = everyone + number * _STATION_STRIDE
-    gain = path_loss_model(radio)(
-        ground,
-        np.maximum(mast, height),
-        np.minimum(mast, height),
-        lambda: link_uniform(seed, "sight-uplink", everyone, station),
-    )
-    shadow_db = np.zeros(len(positions))
-    if radio.shadowing_db > 0.0:
-        normal = link_normal(seed, "shadowing-uplink", everyone, station)
-        shadow_db = radio.shadowing_db * normal
-    return radio.antennas * _limited(gain, radio.bs_gain_dbi + radio.device_gain_dbi + shadow_db)
-
-
-def _limited(gain: Float64, extra_db: npt.ArrayLike) -> Float64:
-    """The gain times a factor in decibels, within the limits of a gain."""
-    return np.clip(gain * from_decibels(extra_db), SMALLEST_GAIN, LARGEST_GAIN)
 
 
 def unusable_uplinks(links: Links) -> npt.NDArray[np.bool_]:
@@ -451,20 +392,3 @@ def out_of_reach(links: Links, min_link_snr_db: float) -> npt.NDArray[np.bool_]:
     for device in np.flatnonzero(lost).tolist():
         lost[device] = not links.hear(np.array([device]), able, min_link_snr_db).any()
     return lost
-
-
-def _in_parts(links: Callable[[Int64, Int64], Float64], first: Int64, second: Int64) -> Float64:
-    """A number per pair of devices, computed for a part of the first axis at a time.
-
-    The intermediate arrays then stay in the processor's cache, and many links need little more
-    memory than their result.
-    """
-    shape = np.broadcast_shapes(first.shape, second.shape)
-    result = np.empty(shape)
-    step = max(1, _CACHED_LINKS // max(1, math.prod(shape[1:])))
-    for start in range(0, shape[0], step):
-        part = slice(start, start + step)
-        # An array that lacks the first axis, or has one entry there, applies to every part.
-        ends = (e[part] if e.ndim == len(shape) and len(e) > 1 else e for e in (first, second))
-        result[part] = links(*ends)
-    return result
