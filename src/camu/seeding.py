@@ -49,6 +49,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "near-iid-groups": (),  # first devices of groups whose labels look like everyone's
     "delay-groups": (),  # starts of k-means on delays and directions
     "noise": ("round", "leader"),  # noise on an uplink
+    "projection": (),  # the random projection of A-DSGD
+    "receive-vector": ("round",),  # random starts of a receive vector
     "burst": ("round",),  # noise on the sum of uplinks that are sent at once
     "packet": ("round", "leader"),  # whether an update is lost on an uplink
     "label-counts": (),  # noise on the label counts that a node reports

@@ -1,5 +1,7 @@
+from dataclasses import replace
 from unittest.mock import patch
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,13 @@ from camu.allocation.p1 import Problem
 from camu.allocation.p1_exact import solve_exact
 from camu.allocation.p1_powers import Transmit
 from camu.errors import CamuError
-from helpers.allocation_instances import brute_force, every_update, random_problem, slsqp
+from helpers.allocation_instances import (
+    brute_force,
+    cheapest,
+    every_update,
+    random_problem,
+    slsqp,
+)
 
 
 def check(problem, answer, optimum):
@@ -217,3 +225,54 @@ def test_identical_clusters_do_not_explode_branch_and_bound() -> None:
     answer = solve_exact(Problem.from_dict(document))
     assert answer.details["integer"] == "branch"
     assert answer.gap < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_with_circuit_power_the_answer_equals_brute_force(block: int) -> None:
+    for index in range(5000 + 25 * block, 5025 + 25 * block):
+        problem = random_problem(
+            index, penalty=index % 4 >= 2, own_caps=index % 3 == 0, circuits=True
+        )
+        answer = solve_exact(problem)
+        assert answer.details["integer"] == "branch"
+        check(problem, answer, brute_force(problem))
+        assert (answer.power_watts >= problem.cheapest_watts * (1 - 1e-12)).all()
+
+
+def test_with_circuit_power_the_optimum_equals_slsqp_over_every_count() -> None:
+    for index in range(6000, 6012):
+        problem = random_problem(
+            index, clusters=3, max_extra=2, penalty=index % 4 >= 2, circuits=True
+        )
+        values = [slsqp(problem, extra) for extra in every_update(problem)]
+        check(problem, solve_exact(problem), min(v for v in values if v is not None))
+
+
+def test_the_cheapest_power_is_that_of_a_search_and_of_the_closed_form() -> None:
+    for index in range(7000, 7020):
+        problem = random_problem(index, own_caps=index % 2 == 0, circuits=True)
+        power, joules = cheapest(problem)
+        assert problem.least_joules == pytest.approx(joules, rel=1e-6)
+        assert problem.cheapest_watts == pytest.approx(power, rel=1e-4)
+        free = problem.cheapest_watts < problem.max_power_watts * (1 - 1e-9)
+        for c in np.flatnonzero(free):  # x = ln(1 + snr) solves (x - 1) e^x = k - 1
+            k = problem.amplifier_efficiency * problem.circuit_watts * problem.snr_per_watt[c]
+            x = 1 + mpmath.lambertw((mpmath.mpf(float(k)) - 1) / mpmath.e)
+            assert problem.cheapest_nats[c] == pytest.approx(float(x.real), rel=1e-9)
+    without = replace(problem, circuit_watts=0.0)
+    assert not without.cheapest_watts.any()
+    assert (without.least_joules == without.base_joules).all()
+
+
+def test_circuits_that_draw_next_to_nothing_change_next_to_nothing() -> None:
+    for index in range(7100, 7110):
+        plain = random_problem(index, clusters=4)
+        answer, near = solve_exact(plain), solve_exact(replace(plain, circuit_watts=1e-18))
+        assert near.objective == pytest.approx(answer.objective, rel=1e-6)
+        assert near.lower_bound <= near.objective
+
+
+def test_circuit_power_and_a_cap_on_all_powers_together_are_refused() -> None:
+    with pytest.raises(CamuError, match="max_total_power_watts is known only without circuit"):
+        random_problem(1, total_cap=True, circuits=True)

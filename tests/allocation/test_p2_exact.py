@@ -11,10 +11,12 @@ from camu.allocation.p2_exact import solve_p2
 from camu.errors import CamuError, InputError
 from helpers.p2_instances import brute_force, random_p2
 
+CIRCUITS = {"circuit_watts": 0.3, "amplifier_efficiency": 0.35}
 
-def check(index: int) -> bool:
+
+def check(index: int, **changes: float) -> bool:
     """Whether the instance has an answer; if it has, it must be the one of brute force."""
-    problem = random_p2(index)
+    problem = random_p2(index, **changes)
     expected = brute_force(problem)
     if not np.isfinite(expected):
         with pytest.raises(CamuError):
@@ -31,6 +33,10 @@ def check(index: int) -> bool:
 
 def test_the_answer_is_that_of_brute_force() -> None:
     assert sum(check(index) for index in range(6)) >= 4
+
+
+def test_with_circuit_power_the_answer_is_that_of_brute_force() -> None:
+    assert sum(check(index, **CIRCUITS) for index in range(20, 26)) >= 4
 
 
 @pytest.mark.slow

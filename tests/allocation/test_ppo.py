@@ -128,3 +128,14 @@ def test_a_training_is_repeatable_and_leaves_global_randomness_alone() -> None:
     assert first.objective == second.objective
     assert np.array_equal(first.power_watts, second.power_watts)
     assert solve_ppo(problem, 4, ONE_ROLLOUT).objective != first.objective
+
+
+def test_with_circuit_power_no_row_falls_below_the_cheapest_power() -> None:
+    for index in range(7200, 7206):
+        problem = random_problem(index, clusters=3, circuits=True, tightness=0.3)
+        power = problem.max_power_watts * derive(4, "own-powers", index).numpy().random((5, 3))
+        fitted, extra = spend_budget(problem, power, np.tile(problem.extra_limit, (5, 1)))
+        assert (fitted >= problem.cheapest_watts * (1 - 1e-12)).all()
+        assert (problem.spent_joules(fitted, extra) <= problem.energy_joules * (1 + 1e-9)).all()
+    answer = solve_ppo(problem, settings=ONE_ROLLOUT)
+    assert solve_exact(problem).lower_bound <= answer.objective

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 
 from camu.allocation.p1 import Problem
 from camu.seeding import derive
@@ -23,6 +23,7 @@ def random_problem(
     penalty: bool = False,
     tightness: float | None = None,
     own_caps: bool = False,
+    circuits: bool = False,
 ) -> Problem:
     """A problem with the paper's orders of magnitude; the index decides everything."""
     rng = derive(7, "own-allocation-instance", index).numpy()
@@ -51,9 +52,16 @@ def random_problem(
     if own_caps:
         caps = derive(7, "own-allocation-caps", index).numpy()
         values["max_power_watts"] = 10 ** caps.uniform(-2.5, 0.5, size)
+    if circuits:
+        radio = derive(7, "own-allocation-circuits", index).numpy()
+        values["circuit_watts"] = float(radio.choice([1e-6, 1e-3, 0.1, 2.0]))
+        values["amplifier_efficiency"] = float(radio.uniform(0.2, 1.0))
     probe = Problem(**values, energy_joules=1e6)
     small = probe.smallest_budget_joules
     large = float(probe.spent_joules(np.full(size, 0.5), probe.extra_limit))
+    if circuits:  # so much power may be cheaper than the cheapest updates
+        large = max(large, float(probe.spent_joules(probe.max_power_watts, probe.extra_limit)))
+        large = max(large, 1.2 * small)
     share = rng.choice([1e-3, 0.03, 0.2, 0.5, 0.8, 1.0, 1.5, 4.0])
     share = share if tightness is None else tightness
     return Problem(**values, energy_joules=float(small + share * (large - small)))
@@ -81,7 +89,9 @@ def least_error(problem: Problem, budgets: Floats) -> Floats:
             p = np.exp(middle)
             nats = np.log1p(p * problem.snr_per_watt)
             rate = problem.bandwidth_hz * nats / np.log(2)
-            grow = 1 - p * problem.snr_per_watt / ((1 + p * problem.snr_per_watt) * nats)
+            drawn = p / problem.amplifier_efficiency + problem.circuit_watts
+            grow = 1 / problem.amplifier_efficiency
+            grow = grow - drawn * problem.snr_per_watt / ((1 + p * problem.snr_per_watt) * nats)
             push = np.exp(log_price)[:, None] * problem.payload_bits / rate * grow
             pull = a * problem.weight**2 / (p ** (a + 1) * problem.snr_per_watt)
             up = pull > push
@@ -96,12 +106,32 @@ def least_error(problem: Problem, budgets: Floats) -> Floats:
     return problem.error(powers(high))
 
 
+def cheapest(problem: Problem) -> tuple[Floats, Floats]:
+    """The power of the least transmission energy of each leader by scipy, and that energy."""
+    log_power, cap = np.empty(problem.size), np.log(problem.max_power_watts)
+    for c in range(problem.size):
+
+        def joules(u: float, c: int = c) -> float:
+            p = np.exp(u)
+            rate = problem.bandwidth_hz[c] * np.log1p(p * problem.snr_per_watt[c]) / np.log(2)
+            drawn = problem.circuit_watts + p / problem.amplifier_efficiency
+            return float(drawn * problem.payload_bits / rate)
+
+        grid = np.linspace(cap[c] - 40, cap[c], 400)
+        near = int(np.argmin([joules(u) for u in grid]))
+        ends = grid[max(near - 1, 0)], grid[min(near + 1, 399)]
+        log_power[c] = minimize_scalar(joules, bounds=ends, options={"xatol": 1e-12}).x
+    power = np.exp(log_power)
+    return power, problem.transmit_joules(power)
+
+
 def brute_force(problem: Problem) -> float:
     """The optimum without a total cap: every whole count, each with its best powers."""
     extra = every_update(problem)
     left = problem.energy_joules - problem.update_joules(extra).sum(axis=-1)
     below = problem.denominator(extra)
-    usable = (left > problem.base_joules.sum() * (1 + 1e-12)) & (below > 0)
+    least = cheapest(problem)[1] if problem.circuit_watts else problem.base_joules
+    usable = (left > least.sum() * (1 + 1e-12)) & (below > 0)
     return float((least_error(problem, left[usable]) / below[usable]).min())
 
 
@@ -109,10 +139,11 @@ def slsqp(problem: Problem, extra: NDArray[np.int64]) -> float | None:
     """The best objective for given counts by scipy's SLSQP in ln(p), with every cap."""
     left = float(problem.energy_joules - problem.update_joules(extra).sum())
     below = float(problem.denominator(extra))
-    if left <= problem.base_joules.sum() * (1 + 1e-6) or below <= 0:
+    power, least = cheapest(problem) if problem.circuit_watts else (None, problem.base_joules)
+    if left <= least.sum() * (1 + 1e-6) or below <= 0:
         return None
     cap, total = np.log(problem.max_power_watts), problem.max_total_power_watts
-    start = cap
+    start = cap if power is None else np.log(power)
     while problem.transmit_joules(np.exp(start)).sum() > left or (
         total is not None and (np.exp(start) ** problem.exponent).sum() > total
     ):

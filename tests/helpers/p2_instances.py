@@ -89,7 +89,8 @@ def cost_of_round(
     for c, n in enumerate(updates):
         rate = p.bandwidth_hz[c] * math.log2(1 + power[c] * p.gain[c] / p.noise_watts)
         air = p.payload_bits / rate
-        joules += power[c] * air + n * p.gather_joules[c]
+        drawn = p.circuit_watts + power[c] / p.amplifier_efficiency
+        joules += drawn * air + n * p.gather_joules[c]
         seconds += air
     for k, c in enumerate(p.cluster):
         hertz = p.cycles[k] / (ready / updates[c] - p.gather_seconds[c])

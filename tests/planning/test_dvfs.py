@@ -242,7 +242,7 @@ def test_the_ledger_adds_up_with_batteries_faults_and_leaders_in_turn(
     full = tiny(**FLEET | {"fleet__dvfs": False}, **BATTERIES, run__rounds=12)
     history = simulate(world, scheme).history
     assert history.devices is not None
-    kinds = ("compute", "transmit", "receive")
+    kinds = ("compute", "transmit", "receive", "idle")
     for kind in kinds:
         total = float(getattr(history.devices, f"{kind}_joules").sum())
         assert total == pytest.approx(history.final.joules[kind], rel=1e-9, abs=1e-12)

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 
 import camu
-from camu.config.world_sections import Link
+from camu.config.world_sections import LINKS
 from camu.live.downloads import fleet_csv
 from camu.planning.costs import unit_costs
 from camu.planning.groups import assess, clusters, within_hearing
@@ -67,7 +67,7 @@ def lora_frame_seconds(payload_bytes: int, factor: int, crc: int = 1) -> float:
 
 
 def test_the_configuration_knows_all_link_types() -> None:
-    assert get_args(Link) == LINK_NAMES
+    assert LINKS == LINK_NAMES
 
 
 def test_a_model_of_21880_parameters_takes_four_hours_over_lora_at_one_percent() -> None:
@@ -292,6 +292,8 @@ def test_devices_that_do_not_hear_each_other_are_in_groups_of_their_own() -> Non
     world = mixed()
     parts = within_hearing(world, [list(range(world.devices.count))])
     assert sorted(k for part in parts for k in part) == list(range(world.devices.count))
+    assert all(len({world.devices.link[k] for k in part}) == 1 for part in parts)
+    assert len(parts) == 6  # three types whose devices hear each other, and three others
     assess(world, parts)
     with pytest.raises(camu.InputError, match=r"meter-1 \(nb-iot\).*do not hear each other"):
         assess(world, [[0, 4]], [0])
@@ -368,7 +370,7 @@ def test_schemes_that_divide_one_band_refuse_link_types(name: str) -> None:
         ("a,0,0,10,,9000", {}, r"line 2, column rate_bps: 9000; .* name it in the column link"),
         ("a,0,0,10,nr,", {"radio__uplink": "analog"}, r"radio.uplink = analog: .* to digital"),
         ("a,0,0,10,nr,", {"radio__duty_cycle": 0.0}, "radio.duty_cycle"),
-        ("a,0,0,10,nr,", {"radio__link": "wifi"}, "radio.link"),
+        ("a,0,0,10,nr,", {"radio__link": "wifi"}, r"radio.link = 'wifi': .*did you mean `wifi-"),
     ],
 )
 def test_bad_links_are_refused_with_their_place(
@@ -385,6 +387,7 @@ def test_fewer_clusters_than_link_types_can_form_are_refused() -> None:
     assert len(clusters(mixed(clustering__count=7))) == 7
 
 
+@pytest.mark.slow
 def test_a_run_of_a_mixed_fleet_goes_on_with_updates_on_their_way(tmp_path: Path) -> None:
     """Those over LoRa are on their way for many rounds of the others."""
     changes = {"scheme__name": "fedbuff", "training__model": "logistic", "run__rounds": 8}

@@ -43,6 +43,7 @@ UNEQUAL = {"data.partition": "dirichlet", "data.size_exponent": 0.7}
 EPOCHS = {"training.local_update": "epoch", "training.batch_samples": 8}
 BATTERIES = {"clustering.leader": "rotating", "fleet.battery_joules": 100.0}
 POWER = {
+    "fleet.idle_watts": 0.05,
     "fleet.static_watts": 0.3,
     "fleet.min_hz": 1e8,
     "fleet.dvfs": True,
@@ -76,6 +77,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     "dvfs": {"fleet.dvfs": True, "radio.access": "ofdma"},
     "free medium": {"radio.d2d": "free"},
     "static power": POWER,
+    "idle power, downlink": {"fleet.idle_watts": 0.2, **DOWNLINK},
     "interference, capped rates": FAR,
     "cqi table": {"radio.rate": "table", **UNEQUAL},
     "fading between devices": {
@@ -125,8 +127,7 @@ REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
 SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
 OTHER_BANDS = ("mixed links", "wifi", "several cells", "cells apart, ofdma, moving")
 REFUSED |= {(name, where) for name in SHANNON_ONLY for where in OTHER_BANDS}
-# P1 sends every update once, and counts the power that is radiated.
-REFUSED |= {("camu-joint", name) for name in ("packets and tries", "static power", "all at once")}
+REFUSED |= {("camu-joint", "packets and tries")}  # P1 sends every update once
 # Packets are sent one by one, and radios of link types have modulations of their own.
 AIR = {name for name, kind in SCHEMES.items() if kind.family == "over the air"}
 ALONE = ("packets and tries", "packets, ofdma", *OTHER_BANDS)
@@ -232,7 +233,10 @@ def test_joules_of_devices_and_units_add_up(name: str, where: str) -> None:
     if not overrides(scheme_of(name), "pilot"):
         assert watch.device_joules.sum() == pytest.approx(history.final.total_joules, rel=1e-9)
     plan = plan_of(name, where)
-    assert plan.round_joules == pytest.approx(sum(unit.joules for unit in plan.units), rel=1e-12)
+    devices = sum(len(unit.members) for unit in plan.units)
+    idle = world_of(where).config.fleet.idle_watts * devices * plan.round_seconds
+    total = sum(unit.joules for unit in plan.units) + idle
+    assert plan.round_joules == pytest.approx(total, rel=1e-12)
     for unit in plan.units:
         saved = unit.dvfs.joules if unit.dvfs else 0.0
         each = unit.fixed_joules + unit.local_updates * unit.update_joules

@@ -28,6 +28,12 @@ KEYS: dict[str, dict[str, Any]] = {  # of the worlds in which a scheme differs f
     "width-scaled": {"training.model": "helpers.own_models:Hidden"},
     "best-channel": {"radio.fading": "rayleigh"},
     "proportional-fair": {"radio.fading": "rayleigh"},
+    "a-dsgd": QUIET,
+    "beamforming-air": {
+        "radio.noise_dbm": -300.0,
+        "radio.fading": "rayleigh",
+        "radio.antennas": 2,
+    },
     "cotaf": QUIET,
     "least-error-air": QUIET,
     "broadband-analog": {**QUIET, "radio.fading": "rayleigh", "radio.antennas": 1},
@@ -581,6 +587,67 @@ def resource_blocks(fed: Federation) -> Vector:
     best = sorted(fed.devices, key=lambda k: -arrives[k])[:8]
     assert sorted(best) == [k for k in fed.devices if fed.plan.units[k].bandwidth_hz is not None]
     return trained_by(fed, lambda round_: best)
+
+
+def cosine_projection(fed: Federation, rows: int) -> Vector:
+    """A (s, q): rows of the cosine transform of signed, shuffled entries, as a dense matrix."""
+    size = len(fed.initial)
+    generator = derive(fed.world.seed, "projection").numpy()
+    order = generator.permutation(size)
+    signs = generator.choice(np.array([-1.0, 1.0]), size)
+    kept = np.sort(generator.permutation(size)[:rows])
+    cosines = np.cos(np.pi * np.outer(kept, np.arange(size) + 0.5) / size) * np.sqrt(2 / rows)
+    cosines[kept == 0] /= np.sqrt(2)
+    matrix = np.zeros((rows, size))
+    matrix[:, order] = cosines * signs
+    return matrix
+
+
+@reference("a-dsgd", local_updates=2, sent_share=0.03, measured_share=0.6, steps=10)
+def a_dsgd(fed: Federation) -> Vector:
+    """Largest entries with memory, projected, weighted by w / ||(A s, rate)||, then AMP."""
+    weights, size = fed.initial, len(fed.initial)
+    rows, memory = round(0.6 * size), np.zeros((len(fed.devices), size))
+    matrix = cosine_projection(fed, rows)
+    for round_ in range(fed.rounds):
+        total, scale = np.zeros(rows), 0.0
+        for k in fed.devices:
+            whole = fed.train(weights, round_, k, 2)[0] - weights + memory[k]
+            largest = np.argsort(-np.abs(whole.astype(np.float32)), kind="stable")
+            sent = np.zeros(size)
+            sent[largest[: round(0.03 * size)]] = whole[largest[: round(0.03 * size)]]
+            memory[k] = whole - sent
+            measured = matrix @ sent
+            root = fed.shares[k] / np.sqrt(measured @ measured + fed.rate**2)
+            total, scale = total + root * measured, scale + root
+        y = z = total / scale
+        x, least = np.zeros(size), math.inf
+        for _ in range(10):
+            r = x + matrix.T @ z
+            x = np.sign(r) * np.maximum(np.abs(r) - 1.4 * np.sqrt(z @ z / rows), 0)
+            z = y - matrix @ x + z * np.count_nonzero(x) / rows
+            if z @ z < least:
+                best, least = x, z @ z
+        weights = weights + best
+    return weights
+
+
+@reference("beamforming-air", rounds=2, local_updates=2, mse_limit=3e-24)
+def beamforming_air(fed: Federation) -> Vector:
+    """With two antennas, receive vectors are the points of a sphere: all of them are tried."""
+    links, power = fed.world.links, fed.world.devices.power_watts
+    tilt, turn = np.meshgrid(np.linspace(0, np.pi / 2, 400), np.linspace(0, 2 * np.pi, 800))
+    vectors = np.stack([np.cos(tilt), np.exp(1j * turn) * np.sin(tilt)], axis=-1).reshape(-1, 2)
+
+    def chosen(round_: int) -> list[int]:
+        outputs = np.abs(vectors.conj() @ links.channels(round_).T) ** 2
+        served = fed.shares**2 * links.noise_watts / (power * outputs) <= 3e-24
+        sets = np.unique(served[served.sum(axis=1) == served.sum(axis=1).max()], axis=0)
+        assert len(sets) == 1
+        assert 1 < sets[0].sum() < len(fed.devices)
+        return np.flatnonzero(sets[0]).tolist()
+
+    return trained_by(fed, chosen)
 
 
 @reference("near-iid-bandit", rounds=8, local_updates=2, size=4)

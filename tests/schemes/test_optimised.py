@@ -311,6 +311,28 @@ def test_all_schemes_run_on_the_same_world() -> None:
 ONE_CLUSTER = {"clustering__count": 1, "clustering__min_link_snr_db": -300.0}
 
 
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+@pytest.mark.parametrize("seed", range(3))
+def test_on_a_shared_medium_no_move_of_one_update_brings_hti_s_arrivals_closer(
+    access: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(run__seed=seed, radio__access=access, radio__d2d="shared")
+    world, scheme = build_world(config), make_scheme(config, "hti")
+    plan = scheme.plan(world)
+    budget, most = energy_budget(clusters(world), 4), 5
+    assert plan.round_joules <= budget * (1 + 1e-9)
+    counts = plan.column("local_updates")
+    spread = np.ptp(plan.arrival_seconds)
+    first, last = int(plan.arrival_seconds.argmin()), int(plan.arrival_seconds.argmax())
+    for unit, step in ((first, 1), (last, -1)):
+        other = counts + step * (np.arange(len(counts)) == unit)
+        moved = plan.with_updates(np.clip(other, 1, most).tolist()).repriced(world)
+        if moved.round_joules <= budget:
+            assert np.ptp(moved.arrival_seconds) >= spread * (1 - 1e-9)
+    monkeypatch.setattr(camu.schemes.hti, "_closer", lambda costs, access, extra, *rest: extra)
+    assert spread <= np.ptp(scheme.plan(world).arrival_seconds) * (1 + 1e-12)
+
+
 @pytest.mark.parametrize("name", ["hti", "hti-dynamic"])
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("settings", [{"scheme__parameters__max_extra_updates": 0}, ONE_CLUSTER])
@@ -352,3 +374,33 @@ def test_what_leaders_spend_listening_is_part_of_the_budget(
     plan = make_scheme(config, name).plan(build_world(config))
     assert least <= plan.round_joules <= share * least * (1 + 1e-9)
     assert share < 1.5 or max(unit.local_updates for unit in plan.units) > 1
+
+
+@pytest.mark.parametrize("gap_db", [0.0, 3.0])
+def test_p1_counts_circuits_amplifiers_gaps_and_capped_rates_as_the_plan_does(
+    gap_db: float,
+) -> None:
+    radio = {
+        "radio__circuit_watts": 0.1,
+        "radio__amplifier_efficiency": 0.35,
+        "radio__snr_gap_db": gap_db,
+        "radio__max_bits_per_hz": 7.4,
+        "radio__d2d": "free",
+    }
+    world = build_world(small(**radio))
+    scheme, groups = CamuJoint(), clusters(world)
+    problem, plan = scheme.problem(groups), scheme.plan(world)
+    power, extra = plan.column("power_watts"), plan.column("local_updates") - 1
+    assert problem.spent_joules(power, extra) == pytest.approx(plan.round_joules, rel=1e-9)
+    # No power above that of the highest rate, none below the cheapest.
+    snr = power * problem.gain / world.links.share(len(power)).noise_watts / 10 ** (gap_db / 10)
+    assert (np.log2(1 + snr) <= 7.4 * (1 + 1e-9)).all()
+    assert (power >= problem.cheapest_watts * (1 - 1e-9)).all()
+    assert plan.allocation is not None
+    assert plan.allocation.lower_bound <= plan.allocation.objective
+
+
+def test_p1_does_not_limit_all_powers_where_a_leader_has_a_cheapest_one() -> None:
+    config = small(radio__circuit_watts=0.1, allocation__max_total_power_watts=3.0)
+    with pytest.raises(InputError, match=r"camu-joint: .* unset allocation.max_total_power_watts"):
+        CamuJoint().plan(build_world(config))

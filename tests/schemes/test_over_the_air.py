@@ -16,8 +16,8 @@ from scipy.stats import norm as normal
 import camu
 from camu.errors import InputError
 from camu.planning.air import ALIGNED, Air, Senders, aligned
+from camu.planning.several_antennas import Separated
 from camu.schemes import SCHEMES
-from camu.schemes.camu_air import Separated
 from camu.schemes.cotaf import MARGIN, Precoded
 from camu.schemes.least_error_air import LeastError
 from camu.schemes.one_bit_air import Majority
@@ -45,6 +45,7 @@ def history(world: World, name: str, *callbacks: Callback, **parameters: Any) ->
         ("broadband-analog", "fedavg", {"truncation": 0.0}),
         ("camu-air", "camu", {}),
         ("camu-air", "camu", {"signals": "separated"}),
+        ("beamforming-air", "local-sgd", {}),
     ],
 )
 def test_without_noise_the_model_is_that_of_the_digital_scheme(
@@ -315,21 +316,20 @@ def test_wrong_signs_are_as_frequent_as_the_formula_says() -> None:
 
 
 def test_separated_signals_have_a_noise_each(tiny: Tiny) -> None:
-    """Against in-turn uplinks: never less noise, and as much where channels are orthogonal."""
+    """A leader that counts alone has never less noise than by itself: the others must go."""
     world = tiny(**NOISY, radio__antennas=12)
     own = replace(
         draw_senders(np.random.default_rng(5), 3), links=world.links, leaders=np.array([0, 2, 5])
     )
-    squares = np.array([1.0, 2.0, 3.0])
-    found = Separated().amplitudes(own, squares)
-    channels = world.links.channels(0)[own.leaders]
-    gram = np.linalg.inv(channels.conj() @ channels.T).diagonal().real
-    terms = own.weight**2 * squares * own.noise_watts / own.power_watts
-    total = 2 * own.symbols * found.noise**2
-    assert total == pytest.approx(float((terms * gram).sum()), rel=1e-9)
-    gains = np.square(np.abs(channels)).sum(axis=1)
-    assert total >= float((terms / gains).sum())
-    assert (found.power_watts == own.power_watts).all()
+    squares, channels = np.array([1.0, 2.0, 3.0]), world.links.channels(0)[own.leaders]
+    noise = np.square(np.abs(np.linalg.pinv(channels.T))).sum(axis=1)
+    for leader, weight in enumerate(np.eye(3)):
+        found = Separated().amplitudes(replace(own, weight=weight), squares)
+        total = 2 * own.symbols * found.noise**2
+        alone = squares[leader] * own.noise_watts / own.power_watts[leader]
+        assert total == pytest.approx(alone * noise[leader], rel=1e-9)
+        assert total > alone / np.square(np.abs(channels[leader])).sum()
+        assert (found.power_watts == own.power_watts).all()
 
 
 def test_too_few_antennas_are_refused_before_training(tiny: Tiny) -> None:

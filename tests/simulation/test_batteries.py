@@ -48,7 +48,7 @@ class Watch(Callback):
         total = run.ledger.devices.sum()
         assert total == pytest.approx(record.total_joules, rel=1e-9)
         assert run.ledger.devices.sum(axis=1) == pytest.approx(
-            [record.joules[kind] for kind in ("compute", "transmit", "receive")], rel=1e-9
+            [record.joules[kind] for kind in ("compute", "transmit", "receive", "idle")], rel=1e-9
         )
         battery = run.world.devices.battery_joules
         assert (run.device_joules <= battery * (1 + 1e-12)).all()
@@ -65,6 +65,7 @@ CASES: dict[str, dict[str, Any]] = {
     "single devices": {"scheme__name": "fedavg"},
     "downlink": {"radio__downlink": True},
     "ofdma": {"radio__access": "ofdma"},
+    "idle power": {"fleet__idle_watts": 1e-3},
     "rotating": {"clustering__leader": "rotating", "clustering__rotate_every": 3},
     "fading and dropout": {"radio__fading": "rayleigh", "faults__dropout_probability": 0.2},
 }

@@ -79,7 +79,7 @@ def test_a_round_costs_what_the_plan_costs_where_the_devices_are(
 def test_planning_again_costs_reports_and_a_broadcast(tiny: Tiny) -> None:
     """K = 6, one base station, 2 units: 6 reports of 32 (1 + 5) bits, 32 (6 + 3 * 2) bits back."""
     radio = {"radio__downlink": True, "radio__receive_watts": 2.0, "radio__circuit_watts": 0.1}
-    world = tiny(**radio)
+    world = tiny(**radio, fleet__idle_watts=0.25)
     plan = camu.plan(camu.schemes.Clustered(), world)
     gain = world.links.uplink_gain
     found = replanning_costs(world, plan, gain, np.ones(6, dtype=bool))
@@ -90,6 +90,7 @@ def test_planning_again_costs_reports_and_a_broadcast(tiny: Tiny) -> None:
     assert found.seconds == pytest.approx(sum(report) + heard, rel=1e-12)
     assert found.transmit_joules == pytest.approx([0.6 * one for one in report], rel=1e-12)
     assert found.receive_joules == pytest.approx([2.0 * heard] * 6, rel=1e-12)
+    assert found.idle_joules == pytest.approx([0.25 * found.seconds] * 6, rel=1e-12)
     assert found.base_station_joules == pytest.approx(heard, rel=1e-12)
     assert (found.uplink_bits, found.downlink_bits) == (6 * 192, bits)
     at_once = tiny(radio__access="ofdma")

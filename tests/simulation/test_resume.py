@@ -40,6 +40,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "radio__fading": "rayleigh",
         "radio__outage_snr_db": 23.0,
         "faults__corrupt_probability": 0.3,
+        "fleet__idle_watts": 0.1,
     },
     "codec with memory": {"scheme__name": f"{HERE}:Sparsified"},
     "oracle": {

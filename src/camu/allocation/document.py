@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_typ
 import numpy as np
 from numpy.typing import ArrayLike
 
+from camu.allocation.shannon import priced_nats
 from camu.arrays import AnyArray, Float64
 from camu.errors import InputError, suggest
 from camu.files import read_json
@@ -74,6 +75,8 @@ CLUSTERS, DEVICES = "clusters", "devices"  # lists of the document
 ClusterPositive = Annotated[Float64, POSITIVE, CLUSTERS]
 ClusterFromZero = Annotated[Float64, FROM_ZERO, CLUSTERS]
 Positive = Annotated[float, POSITIVE]
+_SHARE = Rule("a number above 0, at most 1", (int, float), lambda value: 0 < value <= 1)
+_QUIET = ("circuit_watts", "amplifier_efficiency")  # left out of the document where they are usual
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,6 +92,8 @@ class AllocationProblem:
     noise_watts: Positive  # at the base station
     payload_bits: Positive  # of an update
     energy_joules: Positive  # the budget
+    circuit_watts: Annotated[float, FROM_ZERO] = 0.0  # of a leader that sends, amplifier apart
+    amplifier_efficiency: Annotated[float, _SHARE] = 1.0
     source: str = "problem"  # named in error messages
 
     def __post_init__(self) -> None:
@@ -172,6 +177,9 @@ class AllocationProblem:
         """The document of PROBLEM.json; `from_dict` gives the same problem back."""
         keys = keys_of(type(self))
         top = {name: value for name in keys[""] if (value := getattr(self, name)) != {}}
+        for name in _QUIET:
+            if top[name] == keys[""][name].default:
+                del top[name]
         clusters: list[dict[str, Any]] = [{} for _ in range(self.size)]
         for name, key in keys[CLUSTERS].items():
             column = getattr(self, name)
@@ -201,8 +209,33 @@ class AllocationProblem:
 
     @cached_property
     def base_joules(self) -> Float64:
-        """The infimum of each leader's transmission energy, approached as its power goes to 0."""
-        return self.payload_bits * math.log(2) / (self.bandwidth_hz * self.snr_per_watt)
+        """Energy of each leader's amplifier as its power goes to 0: x / ln(1 + x) times this."""
+        watts = self.snr_per_watt * self.amplifier_efficiency
+        return self.payload_bits * math.log(2) / (self.bandwidth_hz * watts)
+
+    @cached_property
+    def cheapest_nats(self) -> Float64:
+        """ln(1 + x_c) of the least transmission energy within the cap; 0 without circuit power."""
+        if self.circuit_watts == 0:
+            return np.zeros(self.size)
+        circuit = self.amplifier_efficiency * self.circuit_watts * self.snr_per_watt
+        return np.minimum(priced_nats(circuit), np.log1p(self.max_power_watts * self.snr_per_watt))
+
+    @cached_property
+    def cheapest_watts(self) -> Float64:
+        """The power of the least transmission energy; less is never better. 0: the less, the less.
+
+        It is the cap where that is lower.
+        """
+        watts = np.expm1(self.cheapest_nats) / self.snr_per_watt
+        return np.minimum(watts, self.max_power_watts)
+
+    @cached_property
+    def least_joules(self) -> Float64:
+        """The infimum of each leader's transmission energy."""
+        if self.circuit_watts == 0:
+            return self.base_joules
+        return self.transmit_joules(self.cheapest_watts)
 
     def transmit_seconds(self, power_watts: ArrayLike) -> Float64:
         """Each leader's time on the air at the Shannon rate."""
@@ -211,8 +244,9 @@ class AllocationProblem:
         return np.asarray(self.payload_bits * math.log(2) / (self.bandwidth_hz * nats))
 
     def transmit_joules(self, power_watts: ArrayLike) -> Float64:
-        """Each leader's transmission energy, p_c times its time on the air."""
-        return np.asarray(power_watts, dtype=np.float64) * self.transmit_seconds(power_watts)
+        """Each leader's transmission energy: amplifier and circuits during its time on the air."""
+        drawn = np.asarray(power_watts, dtype=np.float64) / self.amplifier_efficiency
+        return (drawn + self.circuit_watts) * self.transmit_seconds(power_watts)
 
 
 def keys_of(kind: type[Any]) -> Mapping[str, Keys]:

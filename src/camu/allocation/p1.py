@@ -3,7 +3,8 @@
 The problem of section IV of the paper, with every reading as a field:
 
     minimise   sum_c G_c^2 noise / (p_c^a gain_c)  /  sum_c (beta_c N_c - penalty_c N_c^2)
-    subject to sum_c [ p_c payload / (B_c log2(1 + p_c gain_c / noise)) + compute_c N_c ] <= energy,
+    subject to sum_c [ (circuit + p_c / efficiency) payload / (B_c log2(1 + p_c gain_c / noise))
+                       + compute_c N_c ] <= energy,
                0 < p_c <= max_power_c,  sum_c p_c^a <= max_total_power,
                N_c = 1 + S_c n_c,  n_c in {0 ... n_max,c}
 
@@ -64,6 +65,8 @@ class Problem(AllocationProblem):
         first_update_free: whether energy counts n_c, as printed, in place of N_c.
         penalty: factor of N_c^2 in the bound; 0 is Theorem 1.
         compute_seconds: time of one local update; only the latency solver needs it.
+        circuit_watts: power of a leader that sends, apart from its amplifier.
+        amplifier_efficiency: share of an amplifier's power that is radiated.
         source: named in error messages.
     """
 
@@ -83,6 +86,11 @@ class Problem(AllocationProblem):
         """Refuse weights of 0 and numbers that are fine alone and beyond any radio together."""
         if not self.weight.any():
             raise InputError(f"{self.source}: every clusters[].weight is 0; one must be positive")
+        if self.circuit_watts > 0 and self.max_total_power_watts is not None:
+            raise InputError(
+                f"{self.source}: max_total_power_watts is known only without circuit_watts, with "
+                "which a leader has a cheapest power; leave one of them out"
+            )
         with np.errstate(over="ignore", under="ignore"):
             snr, base = self.max_power_watts * self.snr_per_watt, self.base_joules
         strange = ~((snr > 1e-30) & (snr < 1e30) & (base > 1e-60) & (base < 1e60))
@@ -121,8 +129,8 @@ class Problem(AllocationProblem):
 
     @cached_property
     def spare_joules(self) -> float:
-        """The budget above its infimum: all powers near zero, one update in every cluster."""
-        base = self.base_joules.sum() + self.update_joules(np.zeros(self.size)).sum()
+        """The budget above its infimum: the cheapest powers, one update in every cluster."""
+        base = self.least_joules.sum() + self.update_joules(np.zeros(self.size)).sum()
         return float(self.energy_joules - base)
 
     def error(self, power_watts: ArrayLike) -> Float64:
@@ -196,11 +204,11 @@ class Problem(AllocationProblem):
     def smallest_budget_joules(self) -> float:
         """The smallest budget that the solvers accept.
 
-        The energy's infimum (all powers near zero, the cheapest updates that keep 1 - A positive)
-        plus one part in 10^9, because the infimum itself is not attained.
+        The energy's infimum (the cheapest powers, the cheapest updates that keep 1 - A positive)
+        plus one part in 10^9, because without circuit power the infimum itself is not attained.
         """
         updates = self.update_joules(self.cheapest_updates())
-        return float(self.base_joules.sum() + updates.sum()) * (1 + BUDGET_MARGIN)
+        return float(self.least_joules.sum() + updates.sum()) * (1 + BUDGET_MARGIN)
 
     def cheapest_updates(self) -> Int64:
         """The extra updates that make 1 - A positive for the fewest joules; usually none."""

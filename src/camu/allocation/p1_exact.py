@@ -235,6 +235,6 @@ def _within_budget(problem: Problem, power_watts: Float64, extra: Int64) -> Floa
     while float(problem.spent_joules(power, extra)) > limit or (
         total is not None and float((power**problem.exponent).sum()) > total
     ):
-        power = power_watts * (1 - shrink)
+        power = np.maximum(power_watts * (1 - shrink), problem.cheapest_watts)
         shrink *= 2
     return power

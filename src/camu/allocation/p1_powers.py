@@ -8,8 +8,13 @@ are convex functions of t. So the Lagrangian with the price of a joule (``price`
 total power (``power_price``) splits into one equation per cluster with exactly one root, and its
 minimum over every cluster is a true lower bound, not a local one.
 
-Everything works with u = ln x: in logarithms those equations are almost straight lines, and
-Newton's method needs a handful of steps for all clusters at once.
+With circuit power the energy is base * (k + x) / ln(1+x), where k = circuit * efficiency * gain /
+noise, and least at ln(1+x) = l = 1 + W((k-1)/e). Powers below that cost more and disturb more, so
+only those above count. With 1 + x = e^l (1 + r) the energy above its least value is
+base * e^l (r - ln(1+r)) / (l + ln(1+r)): for l = 0 it is the same as before with x = r.
+
+Everything works with u = ln r, which is ln x without circuit power: in logarithms those equations
+are almost straight lines, and Newton's method needs a handful of steps for all clusters at once.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from camu.arrays import Float64
 
 # Below this ratio x the closed forms lose digits to cancellation; the series are exact to 1e-15.
 _SERIES_BELOW = 1e-3
+_NEVER_ABOVE = 1e-300  # r of a cap that is below the cheapest power
 _CLOSE = 1e-12  # relative, of joules and of total power
 _LONGEST_STEP = 5.0  # in log price: keeps Newton from leaping off where all powers are capped
 
@@ -32,7 +38,7 @@ _LONGEST_STEP = 5.0  # in log price: keeps Newton from leaping off where all pow
 class Powers(NamedTuple):
     """The powers that minimise the Lagrangian at given prices, and what they cost."""
 
-    log_ratio: Float64  # u_c = ln(signal-to-noise ratio)
+    log_ratio: Float64  # u_c = ln r_c
     log_price: float  # of a joule; -inf when energy is free
     log_power_price: float  # of sum p^a; -inf when that cap is slack
     error: float  # the numerator of the objective
@@ -94,6 +100,12 @@ class Transmit:
         self.log_cap = (
             np.array([math.log(cap) for cap in caps]) + log_snr
         )  # u_c at the leader's cap
+        self.nats = problem.cheapest_nats  # l_c
+        self.circuit = bool(self.nats.any())
+        self.scale = np.exp(self.nats)  # 1 + x at the cheapest power
+        if self.circuit:
+            above = (np.exp(self.log_cap) - np.expm1(self.nats)) / self.scale
+            self.log_cap = np.log(np.maximum(above, _NEVER_ABOVE))
         self.log_scale = -a * log_snr  # ln(p^a) - a u
         self.log_total = math.inf if total is None else math.log(total)
         self.available = problem.spare_joules
@@ -130,11 +142,22 @@ class Transmit:
 
     def power_watts(self, powers: Powers) -> Float64:
         """p_c of a solution, never above the cap."""
-        log_power = np.minimum(powers.log_ratio, self.log_cap) + self.log_scale / self.exponent
-        return np.asarray(np.exp(log_power))
+        log_ratio = self._log_snr(np.minimum(powers.log_ratio, self.log_cap))
+        return np.asarray(np.exp(log_ratio + self.log_scale / self.exponent))
+
+    def _log_snr(self, u: Float64) -> Float64:
+        """ln x."""
+        return np.log(np.expm1(self.nats) + self.scale * np.exp(u)) if self.circuit else u
 
     def first_guess(self, joules: float) -> float:
-        """The log price for so many joules, exact for small ratios: energy is base (1 + x/2)."""
+        """The log price for so many joules, exact for small ratios: energy is base (1 + x/2).
+
+        With circuit power it is that of r = 1.
+        """
+        if self.circuit:
+            one = np.zeros_like(self.nats)
+            price = math.log(self.exponent) + self.log_weight - self.log_base - self._slope(one)[0]
+            return float(np.median(price - (self.exponent + 1) * self._log_snr(one)))
         root = 1 / (self.exponent + 1)
         terms = self.log_base + root * (math.log(2 * self.exponent) + self.log_weight)
         return float(
@@ -154,14 +177,16 @@ class Transmit:
             guess = np.minimum(
                 (math.log(2) - first_shift) / (a + 1), (math.log(2) - second_shift) / (2 * a)
             )
-            start = np.minimum(guess, self.log_cap)
+            start = np.minimum(0.0 if self.circuit else guess, self.log_cap)
         u = start
         for _ in range(100):
-            log_slope, curvature = _log_slope(u)
-            first, second = first_shift + log_slope + (a + 1) * u, second_shift + 2 * a * u
+            log_slope, curvature = self._slope(u)
+            log_snr = self._log_snr(u)
+            move = self.scale * np.exp(u - log_snr) if self.circuit else 1.0  # its derivative
+            first, second = first_shift + log_slope + (a + 1) * log_snr, second_shift + 2 * a * u
             miss = first if log_power_price == -math.inf else np.logaddexp(first, second)
             share = np.exp(first - miss)
-            slope = share * (a + 1 + curvature) + (1 - share) * 2 * a
+            slope = share * ((a + 1) * move + curvature) + (1 - share) * 2 * a
             moved = np.minimum(u - miss / slope, self.log_cap)
             distance = float(np.abs(moved - u).max())
             u = moved
@@ -191,16 +216,16 @@ class Transmit:
         return point, power_price
 
     def _powers(self, point: _Point, log_price: float, log_power_price: float) -> Powers:
-        x = np.exp(point.u)
-        above = self.base_joules * _energy_above(x)
-        power = np.exp(self.exponent * point.u + self.log_scale)
+        r, base = np.exp(point.u), self.base_joules * self.scale
+        above = base * _energy_above(r, self.nats)
+        power = np.exp(self.exponent * self._log_snr(point.u) + self.log_scale)
         move = point.to_price
         if log_power_price > -math.inf:
             # While the price of a joule moves, the price of power moves too and keeps the total.
             across = float((power * point.to_power_price).sum())
             ratio = float((power * point.to_price).sum()) / across if across else 0.0
             move = move - ratio * point.to_power_price
-        slope = float((self.base_joules * x * np.exp(_log_slope(point.u)[0]) * move).sum())
+        slope = float((base * r * np.exp(self._slope(point.u)[0]) * move).sum())
         return Powers(
             log_ratio=point.u,
             log_price=log_price,
@@ -212,7 +237,10 @@ class Transmit:
         )
 
     def _error(self, u: Float64) -> float:
-        return float((self.weight * np.exp(-self.exponent * u)).sum())
+        return float((self.weight * np.exp(-self.exponent * self._log_snr(u))).sum())
+
+    def _slope(self, u: Float64) -> tuple[Float64, Float64]:
+        return _log_slope_above(u, self.nats) if self.circuit else _log_slope(u)
 
     def _log_total_power(self, u: Float64) -> float:
         if self.log_total == math.inf:
@@ -220,12 +248,28 @@ class Transmit:
         return float(np.logaddexp.reduce(self.exponent * u + self.log_scale))
 
 
-def _energy_above(x: Float64) -> Float64:
-    """g(x) - 1 with g(x) = x / ln(1+x): what a ratio x costs above the infimum."""
-    small = x < _SERIES_BELOW
-    log = np.log1p(np.where(small, 1.0, x))
-    series = x * (1 / 2 - x * (1 / 12 - x * (1 / 24 - x * 19 / 720)))
-    return np.where(small, series, (x - log) / log)
+def _energy_above(r: Float64, nats: Float64) -> Float64:
+    """g(r) = (r - ln(1+r)) / (l + ln(1+r)): what a ratio costs above the infimum."""
+    small = r < _SERIES_BELOW
+    log = np.log1p(np.where(small, 1.0, r))
+    if nats.any():
+        series = r**2 * (1 / 2 - r * (1 / 3 - r * (1 / 4 - r * (1 / 5 - r / 6))))
+        return np.where(small, series, r - log) / (nats + np.log1p(r))
+    series = r * (1 / 2 - r * (1 / 12 - r * (1 / 24 - r * 19 / 720)))
+    return np.where(small, series, (r - log) / log)
+
+
+def _log_slope_above(u: Float64, nats: Float64) -> tuple[Float64, Float64]:
+    """ln g'(r) and its derivative by u = ln r, with circuit power."""
+    r = np.exp(u)
+    log, part = np.log1p(r), r / (1 + r)
+    series = r**2 * (1 / 2 - r * (2 / 3 - r * (3 / 4 - r * (4 / 5 - r * 5 / 6))))
+    rise = np.where(r < _SERIES_BELOW, series, log - part) + nats * part
+    total = nats + log
+    return (
+        np.log(rise) - 2 * np.log(total),
+        part * ((r + nats) / (1 + r) / rise - 2 / total),
+    )
 
 
 def _log_slope(u: Float64) -> tuple[Float64, Float64]:

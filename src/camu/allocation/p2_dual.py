@@ -66,11 +66,14 @@ class Choices:
         problem = self.problem
         worth = prices.descent * self.square + self.variance
         cap = np.broadcast_to(problem.max_power_watts * problem.snr_per_watt, worth.shape)
-        base, air = problem.base_joules, problem.air_scale
-        x = best_ratio(worth, prices.joule * base, prices.second * air, cap)
+        base, air, circuit = problem.base_joules, problem.air_scale, problem.circuit_watts
+        x = best_ratio(
+            worth, prices.joule * base, (prices.second + prices.joule * circuit) * air, cap
+        )
         descent, error = self.clean - self.square / x, self.variance * (1 + 1 / x)
         y = 1 / np.log1p(x)
-        joules, seconds = self.gather + base * x * y, air * y
+        seconds = air * y
+        joules = self.gather + base * x * y + circuit * seconds
         value = prices.descent * descent - error - prices.joule * joules - prices.second * seconds
         return np.where(self.allowed, value, -np.inf), descent, error, joules, seconds
 

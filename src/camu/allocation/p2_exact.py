@@ -288,7 +288,7 @@ def most_rounds(problem: P2Problem) -> int:
     """No more rounds fit: each needs at least this much of both budgets."""
     ready = float((problem.least_seconds + problem.gather_seconds).max())
     seconds = ready + float((problem.air_scale * problem.least_air).sum())
-    joules = float((problem.base_joules + problem.gather_joules).sum())
+    joules = float((problem.least_joules + problem.gather_joules).sum())
     most = min(problem.seconds / seconds, problem.energy_joules / joules, problem.max_rounds)
     if most < 1:
         raise CamuError(

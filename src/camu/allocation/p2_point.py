@@ -66,6 +66,7 @@ class _Barrier:
         self.cube, self.offset = n**3 * problem.cube_joules, n * problem.gather_seconds
         self.gather = float((n * problem.gather_joules).sum())
         self.base, self.air = problem.base_joules, problem.air_scale
+        self.circuit = problem.circuit_watts * self.air  # joules of a leader's circuits per y
         earliest = (n * (problem.least_seconds + problem.gather_seconds)).max()
         self.floor = np.append(problem.least_air, earliest)  # z is above it
         self.z = self.floor
@@ -83,7 +84,7 @@ class _Barrier:
         middle = math.log(self.joules / self.seconds)
         for _ in range(80):
             price = math.exp(middle)
-            y = 1 / np.log1p(best_ratio(zero, self.base, price * self.air, cap))
+            y = 1 / np.log1p(best_ratio(zero, self.base, price * self.air + self.circuit, cap))
             m = best_ready(self.cube[None], self.offset[None], price, earliest, latest)
             self.z = np.append(y, m)
             joules, seconds = self.spent(self.z)
@@ -91,8 +92,11 @@ class _Barrier:
                 return False  # no point is cheaper at this price
             joules, seconds = joules / self.joules, seconds / self.seconds
             if max(joules, seconds) < (_DEEP if high - low > 1e-3 else 1 - 1e-12):
-                spare = (1 - seconds) * self.seconds  # more time costs no joule: leave the limits
-                self.z = self.z + spare / 4 / np.append(self.air * y.size, 1.0)
+                # Leave the limits. More time costs no joule, unless it is that of circuits.
+                spare = (1 - seconds) * self.seconds / 4 / np.append(self.air * y.size, 1.0)
+                while self.circuit.any() and self.spent(self.z + spare)[0] >= self.joules:
+                    spare = spare / 2
+                self.z = self.z + spare
                 return self.clean > 0
             low, high = (middle, high) if seconds > joules else (low, middle)
             middle = (low + high) / 2
@@ -101,7 +105,7 @@ class _Barrier:
     def spent(self, z: Float64) -> tuple[float, float]:
         """Joules and seconds of a round."""
         y, m = z[:-1], float(z[-1])
-        sending = float((self.base * y * np.expm1(1 / y)).sum())
+        sending = float((self.base * y * np.expm1(1 / y) + self.circuit * y).sum())
         computing = float((self.cube / (m - self.offset) ** 2).sum())
         return sending + computing + self.gather, m + float((self.air * y).sum())
 
@@ -148,7 +152,8 @@ class _Barrier:
         # First and second derivatives by z of noise, joules and seconds; noise has none by m.
         tilt = noise * (1 + noise) / y**2
         worth = scale * (gap.slope * self.square + self.variance)
-        spend = np.append(self.base * (grow - (1 + grow) / y), -(2 * self.cube / room**3).sum())
+        sending = self.base * (grow - (1 + grow) / y) + self.circuit
+        spend = np.append(sending, -(2 * self.cube / room**3).sum())
         bent = np.append(self.base * (1 + grow) / y**3, (6 * self.cube / room**4).sum())
         delay = np.append(self.air, 1.0)
         joule, second, slack = (

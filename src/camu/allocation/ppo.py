@@ -125,6 +125,7 @@ def spend_budget(
 ) -> tuple[Float64, Int64]:
     """Scale each row's powers by one factor onto the budget and the caps.
 
+    No power falls below the cheapest one, so that less of it never costs more.
     Rows whose updates alone exceed the budget lose the same share of all extra updates.
     """
     wanted = (problem.compute_joules * extra).sum(axis=-1)
@@ -135,13 +136,17 @@ def spend_budget(
         (problem.max_power_watts / power).min(axis=1), _to_total_cap(problem, power)
     )
     high = np.log(factor)
-    fits = problem.transmit_joules(power * factor[:, None]).sum(axis=1) <= left
+
+    def scaled(log_factor: Float64) -> Float64:
+        return np.maximum(power * np.exp(log_factor)[:, None], problem.cheapest_watts)
+
+    fits = problem.transmit_joules(scaled(high)).sum(axis=1) <= left
     low = np.where(fits, high, high - 60.0)
     for _ in range(halvings):
         middle = (low + high) / 2
-        good = problem.transmit_joules(power * np.exp(middle)[:, None]).sum(axis=1) <= left
+        good = problem.transmit_joules(scaled(middle)).sum(axis=1) <= left
         low, high = np.where(good, middle, low), np.where(good, high, middle)
-    return np.minimum(power * np.exp(low)[:, None], problem.max_power_watts), extra
+    return np.minimum(scaled(low), problem.max_power_watts), extra
 
 
 class AllocationEnv(VecEnv):

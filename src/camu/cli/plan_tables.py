@@ -47,13 +47,14 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         print_table(costs if fits(costs, console) else _costs(plan, bars=False), console)
         console.print(_LEGEND, style="dim")
     received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
+    idle = f", {cost.idle_joules:.3g} idle" if cost.idle_joules else ""
     station = cost.base_station_joules
     most = "at most " if plan.air else ""  # what is radiated depends on the updates
     console.print(
         f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
         f"{counted(world.devices.count, 'device')}. A round takes "
         f"{cost.seconds:.4g} s, {most}{cost.joules:.4g} J ({cost.compute_joules:.3g} computing, "
-        f"{cost.transmit_joules:.3g} sending{received}) and {cost.megabytes:.3g} MB."
+        f"{cost.transmit_joules:.3g} sending{received}{idle}) and {cost.megabytes:.3g} MB."
         + (f" The base station spends {station:.3g} J." if station else "")
     )
     if cost.rounds > 1:
@@ -103,7 +104,7 @@ def _spread(plan: Plan) -> Table:
         "compute s": [unit.compute_seconds + unit.dvfs_seconds for unit in units],
         "send s": [unit.transmit_seconds for unit in units],
         "wait s": [plan.idle_seconds(index) for index in range(len(units))],
-        "J": [unit.joules for unit in units],
+        "J": [plan.unit_joules(index) for index in range(len(units))],
     }
     rows = []
     for name, values in numbers.items():
@@ -147,7 +148,7 @@ def _costs(plan: Plan, bars: bool = True) -> Table:
         table.add_column(_parts("compute ", "send ", "wait"), no_wrap=True)
     for index, unit in enumerate(plan.units):
         compute, send = unit.compute_seconds + unit.dvfs_seconds, unit.transmit_seconds
-        numbers = (compute, send, plan.idle_seconds(index), unit.joules)
+        numbers = (compute, send, plan.idle_seconds(index), plan.unit_joules(index))
         table.add_row(
             str(index),
             str(unit.local_updates),

@@ -64,10 +64,11 @@ printable = AfterValidator(_check_printable)  # for names that are shown in tabl
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some names, or the user's own code as ``module:name``, or with `data` own data."""
+    """One of some names, or with `code` own code as ``module:name``, or with `data` own data."""
 
     names: tuple[str, ...]
     data: bool = False
+    code: bool = True
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -80,17 +81,18 @@ class Choice:
     ) -> dict[str, Any]:
         """The names in words."""
         data = ["a path", "hf:NAME"] if self.data else []
-        return handler(schema) | {"enum": [*self.names, "module:name", *data]}
+        code = ["module:name"] if self.code else []
+        return handler(schema) | {"enum": [*self.names, *code, *data]}
 
     def _check(self, value: str) -> str:
-        if value in self.names or is_plugin(value):
+        if value in self.names or (self.code and is_plugin(value)):
             return value
         if self.data and (is_path(value) or value.startswith(HUGGING_FACE)):
             return value
         hint = suggest(value, self.names)
         if self.data and os.path.exists(value):
             hint = f"; for the path, write ./{value}"
-        if wrong := missing_name(value):
+        if self.code and (wrong := missing_name(value)):
             hint = f"; {wrong}"
         raise PydanticCustomError("choice", "no such name{hint}", {"hint": hint})
 

@@ -65,7 +65,8 @@ class ClusteringConfig(Section):
     )
     min_link_snr_db: Decibels = field(
         -10.0,
-        "Weakest link between a member and its leader; devices without such a link are apart.",
+        "Weakest link between a member and its leader; devices without such a link are apart. Link "
+        "types other than `shannon` have a lowest SNR of their own.",
         "dB",
     )
     count: Count | None = field(

@@ -27,12 +27,10 @@ from camu.config.fields import (
     rule_error,
 )
 
-# fmt: off
-Link = Literal[
-    "shannon", "lora-sf7", "lora-sf8", "lora-sf9", "lora-sf10", "lora-sf11", "lora-sf12",
-    "802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr",
-]
-# fmt: on
+LINKS = (
+    *("shannon", "lora-sf7", "lora-sf8", "lora-sf9", "lora-sf10", "lora-sf11", "lora-sf12"),
+    *("802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr"),
+)
 UPLINKS = ("digital", "packet", "analog", "hybrid", "hybrid-weights")
 Interval = tuple[float, float]
 Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
@@ -174,6 +172,14 @@ class FleetConfig(Section):
     )
     capacitance: float = field(
         1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", ge=1e-60, le=1.0
+    )
+    idle_watts: float = field(
+        0.0,
+        "What a device draws all the time that it takes part in a round, from its start until the "
+        "server has aggregated its update; all other powers come on top of it.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
     )
     static_watts: float = field(
         0.0,
@@ -423,7 +429,7 @@ class RadioConfig(Section):
         "Count what receiving costs: the broadcast of the model at the rate of the weakest "
         "addressed link, and receive_watts of devices while they receive.",
     )
-    link: Link = field(
+    link: Annotated[str, Choice(LINKS, code=False)] = field(
         "shannon",
         "Link type of every device, or of those for which a fleet file gives none: `shannon` is "
         "the band above, the others have their own (docs/links.md).",

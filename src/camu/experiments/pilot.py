@@ -36,6 +36,7 @@ from camu.schemes.plans import groups_of_plan, joint_of
 from camu.simulation.dry_run import round_cost
 from camu.simulation.result import build_engine
 from camu.world import World
+from camu.world.rates import useful_snr
 
 # Gradients have single precision: directions in which the pilot hardly moved say nothing.
 SMALLEST_MOVE = 1e-3
@@ -216,6 +217,8 @@ def p2_of(plan: Plan, world: World, found: Constants, pilot: Plan, models: int) 
             f"{seconds:.4g} s, so that nothing is left; measure at fewer models, or raise "
             "run.rounds, run.max_joules or run.max_virtual_seconds"
         )
+    gap, useful = useful_snr(config.radio)
+    gain, noise = world.links.uplink_gain[leaders], gap * share.noise_watts
     best_rate = 1 / (found.smoothness * float(weight @ found.dissimilarity**2))
     rate = min(config.training.learning_rate, best_rate)
     batch = batch_samples(config.training.batch, devices.samples)
@@ -223,17 +226,19 @@ def p2_of(plan: Plan, world: World, found: Constants, pilot: Plan, models: int) 
     return P2Problem(
         **constants,
         weight=weight,
-        gain=world.links.uplink_gain[leaders],
+        gain=gain,
         bandwidth_hz=np.array(share.bandwidth_hz),
         gather_seconds=np.array([unit.per_update.gather_seconds for unit in plan.units]),
         gather_joules=np.array([unit.per_update.gather_joules for unit in plan.units]),
         max_updates=np.array(1 + joint_of(config).max_extra_updates),
-        max_power_watts=devices.max_power_watts[leaders],
+        max_power_watts=np.minimum(devices.max_power_watts[leaders], useful * noise / gain),
+        circuit_watts=config.radio.circuit_watts,
+        amplifier_efficiency=config.radio.amplifier_efficiency,
         cluster=np.repeat(np.arange(len(leaders)), [len(unit.members) for unit in plan.units]),
         cycles=(devices.cycles_per_sample * batch)[members],
         capacitance=devices.capacitance[members],
         max_hz=devices.cpu_hz[members],
-        noise_watts=share.noise_watts,
+        noise_watts=noise,
         payload_bits=float(config.radio.bits_per_parameter * plan.parameters),
         learning_rate=rate,
         energy_joules=joules - spent[0],
@@ -274,6 +279,8 @@ def _check(world: World, source: str) -> None:
     for key, value, wanted in (
         ("radio.access", config.radio.access, "tdma"),
         ("radio.downlink", config.radio.downlink, False),
+        ("fleet.static_watts", config.fleet.static_watts, 0.0),
+        ("fleet.idle_watts", config.fleet.idle_watts, 0.0),
         ("readings.compute_model", config.readings.compute_model, "cycles"),
         ("training.local_update", config.training.local_update, "step"),
     ):

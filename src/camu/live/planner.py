@@ -183,7 +183,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
                 "gate": rows.gate(unit.multi_update),
                 "samples": unit.samples,
                 "seconds": unit.compute_seconds + unit.dvfs_seconds + unit.transmit_seconds,
-                "joules": unit.joules,
+                "joules": plan.unit_joules(index),
                 "colour": PALETTE[index % len(PALETTE)],
             }
             for index, unit in enumerate(plan.units)
@@ -197,6 +197,8 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
             "joules": cost.joules,
             "compute_joules": cost.compute_joules,
             "transmit_joules": cost.transmit_joules,
+            "receive_joules": cost.receive_joules or None,
+            "idle_joules": cost.idle_joules or None,
             "megabytes": cost.megabytes,
             "objective": None if answer is None else answer.objective,
             "gap": None if answer is None else answer.gap,

@@ -56,7 +56,7 @@ class Amplitudes(NamedTuple):
 class Reception(NamedTuple):
     """What the server has of a burst."""
 
-    total: Float64  # (q,) the sum of b_k times what each unit sent, without noise
+    total: Float64  # the sum of b_k times the numbers that each unit sent, without noise
     weight: float  # the sum of the weights w_k of the units that sent
     amplitudes: Amplitudes
     noise_stream: Stream
@@ -91,7 +91,7 @@ class Air:
         return np.zeros(len(senders.weight), dtype=bool)
 
     def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
-        """The numbers (q,) that a unit sends, and what it keeps for its next update."""
+        """The numbers that a unit sends, (q,) or others, and what it keeps for its next update."""
         return update, None
 
     def squares(self, sent: Float32) -> float:

@@ -35,6 +35,11 @@ class UpdateCost:
     gather_joules: float
     answer_seconds: float = 0.0  # the part of the gather in which the leader answers
 
+    @property
+    def seconds(self) -> float:
+        """Of the slowest member, with the gather."""
+        return self.compute_seconds + self.gather_seconds
+
 
 @dataclass(frozen=True, eq=False)
 class Costs:
@@ -68,6 +73,8 @@ class Costs:
     static_watts: float = 0.0  # of a device that computes, whatever its frequency
     medium: Medium | None = None  # that gathers share; None: none waits for another
     outage: npt.NDArray[np.bool_] | None = None  # rates that are too high; None: none is
+    idle_watts: float = 0.0  # of a device that takes part, whatever it does
+    round_seconds: Float64 | float = 0.0  # how long each unit is expected to take part in a round
 
     @property
     def update_seconds(self) -> Float64:
@@ -148,6 +155,7 @@ class Costs:
             "uplink_joules": self.uplink_joules.tolist(),
             "downlink_seconds": self._each(self.downlink_seconds).tolist(),
             "receive_watts": self._each(self.receive_watts).tolist(),
+            "idle_watts": [self.idle_watts] * len(self.sizes),
             "link": [queue.link for queue in queues],
             "channels": [queue.channels for queue in queues],
             "cell": [queue.cell for queue in queues],
@@ -224,6 +232,7 @@ def unit_costs(
         static_watts=static_watts(world.config),
         medium=gather.medium,
         outage=sending.outage,
+        idle_watts=world.config.fleet.idle_watts,
     )
 
 
@@ -367,11 +376,17 @@ class Spending:
     compute_joules: Float64
     transmit_joules: Float64
     receive_joules: Float64
+    idle_joules: Float64  # as expected: it is known when the round has ended
+
+    @property
+    def busy_joules(self) -> Float64:
+        """What is known when a round starts: all kinds but idle power."""
+        return self.compute_joules + self.transmit_joules + self.receive_joules
 
     @property
     def joules(self) -> Float64:
         """All kinds together."""
-        return self.compute_joules + self.transmit_joules + self.receive_joules
+        return self.busy_joules + self.idle_joules
 
 
 def device_spending(
@@ -391,7 +406,9 @@ def device_spending(
     transmit[leads] += costs.uplink_joules
     members_send = updates * (costs.gather_seconds - costs.answer_seconds)
     receive[leads] = costs.receive_watts * (costs.downlink_seconds + members_send)
-    return Spending(flat, each * costs.member_compute_joules, transmit, receive)
+    idle = costs.idle_watts * np.broadcast_to(costs.round_seconds, sizes.shape)
+    compute = each * costs.member_compute_joules
+    return Spending(flat, compute, transmit, receive, np.repeat(idle, sizes))
 
 
 def flatten_groups(groups: Sequence[Sequence[int]]) -> tuple[Int64, Int64]:

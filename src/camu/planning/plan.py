@@ -156,7 +156,38 @@ class Plan:
     @property
     def round_joules(self) -> float:
         """Energy of a round, all devices together."""
-        return math.fsum(unit.joules for unit in self.units)
+        return math.fsum(unit.joules for unit in self.units) + self.idle_joules
+
+    @property
+    def idle_watts(self) -> float:
+        """Idle power of all devices together."""
+        return math.fsum(unit.idle_watts * len(unit.members) for unit in self.units)
+
+    @property
+    def idle_joules(self) -> float:
+        """Energy of a round that idle power takes, in which the server waits for all units."""
+        return self.idle_watts * self.round_seconds if self.idle_watts else 0.0
+
+    def unit_joules(self, index: int) -> float:
+        """Energy of a round of one unit, with its idle power until the end of the round."""
+        unit = self.units[index]
+        if not unit.idle_watts:
+            return unit.joules
+        return unit.joules + unit.idle_watts * len(unit.members) * self.round_seconds
+
+    @property
+    def joules_of_updates(self) -> tuple[float, float]:
+        """Energy of one local update of all units, and of a round without its updates.
+
+        Idle power counts for as long as the slowest update and all uplinks take.
+        """
+        update = sum(unit.update_joules for unit in self.units)
+        fixed = sum(unit.fixed_joules for unit in self.units)
+        if not self.idle_watts:
+            return update, fixed
+        seconds = max(unit.per_update.seconds for unit in self.units)
+        rest = self.with_updates([1] * len(self.units)).round_seconds - seconds
+        return update + self.idle_watts * seconds, fixed + self.idle_watts * rest
 
     @property
     def saved_joules(self) -> float:
@@ -202,6 +233,16 @@ class Plan:
         """What units cost with this plan's slow-down, from their costs at full speed."""
         kind = self.dvfs if together or self.dvfs == "none" else "members"
         return with_dvfs(costs, units, self.access, kind)
+
+    def expected_seconds(self, costs: Costs, units: Sequence[Unit], together: bool) -> Float64:
+        """How long each of these units takes part in a round, if no other unit sends.
+
+        It is the whole round if the server waits for all of them together, and otherwise until its
+        own update has arrived.
+        """
+        ready = costs.ready_seconds(np.array([float(unit.local_updates) for unit in units]))
+        end = arrivals(ready, costs.uplink_seconds, self.access, costs.queues)
+        return np.full(len(units), end.max()) if together else end
 
     def to_dict(self, world: World) -> dict[str, Any]:
         """The plan as plain data, with the devices it is for."""
@@ -264,4 +305,5 @@ class Plan:
     def _repr_html_(self) -> str:
         """A table of the units for notebooks, with the totals of a round."""
         cost = f"a round of all units takes {self.round_seconds:.4g} s, {self.round_joules:.4g} J"
-        return plan_io.units_html(self.units, self.scheme, cost)
+        joules = [self.unit_joules(index) for index in range(len(self.units))]
+        return plan_io.units_html(self.units, joules, self.scheme, cost)

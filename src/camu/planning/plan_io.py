@@ -35,6 +35,7 @@ _OPTIONAL = {  # written where they differ from this
     "cell": 0,
     "wait_seconds": 0.0,
     "interference_joules": 0.0,
+    "idle_watts": 0.0,
 }
 _SUMS = (  # they follow from the fields
     *("compute_seconds", "gather_seconds", "transmit_seconds"),
@@ -154,8 +155,8 @@ def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
     return to_csv([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
-def units_html(units: Sequence[Unit], scheme: str, cost: str) -> str:
-    """A table of the first units for notebooks; `cost` says what a round costs."""
+def units_html(units: Sequence[Unit], joules: Sequence[float], scheme: str, cost: str) -> str:
+    """A table of the first units for notebooks, with their joules; `cost` is that of a round."""
     head = ["unit", "members", "leader", "weight", "N", "power W", "seconds", "joules"]
     rows = [
         [
@@ -166,7 +167,7 @@ def units_html(units: Sequence[Unit], scheme: str, cost: str) -> str:
             str(unit.local_updates),
             f"{unit.power_watts:.3g}",
             f"{unit.compute_seconds + unit.transmit_seconds:.3g}",
-            f"{unit.joules:.3g}",
+            f"{joules[index]:.3g}",
         ]
         for index, unit in enumerate(units[:_SHOWN_UNITS])
     ]

@@ -90,8 +90,9 @@ def _rounds(
         symbols=plan.burst_symbols,
     )
     heard = np.array([unit.downlink_seconds for unit in units])  # all devices listen
+    seconds = plan.round_seconds if costs.idle_watts else 0.0
     # Of a unit's candidates only one gathers, so that none waits for another here.
-    costs = replace(costs, downlink_seconds=heard, medium=None)
+    costs = replace(costs, downlink_seconds=heard, round_seconds=seconds, medium=None)
     if plan.dvfs != "none":
         joules = np.zeros(world.devices.count)
         slow = plan.dvfs_costs(

@@ -55,6 +55,8 @@ class Unit:
         receive_watts: power of a device while it receives.
         wait_seconds: how long it waits for the medium of gathers in a round, all members idle.
         interference_joules: what interference adds to the energy of its gathers, per round.
+        idle_watts: power of a device that takes part in a round, whatever it does; the plan knows
+            for how long, so that it is in none of the unit's joules.
         bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
         cell: in which its leader sends: the number of its base station, or 0 if all are one.
         link: link type of the members.
@@ -86,6 +88,7 @@ class Unit:
     receive_watts: float = 0.0
     wait_seconds: float = 0.0
     interference_joules: float = 0.0
+    idle_watts: float = 0.0
     dvfs: UnitDvfs | None = None
     bandwidth_hz: float | None = None
     cpu_share: float = 1.0
@@ -171,7 +174,7 @@ class Unit:
 
     @property
     def joules(self) -> float:
-        """Energy of a round, all members together."""
+        """Energy of a round, all members together, without idle power."""
         return self.compute_joules + self.transmit_joules + self.receive_joules
 
 

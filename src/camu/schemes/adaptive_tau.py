@@ -117,9 +117,7 @@ def estimate(view: View) -> Three | None:
 
 def joules_of(view: View) -> Three:
     """Energy of one local update of everyone (c), of one aggregation (b), and of the run (R)."""
-    local, fixed = (
-        sum(view.plan.column(key).tolist()) for key in ("update_joules", "fixed_joules")
-    )
+    local, fixed = view.plan.joules_of_updates
     limits = view.world.config.run
     budget = limits.rounds * (local + fixed) if limits.max_joules is None else limits.max_joules
     return local, fixed, budget

@@ -1,30 +1,13 @@
 """CAMU over the air: the paper's received signal y = sum_c h_c p_c s_c + n_0 as it stands."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from camu.arrays import Float64
-from camu.planning.air import ALIGNED, Air, Amplitudes, Senders
+from camu.planning.air import ALIGNED
+from camu.planning.several_antennas import Separated
 from camu.schemes.camu import Camu
 from camu.schemes.contract import Plan, World
-from camu.world.antennas import zero_forcing_noise
-
-
-@dataclass(frozen=True)
-class Separated(Air):
-    """The antennas take the sum apart by zero forcing: (H^H H)^-1 H^H y, noise on each signal."""
-
-    combines = True
-
-    def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
-        own = senders
-        channels = own.links.channels(own.round)[own.leaders]
-        each = own.noise_watts * zero_forcing_noise(channels) * squares
-        noise = own.weight**2 * each / (2 * own.symbols * own.power_watts)
-        return Amplitudes(own.weight, math.sqrt(float(noise.sum())), own.power_watts)
+from camu.world.antennas import zero_forcing
 
 
 @dataclass(frozen=True)
@@ -50,6 +33,6 @@ class CamuAir(Camu):
         plan = super().plan(world)
         if self.signals == "together":
             return plan.over_the_air(ALIGNED)
-        leaders = np.array(plan.column("leader"))
-        zero_forcing_noise(world.links.channels(0)[leaders])  # refuses too few antennas
+        # Too few antennas, or channels that are parallel, are refused here.
+        zero_forcing(world.links.channels(0)[plan.column("leader")])
         return plan.over_the_air(Separated())

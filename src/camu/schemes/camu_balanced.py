@@ -145,7 +145,7 @@ class CamuBalanced(Scheme):
         for watts in powers:
             costs = groups.costs(watts)
             noise = _noise(groups, costs)
-            air = costs.uplink_seconds
+            air, idle = costs.uplink_seconds, costs.idle_watts * float(costs.sizes.sum())
             for steps in all_steps:
                 own = costs.with_steps(steps)
                 for gathers in all_gathers:
@@ -156,14 +156,15 @@ class CamuBalanced(Scheme):
                     most_slack = busy.max() - busy + air.sum() - air
                     if own.medium is not None:
                         most_slack = np.full(len(air), np.inf)
-                    cheapest = self._joules(groups, own, gathers, most_slack, 0.0)
-                    if best and cheapest * float((busy + air).max()) / worth**2 >= best.price:
+                    shortest = float((busy + air).max())
+                    cheapest = self._joules(groups, own, gathers, most_slack, idle * shortest)
+                    if best and cheapest * shortest / worth**2 >= best.price:
                         continue
                     slack = slack_seconds(own, gathers, access)
-                    extra = float(own.extra_joules(gathers).sum())
-                    joules = self._joules(groups, own, gathers, slack, extra)
                     ready = own.ready_seconds(gathers)
                     seconds = float(arrivals(ready, air, access, own.queues).max())
+                    extra = float(own.extra_joules(gathers).sum()) + idle * seconds
+                    joules = self._joules(groups, own, gathers, slack, extra)
                     yield Design(groups, gathers, steps, watts, worth, joules, seconds)
 
     def _joules(
@@ -171,7 +172,7 @@ class CamuBalanced(Scheme):
     ) -> float:
         """Energy of a round in which each unit may be late by this slack, in seconds.
 
-        Interference adds the extra joules.
+        Interference and idle power add the extra joules.
         """
         if self.dvfs and groups.world.config.readings.compute_model == "cycles":
             costs = replace(costs, compute_joules=joules_if_late(costs, slack / gathers))

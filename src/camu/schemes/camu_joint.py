@@ -8,14 +8,17 @@ from camu.allocation.bound import Bound, CorrectedBound, Theorem1
 from camu.allocation.p1 import Problem
 from camu.allocation.solve import solve
 from camu.arrays import Int64
+from camu.config import Config
 from camu.errors import InputError
 from camu.planning.cells import refuse_cells
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, gate
 from camu.planning.groups import Groups, clusters, make_plan
+from camu.planning.queues import arrivals
 from camu.schemes.compute_rounds import energy_budget, within_budget
 from camu.schemes.contract import CountFromZero, Plan, Scheme, Share, Threshold, World
 from camu.schemes.device_problems import refuse_link_types
+from camu.world.rates import useful_snr
 
 # mu and L of the bound where nothing is measured; they move its value more than its optimum.
 _CONVEXITY, _SMOOTHNESS = 0.01, 1.0
@@ -89,23 +92,13 @@ def problem_of(
 
     An update of a cluster costs what its members compute with and what they send to their leader
     with, so that the budget covers the whole round. Receiving the model is paid from it first.
+    Everyone waits while a leader sends, so idle power counts as its circuit power; the rest of it
+    is that of a round with all updates at the leaders' own powers. A gap to Shannon's rate counts
+    as noise, which moves the objective and not its optimum, and no leader sends with more power
+    than the highest rate needs.
     """
     world, config = groups.world, groups.world.config
-    if config.radio.uplink == "analog":
-        raise InputError(
-            "scheme camu-joint: P1 counts the time in which bits are sent, and radio.uplink = "
-            '"analog" sends none; set radio.uplink to digital, packet or hybrid'
-        )
-    if config.radio.circuit_watts > 0 or config.radio.amplifier_efficiency < 1:
-        raise InputError(
-            "scheme camu-joint: P1 counts the power that leaders radiate; set radio.circuit_watts "
-            "to 0 and radio.amplifier_efficiency to 1, or take another scheme"
-        )
-    if config.radio.uplink == "packet" and config.radio.packet_tries > 1:
-        raise InputError(
-            "scheme camu-joint: P1 sends every update once, and radio.packet_tries = "
-            f"{config.radio.packet_tries} sends some again; write radio.packet_tries = 1"
-        )
+    _check_radio(config)
     refuse_link_types("scheme camu-joint: P1 sends at Shannon's rate", world)
     refuse_cells(world, "scheme camu-joint: P1 has one band")
     count, leaders = len(groups.members), np.array(groups.leaders)
@@ -115,25 +108,67 @@ def problem_of(
     share = world.links.share(count)
     once = groups.costs_of_one_update
     broadcast = float((once.fixed_joules - once.uplink_joules).sum())
+    extra = np.where(multi_update, max_extra_updates, 0)
+    waiting, idle_joules = _idle_power(groups, extra)
+    gap, useful = useful_snr(config.radio)
+    gain, noise = world.links.uplink_gain[leaders], gap * share.noise_watts
     return Problem(
         weight=groups.contribution_weights,
-        gain=world.links.uplink_gain[leaders],
+        gain=gain,
         descent=descent,
         penalty=penalty,
         compute_joules=once.update_joules,
         bandwidth_hz=np.full(count, share.bandwidth_hz),
         multi_update=multi_update,
         max_extra_updates=max_extra_updates,
-        noise_watts=share.noise_watts,
+        noise_watts=noise,
         payload_bits=config.radio.bits_per_parameter * parameters,
-        energy_joules=energy_joules - broadcast,
-        max_power_watts=world.devices.max_power_watts[leaders],
+        energy_joules=energy_joules - broadcast - idle_joules,
+        max_power_watts=np.minimum(world.devices.max_power_watts[leaders], useful * noise / gain),
         max_total_power_watts=config.allocation.max_total_power_watts,
+        circuit_watts=config.radio.circuit_watts + waiting,
+        amplifier_efficiency=config.radio.amplifier_efficiency,
         power_law=config.readings.power_law,
         first_update_free=config.readings.updates_charged == "literal",
         compute_seconds=groups.step_seconds,
         source="the plan's problem P1",
     )
+
+
+def _check_radio(config: Config) -> None:
+    """Refuse what P1 has no words for."""
+    if config.radio.uplink == "analog":
+        raise InputError(
+            "scheme camu-joint: P1 counts the time in which bits are sent, and radio.uplink = "
+            '"analog" sends none; set radio.uplink to digital, packet or hybrid'
+        )
+    if config.radio.uplink == "packet" and config.radio.packet_tries > 1:
+        raise InputError(
+            "scheme camu-joint: P1 sends every update once, and radio.packet_tries = "
+            f"{config.radio.packet_tries} sends some again; write radio.packet_tries = 1"
+        )
+    power = config.radio.circuit_watts + config.fleet.idle_watts
+    if power > 0 and config.allocation.max_total_power_watts is not None:
+        raise InputError(
+            "scheme camu-joint: with circuit or idle power a leader has a cheapest power, and P1 "
+            "cannot also limit the sum of powers; unset allocation.max_total_power_watts, or set "
+            "radio.circuit_watts and fleet.idle_watts to 0"
+        )
+
+
+def _idle_power(groups: Groups, extra_updates: Int64) -> tuple[float, float]:
+    """Idle watts that count as a leader's while it sends, and the other idle joules of a round.
+
+    These are those of a round with so many extra updates, at the leaders' own powers.
+    """
+    costs, access = groups.costs_of_one_update, groups.world.config.radio.access
+    watts = costs.idle_watts * float(costs.sizes.sum())
+    if not watts:
+        return 0.0, 0.0
+    waiting = watts / (1 if access == "tdma" else len(groups))
+    air, updates = costs.uplink_seconds, (1 + extra_updates).astype(np.float64)
+    seconds = float(arrivals(costs.ready_seconds(updates), air, access).max())
+    return waiting, watts * seconds - waiting * float(air.sum())
 
 
 def bound_of(groups: Groups, parameters: int) -> Bound:

@@ -1,9 +1,11 @@
 """The classes of all schemes, by name, and their families."""
 
+from camu.schemes.a_dsgd import ADsgd
 from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.age_scheduling import AgeScheduling
 from camu.schemes.allocated import Fedl, LeastEnergyOfdma, ResourceBlocks
+from camu.schemes.beamforming_air import BeamformingAir
 from camu.schemes.broadband_analog import BroadbandAnalog
 from camu.schemes.camu import Camu
 from camu.schemes.camu_air import CamuAir
@@ -95,6 +97,8 @@ KINDS: tuple[type[Scheme], ...] = (
     LeastEnergyOfdma,
     Fedl,
     ResourceBlocks,
+    ADsgd,
+    BeamformingAir,
     Cotaf,
     LeastErrorAir,
     BroadbandAnalog,

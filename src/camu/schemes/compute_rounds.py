@@ -42,13 +42,15 @@ def energy_budget(groups: Groups, max_extra_updates: int) -> float:
     return ComputeRounds(max_extra_updates).plan_of(groups).round_joules if fixed is None else fixed
 
 
-def within_budget(budget: float, solve: Callable[[float], Plan]) -> Plan:
-    """The plan of a solver that does not know what interference between gathers adds.
+def within_budget(budget: float, solve: Callable[[float], Plan], least: float = 0.0) -> Plan:
+    """The plan of a solver that does not know what interference and longer rounds add.
 
-    It is given the budget, and less of it until its plan is paid for with interference.
+    It is given the budget, and less of it until its plan is paid for with interference between
+    gathers and with idle power. The least that it needs is tried before it is given less than that.
     """
     given, plan = budget, solve(budget)
     while (over := plan.round_joules - budget) > 1e-9 * budget and given > 0:
-        given -= max(over, 1e-3 * budget)
+        less = given - max(over, 1e-3 * budget)
+        given = least if less < least < given else less
         plan = solve(given)
     return plan

@@ -126,6 +126,7 @@ def best_pair(plan: Plan, ratio: float, energy_price: float, most_updates: int) 
     updates, devices = np.arange(1.0, most_updates + 1)[:, None], np.arange(1.0, count + 1)
     seconds = round_seconds(plan, most_updates)
     joules = devices * (updates * work_joules + fixed_joules)
+    joules = joules + devices * plan.idle_watts / count * seconds
     factor = participation_factor(devices, count) * updates
     rounds = 1 / updates if math.isinf(ratio) else ratio / updates + factor
     cost = ((1 - energy_price) * seconds + energy_price * joules) * rounds

@@ -6,12 +6,16 @@ import numpy as np
 
 from camu.allocation.latency_gap import minimise_arrival_spread, minimise_latency_gap
 from camu.allocation.p1 import round_up
+from camu.arrays import Float64, Int64
 from camu.errors import CamuError, InputError
 from camu.planning.costs import Costs
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.groups import Groups, clusters, make_plan
+from camu.planning.queues import arrivals
 from camu.schemes.compute_rounds import energy_budget, within_budget
 from camu.schemes.contract import CountFromZero, Plan, Scheme, State, View, World
+
+_MOST_MOVES = 50  # of updates between clusters, for the waits on the medium
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,8 @@ class HeterogeneousIntensity(Scheme):
     choices = [
         "clusters as units and the budget of `camu-joint`, as the CAMU paper compares it; the "
         "original's constraint is not known",
-        "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
-        "gathers, nor queues of link types other than `shannon`",
+        "under `tdma` arrivals include the queue for the uplink; for the waits on the medium of "
+        "gathers, counts are changed one at a time while that brings arrivals closer",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -47,7 +51,7 @@ class HeterogeneousIntensity(Scheme):
         def solve(joules: float) -> Plan:
             return self.aligned(plan, costs, joules - once, budget).repriced(world)
 
-        return within_budget(budget, solve)
+        return within_budget(budget, solve, min(once, budget))
 
     def aligned(self, plan: Plan, costs: Costs, extra_joules: float, budget: float) -> Plan:
         """The plan with the updates whose arrivals are closest, for this energy on top of one each.
@@ -62,14 +66,45 @@ class HeterogeneousIntensity(Scheme):
             )
         in_turn = plan.access == "tdma" and plan.queues is None
         minimise = minimise_arrival_spread if in_turn else minimise_latency_gap
+        most, given = self.max_extra_updates, max(extra_joules, 0.0) + 1e-12 * budget
         extra, _ = minimise(
             costs.update_seconds,
             costs.uplink_seconds,
-            np.full(len(plan.units), self.max_extra_updates),
+            np.full(len(plan.units), most),
             costs.update_joules,
-            max(extra_joules, 0.0) + 1e-12 * budget,
+            given,
         )
-        return plan.with_updates((1 + extra).tolist())
+        return plan.with_updates((1 + _closer(costs, plan.access, extra, most, given)).tolist())
+
+
+def _closer(costs: Costs, access: str, extra: Int64, most: int, joules: float) -> Int64:
+    """The extra updates after moves that bring arrivals closer on the medium that gathers share.
+
+    A move is one more update of the first to arrive, or one less of the last. Both are tried, and
+    the better one is made, until neither helps.
+    """
+    if costs.gathers(1.0) is None:
+        return extra
+
+    def ends(extra: Int64) -> Float64:
+        ready = costs.ready_seconds((1 + extra).astype(np.float64))
+        return arrivals(ready, costs.uplink_seconds, access, costs.queues)
+
+    arrive = ends(extra)
+    for _ in range(_MOST_MOVES):
+        first, last = int(arrive.argmin()), int(arrive.argmax())
+        steps = np.zeros((2, len(extra)), dtype=np.int64)
+        steps[0, first], steps[1, last] = 1, -1
+        moves = [
+            (ends(moved), moved)
+            for moved in extra + steps
+            if moved[first] <= most and moved[last] >= 0 and (costs.update_joules @ moved) <= joules
+        ]
+        closest = min(moves, key=lambda move: np.ptp(move[0]), default=(arrive, extra))
+        if np.ptp(closest[0]) >= np.ptp(arrive) * (1.0 - 1e-9):
+            break
+        arrive, extra = closest
+    return extra
 
 
 def _check_total_power(groups: Groups) -> None:
@@ -101,8 +136,8 @@ class HtiDynamic(HeterogeneousIntensity):
     choices = [
         "clusters and the energy of extra updates are those of `hti`",
         "links between devices count with their mean gains",
-        "under `tdma` arrivals include the queue for the uplink, but not that for the medium of "
-        "gathers, nor queues of link types other than `shannon`",
+        "under `tdma` arrivals include the queue for the uplink; for the waits on the medium of "
+        "gathers, counts are changed one at a time while that brings arrivals closer",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -125,4 +160,4 @@ class HtiDynamic(HeterogeneousIntensity):
         def solve(joules: float) -> Plan:
             return self.aligned(plan, costs, max(joules - once, 0.0), budget).repriced(world)
 
-        return within_budget(budget, solve)
+        return within_budget(budget, solve, min(once, budget))

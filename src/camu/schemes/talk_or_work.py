@@ -29,8 +29,8 @@ class TalkOrWork(Scheme):
     def plan(self, world: World) -> Plan:
         groups = single_devices(world)
         once = make_plan(self, groups, groups.sample_weights)
-        work, talk = (sum(once.column(key).tolist()) for key in ("update_joules", "fixed_joules"))
-        return once.with_updates([best_updates(work, talk, self.ratio)] * len(groups))
+        updates = best_updates(*once.joules_of_updates, self.ratio)
+        return once.with_updates([updates] * len(groups))
 
 
 def best_updates(work_joules: float, talk_joules: float, ratio: float) -> int:

@@ -121,7 +121,7 @@ class Burst:
             return Received(power)
         amplitudes = self._amplitudes(there, np.array([one.squares for one in sent]))
         power[sends] = amplitudes.power_watts
-        parameters, buffers = (WeightedSum(n.size) for n in (start.parameters, start.buffers))
+        parameters, buffers = (WeightedSum(n.size) for n in (sent[0].update, start.buffers))
         total = 0.0
         factors = amplitudes.factors.tolist()
         for row, (one, own) in enumerate(zip(sent, there.weight.tolist(), strict=True)):

@@ -189,7 +189,7 @@ def _extra(module: str, key: str) -> Any:
 def _values(record: Record) -> dict[str, float]:
     values = {
         "virtual_seconds": record.virtual_seconds,
-        **{f"joules_{kind}": record.joules[kind] for kind in KINDS},
+        **{f"joules_{kind}": record.joules.get(kind, 0.0) for kind in KINDS},
         "empty": record.empty,
     }
     if record.accuracy is not None and record.loss is not None:

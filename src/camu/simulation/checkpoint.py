@@ -30,7 +30,10 @@ from camu.simulation.run import Run, Update
 from camu.world import World
 
 # Of an update on its way, besides its arrays.
-_NUMBERS = ("unit", "round", "leader", "started_seconds", "busy_seconds", "loss", "lost", "fault")
+_NUMBERS = (
+    *("unit", "round", "leader", "members", "started_seconds", "busy_seconds", "loss", "lost"),
+    "fault",
+)
 
 
 _DAMAGED = "delete it to go on from the checkpoint before it, or from round 0 if there is none"
@@ -179,6 +182,7 @@ def _restored(
     starts: dict[int, Weights] = {}
     for numbers in state["in_flight"]:
         name, start = f"update.{numbers['unit']}", numbers.pop("start")
+        numbers["members"] = tuple(numbers.get("members", ()))
         if start not in starts:
             starts[start] = _weights(arrays, f"start.{start}", initial)
         has_trained = f"{name}.trained.parameters" in arrays

@@ -181,10 +181,11 @@ class RoundCost:
 
     rounds: int  # of the dry run
     seconds: float  # of virtual time
-    joules: float  # of all devices, the sum of the next three
+    joules: float  # of all devices, the sum of the next four
     compute_joules: float
     transmit_joules: float
     receive_joules: float
+    idle_joules: float
     base_station_joules: float
     uplink_bits: float  # from leaders to the base station
     downlink_bits: float  # that the base station broadcasts

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from camu.errors import InputError
 from camu.notebook import html_table, line_chart
-from camu.simulation.ledger import JOULES, LINKS, DeviceEnergy
+from camu.simulation.ledger import JOULES, KINDS, LINKS, DeviceEnergy
 
 _SHOWN_ROUNDS = 5
 FAULTS = ("absent", "leader_failures", "outages", "lost_packets", "truncated", "refused")
@@ -28,8 +28,8 @@ class Record:
         accuracy: on the test samples, 0 to 1; None where nothing was evaluated.
         loss: on the test samples; None where nothing was evaluated.
         virtual_seconds: time on the virtual clock.
-        joules: energy of all devices, for `compute`, `transmit` and `receive`; and that of the
-            `base_station`, which is not part of the total.
+        joules: energy of all devices, for `compute`, `transmit`, `receive` and `idle`; and that of
+            the `base_station`, which is not part of the total.
         bits: what was sent: over the `uplink` by leaders, over the `downlink` by the base station,
             which broadcasts the model once for all units that start, and to `gather` by members to
             their leaders. None in records of earlier versions.
@@ -72,8 +72,7 @@ class Record:
     @property
     def total_joules(self) -> float:
         """Energy of all devices since the start."""
-        spent = self.joules["compute"] + self.joules["transmit"]
-        return spent + self.joules.get("receive", 0.0)
+        return sum(self.joules.get(kind, 0.0) for kind in KINDS)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""

@@ -16,7 +16,7 @@ from camu.files import from_cell, to_csv
 from camu.planning.batteries import Batteries
 from camu.planning.costs import Costs, Spending
 
-KINDS = ("compute", "transmit", "receive")  # of joules of devices
+KINDS = ("compute", "transmit", "receive", "idle")  # of joules of devices
 JOULES = (*KINDS, "base_station")
 LINKS = ("uplink", "downlink", "gather")  # over which bits are sent
 
@@ -25,7 +25,7 @@ class Ledger:
     """Joules and bits since the start of a run.
 
     Attributes:
-        devices: joules of each device, a row per kind (3, K).
+        devices: joules of each device, a row per kind (4, K).
         totals: joules of all devices by kind, and those of the base station, which are not theirs.
         bits: what was sent, by link.
     """
@@ -36,7 +36,10 @@ class Ledger:
         totals: Mapping[str, float] = MappingProxyType(dict.fromkeys(JOULES, 0.0)),
         bits: Mapping[str, int] = MappingProxyType(dict.fromkeys(LINKS, 0)),
     ) -> None:
-        self.devices, self.totals, self.bits = devices, dict(totals), dict(bits)
+        # Version 0.3 had no idle power.
+        missing = len(KINDS) - len(devices)
+        self.devices = np.pad(devices, ((0, missing), (0, 0))) if missing else devices
+        self.totals, self.bits = {**dict.fromkeys(JOULES, 0.0), **totals}, dict(bits)
         self._device_joules: Float64 | None = None
 
     @classmethod
@@ -47,7 +50,7 @@ class Ledger:
     @property
     def joules(self) -> float:
         """What all devices have spent."""
-        return self.totals["compute"] + self.totals["transmit"] + self.totals["receive"]
+        return sum(self.totals[kind] for kind in KINDS)
 
     @property
     def device_joules(self) -> Float64:
@@ -90,7 +93,13 @@ class Ledger:
         self.devices[1, devices] += spending.transmit_joules[there]
         self.devices[2, devices] += spending.receive_joules[there]
         self._device_joules = None
-        return devices, spending.joules[there]
+        return devices, spending.busy_joules[there]
+
+    def book_idle(self, devices: Int64, joules: Float64) -> None:
+        """Book what idle power took in a round that has ended; no device occurs twice."""
+        self._add("idle", joules)
+        self.devices[3, devices] += joules
+        self._device_joules = None
 
     def _add(self, kind: str, joules: Float64) -> None:
         """Add joules to a total, one after the other."""
@@ -111,7 +120,8 @@ class DeviceEnergy:
     ids: tuple[str, ...]
     compute_joules: Float64
     transmit_joules: Float64
-    receive_joules: Float64  # 0 without `radio.downlink`
+    receive_joules: Float64
+    idle_joules: Float64
     battery_joules: Float64  # in the full battery; nan on mains power
     left_joules: Float64  # at the end; nan on mains power
     empty_round: Int64  # rounds that were done when it was first found empty; -1: never
@@ -120,12 +130,13 @@ class DeviceEnergy:
     def of(cls, ids: tuple[str, ...], ledger: Ledger, batteries: Batteries) -> DeviceEnergy:
         """The energy of a run so far."""
         known = np.isfinite(batteries.capacity_joules)
-        compute, transmit, receive = ledger.devices.copy()
+        compute, transmit, receive, idle = ledger.devices.copy()
         return cls(
             ids,
             compute,
             transmit,
             receive,
+            idle,
             battery_joules=np.where(known, batteries.capacity_joules, np.nan),
             left_joules=np.where(known, batteries.charge_joules, np.nan),
             empty_round=batteries.empty_round.copy(),
@@ -134,7 +145,7 @@ class DeviceEnergy:
     @property
     def joules(self) -> Float64:
         """All kinds together (K,)."""
-        return self.compute_joules + self.transmit_joules + self.receive_joules
+        return sum((getattr(self, f"{kind}_joules") for kind in KINDS), np.zeros(len(self.ids)))
 
     def to_csv(self) -> str:
         """A line per device, with a head; cells without a value are empty."""
@@ -147,14 +158,16 @@ class DeviceEnergy:
         """What `to_csv` wrote; `source` is named in errors."""
         lines = list(csv.reader(text.splitlines()))
         try:
-            if tuple(lines[0]) != _COLUMNS:
-                raise ValueError("another header")
             columns = list(zip(*lines[1:], strict=True))
+            if tuple(lines[0]) == _COLUMNS_WITHOUT_IDLE:
+                columns.insert(_COLUMNS.index("idle_joules"), ("0.0",) * len(columns[0]))
+            elif tuple(lines[0]) != _COLUMNS:
+                raise ValueError("another header")
             numbers = [np.array([float(cell or "nan") for cell in one]) for one in columns[1:-1]]
             rounds = np.array([int(cell or -1) for cell in columns[-1]])
-            compute, transmit, receive, battery, left = numbers
+            compute, transmit, receive, idle, battery, left = numbers
             ids = tuple(map(from_cell, columns[0]))
-            return cls(ids, compute, transmit, receive, battery, left, rounds)
+            return cls(ids, compute, transmit, receive, idle, battery, left, rounds)
         except (ValueError, IndexError, TypeError, csv.Error) as error:
             raise CamuError(
                 f"{source}: is not a table of devices that this version wrote ({error})"
@@ -162,3 +175,4 @@ class DeviceEnergy:
 
 
 _COLUMNS = ("device", *(each.name for each in fields(DeviceEnergy)[1:]))
+_COLUMNS_WITHOUT_IDLE = tuple(name for name in _COLUMNS if name != "idle_joules")  # version 0.3

@@ -175,6 +175,9 @@ class Loop:
                 symbols=run.plan.burst_symbols,
             )
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
+            if costs.idle_watts:
+                seconds = run.plan.expected_seconds(costs, own, self.waits_for_all)
+                costs = replace(costs, round_seconds=seconds)
             self.priced = asked, (run.world, run.plan, own), costs
         return self.priced[2]
 
@@ -313,6 +316,18 @@ class Loop:
         )
         self.run.batteries.draw(*spent)
 
+    def charge_idle(self, found: Sequence[Update], now: float) -> None:
+        """Book the idle power of these units from their starts until now."""
+        idle_watts = self.config.fleet.idle_watts
+        if not idle_watts or not found:
+            return
+        devices = np.concatenate([np.array(one.members, dtype=np.int64) for one in found])
+        seconds = np.repeat(
+            [now - one.started_seconds for one in found], [len(one.members) for one in found]
+        )
+        self.run.ledger.book_idle(devices, idle_watts * seconds)
+        self.run.batteries.draw(devices, idle_watts * seconds)
+
     def wait(self) -> tuple[list[Update], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.
 
@@ -336,6 +351,7 @@ class Loop:
         if deadline is not None and not run.in_flight and not found:
             self.next_update(deadline)  # no unit started, but time passes
         now = run.clock.now_seconds
+        self.charge_idle(found, now)
         waiting = {one.unit: now - one.started_seconds - one.busy_seconds for one in found}
         return arrived, tuple(max(0.0, waiting[unit]) for unit in sorted(waiting))
 

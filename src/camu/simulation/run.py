@@ -36,6 +36,7 @@ class Update(Arrival):
     """
 
     leader: int = -1  # the device that sends it
+    members: tuple[int, ...] = ()  # the devices that take part
     busy_seconds: float = 0.0
     # Why it does not arrive: "outages", "lost_packets", "truncated", "silent"; "": it does.
     lost: str = ""
@@ -74,7 +75,8 @@ class Jobs:
 class Run:
     """A run in progress: what callbacks see, and what a checkpoint holds.
 
-    Joules are charged when a unit starts, so that updates on their way are paid for too.
+    Joules are charged when a unit starts, so that updates on their way are paid for too; those of
+    idle power when its round ends.
     """
 
     world: World

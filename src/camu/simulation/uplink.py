@@ -164,7 +164,7 @@ def delivery_of(
         keep_trained=keep_trained,
         keep_change=keep_change,
         updates=[
-            Update(number, run.round, leader=unit.leader)
+            Update(number, run.round, leader=unit.leader, members=unit.members)
             for number, unit in attendance.units.items()
         ],
         units=units,

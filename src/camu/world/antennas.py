@@ -17,8 +17,8 @@ from camu.world.fading import link_uniform
 Complex128 = npt.NDArray[np.complex128]
 
 # Below this sine of the angle to the span of the others, a channel counts as parallel to them: the
-# noise of its signal would be 10 000 times that of a device alone.
-_SMALLEST_SINE = 1e-2
+# noise of its signal would be 120 dB above that of a device alone.
+_SMALLEST_SINE = 1e-6
 
 
 def steering(seed: int, offset_m: Float64, antennas: int, link: Int64) -> Complex128:
@@ -42,12 +42,12 @@ def steering(seed: int, offset_m: Float64, antennas: int, link: Int64) -> Comple
     return np.asarray(np.exp(1j * math.pi * half_turns), dtype=np.complex128)
 
 
-def zero_forcing_noise(channels: npt.ArrayLike) -> Float64:
-    """The noise on each of several signals that are taken apart, per unit of noise power (C,).
+def zero_forcing(channels: npt.ArrayLike) -> Complex128:
+    """The noise on signals that are taken apart, per unit of noise power: its covariance (C, C).
 
     `channels` (C, N_a) are those of the devices that send together. The receiver computes
-    (H^H H)^-1 H^H y; what is left on signal c is noise of power [(H^H H)^-1]_cc, at least
-    1 / ||h_c||^2, and equal to it where the channels are orthogonal.
+    (H^H H)^-1 H^H y, which leaves noise of covariance (H^H H)^-1 on the signals. Its diagonal is at
+    least 1 / ||h_c||^2, and equal to it where the channels are orthogonal.
     """
     rows = np.asarray(channels, dtype=np.complex128)
     devices, antennas = rows.shape
@@ -62,10 +62,11 @@ def zero_forcing_noise(channels: npt.ArrayLike) -> Float64:
     if (np.abs(np.diag(triangle)) < _SMALLEST_SINE).any():
         raise _parallel(antennas)
     inverse = np.linalg.inv(triangle)
-    excess = np.square(np.abs(inverse)).sum(axis=1)  # 1 / sine^2 of the angle to the others
-    if not (excess <= _SMALLEST_SINE**-2).all():
+    covariance = inverse @ inverse.conj().T
+    # The diagonal is 1 / sine^2 of each channel's angle to the span of the others.
+    if (covariance.diagonal().real > _SMALLEST_SINE**-2).any():
         raise _parallel(antennas)
-    return np.asarray(excess / np.square(size), dtype=np.float64)
+    return np.asarray(covariance / (size[:, None] * size), dtype=np.complex128)
 
 
 def _parallel(antennas: int) -> InputError:

@@ -295,8 +295,6 @@ def _links(table: Table, config: Config) -> tuple[str, ...]:
     found = tuple(name or config.radio.link for name in table.texts("link"))
     for row, name in enumerate(found):
         if name not in LINK_NAMES:
-            known = ", ".join(LINK_NAMES)
-            table.fail(
-                row, "link", f"{name}: no such link type{suggest(name, LINK_NAMES)}; use {known}"
-            )
+            hint = suggest(name, LINK_NAMES) or f"; use one of {', '.join(LINK_NAMES)}"
+            table.fail(row, "link", f"{name}: no such link type{hint}")
     return found

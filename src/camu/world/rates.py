@@ -45,3 +45,14 @@ def _table(snr: Float64) -> Float64:
     entry = np.searchsorted(thresholds, snr, side="right") - 1
     repeated = CQI_BITS_PER_HZ[0] * snr / thresholds[0]
     return np.where(entry < 0, repeated, CQI_BITS_PER_HZ[np.maximum(entry, 0)])
+
+
+def useful_snr(radio: RadioConfig) -> tuple[float, float]:
+    """The gap as a factor, and the largest SNR behind it that still raises the rate; or infinity.
+
+    They are those of `shannon`; the table has none.
+    """
+    if radio.rate != "shannon":
+        return 1.0, math.inf
+    most = radio.max_bits_per_hz
+    return float(from_decibels(radio.snr_gap_db)), math.inf if most is None else 2.0**most - 1.0

@@ -45,6 +45,8 @@ const ROWS = [
   ["joules", "joules"],
   ["joules computing", "compute_joules"],
   ["joules sending", "transmit_joules"],
+  ["joules receiving", "receive_joules"],
+  ["joules of idle power", "idle_joules"],
   ["megabytes sent", "megabytes"],
   ["objective of P1", "objective"],
   ["certified gap", "gap"],
