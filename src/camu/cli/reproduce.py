@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 PRINTED = ("aggregation", "updates", "resources", "theory")  # and `all`
 # These are not about printed claims, and most take as long as all of those.
-FURTHER = ("sensitivity", "harm", "leaderboard")
+FURTHER = ("sensitivity", "harm", "leaderboard", "air")
 _NAMES = (*PRINTED, *FURTHER, "all")
 
 
@@ -58,7 +59,8 @@ def reproduce(
             "--seeds",
             metavar="N",
             min=2,
-            help="Seeds [default: 10, 8 with --quick, 20 for theory, 5 for leaderboard --quick].",
+            help="Seeds [default: 10, 8 with --quick, 20 for theory, 5 for leaderboard and air "
+            "with --quick].",
         ),
     ] = None,
     quick: Annotated[
@@ -72,7 +74,8 @@ def reproduce(
     out: Annotated[
         Path | None,
         to_folder(
-            "--out", "Where results are kept [default: results; of the leaderboard, leaderboard]."
+            "--out",
+            "Where results are kept [default: results; of leaderboard and air, their own names].",
         ),
     ] = None,
     schemes: Annotated[
@@ -89,7 +92,9 @@ def reproduce(
 
     Finished runs are skipped, so a second call trains nothing and a killed one is simply called
     again. Writes verdicts.json, verdicts.md and report.html. leaderboard ranks all schemes at equal
-    joules and seconds, and writes leaderboard.json, leaderboard.csv and leaderboard.md.
+    joules and seconds, and writes leaderboard.json, leaderboard.csv and leaderboard.md. air asks
+    where over-the-air aggregation is ahead of digital uplinks at equal joules, seconds and hertz,
+    and writes air.json, air.md and air.svg.
     """
     from camu.experiments.leaderboard import Leaderboard
     from camu.experiments.reproduce import Study
@@ -100,6 +105,10 @@ def reproduce(
         return
     if schemes:
         raise InputError(f"--scheme {schemes[0]}: it goes with `camu reproduce leaderboard` only")
+    if experiment == "air":
+        count = seeds or (5 if quick else 10)
+        _air(dataset, count, _executor(out or Path("air"), engine, address))
+        return
     chosen = PRINTED if experiment == "all" else (experiment,)
     study = Study.make(chosen, dataset, seeds, quick)
     _study(study, _executor(out or Path("results"), engine, address))
@@ -131,6 +140,22 @@ def _leaderboard(asked: Leaderboard, executor: Executor) -> None:
         board = run_leaderboard(asked, executor)
     print_table(board_table(board), plain_console())
     print(f"page: {executor.out / 'leaderboard.md'}")
+
+
+def _air(dataset: str | None, seeds: int, executor: Executor) -> None:
+    """Run what is missing of the map of the air, print it, and draw it."""
+    from camu.experiments.air_map import run_map
+    from camu.report.charts import save
+    from camu.report.figures import air_figure
+
+    with _Bar() as executor.progress:
+        answers = [asdict(answer) for answer in run_map(dataset, seeds, executor)]
+    about = f"points of accuracy, {seeds} seeds; *: the interval excludes 0, =: level"
+    save(air_figure(answers, about), executor.out / "air.svg")
+    counts = Counter(row["answer"] for row in answers)
+    print(", ".join(f"{number} {word}" for word, number in counts.most_common()))
+    print(f"page: {executor.out / 'air.md'}")
+    print(f"figure: {executor.out / 'air.svg'}")
 
 
 def _study(study: Study, executor: Executor) -> None:

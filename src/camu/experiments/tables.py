@@ -1,9 +1,10 @@
-"""Results as text: runs as CSV; verdicts and the leaderboard as Markdown."""
+"""Results as text: runs as CSV; verdicts, the leaderboard and the map of the air as Markdown."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from camu.experiments.design import LAST_EVALUATIONS
 from camu.experiments.ranking import Board, Row
@@ -109,3 +110,41 @@ def _standings(rows: Sequence[Row], rounds: int | None) -> list[str]:
         lines.append(cells)
     table = markdown_table(head, "ll" + "r" * (len(head) - 2), lines)
     return [f"{table}\n", *(f"{mark} {note}.\n" for note, mark in notes.items())]
+
+
+_AIR = """Difference in points of accuracy (mean ± half of the 95 % interval, widened for the
+choice of schemes): the best scheme over the air minus the digital scheme that is best against it.
+**Bold**: the interval excludes 0. *level*: no difference above 1 point. Otherwise undecided.
+"""
+
+
+def air_page(answers: Sequence[Mapping[str, Any]]) -> str:
+    """A table for each budget and bandwidth: devices down, signal-to-noise ratio across."""
+    counts = Counter(row["answer"] for row in answers)
+    parts = [", ".join(f"{count} {word}" for word, count in counts.items()) + ".\n", _AIR]
+    for budget in dict.fromkeys(row["budget"] for row in answers):
+        for hertz in sorted({row["bandwidth_hz"] for row in answers}):
+            own = [r for r in answers if r["budget"] == budget and r["bandwidth_hz"] == hertz]
+            parts += [f"## At equal {budget}, {hertz / 1e6:g} MHz\n", _air_table(own) + "\n"]
+    return "\n".join(parts)
+
+
+def _air_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Devices down, medians of the signal-to-noise ratio across."""
+    first = rows[0]["devices"]
+    head = ["devices", *(f"{r['snr_db']:.0f} dB" for r in rows if r["devices"] == first)]
+    table = []
+    for devices in dict.fromkeys(row["devices"] for row in rows):
+        cells = [_air_cell(row) for row in rows if row["devices"] == devices]
+        table.append([str(devices), *cells])
+    return markdown_table(head, "r" * len(head), table)
+
+
+def _air_cell(row: Mapping[str, Any]) -> str:
+    """The difference with its interval, and what it means."""
+    text = f"{row['points']:+.1f}"
+    if row["low"] is not None:
+        text += f" ± {(row['high'] - row['low']) / 2:.1f}"
+    marks = {"over the air": "**", "digital": "**", "level": "*"}
+    mark = marks.get(row["answer"], "")
+    return f"{mark}{text}{mark}"

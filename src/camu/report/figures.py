@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,3 +153,42 @@ def _together(parts: list[Spec], data: dict[str, Any], title: str, subtitle: str
         "params": [param for part in parts for param in part.get("params", ())],
     }
     return quiet(whole, data, padding=16)
+
+
+def air_figure(answers: Sequence[Mapping[str, Any]], about: str) -> Spec:
+    """A map for each budget (down) and bandwidth (across): how far over the air is ahead."""
+    budgets = list(dict.fromkeys(row["budget"] for row in answers))
+    bands = sorted({row["bandwidth_hz"] for row in answers})
+    lines = []
+    for budget in budgets:
+        key = "air-axis" if budget == budgets[-1] else "air"
+        parts = []
+        for hertz in bands:
+            own = [r for r in answers if r["budget"] == budget and r["bandwidth_hz"] == hertz]
+            title = f"at equal {budget}, {hertz / 1e6:g} MHz"
+            part = chart(key, width=260, height=110, title=title)
+            parts.append(part | {"data": {"values": [_air_cell(row) for row in own]}})
+        lines.append({"hconcat": parts})
+    head = {"text": "Over the air against digital uplinks", "subtitle": about}
+    return quiet({"vconcat": [_without_data(line) for line in lines], "title": head})
+
+
+def _without_data(line: Spec) -> Spec:
+    """The layers of these charts take the data of their chart."""
+    for part in line["hconcat"]:
+        part["layer"] = [{k: v for k, v in one.items() if k != "data"} for one in part["layer"]]
+    return line
+
+
+def _air_cell(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A square of the map; a star where the interval excludes 0, = where both are level."""
+    mark = {"over the air": "*", "digital": "*", "level": "="}.get(row["answer"], "")
+    interval = "" if row["low"] is None else f"{row['low']:+.1f} to {row['high']:+.1f}"
+    return {
+        "snr": round(row["snr_db"]),
+        "devices": row["devices"],
+        "points": row["points"],
+        "label": f"{row['points']:+.1f}{mark}",
+        "interval": interval,
+        **{key: row[key] for key in ("answer", "scheme", "rival")},
+    }
