@@ -51,7 +51,8 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "noise": ("round", "leader"),  # noise on an uplink
     "projection": (),  # the random projection of A-DSGD
     "receive-vector": ("round",),  # random starts of a receive vector
-    "burst": ("round",),  # noise on the sum of uplinks that are sent at once
+    "burst": ("round",),  # noise and errors of uplinks that are sent at once
+    "gather-burst": ("round", "leader", "update"),  # noise on what members send at once
     "packet": ("round", "leader"),  # whether an update is lost on an uplink
     "label-counts": (),  # noise on the label counts that a node reports
     "ppo": (),

@@ -27,7 +27,9 @@ def test_json_keeps_its_contract(camu: Camu) -> None:
     assert all(set(unit) >= UNIT_KEYS for unit in plan["units"])
     members = sorted(member for unit in plan["units"] for member in unit["members"])
     assert members == [device["id"] for device in plan["devices"]]
-    joules = sum(unit["compute_joules"] + unit["transmit_joules"] for unit in plan["units"])
+    kinds = ("compute_joules", "transmit_joules", "receive_joules")
+    joules = sum(unit[kind] for unit in plan["units"] for kind in kinds)
+    joules += 20 * 0.07 * plan["round_seconds"]  # fleet.idle_watts of everyone
     assert joules == pytest.approx(plan["round_joules"], rel=1e-12)
     for unit in plan["units"]:
         spent = unit["compute_seconds"] + unit["transmit_seconds"] + unit["idle_seconds"]

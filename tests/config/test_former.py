@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from camu.config import Config, load_config
 from camu.config.former import FORMER
 from camu.errors import InputError
 from camu.simulation.directory import RunDirectory
+from helpers.configs import IDEAL
 
 
 @pytest.mark.parametrize("old", FORMER)
@@ -129,3 +131,33 @@ def test_a_saved_value_that_is_a_constant_now_is_said(
     (tmp_path / "config.toml").write_text("[allocation]\nconvexity = 0.5\nsmoothness = 1.0\n")
     RunDirectory(tmp_path).read_config()
     assert caplog.messages == ["allocation.convexity = 0.5 of a saved run is read as 0.01"]
+
+
+IDEAL_KEYS = ("idle_watts", "static_watts", "min_hz")
+
+
+def test_a_run_that_was_saved_with_ideal_devices_keeps_them(tmp_path: Path) -> None:
+    for downlink, heard in (("false", 0.0), ("true", 0.3)):
+        text = f"[radio]\nreceive_watts = 0.3\ndownlink = {downlink}\nsnr_gap_db = 2.5\n"
+        (tmp_path / "config.toml").write_text(text)
+        config = RunDirectory(tmp_path).read_config()
+        assert [getattr(config.fleet, key) for key in IDEAL_KEYS] == [0.0, 0.0, 1.0]
+        radio = config.radio
+        assert (radio.circuit_watts, radio.amplifier_efficiency) == (0.0, 1.0)
+        assert (radio.max_bits_per_hz, radio.snr_gap_db) == (math.inf, 2.5)
+        assert radio.receive_watts == heard  # gathers were heard for nothing without downlink
+        again = Config.from_saved(config.to_toml(), "again")
+        assert again == config
+
+
+def test_what_this_version_saves_it_reads_as_it_is() -> None:
+    for preset in ("demo", "paper", "study"):
+        config = load_config(preset=preset)
+        assert Config.from_saved(config.to_toml(), preset) == config
+
+
+def test_the_paper_has_ideal_devices_and_a_study_has_the_default_ones() -> None:
+    paper, study, usual = (load_config(preset=p).flat() for p in ("paper", "study", "demo"))
+    for key, value in IDEAL.items():
+        assert paper[key] == value
+        assert study[key] == usual[key] == Config().flat()[key] != value

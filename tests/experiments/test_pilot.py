@@ -29,7 +29,8 @@ Camu = Callable[..., Any]
 @pytest.fixture
 def plan_file(camu: Camu, tmp_path: Path) -> Callable[..., Path]:
     def write(*settings: str) -> Path:
-        options = [text for setting in settings for text in ("--set", setting)]
+        known = ("fleet.static_watts=0", "fleet.idle_watts=0")
+        options = [text for setting in (*known, *settings) for text in ("--set", setting)]
         base = ("plan", "--preset", "demo", "--scheme", "clustered", "--json")
         path = tmp_path / "plan.json"
         path.write_text(camu(*base, *options, "--set", "machine.workers=1").out)

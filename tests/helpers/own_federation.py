@@ -17,6 +17,7 @@ from scipy.stats import wasserstein_distance
 import camu
 from camu.seeding import derive
 from camu.simulation.result import build_engine
+from helpers.configs import IDEAL
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -46,7 +47,7 @@ class Federation:
     """Softmax regression, or a network with hidden layers of ReLU, on the devices of a world."""
 
     def __init__(self, scheme: camu.Scheme, rounds: int, **keys: Any) -> None:
-        overrides = {**WORLD, "run.rounds": rounds, **keys}
+        overrides = {**IDEAL, **WORLD, "run.rounds": rounds, **keys}
         self.world = camu.build_world(camu.load_config(preset="demo", overrides=overrides), seed=3)
         self.scheme, self.rounds = scheme, rounds
         self.plan = camu.plan(scheme, self.world)

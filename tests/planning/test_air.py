@@ -58,7 +58,12 @@ def test_only_what_is_sent_as_it_is_takes_the_configured_bits() -> None:
 def test_problem_p1_counts_the_configured_bits_and_pays_for_the_broadcast() -> None:
     plain = random_world(6, 1, ["allocation.energy_joules=50.0"])
     changed = random_world(
-        6, 1, ["allocation.energy_joules=50.0", "radio.bits_per_parameter=8", "radio.downlink=true"]
+        6,
+        1,
+        [
+            *("allocation.energy_joules=50.0", "radio.bits_per_parameter=8"),
+            *("radio.downlink=true", "radio.receive_watts=0.1"),
+        ],
     )
     problem, other = (CamuJoint().problem(single_devices(w)) for w in (plain, changed))
     assert other.payload_bits * 4 == problem.payload_bits
@@ -104,8 +109,8 @@ def test_the_downlink_costs_what_a_computation_by_hand_gives() -> None:
 
 
 def test_the_ledger_of_a_run_grows_by_the_downlink() -> None:
-    off, on = history(), history(radio__downlink=True)
-    config = small(scheme__name="camu", radio__downlink=True)
+    off, on = history(), history(radio__downlink=True, radio__receive_watts=0.1)
+    config = small(scheme__name="camu", radio__downlink=True, radio__receive_watts=0.1)
     world = build_world(config)
     plan = make_scheme(config).plan(world)
     seconds = broadcast_by_hand(world, list(range(20)), 32 * plan.parameters)

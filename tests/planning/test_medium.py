@@ -16,8 +16,9 @@ from camu.planning.groups import Groups
 from camu.planning.medium import carrier_sense_watts
 from camu.simulation.dry_run import dry_run
 from camu.world import World
+from helpers.configs import IDEAL
 
-LAYOUT = {"data.samples_per_device": 60, "training.model": "logistic"}
+LAYOUT = IDEAL | {"data.samples_per_device": 60, "training.model": "logistic"}
 
 
 def paper_world(**overrides: Any) -> World:
@@ -216,7 +217,7 @@ def test_carrier_sensing_scales_with_the_band() -> None:
 
 
 def test_the_answer_is_sent_timed_and_paid() -> None:
-    world = paper_world(**{"radio.downlink": True, "radio.d2d": "free"})
+    world = paper_world(**{"radio.d2d": "free", "radio.receive_watts": 0.1})
     groups = camu.assess(world, [(0, 1, 2)], [1])
     costs = groups.costs(np.array([0.5]))
     bits, power = costs.downlink_bits, world.devices.power_watts

@@ -24,6 +24,7 @@ def drained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             scheme__name=scheme,
             fleet__battery_joules=battery,
             radio__downlink=True,
+            radio__receive_watts=0.1,
             run__rounds=40,
             training__model="logistic",
             radio__bandwidth_hz=1e5,

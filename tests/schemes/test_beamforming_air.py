@@ -64,6 +64,24 @@ def test_with_one_antenna_it_is_the_rule_of_aligned_units() -> None:
     assert ours.power_watts == pytest.approx(plain.power_watts, rel=1e-9)
 
 
+def test_with_estimated_channels_units_arrive_as_the_vector_hears_them() -> None:
+    """The vector is for the known channels; what arrives is f^H h over f^H h'."""
+    for pilots, far in ((1, 0.05), (100_000, 0.0)):
+        own = senders(world_of(**{"radio.fading": "rayleigh", "radio.pilot_symbols": pilots}))
+        true, known = (
+            get(0)[own.leaders] for get in (own.links.channels, own.links.known_channels)
+        )
+        scale = np.sqrt(own.power_watts) / own.weight
+        f = receive_beam(scale[:, None] * known, derive(0, "receive-vector", 0)).vector
+        expected = np.array(
+            [np.vdot(f, h) / np.vdot(f, k) for h, k in zip(true, known, strict=True)]
+        )
+        found = Beamformed().true_over_known(own)
+        assert found == pytest.approx(np.array(expected), rel=1e-9)
+        assert np.abs(found - 1).max() >= far
+    assert np.abs(found - 1).max() < 0.05
+
+
 @pytest.mark.parametrize("fading", ["none", "rayleigh"])
 def test_taken_apart_the_mean_has_the_noise_of_a_simulated_receiver(fading: str) -> None:
     """y = H x + n, then (H^H H)^-1 H^H y over the amplitudes, weighted: 100 000 times."""

@@ -74,7 +74,10 @@ def test_the_search_takes_thousands_of_devices(tiny: Tiny) -> None:
     plan = CostEffective().plan(tiny())
     units = (plan.units * 700)[:4000]  # more than a plan accepts: each device stands in many
     columns = {name: np.array([getattr(unit, name) for unit in units]) for name in COLUMNS}
-    many = cast(Plan, SimpleNamespace(units=units, access="tdma", column=columns.__getitem__))
+    many = cast(
+        Plan,
+        SimpleNamespace(units=units, access="tdma", column=columns.__getitem__, idle_watts=0.0),
+    )
     times = np.sort(np.random.default_rng(0).exponential(size=4000))
     assert times[0] < expected_longest(times, 2000) < expected_longest(times, 4000) == times[-1]
     began = time.process_time()

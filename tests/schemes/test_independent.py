@@ -39,6 +39,7 @@ KEYS: dict[str, dict[str, Any]] = {  # of the worlds in which a scheme differs f
     "broadband-analog": {**QUIET, "radio.fading": "rayleigh", "radio.antennas": 1},
     "one-bit-air": {**QUIET, "fleet.regions": ODD, "data.noniid_devices": 5},
     "camu-air": QUIET,
+    "cluster-air": {**QUIET, "radio.carrier_sense_dbm": -300.0},
 }
 
 
@@ -168,6 +169,7 @@ def wasserstein(fed: Federation) -> Vector:
 
 
 @reference("clustered")
+@reference("cluster-air")
 def clustered(fed: Federation) -> Vector:
     shares = softmax(fed.contributions(fed.members))
     return in_clusters(fed, [1] * len(shares), shares)

@@ -15,7 +15,9 @@ from scipy.stats import norm as normal
 
 import camu
 from camu.errors import InputError
-from camu.planning.air import ALIGNED, Air, Senders, aligned
+from camu.learning.job import Trained
+from camu.planning.air import Air, Senders, aligned
+from camu.planning.dvfs import full_speed_costs
 from camu.planning.several_antennas import Separated
 from camu.schemes import SCHEMES
 from camu.schemes.cotaf import MARGIN, Precoded
@@ -23,6 +25,7 @@ from camu.schemes.least_error_air import LeastError
 from camu.schemes.one_bit_air import Majority
 from camu.simulation import Callback, History, Record, Run, simulate
 from camu.simulation.burst import Burst
+from camu.simulation.cluster_burst import ClusterBursts
 from camu.simulation.dry_run import dry_run
 from camu.simulation.run import Update
 from camu.world import World
@@ -73,13 +76,15 @@ class Watch(Callback):
 
 @pytest.mark.parametrize("name", OVER_THE_AIR)
 def test_no_device_exceeds_its_power_in_any_round(tiny: Tiny, name: str) -> None:
-    world, watch = tiny(**NOISY, run__rounds=4), Watch()
+    faded = (
+        NOISY if name != "cluster-air" else {"radio__noise_dbm": -85.0}
+    )  # its uplinks are digital
+    world, watch = tiny(**faded, run__rounds=4), Watch()
     real, forecast = history(world, name, watch), dry_run(world, SCHEMES[name]())
     plan = camu.plan(SCHEMES[name](), world)
     most = np.zeros(world.devices.count)
-    for unit in plan.units:  # members send to their leader at full power
-        for member in unit.members:
-            most[member] = unit.gather_joules + unit.interference_joules
+    for unit in plan.units:  # a member sends to its leader with less than all of them
+        most[list(unit.members)] = unit.gather_joules
         most[unit.leader] += unit.uplink_joules
     assert all((spent <= most * (1 + 1e-9)).all() for spent in watch.rounds)
     assert real.final.total_joules <= forecast.final.total_joules
@@ -94,7 +99,7 @@ def errors(
     """Squared errors of the estimated mean in several rounds."""
     found = []
     for round_ in range(rounds):
-        burst = Burst(air, replace(own, round=round_), np.zeros(len(updates), bool))
+        burst = Burst(air, replace(own, round=round_))
         received = burst.receive(updates, start_of(len(exact)), math.inf)
         assert received.arrival is not None
         found.append(float(np.square(received.arrival.update - exact).sum()))
@@ -277,7 +282,7 @@ def test_the_majority_decides_without_noise() -> None:
         one.update = rule.encode(vote, None, camu_stream())[0]
         one.squares, one.buffers = rule.squares(one.update), np.zeros(0, np.float32)
         assert one.squares == 50  # 4-QAM has one power whatever is sent
-    received = Burst(rule, own, np.zeros(5, bool)).receive(updates, start_of(50), math.inf)
+    received = Burst(rule, own).receive(updates, start_of(50), math.inf)
     assert received.arrival is not None
     majority = np.sign(np.sign(np.stack(votes)).sum(axis=0))
     assert (received.arrival.update == 0.5 * majority).all()
@@ -298,9 +303,7 @@ def test_wrong_signs_are_as_frequent_as_the_formula_says() -> None:
         one.update, one.squares, one.buffers = vote, float(size), np.zeros(0, np.float32)
     for noise in (1e-12, 1e-11):
         loud = replace(own, noise_watts=noise)
-        received = Burst(Majority(), loud, np.zeros(count, bool)).receive(
-            updates, start_of(size), math.inf
-        )
+        received = Burst(Majority(), loud).receive(updates, start_of(size), math.inf)
         assert received.arrival is not None
         wrong = float((received.arrival.update < 0).mean())
         rho = float((own.power_watts * own.gain).min())
@@ -342,5 +345,96 @@ def test_rules_come_back_from_the_file_of_a_plan(tiny: Tiny) -> None:
     for name in OVER_THE_AIR:
         plan = camu.plan(SCHEMES[name](), world)
         assert camu.Plan.from_dict(plan.to_dict(world)) == plan
-        assert plan.air is not None
-        assert plan.air == ALIGNED or type(plan.air) is not Air
+        assert plan.air is not None or plan.gathers_together
+
+
+# Gathers of clusters
+
+
+def test_gathers_without_noise_have_the_model_of_the_clusters(tiny: Tiny) -> None:
+    """Up to rounding: members of a digital cluster share a pass, and here each has its own."""
+    world = tiny(radio__d2d="free", radio__uplink="digital")
+    expected = simulate(world, SCHEMES["clustered"]())
+    found = simulate(noiseless(world), SCHEMES["cluster-air"]())
+    assert found.weights.parameters == pytest.approx(expected.weights.parameters, abs=1e-6)
+    assert [r.units for r in found.history.records] == [r.units for r in expected.history.records]
+
+
+def test_single_devices_have_nothing_to_gather(tiny: Tiny) -> None:
+    class Alone(SCHEMES["local-sgd"]):  # type: ignore[misc]
+        name = "alone"
+
+        def plan(self, world: World) -> camu.Plan:
+            return replace(super().plan(world), gathers_together=True)
+
+    world = tiny(radio__noise_dbm=-60.0, radio__uplink="digital")
+    found, expected = simulate(world, Alone()).history, history(world, "local-sgd")
+    assert found.weights_sha256 == expected.weights_sha256
+    assert found.final.joules == pytest.approx(expected.final.joules, rel=1e-12)
+
+
+def test_a_gather_takes_one_update_whatever_the_size_of_its_cluster(tiny: Tiny) -> None:
+    world = tiny()
+    plan, digital = (camu.plan(SCHEMES[name](), world) for name in ("cluster-air", "clustered"))
+    burst = math.ceil(plan.parameters / 2) / world.config.radio.bandwidth_hz
+    assert len({len(unit.members) for unit in plan.units}) > 1
+    for unit, other in zip(plan.units, digital.units, strict=True):
+        cost = unit.per_update
+        assert cost.answer_seconds == other.per_update.answer_seconds
+        alone = len(unit.members) == 1
+        assert cost.gather_seconds - cost.answer_seconds == pytest.approx(0 if alone else burst)
+        assert unit.uplink_seconds == other.uplink_seconds
+    assert camu.Plan.from_dict(plan.to_dict(world)) == plan
+
+
+def test_the_noise_of_a_gather_is_that_of_its_weakest_member(tiny: Tiny) -> None:
+    """One update of one cluster against the formula, over many draws."""
+    world = tiny(radio__noise_dbm=-80.0, radio__d2d="free")
+    plan = camu.plan(SCHEMES["cluster-air"](), world)
+    number = max(range(len(plan.units)), key=lambda u: len(plan.units[u].members))
+    unit, draw = plan.units[number], np.random.default_rng(1)
+    start = start_of(plan.parameters)
+    models = [
+        Trained(start.with_parameters(draw.standard_normal(plan.parameters).astype("f4")), 1.0)
+        for _ in unit.members
+    ]
+    costs = full_speed_costs(world, plan.units, plan.parameters, gather_symbols=plan.gather_symbols)
+    exact = sum(
+        w * one.weights.parameters.astype(float)
+        for w, one in zip(unit.member_weights, models, strict=True)
+    )
+    errors_found = []
+    for round_ in range(5):
+        gathers = ClusterBursts(world, round_, plan.units, costs, plan.gather_symbols or 0)
+        found = gathers.gathered(number, 0, start, models)
+        errors_found.append(np.square(found.parameters - exact).sum())
+        spent = gathers.joules[gathers.starts[number] :][: len(unit.members)]
+        most = costs.member_gather_joules[gathers.starts[number] :][: len(unit.members)]
+        assert (spent <= most * (1 + 1e-12)).all()
+        assert np.isclose(spent, most, rtol=1e-9).sum() == 1
+    terms = []
+    for k, w in zip(unit.members, unit.member_weights, strict=True):
+        if k != unit.leader:
+            gain = world.links.pair_gain(np.array([k]), np.array([unit.leader]))[0]
+            snr = world.devices.power_watts[k] * gain / world.links.noise_watts
+            model = models[unit.members.index(k)].weights.parameters
+            terms.append(w**2 * float(np.square(model, dtype=float).sum()) / snr)
+    count = 5 * plan.parameters
+    assert np.mean(errors_found) == pytest.approx(max(terms), rel=4 * math.sqrt(2 / count) + 1e-3)
+
+
+def test_clusters_out_of_range_disturb_a_gather(tiny: Tiny) -> None:
+    """Deaf clusters add the received powers of each other's leaders to the noise."""
+    world = tiny(radio__carrier_sense_dbm=100.0)
+    plan = camu.plan(SCHEMES["cluster-air"](), world)
+    costs = full_speed_costs(world, plan.units, plan.parameters, gather_symbols=plan.gather_symbols)
+    gathers = ClusterBursts(world, 0, plan.units, costs, 10)
+    many = [u for u, unit in enumerate(plan.units) if len(unit.members) > 1]
+    assert len(many) > 1
+    for unit in many:
+        leader = plan.units[unit].leader
+        others = np.array([plan.units[other].leader for other in many if other != unit])
+        heard = world.links.pair_gain(np.full(len(others), leader), others)
+        total = float((heard * world.devices.power_watts[others]).sum())
+        found = gathers.senders(unit, np.array([0])).noise_watts
+        assert found == pytest.approx(world.links.noise_watts + total, rel=1e-6)

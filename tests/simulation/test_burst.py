@@ -105,7 +105,7 @@ def test_nobody_radiates_where_there_is_nothing_to_send() -> None:
 
 
 def burst_of(air: Air, own: Senders) -> Burst:
-    return Burst(air, own, air.silent(own))
+    return Burst(air, own)
 
 
 def test_the_error_of_the_mean_is_that_of_the_formula() -> None:
@@ -261,7 +261,7 @@ def test_channels_and_phases_that_are_missed_mix_the_numbers_of_a_symbol(tiny: T
     assert (np.abs(ratio - 1) > 1e-3).all()
     assert ((mismatch.late >= 0) & (mismatch.late <= 0.4)).all()
     updates = updates_of(np.random.default_rng(2), ALIGNED, 4, 7)  # an odd number of entries
-    found = Burst(ALIGNED, own, np.zeros(4, bool), mismatch).receive(updates, start_of(7), np.inf)
+    found = Burst(ALIGNED, own, mismatch=mismatch).receive(updates, start_of(7), np.inf)
     total = np.zeros(4, complex)
     for k, one in enumerate(updates):
         pairs = np.append(one.update.astype(float), 0.0)

@@ -397,16 +397,17 @@ def test_random_streams_of_a_view(tiny: Tiny) -> None:
     assert drawn == first
 
 
-def test_a_scheme_that_needs_the_oracle_is_refused_without_it() -> None:
+def test_a_scheme_that_needs_the_oracle_is_refused_without_it(tiny: Callable[..., World]) -> None:
     class Nodes:
         oracle = None
 
     class Needy(FedAvg):
         uses_oracle = True
 
-    check_trainer(FedAvg(), Nodes())  # type: ignore[arg-type]
+    plan = FedAvg().plan(tiny())
+    check_trainer(FedAvg(), Nodes(), plan)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="only a simulation has; choose another scheme"):
-        check_trainer(Needy(), Nodes())  # type: ignore[arg-type]
+        check_trainer(Needy(), Nodes(), plan)  # type: ignore[arg-type]
 
 
 # Mistakes

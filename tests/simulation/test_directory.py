@@ -33,7 +33,8 @@ def test_a_run_leaves_what_it_promises(camu: Camu, tmp_path: Path) -> None:
         assert key in summary
     rows = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == list(range(7))
-    assert rows[-1]["joules"]["compute"] + rows[-1]["joules"]["transmit"] == summary["joules"]
+    kinds = ("compute", "transmit", "receive", "idle")
+    assert sum(rows[-1]["joules"][kind] for kind in kinds) == summary["joules"]
     assert rows[-1]["virtual_seconds"] == summary["virtual_seconds"]
     assert (out / "plan.json").exists()
     assert RunDirectory(out).read_config().run.rounds == 6

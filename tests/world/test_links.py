@@ -145,7 +145,8 @@ def test_a_distance_below_the_mast_height_is_kept() -> None:
 
 
 def test_rates_and_costs() -> None:
-    links = make_links(RadioConfig(), [[0, 0, 0]])
+    ideal = RadioConfig(snr_gap_db=0.0, amplifier_efficiency=1.0, circuit_watts=0.0)
+    links = make_links(ideal, [[0, 0, 0]])
     gain = links.noise_watts * 7 / 0.5  # SNR 7: three bits per second and hertz
     assert links.rate_bps(0.5, gain) == pytest.approx(3e6)
     assert links.transmit_seconds(6e6, 0.5, gain) == pytest.approx(2.0)
@@ -158,7 +159,7 @@ def test_rates_and_costs() -> None:
 def test_tdma_takes_turns_and_ofdma_shares() -> None:
     tdma = make_links(RadioConfig(), [[0, 0, 0]])
     assert tdma.share(4) == (1e6, tdma.noise_watts)
-    ofdma = make_links(RadioConfig(access="ofdma"), [[0, 0, 0]])
+    ofdma = make_links(RadioConfig(access="ofdma", snr_gap_db=0.0), [[0, 0, 0]])
     share = ofdma.share(4)
     assert share == pytest.approx((0.25e6, ofdma.noise_watts / 4))
     # A share holds a quarter of the noise, so the same power gives four times the SNR there.

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from camu.config import RadioConfig
-from camu.world.rates import CQI_BITS_PER_HZ, CQI_SNR_DB, bits_per_hz
+from camu.world.rates import CQI_BITS_PER_HZ, CQI_SNR_DB, bits_per_hz, useful_snr
 
 SNR_DB = np.linspace(-40.0, 60.0, 201)
 SNR = 10 ** (SNR_DB / 10)
 
 
 def test_without_gap_and_limit_the_rate_is_shannon_s() -> None:
-    found = bits_per_hz(SNR, RadioConfig(snr_gap_db=0.0, max_bits_per_hz=None))
+    found = bits_per_hz(SNR, RadioConfig(snr_gap_db=0.0, max_bits_per_hz=math.inf))
     assert found == pytest.approx([math.log2(1 + snr) for snr in SNR], rel=1e-12)
 
 
@@ -41,3 +41,15 @@ def test_below_the_table_blocks_are_repeated() -> None:
     first = 10 ** (CQI_SNR_DB[0] / 10)
     assert bits_per_hz(first / 4, radio) == pytest.approx(CQI_BITS_PER_HZ[0] / 4)
     assert bits_per_hz(first * (1 - 1e-12), radio) == pytest.approx(CQI_BITS_PER_HZ[0])
+
+
+@pytest.mark.parametrize(
+    "radio",
+    [RadioConfig(rate="table"), RadioConfig(), RadioConfig(snr_gap_db=4.0, max_bits_per_hz=2.0)],
+)
+def test_more_than_the_useful_snr_raises_no_rate(radio: RadioConfig) -> None:
+    gap, most = useful_snr(radio)
+    highest = float(bits_per_hz(1e12, radio))
+    assert float(bits_per_hz(gap * most, radio)) == pytest.approx(highest, rel=1e-12)
+    assert float(bits_per_hz(gap * most * 0.99, radio)) < highest
+    assert np.log2(1 + most) == pytest.approx(highest, rel=1e-8)

@@ -49,7 +49,9 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
     received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
     idle = f", {cost.idle_joules:.3g} idle" if cost.idle_joules else ""
     station = cost.base_station_joules
-    most = "at most " if plan.air else ""  # what is radiated depends on the updates
+    most = (
+        "at most " if plan.air or plan.gathers_together else ""
+    )  # what is radiated depends on the updates
     console.print(
         f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
         f"{counted(world.devices.count, 'device')}. A round takes "

@@ -39,6 +39,16 @@ def _batch(value: Any) -> Mapping[str, Any]:
     return {"training.batch_fraction": value}
 
 
+# What these keys were taken for before their defaults became those of real devices.
+_IDEAL: Mapping[str, Mapping[str, float]] = {
+    "fleet": {"idle_watts": 0.0, "static_watts": 0.0, "min_hz": 1.0},
+    "radio": {
+        "snr_gap_db": 0.0,
+        "max_bits_per_hz": math.inf,
+        "amplifier_efficiency": 1.0,
+        "circuit_watts": 0.0,
+    },
+}
 _UPLINKS = {"update": "hybrid", "weights": "hybrid-weights"}
 _NOISE_DBM = {"matters": -90.0, "harsh": -80.0, "literal": -10.0}
 
@@ -138,6 +148,12 @@ def translated(document: Mapping[str, Any]) -> dict[str, Any]:
                     target = target.setdefault(section, {})
                 target.setdefault(key, value)
     radio = found.get("radio", {})
+    if "idle_watts" not in found.get("fleet", {}):  # saved when devices were ideal by default
+        for section, ideal in _IDEAL.items():
+            found[section] = {**ideal, **found.get(section, {})}
+        radio = found["radio"]
+        if not radio.get("downlink", False):
+            radio["receive_watts"] = 0.0  # gathers were heard for nothing
     if radio.get("uplink") in _UPLINKS:
         radio["uplink"] = _UPLINKS[radio["uplink"]]
     scheme = found.get("scheme", {})

@@ -174,7 +174,7 @@ class FleetConfig(Section):
         1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", ge=1e-60, le=1.0
     )
     idle_watts: float = field(
-        0.0,
+        0.07,
         "What a device draws all the time that it takes part in a round, from its start until the "
         "server has aggregated its update; all other powers come on top of it.",
         "W",
@@ -182,14 +182,14 @@ class FleetConfig(Section):
         le=LARGEST_WATTS,
     )
     static_watts: float = field(
-        0.0,
+        0.2,
         "What a device that computes draws more than an idle one, apart from what its clock costs: "
         "leakage, memory, board.",
         "W",
         ge=0,
         le=LARGEST_WATTS,
     )
-    min_hz: float = field(1.0, "Least CPU frequency, with dvfs.", "Hz", ge=1, le=LARGEST_HZ)
+    min_hz: float = field(1e8, "Least CPU frequency, with dvfs.", "Hz", ge=1, le=LARGEST_HZ)
     dvfs: bool = field(
         False,
         "Devices that would wait slow their CPU down where that saves joules; otherwise they race "
@@ -364,20 +364,20 @@ class RadioConfig(Section):
         "table of LTE and NR at a block error rate of 10 %.",
     )
     snr_gap_db: float = field(
-        0.0, "How far real codes stay behind Shannon's rate, under `shannon`.", "dB", ge=0, le=30
+        1.8, "How far real codes stay behind Shannon's rate, under `shannon`.", "dB", ge=0, le=30
     )
-    max_bits_per_hz: float | None = field(
-        None,
-        "Largest rate under `shannon`, that of the highest modulation; unset: no limit.",
+    max_bits_per_hz: float = field(
+        7.4,
+        "Largest rate under `shannon`, that of the highest modulation; `inf`: no limit.",
         "bit/s/Hz",
         gt=0,
-        le=100,
+        allow_inf_nan=True,
     )
     amplifier_efficiency: float = field(
-        1.0, "Share of an amplifier's power that a device radiates.", "1", gt=0, le=1
+        0.35, "Share of an amplifier's power that a device radiates.", "1", gt=0, le=1
     )
     circuit_watts: float = field(
-        0.0,
+        0.1,
         "Power of a device's radio while it sends, apart from its amplifier.",
         "W",
         ge=0,
@@ -426,8 +426,8 @@ class RadioConfig(Section):
     )
     downlink: bool = field(
         False,
-        "Count what receiving costs: the broadcast of the model at the rate of the weakest "
-        "addressed link, and receive_watts of devices while they receive.",
+        "Count what the broadcast of the model costs, at the rate of the weakest addressed link: "
+        "its time, and receive_watts of devices meanwhile.",
     )
     link: Annotated[str, Choice(LINKS, code=False)] = field(
         "shannon",
@@ -444,8 +444,8 @@ class RadioConfig(Section):
     bs_power_watts: Watts = field(1.0, "Transmit power of the base station, with downlink.", "W")
     receive_watts: float = field(
         0.1,
-        "Power of a device while it receives the model, and of a leader while its members send "
-        "to it, with downlink.",
+        "Power of a device while it receives: a leader from its members, these its answer, and "
+        "all of them the model, with downlink.",
         "W",
         ge=0,
         le=LARGEST_WATTS,

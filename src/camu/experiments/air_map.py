@@ -27,16 +27,17 @@ from camu.schemes.variants import read_variants
 from camu.simulation.dry_run import round_cost
 from camu.world import build_world
 
-NOISE_DBM = (-110.0, -100.0, -90.0, -80.0, -70.0)
+NOISE_DBM = (-110.0, -90.0, -70.0, -50.0)
 DEVICES = (10, 30, 100)
-BANDWIDTHS_HZ = (1e5, 1e6)
+BANDWIDTHS_HZ = (1e5, 1e6, 1e7)
 STEPS = 5  # local updates per round, of every scheme
 DIGITAL = (f"local-sgd@local_updates={STEPS}", f"fedpaq@share=1@local_updates={STEPS}")
 OVER_THE_AIR = (f"cotaf@local_updates={STEPS}", f"least-error-air@local_updates={STEPS}")
 BUDGETS = ("joules", "seconds", "hertz seconds")
-ROUNDS = 15  # of the first digital scheme: the budgets
-MOST_ROUNDS = 300  # of any scheme, also where its budget would buy more
-EVALUATIONS = 40
+ROUNDS = 3  # of the first digital scheme: the budgets
+MOST_ROUNDS = 60  # of any scheme, also where its budget would buy more
+EVALUATIONS = 30
+SWEEP_ROUNDS = 20
 SWEEP_SEED = 1000  # never used for a comparison
 AHEAD, BEHIND, LEVEL, UNDECIDED = "over the air", "digital", "level", "undecided"
 
@@ -131,9 +132,9 @@ def run_map(dataset: str | None, seeds: int, executor: Executor) -> list[Answer]
 
 def _rate(dataset: str, executor: Executor) -> float:
     """The learning rate with which the first digital scheme is best in the middle of the map."""
-    place = Place(DEVICES[1], BANDWIDTHS_HZ[-1], NOISE_DBM[0])
+    place = Place(DEVICES[1], BANDWIDTHS_HZ[1], NOISE_DBM[0])
     configs = {
-        rate: _variant(place.config(dataset, rate, SWEEP_SEED), DIGITAL[0], 2 * ROUNDS)
+        rate: _variant(place.config(dataset, rate, SWEEP_SEED), DIGITAL[0], SWEEP_ROUNDS)
         for rate in LEARNING_RATES
     }
     found = executor.run(configs, lambda rate: f"rate{rate:g}", "sweep", "learning-rate sweep")

@@ -211,4 +211,4 @@ def _with_end(config: Config, at: Mapping[str, float]) -> Config:
     world = build_world(config)
     cost = round_cost(world, scheme, plans.plan(scheme, world))
     joules = max(at["joules"], at["seconds"] * cost.joules / cost.seconds)
-    return config.replace({"run.max_joules": float(f"{joules:.4g}")})
+    return config.replace({"run.max_joules": max(at["joules"], float(f"{joules:.4g}"))})

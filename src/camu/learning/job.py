@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from camu.arrays import Float32
@@ -102,6 +102,18 @@ class Job:
         if self.rule is not PLAIN_RULE:
             for fault in self.rule.faults():
                 raise InputError(f"job: {fault}.")
+
+
+def one_update(job: Job, device: int, update: int, start: Weights) -> Job:
+    """The part of a job that one of its devices does in one of its local updates.
+
+    The proximal term pulls to the model at the start of the round, not of the update.
+    """
+    anchor = job.anchor
+    if anchor is None and job.rule.proximal > 0 and update > 0:
+        anchor = start.parameters
+    first = job.first + update
+    return replace(job, members=(device,), weights=(1.0,), updates=1, first=first, anchor=anchor)
 
 
 class Trained(NamedTuple):

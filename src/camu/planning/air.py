@@ -80,7 +80,7 @@ class Air:
     Other rules are subclasses: frozen dataclasses of numbers, which replace some of the methods.
     """
 
-    combines: ClassVar[bool] = False  # whether it combines several antennas
+    combines: ClassVar[bool] = False  # whether it combines antennas by the exact channels
 
     def symbols(self, parameters: int) -> int:
         """Complex symbols of a burst for a model of so many parameters."""
@@ -101,6 +101,12 @@ class Air:
     def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
         """How loud each unit is, given the squares of what they send."""
         return aligned(senders, squares)
+
+    def true_over_known(self, senders: Senders) -> npt.NDArray[np.complex128]:
+        """h_k / h'_k, what arrives of each unit over what it means; h' are estimated channels."""
+        own = senders
+        known = own.links.known_channels(own.round)[own.leaders, 0]
+        return np.asarray(own.links.channels(own.round)[own.leaders, 0] / known)
 
     def estimate(self, received: Reception) -> Float64:
         """What the server takes for the weighted mean of the updates (q,)."""

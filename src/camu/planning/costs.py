@@ -181,6 +181,7 @@ def unit_costs(
     bandwidth_hz: Sequence[float | None] | None = None,
     cpu_share: Sequence[float] | None = None,
     symbols: int | None = None,
+    gather_symbols: int | None = None,
 ) -> Costs:
     """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
 
@@ -193,21 +194,22 @@ def unit_costs(
     packets, gains between devices and rates that are too high are those of it; by default they are
     the means, and none is. With `radio.downlink` members receive the model before they start.
     Of units that transmit at once each sends so many `symbols` over the whole band, with at most
-    the given power.
+    the given power; so do members that transmit to their leader at once, with `gather_symbols`.
     """
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
     cpu_hz = world.devices.cpu_hz[flat]
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
-    gather = gather_costs(world, flat, sizes, leaders, model_bits(world, parameters), round_)
+    bits = model_bits(world, parameters)
+    gather = gather_costs(world, flat, sizes, leaders, bits, round_, gather_symbols)
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)
     together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
     sending = _Uplinks(world, leaders, power, gains, true, together, bandwidth_hz, symbols)
     sent, tries = sending.sent_and_tries(payload_bits, parameters, round_)
-    model = broadcast(world, flat, leaders, true, model_bits(world, parameters))
+    model = broadcast(world, flat, leaders, true, bits)
     return Costs(
         sizes=sizes,
         compute_seconds=np.maximum.reduceat(seconds, starts),
@@ -223,8 +225,8 @@ def unit_costs(
         member_compute_seconds=seconds,
         member_slowest=np.minimum(1.0, world.config.fleet.min_hz / (share * cpu_hz)),
         uplink_bits=np.asarray(np.rint(tries * np.asarray(payload_bits)), dtype=np.int64),
-        gather_bits=np.where(sizes > 1, sizes, 0) * model_bits(world, parameters),
-        downlink_bits=model.copies * model_bits(world, parameters),
+        gather_bits=np.where(sizes > 1, sizes, 0) * bits,
+        downlink_bits=model.copies * bits,
         downlink_seconds=model.seconds,
         receive_watts=model.receive_watts,
         station_seconds=model.station_seconds,
@@ -361,8 +363,7 @@ def broadcast(
     radio, types = world.config.radio, world.links.types
     if types is None:
         seconds = broadcast_seconds(world, gains[flat], bits)
-        watts = radio.receive_watts if radio.downlink else 0.0
-        return link_costs.Broadcast(seconds, seconds, 1, watts)
+        return link_costs.Broadcast(seconds, seconds, 1, radio.receive_watts)
     plain = flat[[name == SHANNON for name in types.of(flat)]]
     band = {SHANNON: broadcast_seconds(world, gains[plain], bits)} if plain.size else {}
     return link_costs.typed_broadcast(world, flat, leaders, gains, bits, band)

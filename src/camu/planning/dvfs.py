@@ -40,6 +40,7 @@ def full_speed_costs(
     uplinks: Mapping[str, int] | None = None,
     round_: int | None = None,
     symbols: int | None = None,
+    gather_symbols: int | None = None,
 ) -> Costs:
     """What these units cost at the frequencies that they are given; see `unit_costs`."""
     return unit_costs(
@@ -56,6 +57,7 @@ def full_speed_costs(
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
         symbols=symbols,
+        gather_symbols=gather_symbols,
     )
 
 

@@ -139,14 +139,11 @@ def typed_broadcast(
             seconds[name] = float(kind.send(bits, snr_db).seconds)
             watts[name] = kind.radio.receive
     names = links.types.of(leaders)
+    heard = np.array([watts[name] for name in names])
     if not radio.downlink:
-        return Broadcast(0.0, 0.0, len(seconds), 0.0)
-    return Broadcast(
-        np.array([seconds[name] for name in names]),
-        sum(seconds.values()),
-        len(seconds),
-        np.array([watts[name] for name in names]),
-    )
+        return Broadcast(0.0, 0.0, len(seconds), heard)
+    each = np.array([seconds[name] for name in names])
+    return Broadcast(each, sum(seconds.values()), len(seconds), heard)
 
 
 def _send(

@@ -47,7 +47,7 @@ class Medium:
     counts: Int64  # senders of each unit; 0: it does not gather
     places: Int64  # of each sender among the members of all units
     seconds: Float64  # of each sender if no other unit sends
-    snr: Float64  # the same, at the receiver with the weakest link
+    snr: Float64  # the same, at the receiver with the weakest link; inf: seconds are fixed
     watts: Float64  # what each sender draws meanwhile
     bits: int
     members: int  # of all units together
@@ -97,7 +97,8 @@ class Medium:
         """How long senders need for a message under interference, in noise powers; it is not 0."""
         links = self.world.links
         rates = links.rate_bps(self.snr[senders] * links.noise_watts / (1 + interference), 1.0)
-        return np.asarray(self.bits / rates)
+        fixed = np.isinf(self.snr[senders])
+        return np.where(fixed, self.seconds[senders], self.bits / rates)
 
 
 def short(*arrays: AnyArray) -> bytes:
@@ -212,11 +213,12 @@ def gather_costs(
     leaders: Sequence[int],
     bits: int,
     round_: int | None = None,
+    symbols: int | None = None,
 ) -> GatherCosts:
     """What the gather of each unit takes: the members send in turn, and the leader answers.
 
-    It is that of a round, or by default at mean gains. What leaders hear of each other is at mean
-    gains in every round.
+    Members that send at once need so many `symbols`, whatever their number and the interference.
+    It is that of a round, or at mean gains; what leaders hear of each other always is.
     """
     links, lead = world.links, np.asarray(leaders, dtype=np.int64)
     leader = np.repeat(lead, sizes)
@@ -232,6 +234,11 @@ def gather_costs(
     sent = Sent(air, links.supply_watts(power) * air)
     sent = gather_messages(world, devices, power, gain, bits, sizes[unit] - 1, sent)
     air = side_by_side(world, devices, unit, sent.seconds)
+    snr = power * gain / links.noise_watts
+    if symbols is not None:  # each has a part of the time in which all send
+        burst = np.full(len(gain), symbols / world.config.radio.bandwidth_hz)
+        sent = Sent(burst, links.supply_watts(power) * burst)
+        air, snr = burst / (sizes[unit] - 1), np.full(len(gain), np.inf)
     answer_power = world.devices.power_watts[lead[groups]]
     back = links.transmit_seconds(bits, answer_power, weakest)
     answers = Sent(back, links.supply_watts(answer_power) * back)
@@ -250,7 +257,7 @@ def gather_costs(
         counts=np.where(sizes > 1, sizes, 0),
         places=np.r_[sending, places[groups]][order],
         seconds=np.r_[air, answer[groups]][order],
-        snr=(np.r_[power * gain, answer_power * weakest] / links.noise_watts)[order],
+        snr=np.r_[snr, answer_power * weakest / links.noise_watts][order],
         watts=links.supply_watts(np.r_[power, answer_power])[order],
         bits=bits,
         members=len(flat),

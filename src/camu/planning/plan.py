@@ -17,7 +17,7 @@ import numpy as np
 from camu.arrays import AnyArray, Float64
 from camu.errors import InputError
 from camu.planning import plan_io
-from camu.planning.air import TOGETHER, Air, air_from_dict, air_to_dict
+from camu.planning.air import ALIGNED, TOGETHER, Air, air_from_dict, air_to_dict
 from camu.planning.codecs import RAW, payload_bits
 from camu.planning.costs import Costs
 from camu.planning.dvfs import DVFS_KINDS, DvfsKind, dvfs_of_units, full_speed_costs, with_dvfs
@@ -44,6 +44,7 @@ class Plan:
         allocation: the certified answer to P1, where a scheme optimised powers and updates.
         dvfs: whether devices that would wait slow down (`camu.planning.dvfs`).
         air: the rule of amplitudes of units that transmit at once; None: each sends on its own.
+        gathers_together: whether the members of a unit transmit to their leader at once.
     """
 
     scheme: str
@@ -54,6 +55,7 @@ class Plan:
     allocation: Allocation | None = field(default=None, compare=False)
     dvfs: DvfsKind = "none"
     air: Air | None = None
+    gathers_together: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a plan that no fleet could carry out, naming the unit."""
@@ -119,6 +121,11 @@ class Plan:
     def burst_symbols(self) -> int | None:
         """Complex symbols in which all units send at once; None: each sends on its own."""
         return None if self.air is None else self.air.symbols(self.parameters)
+
+    @property
+    def gather_symbols(self) -> int | None:
+        """Complex symbols in which all members of a unit send at once; None: in turn, as bits."""
+        return ALIGNED.symbols(self.parameters) if self.gathers_together else None
 
     def with_rates(self, rates: Iterable[float]) -> Plan:
         """The same plan with other factors on the learning rate, one per unit."""
@@ -205,7 +212,13 @@ class Plan:
         width = world.config.radio.bits_per_parameter
         bits = [payload_bits(unit.codec, self.parameters, width) for unit in self.units]
         units = with_columns(self.units, payload_bits=bits)
-        costs = full_speed_costs(world, units, self.parameters, symbols=self.burst_symbols)
+        costs = full_speed_costs(
+            world,
+            units,
+            self.parameters,
+            symbols=self.burst_symbols,
+            gather_symbols=self.gather_symbols,
+        )
         columns = costs.columns(np.array([float(unit.local_updates) for unit in units]))
         slow: Sequence[UnitDvfs | None] = [None] * len(units)
         if self.dvfs != "none":
@@ -264,6 +277,8 @@ class Plan:
             document |= {"dvfs": self.dvfs, "saved_joules": self.saved_joules}
         if self.air is not None:
             document["air"] = air_to_dict(self.air)
+        if self.gathers_together:
+            document["gathers_together"] = True
         if self.allocation is not None:
             answer = self.allocation.to_dict()
             # Units hold what was decided, and wall time would make files of one plan differ.
@@ -288,6 +303,7 @@ class Plan:
                 allocation=plan_io.read_allocation(data.get("allocation"), units),
                 dvfs=dvfs,
                 air=air_from_dict(data.get("air")),
+                gathers_together=bool(data.get("gathers_together", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(

@@ -88,6 +88,7 @@ def _rounds(
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
         symbols=plan.burst_symbols,
+        gather_symbols=plan.gather_symbols,
     )
     heard = np.array([unit.downlink_seconds for unit in units])  # all devices listen
     seconds = plan.round_seconds if costs.idle_watts else 0.0
@@ -95,10 +96,12 @@ def _rounds(
     costs = replace(costs, downlink_seconds=heard, round_seconds=seconds, medium=None)
     if plan.dvfs != "none":
         joules = np.zeros(world.devices.count)
-        slow = plan.dvfs_costs(
-            full_speed_costs(world, plan.units, plan.parameters, symbols=plan.burst_symbols),
-            plan.units,
+        full = full_speed_costs(
+            *(world, plan.units, plan.parameters),
+            symbols=plan.burst_symbols,
+            gather_symbols=plan.gather_symbols,
         )
+        slow = plan.dvfs_costs(full, plan.units)
         everyone = flatten_groups([unit.members for unit in plan.units])[0]
         joules[everyone] = slow.member_compute_joules
         costs = replace(costs, member_compute_joules=joules[flat])

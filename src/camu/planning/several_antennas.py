@@ -42,7 +42,7 @@ def units_below_error(
 
     The error is sigma^2 / min_k |f^H h_k|^2 P_k / w_k^2, per entry of updates of unit variance.
     """
-    scaled = _scaled(links.channels(round_)[leaders], power_watts, weight)
+    scaled = _scaled(links.known_channels(round_)[leaders], power_watts, weight)
     return select_devices(scaled, links.noise_watts / mse_limit, _starts(links, round_))[0]
 
 
@@ -50,14 +50,24 @@ def units_below_error(
 class Beamformed(Air):
     """Aligned units, received with the vector f of norm 1 that serves the worst of them best."""
 
-    combines = True
-
     def amplitudes(self, senders: Senders, squares: Float64) -> Amplitudes:
-        own = senders
-        channels = own.links.channels(own.round)[own.leaders]
-        scaled = _scaled(channels, own.power_watts, own.weight)
-        vector = receive_beam(scaled, _starts(own.links, own.round)).vector
-        return aligned(replace(own, gain=np.square(np.abs(channels.conj() @ vector))), squares)
+        known = senders.links.known_channels(senders.round)
+        return aligned(replace(senders, gain=np.square(np.abs(_outputs(senders, known)))), squares)
+
+    def true_over_known(self, senders: Senders) -> Complex128:
+        """f^H h_k over f^H h'_k."""
+        true, known = senders.links.channels, senders.links.known_channels
+        ratio = _outputs(senders, true(senders.round)) / _outputs(senders, known(senders.round))
+        return np.asarray(ratio)
+
+
+def _outputs(senders: Senders, channels: Complex128) -> Complex128:
+    """f^H h_k of these channels, with the vector f for the channels that are known."""
+    own = senders
+    known = own.links.known_channels(own.round)[own.leaders]
+    scaled = _scaled(known, own.power_watts, own.weight)
+    vector = receive_beam(scaled, _starts(own.links, own.round)).vector
+    return np.asarray(channels[own.leaders] @ vector.conj())
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ PHASES = {
     "transmit": "#E69F00",
     "wait": "#C9CED6",
 }
+# Of joules: the phases, and idle power, which is drawn in all of them.
+ENERGY = {kind: PHASES[kind] for kind in ("compute", "transmit", "receive")} | {"idle": "#C9CED6"}
 TRAFFIC = {"uplink": "#E69F00", "gather": "#56B4E9", "downlink": "#009E73"}
 COSTS = {
     "joules": "joules, all devices together",

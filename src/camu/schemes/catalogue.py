@@ -11,6 +11,7 @@ from camu.schemes.camu import Camu
 from camu.schemes.camu_air import CamuAir
 from camu.schemes.camu_balanced import CamuBalanced
 from camu.schemes.camu_joint import CamuJoint
+from camu.schemes.cluster_air import ClusterAir
 from camu.schemes.clustered import Clustered
 from camu.schemes.compute_rounds import ComputeRounds
 from camu.schemes.contract import Scheme
@@ -104,6 +105,7 @@ KINDS: tuple[type[Scheme], ...] = (
     BroadbandAnalog,
     OneBitAir,
     CamuAir,
+    ClusterAir,
 )
 SCHEMES = {kind.name: kind for kind in KINDS}
 

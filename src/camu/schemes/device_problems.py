@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ def device_problem(kind: str, plan: Plan, world: World) -> DeviceProblem:
     keys = _devices(kind, plan, world)
     count, bandwidth = len(plan.units), keys["bandwidth_hz"]
     seconds = plan.round_seconds - float(plan.column("downlink_seconds").max())
-    joules = plan.column("compute_joules") + plan.column("uplink_joules")
+    # As the problems count them: without static power, circuits and losses of amplifiers.
+    joules = keys["capacitance"] * keys["cycles"] * keys["max_hz"] ** 2
+    joules = joules + plan.column("power_watts") * plan.column("uplink_seconds")
     if kind == "ofdma-energy":
         keys["deadline_seconds"] = seconds
     elif kind == "ofdma-time":
@@ -84,7 +87,7 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
     refuse_link_types(f"scheme {kind}: it divides one band at Shannon's rate", world)
     refuse_cells(world, f"scheme {kind}: it divides one band")
     devices, links = world.devices, world.links
-    leaders = plan.column("leader")
+    leaders, most_bits = plan.column("leader"), links.radio.max_bits_per_hz
     most = devices.cpu_hz[leaders]
     cycles = plan.column("compute_seconds") * most
     full = plan.column("local_updates") * np.array(
@@ -100,6 +103,6 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
         "bandwidth_hz": links.radio.bandwidth_hz,
         "noise_watts": links.noise_watts,
         "snr_gap": float(from_decibels(links.radio.snr_gap_db)),
-        "max_bits_per_hz": links.radio.max_bits_per_hz,
+        "max_bits_per_hz": most_bits if math.isfinite(most_bits) else None,
         "payload_bits": float(bits[0]),
     }

@@ -64,6 +64,11 @@ def _check_uplink(scheme: Scheme, plan: Plan, world: World) -> None:
 
 def _check_air(scheme: Scheme, plan: Plan, world: World) -> None:
     """Refuse what has no meaning where all units transmit at once."""
+    if world.links.types is not None and (plan.air or plan.gathers_together):
+        raise InputError(
+            f"scheme {scheme.name}: its devices transmit at once with one modulation, which radios "
+            "of other link types do not have; leave out radio.link and the column link of the fleet"
+        )
     if plan.air is None:
         return
     config, name = world.config, f"scheme {scheme.name}: its units transmit at once"
@@ -82,11 +87,6 @@ def _check_air(scheme: Scheme, plan: Plan, world: World) -> None:
             "by one; set it to digital"
         )
     refuse_cells(world, f"{name} to one receiver")
-    if world.links.types is not None:
-        raise InputError(
-            f"{name} with one modulation, which radios of other link types do not have; leave out "
-            "radio.link and the column link of the fleet"
-        )
     if plan.air.combines and not config.radio.knows_channels:
         raise InputError(
             f"{name} and antennas are combined, which needs the channels; unset "

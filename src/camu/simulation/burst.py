@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,15 +13,18 @@ import numpy.typing as npt
 
 from camu.arrays import Float32, Float64
 from camu.learning.weights import WeightedSum, Weights
-from camu.planning.air import Air, Amplitudes, Reception, Senders
+from camu.planning.air import ALIGNED, Air, Amplitudes, Reception, Senders
+from camu.planning.costs import Costs
 from camu.planning.plan import Plan
 from camu.planning.unit import Unit
 from camu.schemes.aggregation import moved
-from camu.schemes.view import Arrival
+from camu.schemes.view import Arrival, no_array
 from camu.seeding import derive
-from camu.simulation.run import Update
+from camu.simulation.run import Run, Update
 from camu.simulation.uplink import refuse
 from camu.world import World
+
+log = logging.getLogger(__name__)
 
 
 def senders_of(world: World, plan: Plan, units: Sequence[Unit], round_: int) -> Senders:
@@ -62,8 +66,8 @@ class Mismatch:
     late: Float64  # in symbols, from 0 to 1
 
     @classmethod
-    def of(cls, senders: Senders) -> Mismatch | None:
-        """That of these units in their round; None: there is none."""
+    def of(cls, senders: Senders, air: Air = ALIGNED) -> Mismatch | None:
+        """That of these units in their round, by their rule; None: there is none."""
         links, round_, leaders = senders.links, senders.round, senders.leaders
         radio = links.radio
         if radio.knows_channels and not (radio.phase_error_rad or radio.time_offset_symbols):
@@ -71,8 +75,8 @@ class Mismatch:
         draw = derive(links.seed, "burst", round_).numpy(1)  # for all devices, whoever sends
         phases = radio.phase_error_rad * draw.standard_normal(links.count)
         late = radio.time_offset_symbols * draw.random(links.count)
-        ratio = links.channels(round_)[:, 0] / links.known_channels(round_)[:, 0]
-        return cls((ratio * np.exp(1j * phases))[leaders], late[leaders])
+        ratio = np.ones(len(leaders)) if radio.knows_channels else air.true_over_known(senders)
+        return cls(ratio * np.exp(1j * phases[leaders]), late[leaders])
 
     def only(self, rows: npt.NDArray[np.bool_]) -> Mismatch:
         """That of some of the units."""
@@ -95,7 +99,7 @@ class Burst:
 
     air: Air
     senders: Senders
-    silent: npt.NDArray[np.bool_]
+    silent: frozenset[int] = frozenset()  # their rows
     mismatch: Mismatch | None = None
 
     @classmethod
@@ -104,8 +108,8 @@ class Burst:
         if plan.air is None:
             return None
         senders = senders_of(world, plan, units, round_)
-        silent = plan.air.silent(senders)
-        return cls(plan.air, senders, silent, Mismatch.of(senders))
+        silent = frozenset(np.flatnonzero(plan.air.silent(senders)).tolist())
+        return cls(plan.air, senders, silent, Mismatch.of(senders, plan.air))
 
     def receive(self, updates: Sequence[Update], start: Weights, limit: float) -> Received:
         """The sum of the updates that were sent, as one arrival.
@@ -153,3 +157,25 @@ class Burst:
         if np.isfinite(squares).all():
             return self.air.amplitudes(senders, squares)
         return Amplitudes(senders.weight, 0.0, senders.power_watts)
+
+
+def superpose(run: Run, burst: Burst, costs: Costs, ready_seconds: float) -> tuple[Received, Costs]:
+    """Receive the sum of a round's updates; returns also what they cost as they were sent.
+
+    `ready_seconds` is when the last unit is ready, counted from now.
+    """
+    updates = list(run.in_flight.values())
+    limit = run.world.config.training.max_update_norm
+    found = burst.receive(updates, run.weights, limit)
+    if found.fault is not None:
+        log.warning("round %d: the burst is refused: %s", run.round + 1, found.fault)
+    if found.arrival is not None:
+        ready = run.clock.now_seconds + ready_seconds
+        found.arrival.arrived_seconds = ready + float(costs.uplink_seconds[0])
+    for update in updates:
+        update.update = update.buffers = no_array()
+        if found.fault is not None:
+            update.lost = update.lost or "burst"
+    watts = run.world.links.supply_watts(found.power_watts)
+    joules = np.where(found.power_watts > 0, watts * costs.uplink_seconds, 0.0)
+    return found, replace(costs, uplink_joules=joules)

@@ -139,8 +139,7 @@ class _DryRun:
         self.trainer = DryTrainer(_layout(world.config, plan.parameters), generator)
         self.run = Run.new(world, plan, self.trainer.initial)
         self.loop = Loop(self.run, scheme, self.trainer)
-        shown = not self.loop.takes_mean or overrides(scheme, "pilot")
-        self.trainer.keeps_arrays = shown or plan.air is not None
+        self.trainer.keeps_arrays = not self.loop.takes_mean or overrides(scheme, "pilot")
         self.loop.begin()
 
     def history(self, rounds: int | None = None) -> History:

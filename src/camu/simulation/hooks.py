@@ -34,9 +34,9 @@ _OPTIONAL = ("start", "correction", "keep", *_SEE_ARRIVALS)
 
 def check_trainer(scheme: Scheme, trainer: Trainer, plan: Plan) -> None:
     """Refuse a scheme that needs more than the trainer can give."""
-    if plan.air is not None and isinstance(trainer, OnNodes):
+    if (plan.air or plan.gathers_together) and isinstance(trainer, OnNodes):
         raise InputError(
-            f"scheme {scheme.name}: its units transmit at once, and there is no air between the "
+            f"scheme {scheme.name}: its devices transmit at once, and there is no air between the "
             "sockets of nodes; simulate it, or choose another scheme for a deployment"
         )
     if scheme.uses_oracle and trainer.oracle is None:

@@ -31,7 +31,8 @@ from camu.schemes.contract import PilotRun, Scheme, waits_for_all
 from camu.schemes.fedavg import FedAvg
 from camu.schemes.view import Arrival, InFlight, View, no_array
 from camu.simulation.attendance import Attendance, Faults
-from camu.simulation.burst import Burst, Received
+from camu.simulation.burst import Burst, Received, superpose
+from camu.simulation.cluster_burst import ClusterBursts
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
 from camu.simulation.moving import move, replan
@@ -54,7 +55,7 @@ class Loop:
         known = run.records[-1].wall_seconds if run.records else None
         self.wall_zero = 0.0 if self.nodes is None else self.nodes.wall_seconds() - (known or 0.0)
         # Whether updates are added up as they come, so that none is kept.
-        plain = self.config.scheme.aggregation == "mean"
+        plain = self.config.scheme.aggregation == "mean" and run.plan.air is None
         self.waits_for_all = waits_for_all(scheme)
         self.takes_mean = plain and not self.hooks.shows_arrivals
         # Of the present round: its faults by kind, and the mean of its updates if that is taken.
@@ -111,8 +112,7 @@ class Loop:
         Returns what was aggregated, and how long units were idle.
         """
         # The mean is that of `Scheme.aggregate`: the same class, in the same order of units.
-        alone = self.run.plan.air is None
-        self.mean = MeanUpdate(self.run.weights) if self.takes_mean and alone else None
+        self.mean = MeanUpdate(self.run.weights) if self.takes_mean else None
         self.counts = dict.fromkeys(self.counts, 0)
         self.launch()
         arrived, waiting = self.wait()
@@ -126,17 +126,14 @@ class Loop:
 
     def aggregated(self, arrived: Sequence[Update]) -> Weights:
         """The new model; of a burst, the sum that was received is that of the mean."""
-        received = self.received
-        if received is None or received.weights is None or "aggregate" in self.hooks.own:
-            return self.hooks.aggregate(self.view(self.shown(arrived)))
-        return received.weights
+        if self.received and self.received.weights and "aggregate" not in self.hooks.own:
+            return self.received.weights
+        return self.hooks.aggregate(self.view(self.shown(arrived)))
 
     def shown(self, arrived: Sequence[Update]) -> Sequence[Arrival]:
         """What a scheme sees of these arrivals: of a burst, one for all of them."""
-        if self.received is None or self.received.arrival is None or not arrived:
-            return arrived
-        self.received.arrival.arrived_seconds = self.run.clock.now_seconds
-        return [self.received.arrival]
+        burst = self.received.arrival if self.received else None
+        return [burst] if burst and arrived else arrived
 
     def launch(self) -> None:
         """Start the units that the scheme selects, from the present weights."""
@@ -173,6 +170,7 @@ class Loop:
                 uplinks=uplinks,
                 round_=round_,
                 symbols=run.plan.burst_symbols,
+                gather_symbols=run.plan.gather_symbols,
             )
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
             if costs.idle_watts:
@@ -217,8 +215,7 @@ class Loop:
         changes = "keep" in self.hooks.own
         found = delivery_of(run, attendance, costs.uplink_snr, begin, keep, changes)
         if burst is not None:
-            silent = frozenset(np.flatnonzero(burst.silent).tolist())
-            return replace(found, air=burst.air, silent=silent)
+            return replace(found, air=burst.air, silent=burst.silent)
         return found if costs.outage is None else replace(found, outage=costs.outage)
 
     def train(self, view: View, attendance: Attendance, costs: Costs) -> None:
@@ -229,16 +226,18 @@ class Loop:
         run, own = self.run, list(attendance.units.values())
         burst = Burst.of(run.world, run.plan, own, run.round)
         delivery = self.prepare(view, attendance, costs, burst)
-        updates = np.array([float(unit.local_updates) for unit in attendance.units.values()])
+        updates = np.array([float(unit.local_updates) for unit in own])
         ready, air = costs.ready_seconds(updates).tolist(), costs.uplink_seconds.tolist()
+        ready = [max(ready)] * len(ready) if burst else ready  # all wait for the last one
         busy = costs.busy_seconds(updates).tolist()
         # A slowed unit is busy for longer. The clock and the scheme count at full speed: a device
         # knows how fast it would have been, and the round ends when it would have ended.
-        if burst is not None:  # all wait for the last one
-            ready = [max(ready)] * len(ready)
         longer = np.broadcast_to(costs.dvfs_seconds, len(ready)).tolist()
         jobs = Jobs(partial(self.job, view), attendance.units)
-        results = self.trainer.iterate(delivery.start, jobs, run.round, delivery)
+        if gathers := ClusterBursts.of(run, self.trainer, own, costs):
+            results = gathers.train(self.trainer, delivery, list(jobs))
+        else:
+            results = self.trainer.iterate(delivery.start, jobs, run.round, delivery)
         started = np.zeros(len(ready), dtype=bool)
         for index, update in zip(range(len(ready)), results, strict=True):
             if update is None:
@@ -256,25 +255,11 @@ class Loop:
             update.started_seconds = run.clock.now_seconds
             update.busy_seconds = busy[index] + air[index] + longer[index]
             run.in_flight[update.unit] = update
+        costs = gathers.spent() if gathers else costs
         if burst is not None:
-            costs = self.superpose(burst, costs)
+            self.received, costs = superpose(run, burst, costs, ready[0])
+            self.counts["refused"] += self.received.fault is not None
         self.charge(attendance.units, costs, started)
-
-    def superpose(self, burst: Burst, costs: Costs) -> Costs:
-        """Receive the sum of all updates of the round; returns what they cost as they were sent."""
-        run, limit = self.run, self.config.training.max_update_norm
-        updates = list(run.in_flight.values())
-        self.received = found = burst.receive(updates, run.weights, limit)
-        if found.fault is not None:
-            self.counts["refused"] += 1
-            log.warning("round %d: the burst is refused: %s", run.round + 1, found.fault)
-        for update in updates:
-            update.update = update.buffers = no_array()
-            if found.fault is not None:
-                update.lost = update.lost or "burst"
-        watts = run.world.links.supply_watts(found.power_watts)
-        joules = np.where(found.power_watts > 0, watts * costs.uplink_seconds, 0.0)
-        return replace(costs, uplink_joules=joules)
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""

@@ -270,10 +270,7 @@ class Links:
         return self._fading.factors(round_)
 
     def channels(self, round_: int) -> Complex128:
-        """The complex channels h_k of the uplinks (K, N_a) in this round.
-
-        Their squares add up to the gain after maximum-ratio combining, `uplink_gain * fading`.
-        """
+        """The complex channels h_k (K, N_a); their squares add up to `uplink_gain * fading`."""
         return np.asarray(self._directions * self._fading.amplitudes(round_))
 
     def known_channels(self, round_: int) -> Complex128:

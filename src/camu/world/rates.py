@@ -34,9 +34,7 @@ def bits_per_hz(snr: npt.ArrayLike, radio: RadioConfig) -> Float64:
         return _table(np.asarray(snr, dtype=np.float64))
     gap = float(from_decibels(radio.snr_gap_db))
     rate = np.log1p(np.divide(snr, gap)) / math.log(2.0)
-    if radio.max_bits_per_hz is not None:
-        rate = np.minimum(rate, radio.max_bits_per_hz)
-    return np.asarray(rate, dtype=np.float64)
+    return np.asarray(np.minimum(rate, radio.max_bits_per_hz), dtype=np.float64)
 
 
 def _table(snr: Float64) -> Float64:
@@ -50,9 +48,9 @@ def _table(snr: Float64) -> Float64:
 def useful_snr(radio: RadioConfig) -> tuple[float, float]:
     """The gap as a factor, and the largest SNR behind it that still raises the rate; or infinity.
 
-    They are those of `shannon`; the table has none.
+    For the table they are those of its last entry.
     """
-    if radio.rate != "shannon":
-        return 1.0, math.inf
-    most = radio.max_bits_per_hz
-    return float(from_decibels(radio.snr_gap_db)), math.inf if most is None else 2.0**most - 1.0
+    if radio.rate == "table":
+        most = 2.0 ** float(CQI_BITS_PER_HZ[-1]) - 1.0
+        return float(from_decibels(CQI_SNR_DB[-1])) / most, most * (1 + 1e-9)  # not just below it
+    return float(from_decibels(radio.snr_gap_db)), 2.0**radio.max_bits_per_hz - 1.0

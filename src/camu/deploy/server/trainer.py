@@ -28,7 +28,7 @@ from camu.deploy.server.mailbox import TRAIN, Mailbox, Silence, pause
 from camu.deploy.server.registry import NodeRegistry
 from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine
-from camu.learning.job import Evaluation, Job, Trained
+from camu.learning.job import Evaluation, Job, Trained, one_update
 from camu.learning.kernel import Provenance
 from camu.learning.weights import Weights, weighted_mean
 from camu.simulation.run import Outcome
@@ -236,7 +236,7 @@ class NodeTrainer:
         left_out: set[str] = set()  # nodes that failed in this round
         for update in range(max((job.updates for job in jobs), default=0)):
             requests = [
-                _Request(unit, _one_update(job, device, update, starts[unit]), state)
+                _Request(unit, one_update(job, device, update, starts[unit]), state)
                 for unit, (job, state) in enumerate(zip(jobs, states, strict=True))
                 if state is not None and update < job.updates
                 for device in shares[unit]
@@ -341,18 +341,6 @@ class NodeTrainer:
         (self.silent if silent else self.refused).update(request.job.members)
         what = f"{self._names(request)} {'takes no part' if silent else 'is refused'}"
         log.warning("round %d: %s %s: %s", round_number + 1, kind, what, refusal)
-
-
-def _one_update(job: Job, device: int, update: int, start: Weights) -> Job:
-    """The part of a job that one of its devices does in one of its local updates.
-
-    The proximal term pulls to the model at the start of the round, not of the update.
-    """
-    anchor = job.anchor
-    if anchor is None and job.rule.proximal > 0 and update > 0:
-        anchor = start.parameters
-    first = job.first + update
-    return replace(job, members=(device,), weights=(1.0,), updates=1, first=first, anchor=anchor)
 
 
 def update_norm(result: Weights, start: Weights) -> float:
