@@ -40,6 +40,8 @@ def world_of(tmp_path: Path, **changes: Any) -> World:
         "run.rounds": 2,
         "run.eval_every": 2,
         "machine.workers": 1,
+        "radio.snr_gap_db": 0.0,
+        "radio.max_bits_per_hz": math.inf,
     }
     dotted = {key.replace("__", "."): value for key, value in changes.items()}
     return build_world(load_config(preset="demo", overrides={**base, **dotted}))

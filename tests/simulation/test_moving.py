@@ -19,6 +19,7 @@ from camu.simulation.dry_run import dry_run
 from camu.world import World
 
 Tiny = Callable[..., World]
+SHANNON = {"radio__snr_gap_db": 0.0, "radio__max_bits_per_hz": np.inf}
 FAST = {"fleet__speed_mps": (50.0, 100.0)}
 MIXED = {  # so fast, in one region, that clusters change
     "fleet__regions": [{"name": "I", "devices": 6, "x": [-30.0, 30.0], "y": [-30.0, 30.0]}],
@@ -78,8 +79,13 @@ def test_a_round_costs_what_the_plan_costs_where_the_devices_are(
 
 def test_planning_again_costs_reports_and_a_broadcast(tiny: Tiny) -> None:
     """K = 6, one base station, 2 units: 6 reports of 32 (1 + 5) bits, 32 (6 + 3 * 2) bits back."""
-    radio = {"radio__downlink": True, "radio__receive_watts": 2.0, "radio__circuit_watts": 0.1}
-    world = tiny(**radio)
+    radio: dict[str, Any] = {
+        "radio__downlink": True,
+        "radio__receive_watts": 2.0,
+        "radio__circuit_watts": 0.1,
+    }
+    radio |= {"radio__amplifier_efficiency": 1.0, **SHANNON}
+    world = tiny(**radio, fleet__idle_watts=0.25)
     plan = camu.plan(camu.schemes.Clustered(), world)
     gain = world.links.uplink_gain
     found = replanning_costs(world, plan, gain, np.ones(6, dtype=bool))
@@ -90,9 +96,10 @@ def test_planning_again_costs_reports_and_a_broadcast(tiny: Tiny) -> None:
     assert found.seconds == pytest.approx(sum(report) + heard, rel=1e-12)
     assert found.transmit_joules == pytest.approx([0.6 * one for one in report], rel=1e-12)
     assert found.receive_joules == pytest.approx([2.0 * heard] * 6, rel=1e-12)
+    assert found.idle_joules == pytest.approx([0.25 * found.seconds] * 6, rel=1e-12)
     assert found.base_station_joules == pytest.approx(heard, rel=1e-12)
     assert (found.uplink_bits, found.downlink_bits) == (6 * 192, bits)
-    at_once = tiny(radio__access="ofdma")
+    at_once = tiny(radio__access="ofdma", radio__downlink=False, **SHANNON)
     found = replanning_costs(at_once, plan, gain, np.arange(6) > 1)
     band = 1e6 / 4
     share = [192 / (band * np.log2(1 + 0.5 * one / (noise / 4))) for one in gain[2:]]

@@ -33,6 +33,7 @@ class Replanning:
     seconds: float
     transmit_joules: Float64
     receive_joules: Float64
+    idle_joules: Float64
     base_station_joules: float
     uplink_bits: int
     downlink_bits: int
@@ -40,7 +41,7 @@ class Replanning:
     @property
     def joules(self) -> Float64:
         """What it costs each device (K,)."""
-        return self.transmit_joules + self.receive_joules
+        return self.transmit_joules + self.receive_joules + self.idle_joules
 
 
 def report_bits(world: World) -> int:
@@ -58,7 +59,7 @@ def replanning_costs(
     transmit, receive = np.zeros(len(there)), np.zeros(len(there))
     plan_bits = NUMBER_BITS * (len(there) + 3 * len(plan.units))
     if not len(devices):
-        return Replanning(0.0, transmit, receive, 0.0, 0, plan_bits)
+        return Replanning(0.0, transmit, receive, np.zeros(len(there)), 0.0, 0, plan_bits)
     power, together = world.devices.power_watts[devices], link_costs.senders(links, devices)
     parts = np.array([together[band] for band in link_costs.bands(links, devices)])
     gain = uplink_gain[devices] / (1.0 + interference(world, devices, power))
@@ -71,10 +72,12 @@ def replanning_costs(
     heard = broadcast(world, devices, who, uplink_gain, plan_bits)
     transmit[devices] = sent.joules
     receive[devices] = heard.receive_watts * heard.seconds
+    seconds = float(reported.max()) + float(np.max(heard.seconds))
     return Replanning(
-        seconds=float(reported.max()) + float(np.max(heard.seconds)),
+        seconds=seconds,
         transmit_joules=transmit,
         receive_joules=receive,
+        idle_joules=np.where(there, world.config.fleet.idle_watts * seconds, 0.0),
         base_station_joules=radio.bs_power_watts * heard.station_seconds,
         uplink_bits=bits * len(who),
         downlink_bits=heard.copies * plan_bits,

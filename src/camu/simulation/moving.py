@@ -12,7 +12,7 @@ from camu.planning.rotation import rotated
 from camu.schemes import plans
 from camu.schemes.contract import Scheme
 from camu.simulation.hooks import overrides
-from camu.simulation.ledger import Ledger
+from camu.simulation.ledger import KINDS, Ledger
 from camu.simulation.run import Run
 
 
@@ -88,9 +88,12 @@ def _pay(run: Run, costs: Replanning) -> None:
     """Charge time, energy and bits of the messages; what is on its way waits meanwhile."""
     run.clock.skip(costs.seconds)
     paid = Ledger.new(len(costs.transmit_joules))
-    paid.devices[1], paid.devices[2] = costs.transmit_joules, costs.receive_joules
-    paid.totals["transmit"] = float(costs.transmit_joules.sum())
-    paid.totals["receive"] = float(costs.receive_joules.sum())
+    for row, kind in enumerate(KINDS[1:], start=1):
+        paid.devices[row] = getattr(costs, f"{kind}_joules")
+        if kind == "idle":  # units on their way pay for theirs when they arrive
+            for unit in run.in_flight:
+                paid.devices[row, list(run.plan.units[unit].members)] = 0.0
+        paid.totals[kind] = float(paid.devices[row].sum())
     paid.totals["base_station"] = costs.base_station_joules
     paid.bits["uplink"], paid.bits["downlink"] = costs.uplink_bits, costs.downlink_bits
     run.ledger.add(paid)
