@@ -137,7 +137,6 @@ ALONE = ("packets and tries", "packets, ofdma", *OTHER_BANDS)
 REFUSED |= {(name, where) for name in AIR for where in ALONE}
 REFUSED -= {("cluster-air", where) for where in ALONE}  # its leaders send bits
 REFUSED |= {("cluster-air", where) for where in OTHER_BANDS[:2]}
-REFUSED |= {("beamforming-air", "rates from estimates")}  # antennas are combined by channels
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
 IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
 PAIRS = [
