@@ -30,7 +30,8 @@ def test_a_problem_of_a_plan_is_saved_solved_and_printed(
     assert len(answer["devices"]) == 20
     columns = {"bandwidth_hz", "power_watts", "cpu_hz", "device_seconds", "device_joules"}
     assert columns <= set(answer["devices"][0])
-    assert 0 <= answer["objective"] - answer["lower_bound"] <= 1.01e-9 * answer["objective"]
+    # A deadline is longer than the least one by 1e-9 of it, which rounding may exceed a little.
+    assert 0 <= answer["objective"] - answer["lower_bound"] <= 1.000001e-9 * answer["objective"]
     assert sum(row["device_joules"] for row in answer["devices"]) == pytest.approx(
         answer["energy_joules"]
     )

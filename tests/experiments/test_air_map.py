@@ -94,6 +94,7 @@ def test_a_small_map_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(air_map, "MAP", (HERE,))
     monkeypatch.setattr(air_map, "DATASETS", ("digits",))
     monkeypatch.setattr(air_map, "MOST_ROUNDS", 3)
+    monkeypatch.setattr(air_map, "SAMPLES", 20)
     monkeypatch.setattr(air_map, "LEARNING_RATES", (0.1,))
     executor = Executor(tmp_path)
     answers = run_map(None, 2, executor)

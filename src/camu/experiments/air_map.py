@@ -30,13 +30,14 @@ from camu.world import build_world
 NOISE_DBM = (-110.0, -90.0, -70.0, -50.0)
 DEVICES = (10, 30, 100)
 BANDWIDTHS_HZ = (1e5, 1e6, 1e7)
+SAMPLES = 200  # per device
 STEPS = 5  # local updates per round, of every scheme
 DIGITAL = (f"local-sgd@local_updates={STEPS}", f"fedpaq@share=1@local_updates={STEPS}")
 OVER_THE_AIR = (f"cotaf@local_updates={STEPS}", f"least-error-air@local_updates={STEPS}")
 BUDGETS = ("joules", "seconds", "hertz seconds")
 ROUNDS = 3  # of the first digital scheme: the budgets
-MOST_ROUNDS = 60  # of any scheme, also where its budget would buy more
-EVALUATIONS = 30
+MOST_ROUNDS = 40  # of any scheme, also where its budget would buy more
+EVALUATIONS = 10
 SWEEP_ROUNDS = 20
 SWEEP_SEED = 1000  # never used for a comparison
 AHEAD, BEHIND, LEVEL, UNDECIDED = "over the air", "digital", "level", "undecided"
@@ -59,7 +60,7 @@ class Place:
         ]
         changes = {
             "data.dataset": dataset,
-            "data.samples_per_device": 200,
+            "data.samples_per_device": SAMPLES,
             "data.noniid_devices": self.devices,
             "fleet.regions": regions,
             "radio.noise_dbm": self.noise_dbm,
