@@ -404,3 +404,14 @@ def test_p1_does_not_limit_all_powers_where_a_leader_has_a_cheapest_one() -> Non
     config = small(radio__circuit_watts=0.1, allocation__max_total_power_watts=3.0)
     with pytest.raises(InputError, match=r"camu-joint: .* unset allocation.max_total_power_watts"):
         CamuJoint().plan(build_world(config))
+
+
+@pytest.mark.parametrize("noise_dbm", [-100.0, -90.0, -80.0])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_compute_rounds_spends_is_enough_for_camu_joint(noise_dbm: float, seed: int) -> None:
+    """Also with idle power, whose share depends on how long the round of the answer is."""
+    keys = {"radio.noise_dbm": noise_dbm, "radio.uplink": "hybrid", "run.seed": seed}
+    world = camu.build_world(camu.load_config(preset="demo", overrides=keys))
+    assert world.config.fleet.idle_watts > 0
+    budget = camu.plan(SCHEMES["compute-rounds"](), world).round_joules
+    assert camu.plan(SCHEMES["camu-joint"](), world).round_joules <= budget * (1 + 1e-9)

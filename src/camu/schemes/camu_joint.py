@@ -47,7 +47,9 @@ class CamuJoint(Scheme):
         """Solve P1 for the clusters that may update repeatedly; the plan keeps the answer."""
         groups = clusters(world)
         budget = energy_budget(groups, self.max_extra_updates)
-        return within_budget(budget, lambda joules: self.solved(groups, joules))
+        problem = self.problem(groups, budget)
+        least = problem.smallest_budget_joules + (budget - problem.energy_joules)
+        return within_budget(budget, lambda joules: self.solved(groups, joules), least)
 
     def solved(self, groups: Groups, joules: float) -> Plan:
         """The plan that P1 gives for so many joules."""
@@ -93,9 +95,9 @@ def problem_of(
     An update of a cluster costs what its members compute with and what they send to their leader
     with, so that the budget covers the whole round. Receiving the model is paid from it first.
     Everyone waits while a leader sends, so idle power counts as its circuit power; the rest of it
-    is that of a round with all updates at the leaders' own powers. A gap to Shannon's rate counts
-    as noise, which moves the objective and not its optimum, and no leader sends with more power
-    than the highest rate needs.
+    is that of a round with one update each, and what longer rounds add is left to `within_budget`.
+    A gap to Shannon's rate counts as noise, which moves the objective and not its optimum, and no
+    leader sends with more power than the highest rate needs.
     """
     world, config = groups.world, groups.world.config
     _check_radio(config)
@@ -108,8 +110,7 @@ def problem_of(
     share = world.links.share(count)
     once = groups.costs_of_one_update
     broadcast = float((once.fixed_joules - once.uplink_joules).sum())
-    extra = np.where(multi_update, max_extra_updates, 0)
-    waiting, idle_joules = _idle_power(groups, extra)
+    waiting, idle_joules = _idle_power(groups)
     gap, useful = useful_snr(config.radio)
     gain, noise = world.links.uplink_gain[leaders], gap * share.noise_watts
     return Problem(
@@ -156,18 +157,18 @@ def _check_radio(config: Config) -> None:
         )
 
 
-def _idle_power(groups: Groups, extra_updates: Int64) -> tuple[float, float]:
+def _idle_power(groups: Groups) -> tuple[float, float]:
     """Idle watts that count as a leader's while it sends, and the other idle joules of a round.
 
-    These are those of a round with so many extra updates, at the leaders' own powers.
+    These are those of a round with one update each, at the leaders' own powers.
     """
     costs, access = groups.costs_of_one_update, groups.world.config.radio.access
     watts = costs.idle_watts * float(costs.sizes.sum())
     if not watts:
         return 0.0, 0.0
     waiting = watts / (1 if access == "tdma" else len(groups))
-    air, updates = costs.uplink_seconds, (1 + extra_updates).astype(np.float64)
-    seconds = float(arrivals(costs.ready_seconds(updates), air, access).max())
+    air = costs.uplink_seconds
+    seconds = float(arrivals(costs.ready_seconds(1.0), air, access).max())
     return waiting, watts * seconds - waiting * float(air.sum())
 
 
