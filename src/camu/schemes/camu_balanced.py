@@ -268,7 +268,8 @@ class _Search:
             slack = slack_seconds(own, gathers, self.access)
             ready, air = own.ready_seconds(gathers), own.uplink_seconds
             seconds = float(arrivals(ready, air, self.access, own.queues).max())
-            extra = float(own.extra_joules(gathers).sum()) + self.idle_watts * seconds
+            longer = own.extra_joules(gathers) + own.extra_listening_joules(gathers)
+            extra = float(longer.sum()) + self.idle_watts * seconds
             if self.slows:
                 own = replace(own, compute_joules=joules_if_late(own, slack / gathers))
             joules = float((own.fixed_joules + gathers * own.update_joules).sum()) + extra
