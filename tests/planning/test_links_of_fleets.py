@@ -326,6 +326,13 @@ def test_devices_below_the_lowest_snr_are_named(tmp_path: Path) -> None:
     assert camu.build_world(kept.replace({"fleet.unreachable": "leave-out"})).left_out
 
 
+def test_a_warning_of_uploads_speaks_of_the_devices_that_share_the_band(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.csv"
+    path.write_text("id,snr_db,samples,link\na,20,10,lora-sf7\nb,-9,10,\nc,-9,10,\n")
+    *_, warning = camu.build_world(config_of(fleet__file=str(path))).warnings()
+    assert warning.startswith("devices with the link shannon: the SNR at the base station is about")
+
+
 def test_words_on_a_model_that_can_hardly_be_sent_are_computed() -> None:
     world = one_type("lora-sf12", 5)
     plan = plan_of("fedavg", world)

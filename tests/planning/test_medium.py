@@ -11,6 +11,7 @@ import pytest
 
 import camu
 from camu.planning import medium
+from camu.planning.costs import device_spending
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.groups import Groups
 from camu.planning.medium import carrier_sense_watts
@@ -18,7 +19,11 @@ from camu.simulation.dry_run import dry_run
 from camu.world import World
 from helpers.configs import IDEAL
 
-LAYOUT = IDEAL | {"data.samples_per_device": 60, "training.model": "logistic"}
+LAYOUT = IDEAL | {
+    "data.samples_per_device": 60,
+    "training.model": "logistic",
+    "radio.receive_watts": 0.1,
+}
 
 
 def paper_world(**overrides: Any) -> World:
@@ -41,8 +46,9 @@ def messages(world: World, unit: camu.Unit, parameters: int) -> list[tuple[float
     return [*bits, (float(power[unit.leader]), min(gain for _, gain in bits))]
 
 
-def simulated(world: World, plan: camu.Plan) -> tuple[list[float], list[float]]:
-    """When each unit is ready, and its joules of sending in gathers: message by message.
+def simulated(world: World, plan: camu.Plan) -> tuple[list[float], list[float], dict[int, float]]:
+    """When each unit is ready, its joules of sending in gathers, and for how long each device
+    listens: message by message.
 
     A unit is computing, waiting, sending message number i with so many bits left, or done.
     """
@@ -52,6 +58,7 @@ def simulated(world: World, plan: camu.Plan) -> tuple[list[float], list[float]]:
     queue = [messages(world, u, plan.parameters) if len(u.members) > 1 else [] for u in plan.units]
     ready = [unit.local_updates * own for unit, own in zip(plan.units, compute, strict=True)]
     joules = [0.0] * len(plan.units)
+    heard = {device: 0.0 for unit in plan.units for device in unit.members}
     computing = {k: compute[k] for k, own in enumerate(queue) if own}  # until when
     waiting: dict[int, float] = {}  # since when
     sending: dict[int, tuple[int, float]] = {}  # which message, bits left
@@ -83,6 +90,10 @@ def simulated(world: World, plan: camu.Plan) -> tuple[list[float], list[float]]:
             number, left = sending[unit]
             power, _ = queue[unit][number]
             joules[unit] += power * (following - now)
+            answers = number + 1 == len(queue[unit])
+            for device in plan.units[unit].members:
+                if (device != leader[unit]) == answers:
+                    heard[device] += following - now
             left -= rates[unit] * (following - now)
             if left > 1e-9 * bits:
                 sending[unit] = (number, left)
@@ -95,14 +106,24 @@ def simulated(world: World, plan: camu.Plan) -> tuple[list[float], list[float]]:
                 if done[unit] < plan.units[unit].local_updates:
                     computing[unit] = following + compute[unit]
         now = following
-    return ready, joules
+    return ready, joules, heard
 
 
 def check(world: World, plan: camu.Plan) -> None:
-    ready, joules = simulated(world, plan)
+    ready, joules, heard = simulated(world, plan)
     assert plan.column("ready_seconds") == pytest.approx(ready, rel=1e-9)
     assert list(np.argsort(ready)) == list(np.argsort(plan.column("ready_seconds")))
     assert plan.column("gather_joules") == pytest.approx(joules, rel=1e-9, abs=1e-15)
+    watts = world.config.radio.receive_watts
+    received = [watts * sum(heard[device] for device in unit.members) for unit in plan.units]
+    assert plan.column("receive_joules") == pytest.approx(received, rel=1e-9, abs=1e-15)
+    costs = full_speed_costs(world, plan.units, plan.parameters)
+    members, leaders = [u.members for u in plan.units], [u.leader for u in plan.units]
+    updates = plan.column("local_updates").astype(float)
+    spending = device_spending(members, leaders, updates, costs)
+    each = [watts * heard[device] for device in spending.devices.tolist()]
+    assert spending.receive_joules == pytest.approx(each, rel=1e-9, abs=1e-15)
+    assert spending.busy_joules.sum() == pytest.approx(plan.column("joules").sum(), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["compute-rounds", "hierfavg", "camu-balanced"])
@@ -192,7 +213,8 @@ def test_a_round_that_is_asked_for_again_is_not_computed_again() -> None:
 def test_interference_is_met_in_these_worlds() -> None:
     world = paper_world(**{"radio.carrier_sense_dbm": 20.0})  # nobody hears anyone
     plan = camu.plan(camu.make_scheme(world.config, "hierfavg"), world)
-    assert (plan.column("interference_joules")[plan.column("gather_seconds") > 0] > 0).any()
+    for name in ("interference_joules", "interference_listening_joules"):
+        assert (plan.column(name)[plan.column("gather_seconds") > 0] > 0).any()
     check(world, plan)
 
 

@@ -245,7 +245,7 @@ def test_joules_of_devices_and_units_add_up(name: str, where: str) -> None:
     for unit in plan.units:
         saved = unit.dvfs.joules if unit.dvfs else 0.0
         each = unit.fixed_joules + unit.local_updates * unit.update_joules
-        each += unit.interference_joules
+        each += unit.interference_joules + unit.interference_listening_joules
         assert unit.joules == pytest.approx(each - saved, rel=1e-9)
 
 

@@ -11,16 +11,24 @@ import pytest
 
 import camu.planning.groups
 from camu.clustering import cluster_devices
+from camu.config import load_config
 from camu.errors import InputError
 from camu.learning.models import seeded_model
 from camu.learning.weights import Weights
 from camu.planning.contribution import group_counts, label_distance
 from camu.planning.groups import clusters, make_plan
 from camu.schemes import Camu, CamuBalanced, LocalRule
-from camu.schemes.camu_balanced import MOST_GATHERS, MOST_STEPS, POWER_SHARES, progress
+from camu.schemes.camu_balanced import (
+    MOST_GATHERS,
+    MOST_STEPS,
+    POWER_SHARES,
+    _Search,
+    near_iid_clusters,
+    progress,
+)
 from camu.simulation import simulate
 from camu.world import World, build_world
-from helpers.configs import small
+from helpers.configs import IDEAL, small
 
 Tiny = Callable[..., World]
 
@@ -201,3 +209,60 @@ def test_the_clusters_of_the_world_are_found_once(monkeypatch: pytest.MonkeyPatc
     for scheme in (Camu(), CamuBalanced(), CamuBalanced(gathers=1)):
         scheme.plan(here)
     assert len(calls) == 1
+
+
+FAR = [
+    {"name": str(k), "devices": 6, "x": [90.0 * k, 90.0 * k + 60], "y": [0.0, 60.0]}
+    for k in range(3)
+]
+
+
+@pytest.mark.parametrize("dvfs", [True, False])
+@pytest.mark.parametrize(
+    ("seed", "settings"),
+    [
+        (1, {}),
+        (2, {"radio.access": "ofdma"}),
+        (3, {"radio.d2d": "free"}),
+        (4, {"fleet.regions": FAR}),  # some hear each other, others interfere
+        (5, {"fleet.regions": FAR, "radio.access": "ofdma", "radio.downlink": True}),
+        (6, {"fleet.regions": FAR, "radio.carrier_sense_dbm": 20.0, "training.model": "cnn"}),
+        (7, {"radio.link": "wifi-n", "training.model": "cnn"}),
+        (8, {**IDEAL, "radio.uplink": "hybrid", "radio.d2d": "free"}),
+        (9, {**IDEAL, "training.model": "cnn"}),
+    ],
+)
+def test_bounds_leave_the_design_of_a_search_without_them(
+    dvfs: bool, seed: int, settings: dict[str, Any]
+) -> None:
+    """Every price of every design is computed, in order; no bound is above a price."""
+    region = {"name": "one", "devices": 18, "x": [0.0, 20.0], "y": [0.0, 10.0]}
+    overrides = {
+        "fleet.regions": [region],
+        "data.noniid_devices": 9,
+        "data.samples_per_device": 60,
+        "training.model": "logistic",
+        "run.seed": seed,
+        **settings,
+    }
+    here = build_world(load_config(preset="study", overrides=overrides))
+    area = np.unique(here.devices.regions, return_inverse=True)[1].astype(np.int64)
+    choices = [near_iid_clusters(here, area, number, False) for number in (1, 3, 6)]
+    scheme = CamuBalanced(dvfs=dvfs)
+    designs = []
+    for groups in choices:
+        search = _Search(scheme, groups)
+        far = {(steps, gathers): bound for bound, steps, gathers in search.bounds()}
+        priced = {key: list(search.designs(*key)) for key in far}
+        for key, own in priced.items():
+            assert far[key] <= search.close_bound(*key) <= min(design.price for design in own)
+            for design, costs in zip(own, search.costs, strict=True):
+                assert search.shortest_seconds(*key, costs) <= design.seconds * (1 + 1e-12)
+        designs += [priced[key][place] for place in range(len(search.powers)) for key in priced]
+    best = min(designs, key=lambda design: design.price)  # the first of equal ones
+    found = scheme.best_design(choices)
+    assert found.groups is best.groups
+    assert (found.steps, found.gathers) == (best.steps, best.gathers)
+    assert found.power_watts.tolist() == best.power_watts.tolist()
+    assert (found.price, found.joules, found.seconds) == (best.price, best.joules, best.seconds)
+    assert len(designs) > 200

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from camu.config import RadioConfig
+from camu.world.link_types import LINK_TYPES, Cellular
 from camu.world.rates import CQI_BITS_PER_HZ, CQI_SNR_DB, bits_per_hz, useful_snr
 
 SNR_DB = np.linspace(-40.0, 60.0, 201)
@@ -33,7 +34,16 @@ def test_the_table_is_a_staircase_below_shannon() -> None:
     at = 10 ** (CQI_SNR_DB / 10)
     assert bits_per_hz(at * (1 + 1e-9), radio) == pytest.approx(CQI_BITS_PER_HZ)
     assert bits_per_hz(at[1:] * (1 - 1e-9), radio) == pytest.approx(CQI_BITS_PER_HZ[:-1])
-    assert bits_per_hz(1e6, radio) == 5.5547  # CQI 15 is the last
+    assert bits_per_hz(1e6, radio) == 6 * 948 / 1024  # CQI 15 is the last
+
+
+def test_the_table_is_that_of_the_link_type_nr() -> None:
+    nr = LINK_TYPES["nr"]
+    assert isinstance(nr, Cellular)
+    carried = nr.rate_bps(CQI_SNR_DB) / nr.rate_bps(CQI_SNR_DB[-1])
+    own = bits_per_hz(10 ** (CQI_SNR_DB / 10) * (1 + 1e-9), RadioConfig(rate="table"))
+    assert own / own[-1] == pytest.approx(carried, rel=1e-12)
+    assert CQI_SNR_DB[3] == -2.45
 
 
 def test_below_the_table_blocks_are_repeated() -> None:

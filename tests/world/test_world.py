@@ -11,6 +11,7 @@ import pytest
 
 from camu.config import Config, load_config
 from camu.errors import InputError
+from camu.planning.prices import unit_costs
 from camu.world import World, build_world
 
 DIGITS = load_config(preset="demo")
@@ -114,6 +115,19 @@ def test_warnings_follow_the_world() -> None:
     outage = DIGITS.replace({"radio.outage_snr_db": 26.0})
     (warning,) = without_data(outage).warnings()
     assert warning.startswith("10 of 20 devices")
+
+
+def test_an_analogue_upload_takes_as_long_at_any_snr() -> None:
+    """Two parameters per symbol, a symbol per second and hertz: 10 940 symbols at 1 MHz."""
+    far = DIGITS.replace({"fleet.base_station": (-5000.0, 0.0, 10.0), "radio.uplink": "analog"})
+    world = without_data(far)
+    (warning,) = world.warnings(21_880)
+    assert "21880 parameters takes about 0.011 seconds per device" in warning
+    assert "deviation" in warning
+    costs = unit_costs(world, [(0,)], [0], [0.5], [1], 21_880)
+    assert costs.uplink_seconds == pytest.approx([0.01094], rel=1e-12)
+    near = DIGITS.replace({"radio.uplink": "analog", "fleet.base_station": (-10.0, 0.0, 1.0)})
+    assert without_data(near).warnings() == []
 
 
 def test_a_large_world_needs_no_matrix() -> None:

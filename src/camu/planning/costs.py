@@ -80,7 +80,10 @@ class Costs:
 
     @property
     def listening_joules(self) -> Float64:
-        """Energy with which the leader receives from its members, and they receive its answer."""
+        """Energy with which the leader receives from its members, and they receive its answer.
+
+        It is that of a gather without interference.
+        """
         heard = self.gather_seconds + (self.sizes - 2) * self.answer_seconds
         return self.receive_watts * heard
 
@@ -113,9 +116,19 @@ class Costs:
         count = int(self.sizes.sum())
         return np.zeros(count) if gathers is None else gathers.extra_joules
 
+    def extra_listening_joules(self, updates: Float64 | float) -> Float64:
+        """What interference adds to the energy of each member's receiving in a round."""
+        gathers = self.gathers(updates)
+        watts = np.repeat(self._each(self.receive_watts), self.sizes)
+        return 0.0 * watts if gathers is None else watts * gathers.extra_seconds
+
+    def by_unit(self, of_members: Float64) -> Float64:
+        """The sum of these numbers over the members of each unit."""
+        return np.asarray(np.add.reduceat(of_members, np.cumsum(self.sizes) - self.sizes))
+
     def round_joules(self, updates: Float64 | float) -> Float64:
         """Energy of a round with so many updates of each unit, all members together."""
-        extra = np.add.reduceat(self.extra_joules(updates), np.cumsum(self.sizes) - self.sizes)
+        extra = self.by_unit(self.extra_joules(updates) + self.extra_listening_joules(updates))
         return self.fixed_joules + updates * self.update_joules + extra
 
     def with_steps(self, steps: int) -> Costs:
@@ -136,12 +149,13 @@ class Costs:
         names = ("compute_seconds", "gather_seconds", "compute_joules", "gather_joules")
         values = (getattr(self, name).tolist() for name in (*names, "answer_seconds"))
         per_update = map(UpdateCost, *values)
-        extra = np.add.reduceat(self.extra_joules(updates), np.cumsum(self.sizes) - self.sizes)
+        extra, heard = self.extra_joules(updates), self.extra_listening_joules(updates)
         waits = self.ready_seconds(updates) - self.busy_seconds(updates)
         queues = self.queues or [Queue(SHANNON, 0)] * len(self.sizes)
         return {
             "wait_seconds": waits.tolist(),
-            "interference_joules": extra.tolist(),
+            "interference_joules": self.by_unit(extra).tolist(),
+            "interference_listening_joules": self.by_unit(heard).tolist(),
             "per_update": list(per_update),
             "uplink_seconds": self.uplink_seconds.tolist(),
             "uplink_joules": self.uplink_joules.tolist(),
@@ -196,6 +210,7 @@ def device_spending(
     transmit[leads] += costs.uplink_joules
     members_send = updates * (costs.gather_seconds - costs.answer_seconds)
     receive[leads] = costs.receive_watts * (costs.downlink_seconds + members_send)
+    receive += costs.extra_listening_joules(updates)
     idle = costs.idle_watts * np.broadcast_to(costs.round_seconds, sizes.shape)
     compute = each * costs.member_compute_joules
     return Spending(flat, compute, transmit, receive, np.repeat(idle, sizes))

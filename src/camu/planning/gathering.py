@@ -20,6 +20,7 @@ class Gathers:
     ready_seconds: Float64  # when the last one has ended
     shortest_wait: Float64  # of a unit before a gather; 0 without gathers
     extra_joules: Float64  # of each member: sending takes longer under interference
+    extra_seconds: Float64  # in which each member listens longer, because others send longer
 
 
 def gathers_of_round(
@@ -113,7 +114,7 @@ class _Round:
         self.compute, self.left = compute_seconds.tolist(), updates.astype(int).tolist()
         self.ready = start_seconds + updates * compute_seconds
         self.waits = np.zeros(len(self.left))
-        self.extra = np.zeros(medium.members)
+        self.longer = np.zeros(len(medium.places))  # in which each sender sends
         self.waiting = np.full(len(self.left), math.inf)  # since when
         self.busy = np.zeros(len(self.left), dtype=np.int64)  # neighbours that gather now
         self.sending = _Sending()
@@ -141,9 +142,26 @@ class _Round:
                     free.append(np.array([unit]))
             if free and (self.start(now, np.concatenate(free)) or changed):
                 self.retune(now)
-        for shared in (found := (self.ready, self.waits, self.extra)):
+        for shared in (found := (self.ready, self.waits, *self.extra())):
             shared.setflags(write=False)
         return Gathers(*found)
+
+    def extra(self) -> tuple[Float64, Float64]:
+        """What longer sending costs each member, and how much longer it listens.
+
+        A leader listens to its members, and they to its answer.
+        """
+        medium, longer = self.medium, self.longer
+        joules, listening = np.zeros((2, medium.members))
+        joules[medium.places] = longer * medium.watts
+        counts = medium.counts[medium.counts > 0]
+        if longer.any():
+            ends = np.cumsum(counts)
+            answers = longer[ends - 1]
+            heard = np.repeat(answers, counts)
+            heard[ends - 1] = np.add.reduceat(longer, ends - counts) - answers
+            listening[medium.places] = heard
+        return joules, listening
 
     def end_message(self, column: int, now: float) -> Int64 | None:
         """Let the next one send, or end the gather: then return the neighbours of the unit."""
@@ -151,7 +169,7 @@ class _Round:
         sender, level = int(sending.sender[column]), float(sending.level[column])
         if level:
             longer = now - sending.begin[column] - sending.left[column] * medium.seconds[sender]
-            self.extra[medium.places[sender]] += longer * medium.watts[sender]
+            self.longer[sender] += longer
         if sender == sending.last[column]:
             return self.finish(column, now)
         after = slice(int(sending.first[column]) + 1, sender + 2)
@@ -205,7 +223,7 @@ class _Round:
         senders, elapsed = sending.sender[own], now - sending.begin[own]
         share, alone = elapsed / sending.duration[own], self.medium.seconds[senders]
         longer = np.where(sending.level[own] > 0, elapsed - share * alone, 0.0)
-        self.extra[self.medium.places[senders]] += longer * self.medium.watts[senders]
+        self.longer[senders] += longer
         left, level = np.maximum(sending.left[own] - share, 0.0), level[own]
         seconds = np.where(level > 0, self.medium.sending_seconds(senders, level), alone)
         sending.begin[own] = sending.since[own] = now

@@ -76,6 +76,29 @@ class Medium:
         """The units that gather which this one hears, or which hear it."""
         return self._hearing.neighbours(unit)
 
+    def cliques(self) -> list[Int64]:
+        """The units that gather, each in one set of which any two hear each other.
+
+        Those with the longest gathers come first: of a set only one gathers at a time.
+        """
+        count = len(self.counts)
+        sums = np.diff(np.cumsum(np.r_[0.0, self.seconds])[self._ends])
+        free, found = self.counts > 0, []
+        for unit in np.argsort(-sums, kind="stable").tolist():
+            if not free[unit]:
+                continue
+            together, near = [unit], free.copy()
+            while True:
+                heard = np.zeros(count, dtype=bool)
+                heard[self.neighbours(together[-1])] = True
+                near &= heard
+                if not near.any():
+                    break
+                together.append(int(np.argmax(np.where(near, sums, -1.0))))
+            free[together] = False
+            found.append(np.array(together))
+        return found
+
     def loudness(self, unit: int, others: Int64) -> tuple[Float64, Float64]:
         """How loud other units are at the leader of this one, and it at theirs, in noise powers."""
         links, power = self.world.links, self.world.devices.power_watts

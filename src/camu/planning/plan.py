@@ -110,6 +110,7 @@ class Plan:
             local_updates=map(int, local_updates),
             wait_seconds=nothing,
             interference_joules=nothing,
+            interference_listening_joules=nothing,
             dvfs=[None] * len(self.units),
         )
 

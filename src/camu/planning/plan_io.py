@@ -35,6 +35,7 @@ _OPTIONAL = {  # written where they differ from this
     "cell": 0,
     "wait_seconds": 0.0,
     "interference_joules": 0.0,
+    "interference_listening_joules": 0.0,
     "idle_watts": 0.0,
 }
 _SUMS = (  # they follow from the fields

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +20,7 @@ from camu.planning.packets import drawn_tries, mean_tries, packet_error
 from camu.world import World
 from camu.world.devices import static_watts, update_joules, update_seconds
 from camu.world.link_types import SHANNON
+from camu.world.rates import analog_seconds
 
 
 def unit_costs(
@@ -155,8 +155,8 @@ class _Uplinks:
         once = np.ones(len(self.leaders))
         if self.symbols is not None:
             return self.symbols / radio.bandwidth_hz * once, once
-        if radio.uplink == "analog":  # a complex symbol carries two parameters
-            return math.ceil(parameters / 2) / hertz * once, once
+        if radio.uplink == "analog":
+            return analog_seconds(parameters, hertz) * once, once
         gain = self.heard(self.gains)
         seconds = links.transmit_seconds(payload_bits, self.power_watts, gain, hertz)
         if radio.uplink != "packet" or radio.packet_tries == 1:

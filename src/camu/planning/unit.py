@@ -53,8 +53,11 @@ class Unit:
         codec: how the update is compressed.
         downlink_seconds: time in which the members receive the model, per round.
         receive_watts: power of a device while it receives.
-        wait_seconds: how long it waits for the medium of gathers in a round, all members idle.
-        interference_joules: what interference adds to the energy of its gathers, per round.
+        wait_seconds: by how much its gathers end later in a round than alone on the medium: it
+            waits for others, all members idle, and sends longer under interference.
+        interference_joules: what interference adds to the energy of sending in its gathers, per
+            round.
+        interference_listening_joules: the same of listening.
         idle_watts: power of a device that takes part in a round, whatever it does; the plan knows
             for how long, so that it is in none of the unit's joules.
         bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
@@ -88,6 +91,7 @@ class Unit:
     receive_watts: float = 0.0
     wait_seconds: float = 0.0
     interference_joules: float = 0.0
+    interference_listening_joules: float = 0.0
     idle_watts: float = 0.0
     dvfs: UnitDvfs | None = None
     bandwidth_hz: float | None = None
@@ -152,11 +156,15 @@ class Unit:
     def receive_joules(self) -> float:
         """Energy with which the members receive the model, and all receive in gathers."""
         broadcast = self.receive_watts * len(self.members) * self.downlink_seconds
-        return broadcast + self.local_updates * self._listening_joules
+        gathers = self.local_updates * self._listening_joules + self.interference_listening_joules
+        return broadcast + gathers
 
     @property
     def _listening_joules(self) -> float:
-        """Energy with which, in a gather, the leader hears its members and they its answer."""
+        """Energy with which, in a gather, the leader hears its members and they its answer.
+
+        It is that of a gather without interference.
+        """
         cost = self.per_update
         heard = cost.gather_seconds + (len(self.members) - 2) * cost.answer_seconds
         return self.receive_watts * heard

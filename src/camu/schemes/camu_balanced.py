@@ -12,9 +12,11 @@ would wait, or of full speed.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +57,7 @@ from camu.schemes.contract import (
 MOST_STEPS = 8
 MOST_GATHERS = 4
 POWER_SHARES = tuple(2.0**-k for k in range(7))  # of the most that a leader can send with
+EXACT = 1 - 1e-9  # what rounding leaves of a bound
 LEADERS = 16  # members with the best uplinks, among which a leader is chosen
 
 
@@ -115,15 +118,27 @@ class CamuBalanced(Scheme):
         return self.best_design([near_iid_clusters(world, *division, swapped=True)])
 
     def best_design(self, choices: Iterable[Groups]) -> Design:
-        """The design with the least price among these groupings; the first of equal ones."""
-        best: Design | None = None
-        for groups in choices:
-            for design in self._designs(groups, best):
-                if best is None or design.price < best.price:
-                    best = design
+        """The design with the least price among these groupings; the first of equal ones.
+
+        Bounds on prices are cheap and schedules of the medium are not: the least bound goes first,
+        and is made closer before it is replaced by prices.
+        """
+        searches = [_Search(self, groups) for groups in choices]
+        left = [(*found, k, False) for k, one in enumerate(searches) for found in one.bounds()]
+        heapq.heapify(left)
+        best: tuple[float, tuple[int, int, int, int], Design] | None = None
+        while left and (best is None or left[0][0] <= best[0]):
+            _, steps, gathers, k, close = heapq.heappop(left)
+            if not close:
+                bound = searches[k].close_bound(steps, gathers)
+                heapq.heappush(left, (bound, steps, gathers, k, True))
+                continue
+            for place, design in enumerate(searches[k].designs(steps, gathers)):
+                found = (design.price, (k, place, steps, gathers), design)
+                best = found if best is None or found[:2] < best[:2] else best
         if best is None:
             raise InputError("camu-balanced: no design makes progress; choose a smaller drift or H")
-        return best
+        return best[2]
 
     def _cluster_numbers(self, area: Int64) -> list[int]:
         """1, 2, 3, 4, 6, 8, 12, ... clusters per area, with two devices or more in the largest."""
@@ -132,52 +147,6 @@ class CamuBalanced(Scheme):
         most = int(np.bincount(area).max())
         powers = [2**k for k in range(most.bit_length())]
         return sorted({n for p in powers for n in (p, 3 * p // 2) if n <= max(1, most // 2)})
-
-    def _designs(self, groups: Groups, best: Design | None) -> Iterator[Design]:
-        """All designs of a grouping that make progress and may cost less than the best so far."""
-        world, access = groups.world, groups.world.config.radio.access
-        alone, apart = _distances(groups)
-        most = world.devices.max_power_watts[np.array(groups.leaders)]
-        powers = [share * most for share in POWER_SHARES]
-        if self.power_watts is not None:
-            powers = [np.minimum(most, self.power_watts)]
-        all_steps = range(1, MOST_STEPS + 1) if self.steps is None else (self.steps,)
-        all_gathers = range(1, MOST_GATHERS + 1) if self.gathers is None else (self.gathers,)
-        for watts in powers:
-            costs = groups.costs(watts)
-            noise = _noise(groups, costs)
-            air, idle = costs.uplink_seconds, costs.idle_watts * float(costs.sizes.sum())
-            for steps in all_steps:
-                own = costs.with_steps(steps)
-                for gathers in all_gathers:
-                    worth = progress(gathers, steps, alone, apart, self.drift) / (1 + noise)
-                    if worth <= 0:
-                        continue
-                    busy = own.busy_seconds(gathers)  # without waits for the medium
-                    most_slack = busy.max() - busy + air.sum() - air
-                    if own.medium is not None:
-                        most_slack = np.full(len(air), np.inf)
-                    shortest = float((busy + air).max())
-                    cheapest = self._joules(groups, own, gathers, most_slack, idle * shortest)
-                    if best and cheapest * shortest / worth**2 >= best.price:
-                        continue
-                    slack = slack_seconds(own, gathers, access)
-                    ready = own.ready_seconds(gathers)
-                    seconds = float(arrivals(ready, air, access, own.queues).max())
-                    extra = float(own.extra_joules(gathers).sum()) + idle * seconds
-                    joules = self._joules(groups, own, gathers, slack, extra)
-                    yield Design(groups, gathers, steps, watts, worth, joules, seconds)
-
-    def _joules(
-        self, groups: Groups, costs: Costs, gathers: int, slack: Float64, extra: float
-    ) -> float:
-        """Energy of a round in which each unit may be late by this slack, in seconds.
-
-        Interference and idle power add the extra joules.
-        """
-        if self.dvfs and groups.world.config.readings.compute_model == "cycles":
-            costs = replace(costs, compute_joules=joules_if_late(costs, slack / gathers))
-        return float((costs.fixed_joules + gathers * costs.update_joules).sum()) + extra
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +165,138 @@ class Design:
     def price(self) -> float:
         """Joules times seconds of a step."""
         return self.joules * self.seconds / self.progress**2
+
+
+class _Search:
+    """The designs of a grouping: bounds on their prices, and the prices.
+
+    A round is no shorter than its busiest unit, nor than the gathers of units that hear each other,
+    nor than all uplinks in turn if units never waited for the medium. In a round of S seconds no
+    unit has more slack than S less what it is busy.
+    """
+
+    def __init__(self, scheme: CamuBalanced, groups: Groups) -> None:
+        self.scheme, self.groups = scheme, groups
+        self.access = groups.world.config.radio.access
+        most = groups.world.devices.max_power_watts[np.array(groups.leaders)]
+        self.powers = [share * most for share in POWER_SHARES]
+        if scheme.power_watts is not None:
+            self.powers = [np.minimum(most, scheme.power_watts)]
+        each = [groups.costs(watts) for watts in self.powers]
+        self.costs = [replace(each[0], **_uplinks(own)) for own in each]  # gathers are the same
+        self.noise = [_noise(groups, own) for own in each]
+        self.distances = _distances(groups)
+        self.slows = scheme.dvfs and groups.world.config.readings.compute_model == "cycles"
+        self.idle_watts = each[0].idle_watts * float(each[0].sizes.sum())
+        medium = self.costs[0].medium
+        cliques = medium.cliques() if medium is not None else []
+        cliques = cliques or [np.arange(1)]  # nobody waits for anyone
+        self.clique = np.concatenate(cliques)
+        self.starts = np.cumsum([0, *map(len, cliques[:-1])])
+
+    def bounds(self) -> Iterator[tuple[float, int, int]]:
+        """A bound on the price, with the steps and gathers, where they make progress."""
+        chosen = self.scheme
+        all_steps = range(1, MOST_STEPS + 1) if chosen.steps is None else (chosen.steps,)
+        all_gathers = range(1, MOST_GATHERS + 1) if chosen.gathers is None else (chosen.gathers,)
+        for steps in all_steps:
+            for gathers in all_gathers:
+                if self.progress(steps, gathers, 0) > 0:
+                    yield min(self.far_bounds(steps, gathers)), steps, gathers
+
+    def progress(self, steps: int, gathers: int, place: int) -> float:
+        """Steps that a round is worth, with the power in this place."""
+        worth = progress(gathers, steps, *self.distances, self.scheme.drift)
+        return worth / (1 + self.noise[place])
+
+    def far_bounds(self, steps: int, gathers: int) -> list[float]:
+        """A bound on the price for each power: the shortest round, devices at their cheapest."""
+        cheapest = self.compute_joules(steps, gathers, self.costs[0], np.inf)
+        found = []
+        for place, costs in enumerate(self.costs):
+            shortest = self.shortest_seconds(steps, gathers, costs)
+            joules = _other_joules(costs, gathers) + self.idle_watts * shortest + cheapest
+            worth = self.progress(steps, gathers, place)
+            found.append(EXACT * joules * shortest / worth**2)
+        return found
+
+    def close_bound(self, steps: int, gathers: int) -> float:
+        """A bound on the price that knows how much slack a round leaves, for any power."""
+        far, least = self.far_bounds(steps, gathers), np.inf
+        if not self.slows:
+            return min(far)
+        cheapest = self.compute_joules(steps, gathers, self.costs[0], np.inf)
+        for place in np.argsort(far).tolist():
+            if far[place] >= least:
+                break
+            costs = self.costs[place]
+            busy = costs.with_steps(steps).busy_seconds(gathers) + costs.uplink_seconds
+            other, worth = _other_joules(costs, gathers), self.progress(steps, gathers, place)
+            seconds, wider = self.shortest_seconds(steps, gathers, costs), 0.01
+            # Rounds of at least so many seconds, and of at most so many: one interval at a time.
+            while (at_least := other + self.idle_watts * seconds + cheapest) * seconds < (
+                least * worth**2 / EXACT
+            ):
+                longest = seconds * (1 + wider)
+                computing = self.compute_joules(steps, gathers, costs, longest - busy)
+                least = min(least, EXACT * (at_least - cheapest + computing) * seconds / worth**2)
+                seconds, wider = longest, 2 * wider
+        return float(least)
+
+    def shortest_seconds(self, steps: int, gathers: int, costs: Costs) -> float:
+        """No round is shorter."""
+        air = costs.uplink_seconds
+        computed = costs.downlink_seconds + steps * costs.compute_seconds
+        busy = computed + (gathers - 1) * steps * costs.compute_seconds
+        busy = busy + gathers * costs.gather_seconds
+        shortest = float((busy + air).max())
+        if self.access == "tdma" and costs.queues is None:
+            order = np.argsort(-busy)
+            shortest = max(shortest, float((busy[order] + np.cumsum(air[order])).max()))
+        if costs.medium is not None:
+            first, last = (
+                np.minimum.reduceat(own[self.clique], self.starts) for own in (computed, air)
+            )
+            sent = np.add.reduceat(costs.gather_seconds[self.clique], self.starts)
+            shortest = max(shortest, float((first + gathers * sent + last).max()))
+        return shortest
+
+    def designs(self, steps: int, gathers: int) -> Iterator[Design]:
+        """The designs with so many steps and gathers, one for each power."""
+        for place, costs in enumerate(self.costs):
+            own = costs.with_steps(steps)
+            slack = slack_seconds(own, gathers, self.access)
+            ready, air = own.ready_seconds(gathers), own.uplink_seconds
+            seconds = float(arrivals(ready, air, self.access, own.queues).max())
+            longer = own.extra_joules(gathers) + own.extra_listening_joules(gathers)
+            extra = float(longer.sum()) + self.idle_watts * seconds
+            if self.slows:
+                own = replace(own, compute_joules=joules_if_late(own, slack / gathers))
+            joules = float((own.fixed_joules + gathers * own.update_joules).sum()) + extra
+            worth = self.progress(steps, gathers, place)
+            watts = self.powers[place]
+            yield Design(self.groups, gathers, steps, watts, worth, joules, seconds)
+
+    def compute_joules(
+        self, steps: int, gathers: int, costs: Costs, slack: Float64 | float
+    ) -> float:
+        """Energy to compute in a round in which each unit may be late by this slack, in seconds."""
+        own = costs.with_steps(steps)
+        late = np.broadcast_to(slack / gathers, own.sizes.shape)
+        each = joules_if_late(own, late) if self.slows else own.compute_joules
+        return gathers * float(each.sum())
+
+
+def _uplinks(costs: Costs) -> dict[str, Any]:
+    """What the leaders' power decides."""
+    names = ("uplink_seconds", "uplink_joules", "uplink_snr", "uplink_bits", "outage")
+    return {name: getattr(costs, name) for name in names}
+
+
+def _other_joules(costs: Costs, gathers: int) -> float:
+    """Energy of an undisturbed round without computing and idle power."""
+    per_gather = costs.gather_joules + costs.listening_joules
+    return float((costs.fixed_joules + gathers * per_gather).sum())
 
 
 def progress(

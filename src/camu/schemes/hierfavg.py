@@ -16,10 +16,7 @@ class HierFavg(Scheme):
     name = "hierfavg"
     family = "clusters"
     citation = "Liu et al., Client-edge-cloud hierarchical federated learning, ICC 2020"
-    choices = [
-        "leaders of the dual-segment clusters act as edge servers",
-        "what a leader sends back to its members is not charged",
-    ]
+    choices = ["leaders of the dual-segment clusters act as edge servers"]
 
     def plan(self, world: World) -> Plan:
         """One cluster per unit, data size as weight on both levels."""

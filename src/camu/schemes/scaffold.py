@@ -73,7 +73,7 @@ class ClusterScaffold(Scaffold):
     simplified = Scaffold.simplified
     choices = [
         *Scaffold.choices,
-        "the leader holds the control variate; what it sends to its members is not charged",
+        "the leader holds the control variate; sending it to the members is not charged",
     ]
 
     def groups(self, world: World) -> Groups:

@@ -76,8 +76,7 @@ class Ledger:
         there = np.repeat(started, sizes)
         devices = spending.devices[there]
         self._add("compute", (updates * costs.compute_joules)[started])
-        starts = np.cumsum(costs.sizes) - costs.sizes
-        extra = np.add.reduceat(costs.extra_joules(updates), starts)
+        extra = costs.by_unit(costs.extra_joules(updates))
         sent = updates * costs.gather_joules + extra + costs.uplink_joules
         self._add("transmit", sent[started])
         self.bits["uplink"] += int(costs.uplink_bits[started].sum())

@@ -9,23 +9,12 @@ import numpy.typing as npt
 
 from camu.arrays import Float64, from_decibels
 from camu.config import RadioConfig
+from camu.world import air_time
 
 # Bits per second and hertz of 3GPP TS 38.214, table 5.2.2.1-2 (CQI 1 to 15), and the SNR in dB from
-# which on a block of 2000 bits fails in at most one of ten cases: from CQI 4 on NR's LDPC codes as
-# tabulated in Sionna 2.2 (on a grid of 1.8 dB, so each is known to about 0.9 dB), below that LTE's
-# turbo codes, which are within 0.5 dB of it where both are known.
-CQI_BITS_PER_HZ = np.array(
-    (
-        *(0.1523, 0.2344, 0.3770, 0.6016, 0.8770, 1.1758, 1.4766, 1.9141),
-        *(2.4063, 2.7305, 3.3223, 3.9023, 4.5234, 5.1152, 5.5547),
-    )
-)
-CQI_SNR_DB = np.array(
-    (
-        *(-6.93, -5.15, -3.18, -1.25, 0.53, 2.43, 4.27, 6.08),
-        *(7.93, 9.74, 11.57, 13.37, 15.09, 17.02, 18.97),
-    )
-)
+# which on a block fails in at most one of ten cases: those of the link type `nr`.
+CQI_BITS_PER_HZ = air_time.CQI_EFFICIENCY
+CQI_SNR_DB = np.array(air_time.NR_SNR_DB)
 
 
 def bits_per_hz(snr: npt.ArrayLike, radio: RadioConfig) -> Float64:
@@ -54,3 +43,8 @@ def useful_snr(radio: RadioConfig) -> tuple[float, float]:
         most = 2.0 ** float(CQI_BITS_PER_HZ[-1]) - 1.0
         return float(from_decibels(CQI_SNR_DB[-1])) / most, most * (1 + 1e-9)  # not just below it
     return float(from_decibels(radio.snr_gap_db)), 2.0**radio.max_bits_per_hz - 1.0
+
+
+def analog_seconds(parameters: int, bandwidth_hz: Float64 | float) -> Float64:
+    """How long so many numbers take on an analogue uplink: a complex symbol carries two."""
+    return np.asarray(math.ceil(parameters / 2) / bandwidth_hz)

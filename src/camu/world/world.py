@@ -21,6 +21,7 @@ from camu.world.links import DOMINATING_UPLINK, Links, build_links, out_of_reach
 from camu.world.movement import Movement, key_of_movement, movement_of
 from camu.world.picture import world_html
 from camu.world.places import read_stations
+from camu.world.rates import analog_seconds
 
 if TYPE_CHECKING:
     from camu.data import Federation
@@ -260,6 +261,8 @@ def _uplink_warnings(radio: RadioConfig, links: Links, parameters: int) -> list[
     snr, found = links.uplink_snr(), []
     bits = radio.bits_per_parameter * parameters
     seconds = links.transmit_seconds(bits, links.devices.power_watts, links.uplink_gain)
+    if radio.uplink == "analog":  # whatever the SNR
+        seconds = np.full(links.count, analog_seconds(parameters, radio.bandwidth_hz))
     if np.median(snr) < 1.0:
         found.append(_weak_uplinks(links, snr, seconds, parameters))
     outage_db = radio.outage_snr_db
@@ -278,7 +281,8 @@ def _link_warnings(radio: RadioConfig, links: Links, parameters: int) -> list[st
     found, snr_db = [], decibels(links.uplink_snr())
     for name, own in links.types.devices():
         if name == SHANNON:
-            found += _uplink_warnings(radio, links.select(own), parameters)
+            plain = _uplink_warnings(radio, links.select(own), parameters)
+            found += [f"devices with the link {SHANNON}: {words}" for words in plain]
             continue
         lowest = links.types.kinds[name].lowest_snr_db
         far = own[np.argsort(snr_db[own], kind="stable")]
