@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from camu.allocation.ofdma import OfdmaEnergy, OfdmaTime
 from camu.allocation.ofdma_exact import solve_ofdma_energy, solve_ofdma_time
 from camu.errors import CamuError, InputError
-from helpers.device_instances import random_devices, round_joules
+from helpers.device_instances import REAL, random_devices, round_joules
 
 
 def problem_of(index: int, count: int, slack: float = 2.0, **keys: Any) -> OfdmaEnergy:
@@ -124,6 +124,86 @@ def test_the_answer_is_that_of_a_search_over_times_and_bandwidths_at_once(
     assert answer.lower_bound <= joules * (1 + 1e-7)
 
 
+REAL_WORLDS = [
+    {"circuit_watts": 0.4},
+    {"amplifier_efficiency": 0.3},
+    {"static_watts": 0.2},
+    REAL,
+    {**REAL, "max_bits_per_hz": 2.0, "snr_gap": 2.0},
+    {**REAL, "static_watts": np.array([0.0, 0.05, 0.3, 5.0])},
+]
+
+
+@pytest.mark.parametrize("extra", REAL_WORLDS)
+@pytest.mark.parametrize(("index", "slack"), [(5, 1.05), (6, 1.5), (7, 6.0)])
+def test_with_circuits_amplifier_and_static_power_it_is_that_of_a_search_over_all_times(
+    index: int, slack: float, extra: dict[str, Any]
+) -> None:
+    """Over the times of sending and of computing, and the bandwidths, at once."""
+    problem = problem_of(index, 4, slack, **extra)
+    answer = solve_ofdma_energy(problem)
+    deadline, keys = problem.deadline_seconds, keys_of(problem)
+    most = extra.get("max_bits_per_hz", np.inf)
+
+    def spent(point: Any) -> Any:
+        air, band, computing = np.exp(point).reshape(3, 4)
+        return round_joules(keys, deadline, air, band, computing)
+
+    def spare(point: Any) -> Any:
+        air, band, computing = np.exp(point).reshape(3, 4)
+        bits = 3e5 / (air * band)
+        watts = keys.get("snr_gap", 1.0) * 4e-21 * band * (2**bits - 1) / problem.gain
+        code = [most / bits] if np.isfinite(most) else []
+        room = [problem.bandwidth_hz / band.sum()], problem.max_power_watts / watts
+        return np.log(np.concatenate([*room, deadline / (air + computing), *code]))
+
+    shortest = problem.cycles / problem.max_hz
+    last = np.log(deadline - shortest)
+    low = np.log([np.exp(last - 8), np.full(4, problem.bandwidth_hz / 1e4), shortest]).ravel()
+    high = np.log([np.exp(last), np.full(4, problem.bandwidth_hz), np.full(4, deadline)]).ravel()
+    first = answer.device_seconds - problem.cycles / answer.cpu_hz
+    near = np.log([first, answer.bandwidth_hz, problem.cycles / answer.cpu_hz]).ravel()
+    equal = [0.9 * (deadline - shortest), np.full(4, problem.bandwidth_hz / 4), shortest]
+    found = minimize(
+        lambda point: float(np.log(spent(point).sum())),
+        np.clip(np.log(equal).ravel(), low, high),
+        method="SLSQP",
+        bounds=list(zip(low, high, strict=True)),
+        constraints={"type": "ineq", "fun": spare},
+        options={"maxiter": 1000, "ftol": 1e-14},
+    )
+    assert spare(found.x).min() > -1e-8
+    assert answer.objective == pytest.approx(float(spent(found.x).sum()), rel=1e-7)
+    assert answer.objective == pytest.approx(float(spent(near).sum()), rel=1e-9)
+    assert spare(near).min() > -1e-9
+    assert answer.gap < 1e-9
+
+
+def test_a_device_ends_before_a_late_deadline_where_time_costs_joules() -> None:
+    problem = problem_of(2, 5, 50.0, **REAL)
+    answer = solve_ofdma_energy(problem)
+    assert answer.round_seconds < 0.5 * problem.deadline_seconds
+    assert "deadline_seconds" not in answer.binding
+    best = np.cbrt(0.2 / (2 * problem.capacitance))
+    assert answer.cpu_hz == pytest.approx(np.minimum(best, problem.max_hz), rel=1e-12)
+    later = replace(problem, deadline_seconds=2 * problem.deadline_seconds)
+    assert solve_ofdma_energy(later).objective == pytest.approx(answer.objective, rel=1e-12)
+
+
+@pytest.mark.parametrize("extra", REAL_WORLDS[:4])
+def test_the_shortest_round_keeps_a_budget_that_counts_everything(extra: dict[str, Any]) -> None:
+    problem = problem_of(7, 4, 1.2, **extra)
+    energy = solve_ofdma_energy(problem).objective
+    timed = OfdmaTime(**random_devices(7, 4), energy_joules=energy, **extra)
+    answer = solve_ofdma_time(timed)
+    assert answer.objective == pytest.approx(problem.deadline_seconds, rel=1e-6)
+    assert answer.energy_joules <= energy * (1 + 1e-9)
+    assert answer.gap < 1e-8
+    least = solve_ofdma_energy(replace(problem, deadline_seconds=1e7)).objective
+    with pytest.raises(CamuError, match="however long it takes; give more"):
+        solve_ofdma_time(replace(timed, energy_joules=least * (1 - 1e-4)))
+
+
 def test_equal_devices_share_the_band_equally() -> None:
     keys = random_devices(1, 8)
     for name in ("cycles", "capacitance", "max_hz", "gain", "max_power_watts"):
@@ -204,6 +284,13 @@ def test_a_thousand_devices_take_less_than_a_second() -> None:
 def test_the_document_of_a_problem_gives_it_back_and_names_wrong_keys() -> None:
     problem = problem_of(10, 3, max_bits_per_hz=6.0)
     document = problem.to_dict()
+    ideal = ("circuit_watts", "amplifier_efficiency")  # documents of earlier versions have none
+    older = {name: value for name, value in document.items() if name not in ideal}
+    older["devices"] = [
+        {name: value for name, value in row.items() if name != "static_watts"}
+        for row in document["devices"]
+    ]
+    assert OfdmaEnergy.from_dict(older).to_dict() == document
     again = OfdmaEnergy.from_dict(document)
     assert again.to_dict() == document
     assert solve_ofdma_energy(again).objective == solve_ofdma_energy(problem).objective

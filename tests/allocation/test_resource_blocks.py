@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 
 from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
 
@@ -36,26 +36,53 @@ def value(problem: BlocksProblem, i: int, j: int) -> float:
     noise = problem.interference_watts[j] + problem.noise_watts
     gain, computing = problem.gain[i], problem.cycles[i] / problem.max_hz[i]
     work = problem.capacitance[i] * problem.cycles[i] * problem.max_hz[i] ** 2
+    work += np.broadcast_to(problem.static_watts, problem.size)[i] * computing
+    most = problem.max_bits_per_hz or np.inf
+
+    def seconds(watts: float) -> float:
+        bits = min(np.log2(1 + watts * gain / noise), most)
+        return float(problem.payload_bits / (problem.bandwidth_hz * bits))
 
     def joules(watts: float) -> float:
-        rate = problem.bandwidth_hz * np.log2(1 + watts * gain / noise)
-        return work + watts * problem.payload_bits / rate - problem.device_energy_joules
+        drawn = watts / problem.amplifier_efficiency + problem.circuit_watts
+        return float(work + drawn * seconds(watts) - problem.device_energy_joules)
 
     watts = problem.max_power_watts[i]
     if joules(watts) > 0:
-        if joules(1e-12) > 0:
+        ends = np.log([1e-12, watts])
+        cheap = minimize_scalar(
+            lambda log: joules(np.exp(log)), bounds=ends, method="bounded", options={"xatol": 1e-12}
+        )
+        least = min(float(np.exp(cheap.x)), 1e-12, key=joules)
+        if joules(least) > 0:
             return 0.0
-        watts = brentq(joules, 1e-12, watts, xtol=1e-18)
-    air = problem.payload_bits / (problem.bandwidth_hz * np.log2(1 + watts * gain / noise))
+        watts = brentq(joules, least, watts, xtol=1e-18)
+    air = seconds(watts)
     if computing + air > problem.deadline_seconds:
         return 0.0
     return float(problem.samples[i] * np.exp(-problem.waterfall * noise / (watts * gain)))
 
 
+REAL = {"circuit_watts": 1e-3, "amplifier_efficiency": 0.6, "static_watts": 2e-3}
+
+
 @pytest.mark.parametrize("index", range(12))
-@pytest.mark.parametrize("shape", [(5, 4), (3, 5), (5, 5)])
-def test_the_assignment_is_the_best_of_all(index: int, shape: tuple[int, int]) -> None:
-    problem = problem_of(index, *shape)
+@pytest.mark.parametrize(
+    ("shape", "extra"),
+    [
+        *(((5, 4), {}), ((3, 5), {}), ((5, 5), {})),
+        *(
+            ((5, 4), REAL),
+            ((5, 4), {"max_bits_per_hz": 2.0}),
+            ((4, 4), {**REAL, "circuit_watts": 0.01}),
+        ),
+        ((4, 5), {**REAL, "max_bits_per_hz": 2.5}),
+    ],
+)
+def test_the_assignment_is_the_best_of_all(
+    index: int, shape: tuple[int, int], extra: dict[str, float]
+) -> None:
+    problem = problem_of(index, *shape, **extra)
     devices, blocks = shape
     values = np.array([[value(problem, i, j) for j in range(blocks)] for i in range(devices)])
     padded = np.zeros((max(shape), max(shape)))

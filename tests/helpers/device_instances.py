@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+REAL = {"circuit_watts": 0.4, "amplifier_efficiency": 0.3, "static_watts": 0.2}
+
 
 def random_devices(index: int, count: int) -> dict[str, Any]:
     """Devices and a band as keys of a problem: gains over three decades, unequal computers."""
@@ -22,10 +24,15 @@ def random_devices(index: int, count: int) -> dict[str, Any]:
     }
 
 
-def round_joules(keys: dict[str, Any], deadline: float, air: Any, band: Any) -> Any:
+def round_joules(
+    keys: dict[str, Any], deadline: float, air: Any, band: Any, computing: Any = None
+) -> Any:
     """Energy of each device that sends for so long over such a band and computes before."""
     rate = keys["payload_bits"] / np.asarray(air)
     density = keys.get("snr_gap", 1.0) * keys["noise_watts"] / keys["bandwidth_hz"]
     power = density * band * (2 ** (rate / band) - 1) / keys["gain"]
-    cpu = keys["cycles"] / (deadline - air)
-    return keys["capacitance"] * keys["cycles"] * cpu**2 + power * air
+    computing = deadline - air if computing is None else computing
+    cpu = keys["cycles"] / computing
+    drawn = power / keys.get("amplifier_efficiency", 1.0) + keys.get("circuit_watts", 0.0)
+    static = keys.get("static_watts", 0.0) * computing
+    return keys["capacitance"] * keys["cycles"] * cpu**2 + static + drawn * air

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from camu.allocation.fedl import FedlProblem, solve_fedl
+from camu.allocation.ofdma import OfdmaEnergy, OfdmaTime
+from camu.allocation.ofdma_exact import solve_ofdma_energy, solve_ofdma_time
+from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
 from camu.errors import InputError
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.plan import Plan
 from camu.schemes import SCHEMES
+from camu.schemes.allocated import _allocated
+from camu.schemes.device_problems import device_problem, equal_shares
 from camu.schemes.plans import plan
 from camu.simulation import simulate
 from camu.world import World
@@ -40,7 +47,7 @@ def test_the_snr_of_an_uplink_is_that_within_its_own_band(
             gain = world.links.uplink_gain[unit.leader]
             assert snr == pytest.approx(unit.power_watts * gain / noise)
     assert any(unit.bandwidth_hz is not None for unit in found.units)
-    shares = {line.split(",")[7] for line in found.to_csv(world).splitlines()[1:]}
+    shares = {row["bandwidth_hz"] for row in csv.DictReader(found.to_csv(world).splitlines())}
     assert name == "fedl" or len(shares) > 1  # what the file says is what each has
 
 
@@ -57,6 +64,49 @@ def test_least_energy_costs_less_than_equal_shares_in_as_long_a_round(
     assert best.column("bandwidth_hz").sum() == pytest.approx(world.links.radio.bandwidth_hz)
     final = simulate(world, SCHEMES["ofdma-energy"]()).history.final
     assert final.total_joules == pytest.approx(final.round * best.round_joules)
+
+
+REAL_WORLDS: dict[str, dict[str, Any]] = {
+    "ideal": {"radio__circuit_watts": 0.0, "radio__amplifier_efficiency": 1.0},
+    "default": {},
+    "lossy": {"radio__circuit_watts": 0.5, "radio__amplifier_efficiency": 0.3},
+    "hot": {"radio__circuit_watts": 0.5, "fleet__static_watts": 2.0, "fleet__idle_watts": 0.3},
+}
+
+
+def busy_joules(plan: Plan) -> Any:
+    """What the price counts for computing and sending, by unit."""
+    return plan.column("compute_joules") + plan.column("uplink_joules")
+
+
+@pytest.mark.parametrize("keys", REAL_WORLDS.values(), ids=REAL_WORLDS)
+def test_the_plan_of_an_answer_costs_what_the_answer_says(tiny: Tiny, keys: Any) -> None:
+    world = tiny(**keys)
+    equal = equal_shares(planned(world, "fedavg"), world)
+    deadline = equal.round_seconds - equal.column("downlink_seconds").max()
+
+    least = device_problem("ofdma-energy", equal, world)
+    assert isinstance(least, OfdmaEnergy)
+    least = replace(least, deadline_seconds=max(deadline, least.shortest_deadline))
+    cheapest = solve_ofdma_energy(least)
+    own = busy_joules(_allocated(equal, world, cheapest))
+    assert own == pytest.approx(cheapest.device_joules, rel=1e-6)
+    assert own.sum() <= busy_joules(equal).sum() * (1 + 1e-9)
+
+    timed = device_problem("ofdma-time", equal, world)
+    assert isinstance(timed, OfdmaTime)
+    assert timed.energy_joules == pytest.approx(busy_joules(equal).sum())
+    fastest = _allocated(equal, world, solve_ofdma_time(timed))
+    assert busy_joules(fastest).sum() <= timed.energy_joules * (1 + 1e-6)
+    assert fastest.round_seconds <= equal.round_seconds * (1 + 1e-6)
+    assert fastest.round_joules <= equal.round_joules * (1 + 1e-6)  # idle power is then less too
+
+    for kind, solve in ((FedlProblem, solve_fedl), (BlocksProblem, solve_blocks)):
+        problem = device_problem(kind.kind, equal, world)
+        found: Any = solve(problem)  # type: ignore[operator]
+        sends = found.bandwidth_hz > 0.0
+        priced = busy_joules(_allocated(equal, world, found))
+        assert priced[sends] == pytest.approx(found.device_joules[sends], rel=1e-6)
 
 
 def test_the_price_of_seconds_moves_fedl_from_slow_to_fast(tiny: Tiny) -> None:

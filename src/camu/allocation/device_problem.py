@@ -15,6 +15,7 @@ from camu.allocation.document import (
     DEVICES,
     FROM_ZERO,
     POSITIVE,
+    SHARE,
     Key,
     Positive,
     Rule,
@@ -30,6 +31,8 @@ from camu.errors import InputError
 
 DevicePositive = Annotated[Float64, POSITIVE, DEVICES]
 DeviceFromZero = Annotated[Float64, FROM_ZERO, DEVICES]
+# A default of a number of each device is that of all of them.
+DeviceZero = Annotated[Float64 | float, FROM_ZERO, DEVICES]
 _FROM_ONE = number("number from 1", least=1.0)
 
 
@@ -39,7 +42,7 @@ class DeviceProblem:
 
     Attributes:
         cycles: C_k, the CPU cycles of a round.
-        capacitance: kappa; computing at f hertz costs kappa C_k f^2 joules.
+        capacitance: kappa; computing at f hertz costs kappa C_k f^2 joules, and static power.
         max_hz: the largest frequency.
         gain: ||h_k||^2 of the uplink.
         max_power_watts: the largest power.
@@ -48,6 +51,9 @@ class DeviceProblem:
         payload_bits: s, the size of an update.
         snr_gap: by how much the code needs more power than Shannon's, as a factor.
         max_bits_per_hz: the most bits per second and hertz that the code can carry.
+        circuit_watts: what a device that sends draws beside its amplifier.
+        amplifier_efficiency: radiated power as a share of what the amplifier draws.
+        static_watts: what a device that computes draws at any frequency.
         source: named in error messages.
     """
 
@@ -62,6 +68,9 @@ class DeviceProblem:
     payload_bits: Positive
     snr_gap: Annotated[float, _FROM_ONE] = 1.0
     max_bits_per_hz: Positive | None = None
+    circuit_watts: Annotated[float, FROM_ZERO] = 0.0
+    amplifier_efficiency: Annotated[float, SHARE] = 1.0
+    static_watts: DeviceZero = 0.0
     source: str = "problem"
 
     def __post_init__(self) -> None:
@@ -131,6 +140,22 @@ class DeviceProblem:
         return self.snr_gap * self.noise_watts / self.bandwidth_hz / self.gain
 
     @cached_property
+    def drawn_noise(self) -> Float64:
+        """n_k / eta: the same, of what the amplifier draws."""
+        return self.noise / self.amplifier_efficiency
+
+    @cached_property
+    def cheapest_hz(self) -> Float64:
+        """The frequency of the least energy within the limit; 0: the slower, the less.
+
+        kappa C f^2 + static C / f is least at (static / (2 kappa))^(1/3).
+        """
+        static = np.asarray(self.static_watts, dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            best = np.cbrt(static / (2.0 * self.capacitance))
+        return np.where(static > 0.0, np.minimum(best, self.max_hz), 0.0)
+
+    @cached_property
     def nats(self) -> float:
         """s ln 2, the size of an update in nats."""
         return self.payload_bits * math.log(2.0)
@@ -141,14 +166,17 @@ class DeviceProblem:
         return math.inf if self.max_bits_per_hz is None else self.max_bits_per_hz * math.log(2.0)
 
     def transmit_joules(self, seconds: Float64, bandwidth_hz: Float64) -> Float64:
-        """Energy to send an update in so many seconds over so many hertz."""
+        """What amplifier and circuits draw to send an update in such a time over such a band."""
         area = seconds * bandwidth_hz
-        return np.asarray(self.noise * area * np.expm1(self.nats / area))
+        amplifier = self.drawn_noise * area * np.expm1(self.nats / area)
+        return np.asarray(amplifier + self.circuit_watts * seconds)
 
     def transmit_watts(self, seconds: Float64, bandwidth_hz: Float64) -> Float64:
-        """Power that sends an update in so many seconds over so many hertz."""
-        return self.transmit_joules(seconds, bandwidth_hz) / seconds
+        """Radiated power that sends an update in so many seconds over so many hertz."""
+        symbol = np.expm1(self.nats / (seconds * bandwidth_hz))
+        return np.asarray(self.noise * bandwidth_hz * symbol)
 
     def compute_joules(self, cpu_hz: Float64) -> Float64:
         """Energy to compute a round at these frequencies."""
-        return np.asarray(self.capacitance * self.cycles * cpu_hz**2)
+        static = self.static_watts * self.cycles / cpu_hz
+        return np.asarray(self.capacitance * self.cycles * cpu_hz**2 + static)

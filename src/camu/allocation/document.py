@@ -75,7 +75,7 @@ CLUSTERS, DEVICES = "clusters", "devices"  # lists of the document
 ClusterPositive = Annotated[Float64, POSITIVE, CLUSTERS]
 ClusterFromZero = Annotated[Float64, FROM_ZERO, CLUSTERS]
 Positive = Annotated[float, POSITIVE]
-_SHARE = Rule("a number above 0, at most 1", (int, float), lambda value: 0 < value <= 1)
+SHARE = Rule("a number above 0, at most 1", (int, float), lambda value: 0 < value <= 1)
 _QUIET = ("circuit_watts", "amplifier_efficiency")  # left out of the document where they are usual
 
 
@@ -93,7 +93,7 @@ class AllocationProblem:
     payload_bits: Positive  # of an update
     energy_joules: Positive  # the budget
     circuit_watts: Annotated[float, FROM_ZERO] = 0.0  # of a leader that sends, amplifier apart
-    amplifier_efficiency: Annotated[float, _SHARE] = 1.0
+    amplifier_efficiency: Annotated[float, SHARE] = 1.0
     source: str = "problem"  # named in error messages
 
     def __post_init__(self) -> None:

@@ -3,12 +3,14 @@
 Yang, Chen, Saad, Hong, Shikh-Bahaei, Energy efficient federated learning over wireless
 communication networks, IEEE TWC 20(3), 2021; here one round of given local work:
 
-    minimise   sum_k kappa_k C_k^3 / (D - t_k)^2 + n_k t_k b_k (e^(s ln 2 / (t_k b_k)) - 1)
-    subject to sum_k b_k <= B,   t_k <= D - C_k / max_hz_k,   p_k <= max_power_k
+    minimise   sum_k kappa_k C_k^3 / tau_k^2 + static_k tau_k
+                     + n_k / eta t_k b_k (e^(s ln 2 / (t_k b_k)) - 1) + circuit t_k
+    subject to sum_k b_k <= B,   t_k + tau_k <= D,   tau_k >= C_k / max_hz_k,   p_k <= max_power_k
 
-Device k sends for t_k seconds over b_k hertz and computes in the rest of the deadline D. The
-problem is jointly convex in t and b. So at a price L of a hertz every device has its own best
-answer, and the L at which all of them just fill the band B gives the optimum and its certificate.
+Device k computes for tau_k seconds and sends for t_k seconds over b_k hertz. The paper knows no
+static, circuit and eta; without them both fill the deadline D, with them a device may end before.
+The problem is jointly convex in t, b and tau. So at a price L of a hertz every device has its own
+best answer, and the L at which all just fill the band B gives the optimum and its certificate.
 """
 
 from __future__ import annotations
@@ -44,9 +46,15 @@ class OfdmaProblem(DeviceProblem):
         return self.noise * self.nats / self.max_power_watts
 
     @cached_property
+    def least_compute_joules(self) -> float:
+        """The infimum of all computing: at the cheapest frequencies, however long it takes."""
+        hertz = np.where(self.cheapest_hz > 0.0, self.cheapest_hz, 1.0)
+        return float(np.where(self.cheapest_hz > 0.0, self.compute_joules(hertz), 0.0).sum())
+
+    @cached_property
     def least_joules(self) -> float:
-        """The energy that no deadline suffices for: slow computing, and the least per nat."""
-        return float((self.noise * self.nats).sum())
+        """The energy that no deadline suffices for, circuits apart: the least per cycle and nat."""
+        return float((self.drawn_noise * self.nats).sum()) + self.least_compute_joules
 
     @cached_property
     def least_seconds(self) -> float:
@@ -97,7 +105,7 @@ class Point(NamedTuple):
 
     air_seconds: Float64  # t_k
     bandwidth_hz: Float64  # b_k
-    slope: Float64  # of the cost of sending, in t_k; the sum is that of the energy in D
+    slope: Float64  # of the device's cost, in the deadline
     value: float  # at most the sum over devices of energy plus price times bandwidth
 
 
@@ -112,7 +120,9 @@ def best_point(problem: OfdmaProblem, deadline: float, price: float) -> Point:
     low, high = np.log(problem.least_air_seconds * (1.0 + _TINY)), np.log(last)
     below, above = np.full(problem.size, -1.0), np.full(problem.size, 1.0)  # slopes at both ends
     for step in range(_HALVINGS + _SECANTS):
-        if step < _HALVINGS:
+        if step == 0 and problem.cheapest_hz.any():
+            middle = np.clip(_bend(problem, deadline), low, high)  # smooth on both sides of it
+        elif step < _HALVINGS:
             middle = 0.5 * (low + high)
         else:
             middle = np.clip(low - below * (high - low) / (above - below), low, high)
@@ -123,10 +133,19 @@ def best_point(problem: OfdmaProblem, deadline: float, price: float) -> Point:
         low, high = np.where(rises, low, middle), np.where(rises, middle, high)
     falls = _slope(problem, deadline, price, last)[0] <= 0.0
     low, high = np.exp(low), np.where(falls, last, np.exp(high))
-    total, slope, band = _slope(problem, deadline, price, high)
+    total, sending, band = _slope(problem, deadline, price, high)
     cost = device_joules(problem, deadline, high, band) + price * band
     safe = cost - np.maximum(total, 0.0) * np.maximum(high - low, 0.0)
+    # More time goes to sending at the largest frequency, and can otherwise go to computing.
+    slope = np.where(falls, sending, sending - total)
     return Point(high, band, slope, float(safe.sum()))
+
+
+def _bend(problem: OfdmaProblem, deadline: float) -> Float64:
+    """The logarithm of the t_k from which on computing is faster than is cheapest."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        left = deadline - problem.cycles / problem.cheapest_hz
+        return np.where(left > 0.0, np.log(left), -np.inf)
 
 
 def _slope(
@@ -137,21 +156,24 @@ def _slope(
     The bandwidth is the one that its price asks for, or what the largest power and the code need.
     """
     nats, cycles = problem.nats, problem.cycles
-    free = np.minimum(priced_nats(price / (problem.noise * air)), problem.most_nats)
+    free = np.minimum(priced_nats(price / (problem.drawn_noise * air)), problem.most_nats)
     limit = limited_nats(problem.least_air_seconds / air)
     band = nats / (air * np.minimum(free, limit))
-    at_limit = problem.max_power_watts - price * nats / (air**2 * (limit + np.expm1(-limit)))
-    sending = np.where(limit < free, at_limit, -price * band / air)
+    most_watts = problem.max_power_watts / problem.amplifier_efficiency
+    at_limit = most_watts - price * nats / (air**2 * (limit + np.expm1(-limit)))
+    sending = np.where(limit < free, at_limit, -price * band / air) + problem.circuit_watts
     with np.errstate(divide="ignore", invalid="ignore"):
         computing = 2.0 * problem.capacitance * (cycles / (deadline - air)) ** 3
-    return np.where(cycles > 0.0, computing, 0.0) + sending, sending, band
+    # Who would compute for longer than is cheapest ends before the deadline.
+    computing = np.where(cycles > 0.0, np.maximum(computing - problem.static_watts, 0.0), 0.0)
+    return computing + sending, sending, band
 
 
 def frequencies(problem: OfdmaProblem, deadline: float, air: Float64) -> Float64:
-    """f_k: as slow as the deadline allows; the largest where there is nothing to compute."""
+    """f_k: as slow as the deadline allows and is cheapest; the largest with nothing to compute."""
     left = np.where(problem.cycles > 0.0, deadline - air, 1.0)
     slow = np.where(problem.cycles > 0.0, problem.cycles / left, problem.max_hz)
-    return np.minimum(slow, problem.max_hz)
+    return np.minimum(np.maximum(slow, problem.cheapest_hz), problem.max_hz)
 
 
 def device_joules(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,8 @@ from camu.errors import CamuError
 _STEP = 0.5  # first step of the search for both sides of a root, in logarithms; it doubles
 _MOST_STEPS = 60
 _TIGHT = 1e-14
+_WIDE = 1e-6  # sides of a root that are further apart, in logarithms, are halved
+_LONGEST_STEP = 20.0  # of the search for a deadline, in logarithms
 _CLOSE = 1e-12  # a bound that is so close ends the search for a deadline
 
 
@@ -59,15 +62,28 @@ def solve_ofdma_time(problem: OfdmaTime) -> DeviceAnswer:
     """
     began = time.perf_counter()
     budget, first = problem.energy_joules, problem.shortest_deadline
-    if budget <= problem.least_joules * (1.0 + 1e-9):
-        raise CamuError(
-            f"{problem.source}: energy_joules = {budget:.6g} is too little: sending alone needs "
-            f"more than {problem.least_joules:.6g} J, however long it takes; give more"
-        )
     best, deadline, bound = least_energy(problem, first), first, problem.least_seconds
     if best.joules > budget:
+        least = unhurried_joules(problem, best.joules)
+        if budget <= least * (1.0 + 1e-9):
+            raise CamuError(
+                f"{problem.source}: energy_joules = {budget:.6g} is too little: a round needs "
+                f"more than {least:.6g} J, however long it takes; give more"
+            )
         best, deadline, bound = _shortest(problem, budget, bound)
     return _answer(problem, deadline, best, (deadline, bound), "energy_joules", began)
+
+
+def unhurried_joules(problem: OfdmaProblem, enough: float) -> float:
+    """The infimum of the energy over all deadlines, if so many joules are enough for one of them.
+
+    Circuits alone would spend more than enough on a longer sending than the one that is tried.
+    """
+    if problem.circuit_watts == 0.0:
+        return problem.least_joules
+    sending = replace(problem, cycles=np.zeros(problem.size))
+    longest = 2.0 * max(enough / problem.circuit_watts, sending.shortest_deadline)
+    return least_energy(sending, longest).lower_bound + problem.least_compute_joules
 
 
 def _shortest(problem: OfdmaTime, budget: float, bound: float) -> tuple[Spent, float, float]:
@@ -80,7 +96,8 @@ def _shortest(problem: OfdmaTime, budget: float, bound: float) -> tuple[Spent, f
     for _ in range(_MOST_STEPS):
         best = least_energy(problem, deadline, guess, near)
         slope, over = float(best.point.slope.sum()), math.log(best.joules / budget)
-        bound = max(bound, deadline + (best.lower_bound - budget) / -slope)
+        if slope < 0.0:
+            bound = max(bound, deadline + (best.lower_bound - budget) / -slope)
         if over > 0.0:
             low = deadline
         else:
@@ -88,9 +105,13 @@ def _shortest(problem: OfdmaTime, budget: float, bound: float) -> tuple[Spent, f
             if bound >= deadline * (1.0 - _CLOSE):
                 break
         before, guess = deadline, best.log_price
-        deadline *= math.exp(over * best.joules / (-slope * deadline))
+        steep = max(-slope * deadline / best.joules, abs(over) / _LONGEST_STEP)
+        deadline *= math.exp(over / steep) if over else 1.0
         if not low < deadline < high:  # rounding, or a slope that misleads
-            deadline, step = min(low * (1.0 + step), 0.5 * (low + high)), 4.0 * step
+            if high < math.inf and math.log(high / low) > _WIDE:
+                deadline = 0.5 * (low + high)
+            else:
+                deadline, step = min(low * (1.0 + step), 0.5 * (low + high)), 4.0 * step
         near = 4.0 * abs(math.log(deadline / before))
     if found is None:
         raise CamuError(f"{problem.source}: no deadline was found for this energy_joules")
@@ -156,17 +177,17 @@ def _answer(
         "max_hz": float((cpu / problem.max_hz)[problem.cycles > 0].max(initial=0.0)),
         "max_bits_per_hz": float((problem.nats / (air * band)).max()) / problem.most_nats,
     }
-    spent = best.joules / getattr(problem, "energy_joules", best.joules)
-    if spent >= 1 - 1e-6:
-        used = {limit: 1.0, **used}
     computing = np.where(problem.cycles > 0, problem.cycles / cpu, 0.0)
+    taken = float((computing + air).max())
+    spent = taken if limit == "deadline_seconds" else best.joules
+    used = {limit: spent / getattr(problem, limit), **used}
     return DeviceAnswer(
         kind=problem.kind,
         solver="exact",
         objective=value[0],
         lower_bound=min(value),
         energy_joules=best.joules,
-        round_seconds=deadline,
+        round_seconds=taken,
         bandwidth_hz=band,
         power_watts=power,
         cpu_hz=cpu,

@@ -30,6 +30,7 @@ _BLOCKS = Rule(
     lambda value: len(value) > 0 and all(FROM_ZERO.accepts(own) for own in value),
 )
 _MOST_PASSES = 1000
+_MOST_STEPS = 60
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,19 +72,41 @@ def edges(problem: BlocksProblem) -> Edges:
     base = noise / problem.gain[:, None]  # the power for a signal as strong as the noise
     computing = problem.compute_joules(problem.max_hz)[:, None]
     left = problem.device_energy_joules - computing
-    # p s / (b log2(1 + p / base)) = left: with x = ln(1 + p / base), (e^x - 1) / x = left / least.
-    least = base * problem.nats / problem.bandwidth_hz
-    with np.errstate(divide="ignore"):
-        x = limited_nats(np.where(left > 0.0, least / left, np.inf))
-    power = np.minimum(base * np.expm1(x), problem.max_power_watts[:, None])
+    power = np.minimum(_largest_watts(problem, base, left), problem.max_power_watts[:, None])
     nats = np.minimum(np.log1p(power / base), problem.most_nats)
     with np.errstate(divide="ignore"):
         air = np.where(power > 0.0, problem.nats / (problem.bandwidth_hz * nats), np.inf)
         error = -np.expm1(-problem.waterfall * base / problem.snr_gap / power)
     seconds = (problem.cycles / problem.max_hz)[:, None] + air
-    joules = computing + np.where(power > 0.0, power * np.where(power > 0.0, air, 0.0), np.inf)
+    drawn = power / problem.amplifier_efficiency + problem.circuit_watts
+    joules = computing + np.where(power > 0.0, drawn * np.where(power > 0.0, air, 0.0), np.inf)
     kept = (seconds <= problem.deadline_seconds) & (joules <= left + computing + 1e-9 * abs(left))
     return Edges(power, error, seconds, joules, kept & (power > 0.0))
+
+
+def _largest_watts(problem: BlocksProblem, base: Float64, left: Float64) -> Float64:
+    """The largest power at which sending costs no more than what is left; 0: there is none.
+
+    (p / eta + circuit) s / (b log2(1 + p / base)) = left: with x = ln(1 + p / base) it is
+    e^x - 1 + q = r x. Newton's steps fall to the larger root of this convex function, from that
+    without circuits.
+    """
+    least = base * problem.nats / problem.bandwidth_hz / problem.amplifier_efficiency
+    with np.errstate(divide="ignore"):
+        x = limited_nats(np.where(left > 0.0, least / left, np.inf))
+    if problem.circuit_watts > 0.0:
+        r = np.where(x > 0.0, left / least, 2.0)
+        q = problem.circuit_watts * problem.amplifier_efficiency / base
+        x = np.where(q <= 1.0 - r + r * np.log(r), x, 0.0)  # even the cheapest power costs more
+        for _ in range(_MOST_STEPS):
+            rise = np.exp(x) - r
+            step = (np.expm1(x) + q - r * x) / np.where(rise > 0.0, rise, np.inf)
+            x = np.where(step > 0.0, np.maximum(x - step, np.log(r)), x) * (x > 0.0)
+    # Above the most that the code can carry the time stays, and the power may be what is left.
+    seconds = problem.nats / (problem.bandwidth_hz * problem.most_nats)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beyond = problem.amplifier_efficiency * (left / np.float64(seconds) - problem.circuit_watts)
+    return np.where(x > problem.most_nats, np.maximum(beyond, 0.0), base * np.expm1(x))
 
 
 def solve_blocks(problem: BlocksProblem) -> BlockAnswer:

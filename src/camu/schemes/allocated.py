@@ -11,7 +11,7 @@ from camu.allocation.ofdma import OfdmaEnergy
 from camu.allocation.ofdma_exact import solve_ofdma_energy
 from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
 from camu.schemes.contract import Plan, Positive, PositiveShare, State, View, World
-from camu.schemes.device_problems import device_problem
+from camu.schemes.device_problems import device_problem, equal_shares
 from camu.schemes.local_sgd import LocalSgd
 
 
@@ -28,11 +28,12 @@ class LeastEnergyOfdma(LocalSgd):
     simplified = ["the number of local updates is given; the original also chooses the accuracy"]
     choices = [
         "the deadline is a round of equal shares at full speed; fading and faults may exceed it",
+        "idle power is a constant until the deadline; that a round may end before is not counted",
         "all send at the same time, whatever radio.access is",
     ]
 
     def plan(self, world: World) -> Plan:
-        equal = _shared(super().plan(world), world)
+        equal = equal_shares(super().plan(world), world)
         problem = device_problem(self.name, equal, world)
         assert isinstance(problem, OfdmaEnergy)
         deadline = max(problem.deadline_seconds, problem.shortest_deadline)
@@ -54,6 +55,7 @@ class Fedl(LocalSgd):
     simplified = ["plain local SGD; the original's local problem and its accuracy are not here"]
     choices = [
         "all send in turn, whatever radio.access is",
+        "the idle power of all devices is part of the price of seconds",
         "the least frequency is 0.1 of the largest, the least power 0.001",
     ]
 
@@ -63,8 +65,8 @@ class Fedl(LocalSgd):
         turns = replace(equal.with_columns(bandwidth_hz=whole), access="tdma").repriced(world)
         problem = device_problem(self.name, turns, world)
         assert isinstance(problem, FedlProblem)
-        priced = replace(problem, joules_per_second=self.joules_per_second)
-        return _allocated(turns, world, solve_fedl(priced))
+        second = self.joules_per_second + turns.idle_watts
+        return _allocated(turns, world, solve_fedl(replace(problem, joules_per_second=second)))
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,13 @@ class ResourceBlocks(LocalSgd):
         "no interference on the blocks; `camu allocate` has it",
         'packets are lost with radio.uplink = "packet" only',
     ]
-    choices = ["the limits are the seconds and joules of a round with equal shares for all"]
+    choices = [
+        "the limits are the seconds and joules of a round with equal shares for all, idle power "
+        "apart"
+    ]
 
     def plan(self, world: World) -> Plan:
-        equal = _shared(super().plan(world), world)
+        equal = equal_shares(super().plan(world), world)
         problem = device_problem(self.name, equal, world)
         assert isinstance(problem, BlocksProblem)
         blocks = max(1, round(self.block_share * problem.size))
@@ -101,13 +106,6 @@ class ResourceBlocks(LocalSgd):
     def select(self, view: View, state: State) -> Iterable[int]:
         """Those with a block; if their batteries are empty for good, nobody takes their place."""
         return [unit for unit in view.idle if view.plan.units[unit].bandwidth_hz is not None]
-
-
-def _shared(plan: Plan, world: World) -> Plan:
-    """The plan with equal shares of the band, all at the same time."""
-    share = world.links.radio.bandwidth_hz / len(plan.units)
-    shares = plan.with_columns(bandwidth_hz=[share] * len(plan.units))
-    return replace(shares, access="ofdma").repriced(world)
 
 
 def _allocated(plan: Plan, world: World, answer: DeviceAnswer) -> Plan:

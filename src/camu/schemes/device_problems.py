@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from camu.allocation.device_problem import DeviceProblem
 from camu.allocation.solve import DEVICE_PROBLEMS
-from camu.arrays import from_decibels
+from camu.arrays import Float64, from_decibels
 from camu.errors import InputError, suggest
 from camu.planning.cells import refuse_cells
 from camu.planning.plan import Plan
@@ -24,7 +25,8 @@ def device_problem(kind: str, plan: Plan, world: World) -> DeviceProblem:
 
     `ofdma-energy`: its seconds. `ofdma-time`: its joules. `fedl`: a second is worth the joules of a
     second of it. `resource-blocks`: its seconds and the most joules of a device, one block of equal
-    width per device without interference.
+    width per device without interference. Limits of joules are those of equal shares of the band:
+    a device that sends over all of it has its circuits on for less time. Idle power is on top.
     """
     if kind not in DEVICE_PROBLEMS:
         known = ", ".join(DEVICE_PROBLEMS)
@@ -34,24 +36,29 @@ def device_problem(kind: str, plan: Plan, world: World) -> DeviceProblem:
     keys = _devices(kind, plan, world)
     count, bandwidth = len(plan.units), keys["bandwidth_hz"]
     seconds = plan.round_seconds - float(plan.column("downlink_seconds").max())
-    # As the problems count them: without static power, circuits and losses of amplifiers.
-    joules = keys["capacitance"] * keys["cycles"] * keys["max_hz"] ** 2
-    joules = joules + plan.column("power_watts") * plan.column("uplink_seconds")
+    shared = _busy_joules(equal_shares(plan, world))
     if kind == "ofdma-energy":
         keys["deadline_seconds"] = seconds
     elif kind == "ofdma-time":
-        keys["energy_joules"] = float(joules.sum())
+        keys["energy_joules"] = float(shared.sum())
     elif kind == "fedl":
         keys["min_hz"] = _SLOWEST * keys["max_hz"]
         keys["min_power_watts"] = _WEAKEST * keys["max_power_watts"]
-        keys["joules_per_second"] = float(joules.sum()) / seconds
+        keys["joules_per_second"] = float(_busy_joules(plan).sum()) / seconds
     else:
         keys["samples"] = plan.column("samples").astype(float)
         keys["interference_watts"] = [0.0] * count
         keys["deadline_seconds"] = seconds
-        keys["device_energy_joules"] = float(joules.max())
+        keys["device_energy_joules"] = float(shared.max())
         keys |= {"bandwidth_hz": bandwidth / count, "noise_watts": keys["noise_watts"] / count}
     return DEVICE_PROBLEMS[kind][0](**keys, source="plan")
+
+
+def equal_shares(plan: Plan, world: World) -> Plan:
+    """The plan with equal shares of the band, all at the same time."""
+    share = world.links.radio.bandwidth_hz / len(plan.units)
+    shares = plan.with_columns(bandwidth_hz=[share] * len(plan.units))
+    return replace(shares, access="ofdma").repriced(world)
 
 
 def refuse_link_types(reason: str, world: World) -> None:
@@ -90,13 +97,15 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
     leaders, most_bits = plan.column("leader"), links.radio.max_bits_per_hz
     most = devices.cpu_hz[leaders]
     cycles = plan.column("compute_seconds") * most
-    full = plan.column("local_updates") * np.array(
-        [u.per_update.compute_joules for u in plan.units]
-    )
-    static = static_watts(world.config) * plan.column("compute_seconds")  # at any frequency
+    full, busy = _full_joules(plan), plan.column("compute_seconds")
+    # Devices whose measured joules are fewer than those of static power never slow down.
+    static = np.minimum(static_watts(world.config), full / busy)
     return {
         "cycles": cycles,
-        "capacitance": (full - static) / (cycles * most**2),
+        "capacitance": np.maximum(full - static * busy, 0.0) / (cycles * most**2),
+        "static_watts": static,
+        "circuit_watts": links.radio.circuit_watts,
+        "amplifier_efficiency": links.radio.amplifier_efficiency,
         "max_hz": most,
         "gain": links.uplink_gain[leaders],
         "max_power_watts": devices.max_power_watts[leaders],
@@ -106,3 +115,14 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
         "max_bits_per_hz": most_bits if math.isfinite(most_bits) else None,
         "payload_bits": float(bits[0]),
     }
+
+
+def _full_joules(plan: Plan) -> Float64:
+    """What computing costs each unit in a round at full speed."""
+    per_update = np.array([unit.per_update.compute_joules for unit in plan.units])
+    return np.asarray(plan.column("local_updates") * per_update, dtype=np.float64)
+
+
+def _busy_joules(plan: Plan) -> Float64:
+    """What computing at full speed and sending cost each unit in a round."""
+    return _full_joules(plan) + plan.column("uplink_joules")
