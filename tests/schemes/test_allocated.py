@@ -67,10 +67,16 @@ def test_least_energy_costs_less_than_equal_shares_in_as_long_a_round(
 
 
 REAL_WORLDS: dict[str, dict[str, Any]] = {
-    "ideal": {"radio__circuit_watts": 0.0, "radio__amplifier_efficiency": 1.0},
-    "default": {},
+    "ideal": {},
     "lossy": {"radio__circuit_watts": 0.5, "radio__amplifier_efficiency": 0.3},
-    "hot": {"radio__circuit_watts": 0.5, "fleet__static_watts": 2.0, "fleet__idle_watts": 0.3},
+    "leaky": {"fleet__static_watts": 0.2, "fleet__idle_watts": 0.07},
+    "all": {
+        "radio__circuit_watts": 0.2,
+        "radio__amplifier_efficiency": 0.35,
+        "fleet__static_watts": 2.0,
+        "fleet__idle_watts": 0.3,
+        "radio__max_bits_per_hz": 6.0,
+    },
 }
 
 
