@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from camu.cli.console import counted, fits, number_table, print_table
+from camu.world.link_types import SHANNON
 
 if TYPE_CHECKING:
     from camu.planning.batteries import Lifetime
@@ -119,7 +120,7 @@ def _spread(plan: Plan) -> Table:
 
 def _who(plan: Plan, world: World) -> Table:
     ids, regions = world.devices.ids, world.devices.regions
-    typed = plan.queues is not None  # all of one link type need no column
+    typed = any(unit.link != SHANNON for unit in plan.units)  # all of one link type need no column
     rows = []
     for index, unit in enumerate(plan.units):
         more = len(unit.members) - _MOST_MEMBERS

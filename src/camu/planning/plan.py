@@ -317,7 +317,7 @@ class Plan:
         `uplink_share` is the share of a round in which the unit's leader sends. `base_station` is
         the number of its base station, from 0.
         """
-        return plan_io.units_csv(self.units, world, self.round_seconds)
+        return plan_io.units_csv(self.units, world, self.round_seconds, self.access == TOGETHER)
 
     def _repr_html_(self) -> str:
         """A table of the units for notebooks, with the totals of a round."""

@@ -122,11 +122,13 @@ def read_allocation(data: Mapping[str, Any] | None, units: Sequence[Unit]) -> Al
     return Allocation.from_dict({**data, "seconds": 0.0, "clusters": clusters})
 
 
-def units_csv(units: Sequence[Unit], world: World, round_seconds: float) -> str:
-    """A row per unit, with its leader, members and channel use."""
+def units_csv(
+    units: Sequence[Unit], world: World, round_seconds: float, together: bool = False
+) -> str:
+    """A row per unit, with its leader, members and channel use; `together`: all send at once."""
     ids, serving = world.devices.ids, world.links.serving
     links, types = world.links, world.links.types
-    counts = senders(links, [unit.leader for unit in units])
+    counts = {} if together else senders(links, [unit.leader for unit in units])
     own = {} if types is None else {n: kind.bandwidth_hz for n, kind in types.kinds.items()}
     rows: list[dict[str, object]] = [
         {

@@ -39,6 +39,7 @@ def unit_costs(
     cpu_share: Sequence[float] | None = None,
     symbols: int | None = None,
     gather_symbols: int | None = None,
+    alternatives: bool = False,
 ) -> Costs:
     """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
 
@@ -52,6 +53,7 @@ def unit_costs(
     the means, and none is. With `radio.downlink` members receive the model before they start.
     Of units that transmit at once each sends so many `symbols` over the whole band, with at most
     the given power; so do members that transmit to their leader at once, with `gather_symbols`.
+    Of units that are `alternatives` to each other, none disturbs another one's uplink.
     """
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
@@ -62,7 +64,9 @@ def unit_costs(
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)
     together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
-    sending = _Uplinks(world, leaders, power, gains, true, together, bandwidth_hz, symbols)
+    sending = _Uplinks(
+        world, leaders, power, gains, true, together, bandwidth_hz, symbols, alternatives
+    )
     model = broadcast(world, flat, leaders, true, bits)
     return Costs(
         sizes=sizes,
@@ -123,6 +127,7 @@ class _Uplinks:
     together: Mapping[str, int]  # how many share each band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
     symbols: int | None  # that each sends at once with all others; None: it sends by itself
+    alternatives: bool  # only one of them will send
 
     def costs(
         self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
@@ -178,6 +183,8 @@ class _Uplinks:
 
     @cached_property
     def _noise_rise(self) -> Float64:
+        if self.alternatives:
+            return np.ones(len(self.leaders))
         return 1.0 + interference(self.world, self.leaders, self.power_watts)
 
     def heard(self, gains: Float64) -> Float64:

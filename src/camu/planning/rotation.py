@@ -90,6 +90,7 @@ def _rounds(
         cpu_share=[unit.cpu_share for unit in units],
         symbols=plan.burst_symbols,
         gather_symbols=plan.gather_symbols,
+        alternatives=True,
     )
     heard = np.array([unit.downlink_seconds for unit in units])  # all devices listen
     seconds = plan.round_seconds if costs.idle_watts else 0.0

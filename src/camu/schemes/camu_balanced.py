@@ -346,7 +346,9 @@ def _leaders(world: World, members: Sequence[Sequence[int]]) -> list[int]:
     best = [np.array(group)[np.argsort(-uplink[list(group)], kind="stable")] for group in members]
     tried = [leader for group in best for leader in group[:LEADERS].tolist()]
     units = [group for group in members for _ in range(min(LEADERS, len(group)))]
-    costs = unit_costs(world, units, tried, power[tried], bits, parameters, uplinks={})
+    costs = unit_costs(
+        world, units, tried, power[tried], bits, parameters, uplinks={}, alternatives=True
+    )
     sending = costs.gather_seconds + costs.uplink_seconds
     sending[~_heard_by_all(world, units, tried)] = np.inf
     starts = np.cumsum([0] + [min(LEADERS, len(group)) for group in members])

@@ -51,7 +51,7 @@ class FedCs(LocalSgd):
             chosen.append(int(left[best]))
             channels.send(float(ready[best]), float(air[best]), own[best])
             free = channels.first_free(own[best])
-            now[[queue.link == own[best].link for queue in own]] = free
+            now[[queue.band == own[best].band for queue in own]] = free
         state["limit"] = limit
         return chosen
 

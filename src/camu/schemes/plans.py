@@ -141,6 +141,11 @@ def groups_of_plan(path: Path, with_samples: bool = False) -> tuple[Plan, Groups
     names = [str(device["id"]) for device in document["devices"]]
     if names != list(world.devices.ids):
         raise InputError(changed)
+    if plan.air or plan.gathers_together:
+        raise InputError(
+            f"{file}: devices of {plan.scheme} transmit at once, and the problems are about those "
+            "that send in turn or on bands of their own; plan another scheme"
+        )
     members = [unit.members for unit in plan.units]
     return plan, assess(world, members, [unit.leader for unit in plan.units])
 

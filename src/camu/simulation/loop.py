@@ -98,7 +98,8 @@ class Loop:
     def round(self) -> Record:
         """A round, what the scheme changes after it, and its record."""
         self.before = self.run.weights
-        replan(self.run, self.scheme)
+        given_up = replan(self.run, self.scheme)
+        self.charge_idle(given_up, self.run.clock.now_seconds)
         arrived, waiting = self.advance()
         self.hooks.revise(self.view(() if self.takes_mean else self.shown(arrived)), self.run)
         self.rotate()

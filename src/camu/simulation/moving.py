@@ -13,7 +13,7 @@ from camu.schemes import plans
 from camu.schemes.contract import Scheme
 from camu.simulation.hooks import overrides
 from camu.simulation.ledger import KINDS, Ledger
-from camu.simulation.run import Run
+from camu.simulation.run import Run, Update
 
 
 def uplink_gain(run: Run) -> Float64:
@@ -40,28 +40,31 @@ def move(run: Run) -> None:
     run.batteries.move_to(world)
 
 
-def replan(run: Run, scheme: Scheme) -> None:
+def replan(run: Run, scheme: Scheme) -> list[Update]:
     """Plan again for the world as it is now if it is time, at the expense of the devices.
 
     A plan that a scheme has tried out or revised stays as long as the units have the same members.
     Otherwise the scheme starts again, as with devices that join a deployment: its own state and
-    what units keep are forgotten, and units on their way are given up.
+    what units keep are forgotten, and units on their way are given up; these are returned.
     """
     every = run.world.config.clustering.replan_every
     if every is None or run.round == 0 or run.round % every:
-        return
+        return []
     move(run)
     plan = _with_leaders(plans.plan(scheme, run.world), run)
     _pay(run, _messages(run, plan))
+    given_up: list[Update] = []
     if [unit.members for unit in plan.units] == [unit.members for unit in run.plan.units]:
         if overrides(scheme, "pilot") or overrides(scheme, "revise"):
-            return
+            return []
     else:
+        given_up = list(run.in_flight.values())
         run.clock.clear()
         run.in_flight.clear()
         run.state.clear()
         run.kept.clear()
     run.plan, run.revised = plan, True
+    return given_up
 
 
 def _with_leaders(plan: Plan, run: Run) -> Plan:
