@@ -159,7 +159,7 @@ def air_figure(answers: Sequence[Mapping[str, Any]], about: str) -> Spec:
     """A map for each budget (down) and bandwidth (across): how far over the air is ahead."""
     budgets = list(dict.fromkeys(row["budget"] for row in answers))
     bands = sorted({row["bandwidth_hz"] for row in answers})
-    lines = []
+    lines, labels = [], _snr_labels(answers)
     for budget in budgets:
         key = "air-axis" if budget == budgets[-1] else "air"
         parts = []
@@ -167,7 +167,7 @@ def air_figure(answers: Sequence[Mapping[str, Any]], about: str) -> Spec:
             own = [r for r in answers if r["budget"] == budget and r["bandwidth_hz"] == hertz]
             title = f"at equal {budget}, {hertz / 1e6:g} MHz"
             part = chart(key, width=260, height=110, title=title)
-            parts.append(part | {"data": {"values": [_air_cell(row) for row in own]}})
+            parts.append(part | {"data": {"values": [_air_cell(row, labels) for row in own]}})
         lines.append({"hconcat": parts})
     head = {"text": "Over the air against digital uplinks", "subtitle": about}
     return quiet({"vconcat": [_without_data(line) for line in lines], "title": head})
@@ -180,12 +180,21 @@ def _without_data(line: Spec) -> Spec:
     return line
 
 
-def _air_cell(row: Mapping[str, Any]) -> dict[str, Any]:
+def _snr_labels(answers: Sequence[Mapping[str, Any]]) -> dict[float, int]:
+    """One number for SNRs that differ only because fleets do: the mean over numbers of devices."""
+    fleets = {row["devices"] for row in answers}
+    levels = [sorted({r["snr_db"] for r in answers if r["devices"] == n}) for n in fleets]
+    return {
+        snr: round(float(np.mean(alike))) for alike in zip(*levels, strict=True) for snr in alike
+    }
+
+
+def _air_cell(row: Mapping[str, Any], labels: Mapping[float, int]) -> dict[str, Any]:
     """A square of the map; a star where the interval excludes 0, = where both are level."""
     mark = {"over the air": "*", "digital": "*", "level": "="}.get(row["answer"], "")
     interval = "" if row["low"] is None else f"{row['low']:+.1f} to {row['high']:+.1f}"
     return {
-        "snr": round(row["snr_db"]),
+        "snr": labels[row["snr_db"]],
         "devices": row["devices"],
         "points": row["points"],
         "label": f"{row['points']:+.1f}{mark}",
