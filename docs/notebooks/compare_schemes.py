@@ -33,7 +33,7 @@ result.history.to_frame().tail()
 # %%
 model = result.model()
 data = world.federation.dataset
-images = torch.from_numpy(data.test_images[:, None]).float() / 255
+images = torch.from_numpy(data.test_inputs[:, None]).float() / 255
 labels = torch.from_numpy(data.test_labels)
 accuracy = (model(images).argmax(dim=1) == labels).double().mean().item()
 print(f"{accuracy:.2%}, and in the history {result.history.final_accuracy:.2%}")

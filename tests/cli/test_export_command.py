@@ -42,7 +42,7 @@ def test_set(run: Path) -> tuple[torch.Tensor, torch.Tensor]:
     federation = package.build_world(config).federation
     assert federation is not None
     data = federation.dataset
-    images = torch.from_numpy(data.test_images[:, None]).float() / 255
+    images = torch.from_numpy(data.test_inputs[:, None]).float() / 255
     return images, torch.from_numpy(np.asarray(data.test_labels))
 
 

@@ -45,7 +45,7 @@ def test_a_saved_copy_is_read(library: Any, tmp_path: Path, shape: tuple[int, ..
     arrays = bars(shape, classes=3, train=12)
     as_dict(library, arrays, label="kind").save_to_disk(tmp_path / "copy")
     data = load(f"hf:{tmp_path / 'copy'}")
-    assert data.spec.image_shape == shape
+    assert data.spec.shape == shape
     for split in SPLITS:
         assert np.array_equal(getattr(data, f"{split}_images"), arrays[f"{split}_images"])
         assert getattr(data, f"{split}_labels").tolist() == arrays[f"{split}_labels"].tolist()
@@ -60,7 +60,7 @@ def test_a_directory_of_its_files_is_read(library: Any, tmp_path: Path) -> None:
     for split, part in as_dict(library, arrays).items():
         part.to_parquet(files / f"{split}.parquet")
     data = load(f"hf:{files}")
-    assert np.array_equal(data.train_images, arrays["train_images"])
+    assert np.array_equal(data.train_inputs, arrays["train_images"])
     pictures = load(f"hf:{write_pictures(tmp_path / 'pictures', arrays)}")
     own = load(str(tmp_path / "pictures"))
     assert pictures.sha256 == own.sha256

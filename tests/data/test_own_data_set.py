@@ -55,7 +55,7 @@ def test_the_documented_data_set_trains(write: Write) -> None:
         }
     )
     world = build_world(config)
-    assert dataset_spec(config.data).image_shape == (3, 12, 12)
+    assert dataset_spec(config.data).shape == (3, 12, 12)
     assert dataset_spec(config.data).classes == 3
     assert world.devices.label_counts.shape[1] == 3
     assert world.devices.samples.sum() == 1200
@@ -178,7 +178,7 @@ def test_labels_beyond_a_byte(write: Write) -> None:
     assert data.spec.classes == 400
     assert data.train_labels.max() == 399
     assert load(f"{path}:data") is data  # called once
-    assert np.array_equal(data.train_images, data.test_images)
+    assert np.array_equal(data.train_inputs, data.test_inputs)
 
 
 USERS = """

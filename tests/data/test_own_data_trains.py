@@ -77,7 +77,7 @@ def test_files_of_your_own_train_above_chance(
 @pytest.mark.slow
 def test_a_function_with_colours_and_its_own_division_trains_above_chance(writers: str) -> None:
     config = small(data__dataset=f"{writers}:by_writer", data__partition="given")
-    assert load(config.data.dataset).spec.image_shape == (3, 16, 16)
+    assert load(config.data.dataset).spec.shape == (3, 16, 16)
     assert trained(config) > 0.5  # chance: 1/7
 
 
@@ -174,8 +174,8 @@ def test_ray_actors_get_the_data_and_read_nothing(tmp_path: Path, writers: str, 
     data = load(config.data.dataset)
     setup = ActorSetup(
         config,
-        (data.train_images, data.train_labels),
-        (data.test_images, data.test_labels),
+        (data.train_inputs, data.train_labels),
+        (data.test_inputs, data.test_labels),
         np.arange(6),
         np.array([2, 6]),
         None,
@@ -184,6 +184,6 @@ def test_ray_actors_get_the_data_and_read_nothing(tmp_path: Path, writers: str, 
     )
     Path(path).unlink()
     there, indices = setup.unpack()
-    assert dataset_spec(there.data).image_shape == data.spec.image_shape
+    assert dataset_spec(there.data).shape == data.spec.shape
     assert dataset_spec(there.data).classes == data.spec.classes
     assert [own.tolist() for own in indices] == [[0, 1], [2, 3, 4, 5]]

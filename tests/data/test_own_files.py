@@ -60,7 +60,7 @@ def test_every_format_gives_the_same_data(
 ) -> None:
     arrays = few(shape)
     data = load(WRITERS[form](tmp_path, arrays))
-    assert data.spec.image_shape == shape
+    assert data.spec.shape == shape
     assert data.spec.classes == 3
     for split in ("train", "test"):
         found = getattr(data, f"{split}_images"), getattr(data, f"{split}_labels")
@@ -90,7 +90,7 @@ def test_classes_named_by_numbers_keep_their_order(tmp_path: Path) -> None:
             folder = tmp_path / split / name
             folder.mkdir(parents=True)
             picture(np.full(GREY, int(name), np.uint8)).save(folder / "a.png")
-    assert load(str(tmp_path)).train_images[:, 0, 0].tolist() == [0, 2, 10]
+    assert load(str(tmp_path)).train_inputs[:, 0, 0].tolist() == [0, 2, 10]
 
 
 def test_grey_and_colour_pictures_mix_and_transparency_is_dropped(tmp_path: Path) -> None:
@@ -98,9 +98,9 @@ def test_grey_and_colour_pictures_mix_and_transparency_is_dropped(tmp_path: Path
     file = sorted((path / "train" / "class 0").iterdir())[0]
     Image.fromarray(np.full((6, 7, 4), 9, np.uint8), "RGBA").save(file)
     data = load(str(path))
-    assert data.spec.image_shape == (3, 6, 7)
-    assert (data.train_images[0] == 9).all()
-    assert (data.train_images[1, 0] == data.train_images[1, 2]).all()
+    assert data.spec.shape == (3, 6, 7)
+    assert (data.train_inputs[0] == 9).all()
+    assert (data.train_inputs[1, 0] == data.train_inputs[1, 2]).all()
 
 
 def test_changed_files_are_read_again(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_changed_files_are_read_again(tmp_path: Path) -> None:
     first = load(path)
     assert load(path) is first
     write_npz(tmp_path, arrays | {"train_images": 255 - arrays["train_images"]})
-    assert (load(path).train_images == 255 - first.train_images).all()
+    assert (load(path).train_inputs == 255 - first.train_inputs).all()
 
 
 def npy(array: Any, **options: Any) -> bytes:

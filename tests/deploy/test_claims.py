@@ -160,7 +160,7 @@ def test_a_node_with_own_code_in_its_task_refuses_it(tmp_path: Path) -> None:
 
 def own_node(folder: Path, **more: object) -> node_app.Node:
     config = small()
-    shape = dataset_spec(config.data).image_shape
+    shape = dataset_spec(config.data).shape
     images = np.zeros((30, *shape), dtype=np.uint8)
     np.save(folder / "pump-images.npy", images)
     np.save(folder / "pump-labels.npy", np.repeat([3, 4], 15))

@@ -379,7 +379,7 @@ def test_a_node_that_comes_back_with_its_devices_and_more_takes_its_place(
     data = load("digits")
     for place, name in enumerate(("pump", "fan", "mill", "lift")):
         part = slice(30 * place, 30 * place + 30)
-        np.save(tmp_path / f"{name}-images.npy", data.train_images[part])
+        np.save(tmp_path / f"{name}-images.npy", data.train_inputs[part])
         np.save(tmp_path / f"{name}-labels.npy", data.train_labels[part])
     rows = [f"{name},{k},{k},30" for k, name in enumerate(("pump", "fan", "mill", "lift"))]
     (tmp_path / "fleet.csv").write_text("\n".join(["id,x,y,samples", *rows, ""]))

@@ -444,7 +444,7 @@ def own_fleet(config: Config, folder: Path) -> dict[int, Node]:
     names = {4: range(10), 5: range(10, 15), 6: range(15, 20)}
     (folder / "meter.py").write_text("import time\n\ndef read():\n    return 3 * time.time()\n")
     for device, held in enumerate(federation.indices):
-        images, labels = dataset.train_images[held], dataset.train_labels[held]
+        images, labels = dataset.train_inputs[held], dataset.train_labels[held]
         if device % 2:
             save_file({"images": images, "labels": labels}, folder / f"{device}.safetensors")
         else:

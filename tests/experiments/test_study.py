@@ -357,7 +357,7 @@ def test_statistics_are_computed_again_on_all_devices(tmp_path: Path) -> None:
     before = torch.nn.Sequential(*list(module.children())[: list(module.children()).index(norm)])
     own = world.federation.indices
     picked = np.concatenate([one[np.linspace(0, len(one) - 1, 70).astype(int)] for one in own])
-    pixels = torch.from_numpy(world.federation.dataset.train_images[picked]).float()[:, None] / 255
+    pixels = torch.from_numpy(world.federation.dataset.train_inputs[picked]).float()[:, None] / 255
     with torch.no_grad():
         mean = before(pixels).mean(dim=(0, 2, 3))
     assert torch.allclose(norm.running_mean, mean, atol=1e-4)

@@ -344,7 +344,7 @@ def test_one_update_is_a_step_on_the_union_of_the_batches(tiny: Tiny) -> None:
         assert len(union) == sum(batches)
         with Engine(
             seeded_model(world.config),
-            data.train_images,
+            data.train_inputs,
             data.train_labels,
             [union],
             None,

@@ -93,7 +93,7 @@ def test_fedavg_on_one_update_is_centralised_sgd() -> None:
     data, training = world.federation.dataset, config.training
     model = build_model("cnn", (8, 8), 10, "none", derive(config.run.seed, "model"))
     batches = Batches(config.run.seed, world.federation.indices, training.batch)
-    images = torch.from_numpy(data.train_images).float().div(255).unsqueeze(1)
+    images = torch.from_numpy(data.train_inputs).float().div(255).unsqueeze(1)
     labels = torch.from_numpy(data.train_labels).long()
     for round_ in range(config.run.rounds):
         union = np.concatenate([batches.step(round_, k, 0) for k in range(20)])

@@ -41,7 +41,7 @@ def list_(as_json: Json = False) -> None:
     for spec in CATALOG.values():
         table.add_row(
             spec.name,
-            "x".join(map(str, spec.image_shape)),
+            "x".join(map(str, spec.shape)),
             f"{spec.train_samples:,}",
             f"{spec.test_samples:,}",
             str(spec.classes),
@@ -80,7 +80,7 @@ def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to fetch.")
                 did = fetch_files(spec, progress)
         data = load(spec.name)
         print(
-            f"{spec.name}: {did}; {len(data.train_images):,} + {len(data.test_images):,} images, "
+            f"{spec.name}: {did}; {len(data.train_inputs):,} + {len(data.test_inputs):,} images, "
             "SHA-256 verified"
         )
 

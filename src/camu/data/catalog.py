@@ -6,11 +6,15 @@ import hashlib
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
-from camu.arrays import Int64, Labels, UInt8
+from camu.arrays import AnyArray, Int64, Labels
 from camu.data.sources import CifarPackage, DebianPackage, HttpsMirror, NpmPackage, Source
+
+Inputs = Literal["images", "numbers", "tokens"]
+Target = Literal["classes", "numbers", "next-token"]
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,22 @@ class DatasetSpec:
 
     name: str
     title: str
-    image_shape: tuple[int, ...]  # (height, width) or (channels, height, width)
-    classes: int
+    shape: tuple[int, ...]  # of one sample; of images (height, width) or (channels, height, width)
+    classes: int  # labels that partitions and clusters count
     train_samples: int
     test_samples: int
     files: tuple[IdxFile, ...] = ()
     sources: tuple[Source, ...] = ()
+    inputs: Inputs = "images"
+    target: Target = "classes"
+    width: int = 1  # numbers per target
+    vocabulary: int = 0  # of tokens
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a model gives per sample; for the next token, per place."""
+        sizes = {"classes": self.classes, "numbers": self.width, "next-token": self.vocabulary}
+        return sizes[self.target]
 
     @property
     def download_bytes(self) -> int:
@@ -53,24 +67,43 @@ class DatasetSpec:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images (N, height, width) or (N, channels, height, width), uint8, and labels (N,)."""
+    """Samples and what a model shall say of them.
+
+    Inputs are images as uint8 (N, height, width) or (N, channels, height, width), numbers as floats
+    (N, ...), or tokens as int64 (N, length). Targets are classes as int64 (N,), numbers as float32
+    (N, width), or the next token of every place as int64 (N, length).
+    """
 
     spec: DatasetSpec
-    train_images: UInt8
-    train_labels: Labels
-    test_images: UInt8
-    test_labels: Labels
-    # Training samples of each device, if the data come divided.
+    train_inputs: AnyArray
+    train_targets: AnyArray
+    test_inputs: AnyArray
+    test_targets: AnyArray
+    # Training and test samples of each device, if the data come divided.
     parts: tuple[Int64, ...] | None = field(default=None, kw_only=True)
+    test_parts: tuple[Int64, ...] | None = field(default=None, kw_only=True)
+    # What partitions and clusters count of training and test samples, where targets are no classes.
+    labels: tuple[Labels, Labels] | None = field(default=None, kw_only=True)
     # What a user should know of how the data were read.
     notes: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    def train_labels(self) -> Labels:
+        """The label of each training sample, for partitions and clusters."""
+        return self.train_targets if self.labels is None else self.labels[0]
+
+    @property
+    def test_labels(self) -> Labels:
+        """The label of each test sample."""
+        return self.test_targets if self.labels is None else self.labels[1]
 
     @cached_property
     def sha256(self) -> str:
         """A digest of all arrays; it changes with the data."""
         total = hashlib.sha256()
-        arrays = (self.train_images, self.train_labels, self.test_images, self.test_labels)
-        for array in (*arrays, *(self.parts or ())):
+        arrays = (self.train_inputs, self.train_targets, self.test_inputs, self.test_targets)
+        more = (*(self.parts or ()), *(self.test_parts or ()), *(self.labels or ()))
+        for array in (*arrays, *more):
             total.update(f"{array.dtype.str}{array.shape}".encode())
             total.update(np.ascontiguousarray(array).data)
         return total.hexdigest()

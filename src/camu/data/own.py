@@ -63,7 +63,7 @@ def shape_spec(name: str) -> DatasetSpec | None:
 
 def shape_name(spec: DatasetSpec) -> str:
     """The value of data.dataset that has only the shape and the classes of a data set."""
-    return f"shape:{'x'.join(map(str, (*spec.image_shape, spec.classes)))}"
+    return f"shape:{'x'.join(map(str, (*spec.shape, spec.classes)))}"
 
 
 def load_own(name: str) -> Dataset:
@@ -174,7 +174,7 @@ def _from_function(function: Callable[[], Any], path: str) -> Dataset:
     )
     if parts is None:
         return dataset
-    checked = check_parts(parts, f"{what}: the division", len(dataset.train_images))
+    checked = check_parts(parts, f"{what}: the division", len(dataset.train_inputs))
     return replace(dataset, parts=checked)
 
 

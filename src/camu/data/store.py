@@ -219,7 +219,7 @@ def _verified(content: UInt8, file: IdxFile, origin: str) -> UInt8:
 def _embedded_digits(spec: DatasetSpec) -> Dataset:
     """scikit-learn's digits, scaled to 0..255, with a fixed split (the set comes without one)."""
     table = _digits_table()
-    images = np.rint(table[:, :-1].reshape(-1, *spec.image_shape) * (255 / 16)).astype(np.uint8)
+    images = np.rint(table[:, :-1].reshape(-1, *spec.shape) * (255 / 16)).astype(np.uint8)
     labels = table[:, -1].astype(np.uint8)
     order = derive(0, "digits-split").numpy().permutation(len(labels))
     train, test = order[: spec.train_samples], order[spec.train_samples :]

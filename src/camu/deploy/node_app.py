@@ -195,7 +195,7 @@ class Node:
     def _trial(self) -> tuple[Samples, Indices]:
         """All samples of a trial's data set, and the indices of each device."""
         data, indices = self._federation.dataset, self._federation.indices
-        return (data.train_images, data.train_labels), [np.asarray(own) for own in indices]
+        return (data.train_inputs, data.train_targets), [np.asarray(own) for own in indices]
 
     @cached_property
     def _federation(self) -> Federation:

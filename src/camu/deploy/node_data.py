@@ -75,15 +75,15 @@ def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[UInt8, Labels]:
     """Images and labels of one device (or of the test set), checked."""
     samples = _samples(source, name)
     pictures, numbers, _ = check_samples(samples)
-    if _full(pictures.shape[1:]) != _full(spec.image_shape):
-        wanted = ", ".join(map(str, spec.image_shape))
+    if _full(pictures.shape[1:]) != _full(spec.shape):
+        wanted = ", ".join(map(str, spec.shape))
         raise InputError(
             f"{samples.images_name} are of shape {pictures.shape}; data.dataset = {spec.name} "
             f"needs (n, {wanted})"
         )
     if numbers.max() >= spec.classes:
         raise InputError(f"{samples.labels_name} must lie between 0 and {spec.classes - 1}")
-    return pictures.reshape(-1, *spec.image_shape), numbers
+    return pictures.reshape(-1, *spec.shape), numbers
 
 
 def check_own(source: str, names: Sequence[str]) -> None:

@@ -44,15 +44,15 @@ def recalibrate(module: torch.nn.Module, federation: Federation) -> None:
     module.train()
     with torch.no_grad():
         for part in np.split(picked, SAMPLES_PER_DEVICE // 10, axis=1):
-            module(_images(federation.dataset.train_images[part.ravel()]))
+            module(_images(federation.dataset.train_inputs[part.ravel()]))
     module.eval()
 
 
 def _accuracy(module: torch.nn.Module, federation: Federation) -> float:
     data = federation.dataset
-    parts = range(0, len(data.test_images), 1000)
+    parts = range(0, len(data.test_inputs), 1000)
     with torch.no_grad():
-        answers = [module(_images(data.test_images[k : k + 1000])).argmax(1) for k in parts]
+        answers = [module(_images(data.test_inputs[k : k + 1000])).argmax(1) for k in parts]
     return float((torch.cat(answers).numpy() == data.test_labels).mean())
 
 

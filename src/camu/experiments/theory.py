@@ -89,7 +89,7 @@ def federation_of(dataset: str, seed: int) -> LogisticFederation:
     world = build_world(config)
     data = world.federation
     assert isinstance(data, Federation)  # only a fleet file comes without
-    images, labels = data.dataset.train_images, data.dataset.train_labels
+    images, labels = data.dataset.train_inputs, data.dataset.train_labels
     plan = plans.plan(make_scheme(config), world)
     side = images.shape[1] // SIDE
     small = images[:, : SIDE * side, : SIDE * side].reshape(-1, SIDE, side, SIDE, side)

@@ -139,7 +139,7 @@ def seeded_cnn(config: Config) -> SeededCNN | None:
     if config.training.model != "cnn":
         return None
     spec = dataset_spec(config.data)
-    cnn = CNN(full_shape(spec.image_shape), spec.classes, config.training.normalisation)
+    cnn = CNN(full_shape(spec.shape), spec.classes, config.training.normalisation)
     return SeededCNN(cnn, model_stream(config))
 
 

@@ -191,7 +191,7 @@ def seeded_model(config: Config) -> nn.Module:
     training, spec = config.training, dataset_spec(config.data)
     return build_model(
         training.model,
-        spec.image_shape,
+        spec.shape,
         spec.classes,
         training.normalisation,
         model_stream(config),

@@ -27,7 +27,7 @@ def parameter_count(world: World) -> int:
     name = training.model
     # A class that was changed and loaded again has the same name and another count.
     kind = import_object(name, "training.model") if is_plugin(name) else None
-    return _count(name, data.image_shape, data.classes, training.normalisation, kind)
+    return _count(name, data.shape, data.classes, training.normalisation, kind)
 
 
 @lru_cache

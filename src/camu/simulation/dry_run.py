@@ -163,7 +163,7 @@ def _layout(config: Config, parameters: int) -> Layout:
         return model_layout(config)
     if model == "logistic":
         data = dataset_spec(config.data)
-        shape = (data.classes, math.prod(data.image_shape))
+        shape = (data.classes, math.prod(data.shape))
         return Layout((Entry("weight", shape), Entry("bias", shape[:1])), ())
     return Layout((Entry("parameters", (parameters,)),), ())
 

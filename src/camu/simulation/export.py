@@ -117,4 +117,4 @@ def _onnx(module: nn.Module, config: Config) -> bytes:
 
 def _example(config: Config) -> tuple[torch.Tensor]:
     """Two images: torch takes a batch of one for a constant."""
-    return (torch.zeros(2, *full_shape(dataset_spec(config.data).image_shape)),)
+    return (torch.zeros(2, *full_shape(dataset_spec(config.data).shape)),)

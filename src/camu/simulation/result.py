@@ -155,7 +155,7 @@ def samples_of(world: World) -> tuple[Samples, Sequence[Int64], Samples]:
     federation = with_data(world).federation
     assert federation is not None  # with_data gives one or refuses
     data = federation.dataset
-    train, test = (data.train_images, data.train_labels), (data.test_images, data.test_labels)
+    train, test = (data.train_inputs, data.train_targets), (data.test_inputs, data.test_targets)
     return train, federation.indices, test
 
 

@@ -221,7 +221,7 @@ def _evaluator(config: Config, test_data: str) -> Engine:
         test = read_own(test_data, "test", spec)
     else:
         dataset = load(config.data.dataset, config.data.directory)
-        test = (dataset.test_images, dataset.test_labels)
+        test = (dataset.test_inputs, dataset.test_targets)
     return Engine.from_config(config, test=test)
 
 
