@@ -47,7 +47,7 @@ def test_a_saved_copy_is_read(library: Any, tmp_path: Path, shape: tuple[int, ..
     data = load(f"hf:{tmp_path / 'copy'}")
     assert data.spec.shape == shape
     for split in SPLITS:
-        assert np.array_equal(getattr(data, f"{split}_images"), arrays[f"{split}_images"])
+        assert np.array_equal(getattr(data, f"{split}_inputs"), arrays[f"{split}_images"])
         assert getattr(data, f"{split}_labels").tolist() == arrays[f"{split}_labels"].tolist()
     with pytest.raises(InputError, match=r"name it hf:"):
         load(str(tmp_path / "copy"))

@@ -63,7 +63,7 @@ def test_every_format_gives_the_same_data(
     assert data.spec.shape == shape
     assert data.spec.classes == 3
     for split in ("train", "test"):
-        found = getattr(data, f"{split}_images"), getattr(data, f"{split}_labels")
+        found = getattr(data, f"{split}_inputs"), getattr(data, f"{split}_labels")
         assert found[0].dtype == np.uint8
         assert by_class(*found) == by_class(arrays[f"{split}_images"], arrays[f"{split}_labels"])
 
