@@ -441,7 +441,7 @@ def test_real_cifar_10_trains_with_resnet8_on_thirty_devices(tmp_path: Path, mon
     world = build_world(config)
     assert world.devices.count == 30
     assert world.federation is not None
-    few = {"test_images": data.test_inputs[:1000], "test_labels": data.test_labels[:1000]}
+    few = {"test_inputs": data.test_inputs[:1000], "test_targets": data.test_targets[:1000]}
     federation = replace(world.federation, dataset=replace(data, **few))
     world = replace(world, federation=federation)
     history = simulate(world, make_scheme(config, "fedavg")).history
