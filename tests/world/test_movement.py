@@ -160,9 +160,10 @@ def test_a_device_is_handed_over_in_the_middle_between_two_stations(tmp_path: Pa
 
 
 def test_nothing_moves_without_a_movement() -> None:
-    world = world_of()
+    cycles: dict[str, Any] = {"fleet__cycles_per_sample": "auto"}
+    world = world_of(**cycles)
     assert world.at(1e6) is world
-    moving = world_of(fleet__speed_mps=(1.0, 2.0), fleet__pause_seconds=1e6)
+    moving = world_of(fleet__speed_mps=(1.0, 2.0), fleet__pause_seconds=1e6, **cycles)
     later = moving.at(100.0)
     assert later.at(101.0) is later  # all have arrived and pause
     assert world.warnings() == []

@@ -26,6 +26,7 @@ LARGEST_HZ = 1e15
 SMALLEST_WATTS, LARGEST_WATTS = 1e-9, 1e6
 LARGEST_JOULES = 1e15  # of a battery
 MOST = 10**9  # of anything that is counted
+AUTO: Literal["auto"] = "auto"
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Watts = Annotated[float, Field(ge=SMALLEST_WATTS, le=LARGEST_WATTS)]
@@ -95,6 +96,35 @@ class Choice:
         if self.code and (wrong := missing_name(value)):
             hint = f"; {wrong}"
         raise PydanticCustomError("choice", "no such name{hint}", {"hint": hint})
+
+
+@dataclass(frozen=True)
+class OrAuto:
+    """A number between these two, or `auto`."""
+
+    low: float
+    high: float
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """The schema of a value that is checked."""
+        return core_schema.no_info_plain_validator_function(self._check)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The limits, and the other word."""
+        return {"type": "number", "minimum": self.low, "maximum": self.high, "or": AUTO}
+
+    def _check(self, value: Any) -> float | str:
+        if value == AUTO:
+            return AUTO
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise PydanticCustomError("number", "it is neither a number nor `auto`")
+        if not self.low <= value <= self.high:
+            raise PydanticCustomError("number", "the number is out of range")
+        return float(value)
 
 
 class Section(BaseModel):

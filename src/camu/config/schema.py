@@ -135,7 +135,8 @@ def load_config(
     Parameters:
         file: a TOML file. It names its preset with ``extends = "paper"``; without one it starts
             from the defaults.
-        preset: demo, paper, study, literal or battery. With neither a file nor a preset it is demo.
+        preset: demo, paper, study, literal, battery or devices. With neither a file nor a preset it
+            is demo.
         settings: texts ``section.key=value``, as `--set` takes them.
         overrides: Python values by ``section.key``.
 

@@ -107,6 +107,8 @@ def accepted_values(key: Schema) -> str:
         text += " " + " and ".join(limits)
     if key["unit"] not in ("", "1"):
         text += f", unit {key['unit']}"
+    if "or" in own:
+        text += f"; or {own['or']}"
     return f"{text}; or none" if "null" in kinds else text
 
 

@@ -18,6 +18,7 @@ from camu.config.fields import (
     MOST,
     Choice,
     Count,
+    OrAuto,
     Section,
     Share,
     Watts,
@@ -161,8 +162,19 @@ class FleetConfig(Section):
         "Hz",
         strict=False,
     )
-    cycles_per_sample: float = field(
-        2.0e6, "CPU cycles to process one training sample once.", "cycles", ge=1e-6, le=1e15
+    cycles_per_sample: Annotated[float | Literal["auto"], OrAuto(1e-6, 1e15)] = field(
+        2.0e6,
+        "CPU cycles to process one training sample once, the paper's number by default; `auto`: as "
+        "many as the model's FLOPs (forward and backward) take at flops_per_cycle.",
+        "cycles",
+    )
+    flops_per_cycle: float = field(
+        2.0,
+        'FLOPs of training that a device does per cycle, with `cycles_per_sample = "auto"`; 2: '
+        "what a core of a Raspberry Pi 4 reaches in Linpack.",
+        "1",
+        ge=1e-9,
+        le=1e9,
     )
     capacitance: float = field(
         1e-28, "Effective switched capacitance kappa of the CPU.", "W s^3", ge=1e-60, le=1.0

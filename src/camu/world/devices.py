@@ -13,6 +13,7 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64, read_only_floats, read_only_ints
 from camu.config import Config, ReadingsConfig, TrainingConfig
 from camu.data.batches import batch_samples
+from camu.learning.flops import training_flops
 from camu.seeding import derive
 from camu.world.link_types import LINK_TYPES, SHANNON
 
@@ -161,6 +162,14 @@ def _measured(per_sample: Float64, samples: Int64, modelled: Float64) -> Float64
     return np.asarray(found, dtype=np.float64)
 
 
+def cycles_per_sample(config: Config) -> float:
+    """The configured cycles, or with `auto` those of the model's FLOPs."""
+    fleet = config.fleet
+    if fleet.cycles_per_sample != "auto":
+        return fleet.cycles_per_sample
+    return training_flops(config) / fleet.flops_per_cycle
+
+
 def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
     """Devices at their positions or at random in their regions, with CPUs from the interval."""
     fleet, seed = config.fleet, config.run.seed
@@ -172,7 +181,7 @@ def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
         regions=tuple(region.name for region in fleet.regions for _ in range(region.devices)),
         label_counts=read_only_ints(label_counts),
         cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
-        cycles_per_sample=fleet.cycles_per_sample * everyone,
+        cycles_per_sample=cycles_per_sample(config) * everyone,
         capacitance=fleet.capacitance * everyone,
         power_watts=fleet.power_watts * everyone,
         max_power_watts=fleet.max_power_watts * everyone,

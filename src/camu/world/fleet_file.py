@@ -12,7 +12,7 @@ from camu.arrays import Float64, Int64, decibels, from_decibels
 from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.seeding import derive
-from camu.world.devices import Devices
+from camu.world.devices import Devices, cycles_per_sample
 from camu.world.fleet_links import fleet_links
 from camu.world.gains import noise_watts
 from camu.world.link_types import LINK_NAMES, SHANNON
@@ -264,7 +264,10 @@ def _devices(table: Table, columns: Columns, labels: list[str], config: Config) 
     fleet = config.fleet
     x, y, z = (columns[axis] for axis in "xyz")
     drawn = derive(config.run.seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=len(x))
-    defaults = {name: getattr(fleet, name) for name in _HARDWARE} | {"cpu_hz": drawn}
+    defaults = {name: getattr(fleet, name) for name in _HARDWARE} | {
+        "cpu_hz": drawn,
+        "cycles_per_sample": cycles_per_sample(config),
+    }
     if fleet.battery_joules is None:
         defaults["battery_joules"] = np.nan
     hardware = {

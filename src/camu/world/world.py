@@ -15,6 +15,7 @@ import numpy.typing as npt
 from camu.arrays import Float64, decibels, read_only_floats, read_only_ints
 from camu.config import Config, RadioConfig, load_config
 from camu.errors import InputError
+from camu.learning.flops import training_flops
 from camu.world.devices import Devices, place_devices
 from camu.world.link_types import SHANNON
 from camu.world.links import DOMINATING_UPLINK, Links, build_links, out_of_reach
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from camu.world.fleet_file import Fleet
 
 Value = TypeVar("Value")
+_FAR_OFF = 2.0  # cycles per sample and what is counted may differ by this factor
 PAPER_MODEL_PARAMETERS = 21_880  # the paper's CNN, the default model of warnings
 
 
@@ -109,7 +111,8 @@ class World:
 
     def warnings(self, parameters: int = PAPER_MODEL_PARAMETERS) -> list[str]:
         """What a user should know before trusting a plan in this world; empty if all is well."""
-        return [*self.notes, *_uplink_warnings(self.config.radio, self.links, parameters)]
+        uplinks = _uplink_warnings(self.config.radio, self.links, parameters)
+        return [*self.notes, *_cycles_warnings(self.config, self.devices), *uplinks]
 
 
 def build_world(
@@ -252,6 +255,24 @@ def _stations(config: Config) -> Float64:
     if config.fleet.base_station_file is None:
         return read_only_floats(config.fleet.base_station)
     return read_only_floats(read_stations(config.fleet.base_station_file, None))
+
+
+def _cycles_warnings(config: Config, devices: Devices) -> list[str]:
+    """A sentence on a fixed number of cycles that is far from what the model takes."""
+    fixed = config.fleet.cycles_per_sample
+    modelled = np.isnan(devices.sample_seconds) & (devices.cycles_per_sample == fixed)
+    if fixed == "auto" or not modelled.any():
+        return []
+    flops = training_flops(config)
+    ratio = fixed * config.fleet.flops_per_cycle / flops
+    if 1 / _FAR_OFF <= ratio <= _FAR_OFF:
+        return []
+    times = f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
+    return [
+        f"fleet.cycles_per_sample = {fixed:g} is {times} what {config.training.model} needs on "
+        f"{config.data.dataset} ({flops:.4g} FLOPs per sample, {config.fleet.flops_per_cycle:g} "
+        'per cycle); set it to "auto"'
+    ]
 
 
 def _uplink_warnings(radio: RadioConfig, links: Links, parameters: int) -> list[str]:

@@ -1,0 +1,123 @@
+"""What a training step computes: floating-point operations per sample, forward and backward.
+
+Products of matrices, convolutions and attention count, a multiplication and an addition as two, as
+torch's counter has it; what is done once per number (activations, normalisation, the loss, the
+step of the optimiser) is left out. A layer's backward pass is two products as large as its forward
+pass, one for its weights and one for its inputs; the first layer needs none for the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from camu.config import Config
+from camu.data import DatasetSpec, dataset_spec
+from camu.errors import InputError
+from camu.learning.cnn import (
+    CHANNELS,
+    CNN,
+    FIRST_CHANNELS,
+    HIDDEN,
+    ImageShape,
+    Normalisation,
+    full_shape,
+)
+from camu.plugins import import_object, is_plugin, user_code
+
+if TYPE_CHECKING:
+    import torch
+
+_COUNTED_SAMPLES = 2  # batch norm in training needs more than one
+_known: dict[tuple[Any, ...], float] = {}
+
+
+def training_flops(config: Config) -> float:
+    """FLOPs of one step of the configured model per sample: by formula, or by torch's counter."""
+    name, spec = config.training.model, dataset_spec(config.data)
+    # A class that was changed and loaded again has the same name and other layers.
+    kind = import_object(name, "training.model") if is_plugin(name) else None
+    normalisation = config.training.normalisation
+    key = name, kind, spec.shape, spec.outputs, spec.vocabulary, spec.inputs, normalisation
+    if key not in _known:
+        products = _products(name, spec, normalisation)
+        _known[key] = _counted(config, spec) if products is None else _of_products(products)
+    return _known[key]
+
+
+def _products(name: str, spec: DatasetSpec, normalisation: str) -> list[int] | None:
+    """Multiplications of the layers of a built-in model, the first one first; None: not known."""
+    if name == "logistic":
+        return [math.prod(spec.shape) * spec.outputs]
+    if name == "cnn":
+        cnn = CNN(full_shape(spec.shape), spec.outputs, cast(Normalisation, normalisation))
+        return list(_cnn_products(cnn))
+    if name == "resnet8":
+        return list(_resnet8_products(full_shape(spec.shape), spec.outputs))
+    return None
+
+
+def _cnn_products(cnn: CNN) -> Iterator[int]:
+    sides: Sequence[int] = cnn.image_shape[1:]
+    before = cnn.image_shape[0]
+    for after in (FIRST_CHANNELS, CHANNELS):
+        sides = [side + 2 * cnn.padding - cnn.kernel + 1 for side in sides]
+        yield math.prod(sides) * before * after * cnn.kernel**2
+        sides, before = [side // 2 for side in sides], after
+    yield cnn.features * HIDDEN
+    yield HIDDEN * cnn.classes
+
+
+def _resnet8_products(shape: ImageShape, classes: int) -> Iterator[int]:
+    """A convolution, three blocks of two and a shortcut where channels change, the classes."""
+    sides, before = shape[1:], 16
+    yield math.prod(sides) * 9 * shape[0] * before
+    for after in (16, 32, 64):
+        if before != after:
+            sides = ((sides[0] + 1) // 2, (sides[1] + 1) // 2)
+            yield math.prod(sides) * before * after
+        yield math.prod(sides) * 9 * (before + after) * after
+        before = after
+    yield before * classes
+
+
+def _of_products(products: Sequence[int]) -> float:
+    first, *others = products
+    return float(2 * (2 * first + 3 * sum(others)))
+
+
+def _counted(config: Config, spec: DatasetSpec) -> float:
+    """FLOPs of one step per sample by torch's counter; no weight or random number changes."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from camu.learning.models import seeded_model
+
+    name = config.training.model
+    model = seeded_model(config).train()
+    counter, before = FlopCounterMode(display=False), torch.backends.mkldnn.enabled
+    # oneDNN runs some recurrent layers as a whole, in which the counter finds no products.
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        own = user_code(f"training.model = {name}", model)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), own, counter:
+            model(_samples(spec)).sum().backward()
+    finally:
+        torch.backends.mkldnn.enabled = before
+    total = counter.get_total_flops()
+    if not total:
+        raise InputError(
+            f"training.model = {name}: it has no products of matrices that could be counted; set "
+            "fleet.cycles_per_sample to the cycles that a sample takes"
+        )
+    return total / _COUNTED_SAMPLES
+
+
+def _samples(spec: DatasetSpec) -> torch.Tensor:
+    """Samples of the data set's shape and type."""
+    import torch
+
+    shape = full_shape(spec.shape) if spec.inputs == "images" else spec.shape
+    kind = torch.int64 if spec.inputs == "tokens" else torch.float32
+    return torch.zeros((_COUNTED_SAMPLES, *shape), dtype=kind)
