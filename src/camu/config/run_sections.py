@@ -97,7 +97,46 @@ class TrainingConfig(Section):
         "One local update: `step` one mini-batch per member, averaged at the leader; "
         "`epoch` all mini-batches of each member, then averaged.",
     )
-    l2: float = field(0.0, "Weight of the l2 penalty (l2/2)*||w||^2.", "1", ge=0, le=1e6)
+    l2: float = field(
+        0.0,
+        "Weight of the l2 penalty (l2/2)*||w||^2, which is part of the gradient: the weight_decay "
+        "of torch's SGD.",
+        "1",
+        ge=0,
+        le=1e6,
+    )
+    optimiser: Literal["sgd", "adam"] = field(
+        "sgd", "What a device steps with; `adam` has the constants 0.9, 0.999 and 1e-8."
+    )
+    momentum: Share = field(0.0, "Momentum of a device's SGD steps; 0: none.", "1")
+    nesterov: bool = field(False, "Nesterov's form of the momentum.")
+    weight_decay: float = field(
+        0.0,
+        "Decay of the weights beside the gradient, as in AdamW: each step takes away "
+        "learning_rate*weight_decay*w.",
+        "1",
+        ge=0,
+        le=1e6,
+    )
+    clip_norm: float = field(
+        0.0,
+        "Largest norm of a device's gradient in a step, with its proximal term and without l2; "
+        "0: any.",
+        "1",
+        ge=0,
+        le=1e9,
+    )
+    schedule: Literal["constant", "cosine", "inverse", "step"] = field(
+        "constant",
+        "Factor on the learning rate after t rounds, with R = schedule_rounds and f = "
+        "schedule_factor: `cosine` f + (1-f)*(1+cos(pi*t/R))/2 until R, then f; `inverse` "
+        "1/(1+t/R); `step` f^floor(t/R).",
+    )
+    schedule_rounds: Count = field(100, "R of the schedule.", "rounds")
+    schedule_factor: float = field(0.1, "f of the schedule.", "1", ge=0, le=1)
+    schedule_by: Literal["round", "step"] = field(
+        "round", "What t counts: whole rounds, or also a round's local steps as parts of it."
+    )
     server_momentum: Share = field(
         0.0, "Momentum of the server on the aggregated update, for any scheme; 0: none.", "1"
     )
@@ -122,6 +161,25 @@ class TrainingConfig(Section):
         if (self.batch_fraction is None) == (self.batch_samples is None):
             keys = ("training.batch_fraction", "training.batch_samples")
             raise rule_error("set one of {} and {}, and not both".format(*keys), *keys)
+        return self
+
+    @model_validator(mode="after")
+    def _momentum_of_sgd(self) -> TrainingConfig:
+        if self.momentum and self.optimiser != "sgd":
+            keys = "training.momentum", "training.optimiser"
+            raise rule_error(
+                "training.momentum is for sgd, and Adam has means of its own; leave it at 0", *keys
+            )
+        if self.nesterov and not self.momentum:
+            keys = "training.nesterov", "training.momentum"
+            raise rule_error(
+                "training.nesterov is a form of momentum; set training.momentum", *keys
+            )
+        if self.schedule == "step" and not self.schedule_factor:
+            keys = "training.schedule", "training.schedule_factor"
+            raise rule_error(
+                "the rate would fall to 0; set training.schedule_factor above 0", *keys
+            )
         return self
 
     @property

@@ -101,6 +101,7 @@ class _JobHead:
     weights: tuple[float, ...]
     updates: Count
     first: Count
+    all_updates: Count
     rule: LocalRule
     start: Count
     correction: Count | None
@@ -130,7 +131,8 @@ class _ResultHead:
 
 REPORT, REPORTS = TypeAdapter(Report), TypeAdapter(tuple[Report, ...])
 _TASK_HEAD, _RESULT_HEAD = TypeAdapter(_TaskHead), TypeAdapter(_ResultHead)
-_PLAIN = ("members", "weights", "updates", "first", "rule")  # fields of a job that are JSON
+# Fields of a job that are JSON.
+_PLAIN = ("members", "weights", "updates", "first", "all_updates", "rule")
 
 
 def parse(kind: TypeAdapter[Value], text: str | bytes, what: str) -> Value:

@@ -29,6 +29,7 @@ from camu.learning.kernel import (
     Provenance,
     micro_batches,
 )
+from camu.learning.method import PLAIN_METHOD, Method
 from camu.learning.native import compiled_draw
 from camu.learning.native_kernel import choose_device, find_kernels, native_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
@@ -50,8 +51,8 @@ class Engine:
     ``train_images`` are uint8 ``(n, height, width)`` or ``(n, channels, height, width)``;
     ``device_indices`` lists the training samples that each device holds. ``batch`` is a number of
     samples (int) or a fraction of a device's data (float). ``l2`` adds ``l2/2 * |w|^2`` to every
-    device's loss. ``workers`` 0 takes one per processor core. ``device`` is "cpu" or "cuda",
-    ``kernel`` is "auto", "native" or "torch".
+    device's loss, ``method`` is the rest of its steps. ``workers`` 0 takes one per processor
+    core. ``device`` is "cpu" or "cuda", ``kernel`` is "auto", "native" or "torch".
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Engine:
         batch: int | float = 0.2,
         local_update: LocalUpdate = "step",
         l2: float = 0.0,
+        method: Method = PLAIN_METHOD,
         seed: int = 0,
         workers: int = 0,
         device: str = "cpu",
@@ -85,6 +87,7 @@ class Engine:
         self.batches.check(len(self.train_data.images) if self.train_data else 0)
         self.batches.draw = compiled_draw(self.batches) or self.batches.draw
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
+        self.method = method
         self.seed = seed
         # A graphics card is one queue of work already.
         self.workers = 1 if where != "cpu" else workers or available_cores()
@@ -94,8 +97,9 @@ class Engine:
 
     def _choose_kernels(self, wanted: str, model: nn.Module | SeededCNN, device: str) -> Kernels:
         data = self.train_data, self.test_data
-        optimiser = Optimiser(self.learning_rate, self.l2, self.local_update == "epoch")
-        found = find_kernels(wanted, model, device)
+        epochs = self.local_update == "epoch"
+        optimiser = Optimiser(self.learning_rate, self.l2, epochs, self.method)
+        found = find_kernels(wanted, model, device, self.method)
         if found is not None:
             return native_kernels(found, optimiser, *data)
         from camu.learning.torch_kernel import torch_kernels  # torch takes long to load
@@ -140,6 +144,7 @@ class Engine:
             batch=training.batch,
             local_update=training.local_update,
             l2=training.l2,
+            method=Method.of(training),
             seed=config.run.seed,
             workers=config.machine.workers,
             device=config.machine.device,

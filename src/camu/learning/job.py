@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalRule:
-    """How the members of a unit train; the default is one plain SGD step per local update.
+    """How the members of a unit train; the default is one configured step per local update.
 
     With `steps` above 1 every member takes that many steps of its own before the members average at
-    their leader, so that one local update is `steps` gradient steps and one gather.
+    their leader, so that one local update is `steps` gradient steps and one gather. From
+    `optimiser` on, None is the key of `[training]` with the same name.
     """
 
     rate: float = 1.0  # factor on training.learning_rate
@@ -31,6 +32,11 @@ class LocalRule:
     proximal: float = 0.0  # weight m of the term (m / 2) ||w - w_start||^2 in the loss
     steps: int = 1  # local steps (or epochs) between two gathers at the leader
     work: float = 1.0  # share of the model that is trained: factor on seconds and joules of a step
+    optimiser: str | None = None  # "sgd" or "adam"
+    momentum: float | None = None
+    nesterov: bool | None = None
+    weight_decay: float | None = None
+    clip_norm: float | None = None
 
     def __init_subclass__(cls) -> None:
         own = [name for name, value in vars(cls).items() if inspect.isfunction(value)]
@@ -53,10 +59,25 @@ class LocalRule:
             found.append(f"rule.steps = {self.steps} must be at least 1")
         if not 0 < self.work <= 1:
             found.append(f"rule.work = {self.work} must be above 0 and at most 1")
+        return found + self._method_faults()
+
+    def _method_faults(self) -> list[str]:
+        found = []
+        if self.optimiser not in (None, *OPTIMISERS):
+            found.append(f'rule.optimiser = {self.optimiser!r} must be "sgd" or "adam"')
+        if self.momentum is not None and not 0 <= self.momentum < 1:
+            found.append(f"rule.momentum = {self.momentum} must be from 0 to below 1")
+        if self.momentum and self.optimiser == "adam":
+            found.append(f"rule.momentum = {self.momentum} is for sgd; Adam has means of its own")
+        for name in ("weight_decay", "clip_norm"):
+            number = getattr(self, name)
+            if number is not None and not (math.isfinite(number) and number >= 0):
+                found.append(f"rule.{name} = {number} must be a number from 0")
         return found
 
 
 PLAIN_RULE = LocalRule()
+OPTIMISERS = ("sgd", "adam")
 
 
 @dataclass(frozen=True)
@@ -65,7 +86,10 @@ class Job:
 
     `first` is the number of the first local update, where earlier ones were done elsewhere.
     `correction` (q,) is added to every gradient. `anchor` (q,) is the model that the proximal term
-    pulls to; None is the model that the job starts from.
+    pulls to; None is the model that the job starts from. `all_updates` is how many updates the
+    round has where the job is a part of it; 0: the job has all. `states` is what the optimiser of
+    each member kept from its last steps (None: nothing), and asks for what it keeps in the end;
+    without it all begin anew.
     """
 
     members: tuple[int, ...]
@@ -75,6 +99,8 @@ class Job:
     rule: LocalRule = PLAIN_RULE
     correction: Float32 | None = field(default=None, compare=False, repr=False)
     anchor: Float32 | None = field(default=None, compare=False, repr=False)
+    all_updates: int = 0
+    states: tuple[Float32 | None, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def shares(self) -> list[float]:
@@ -86,6 +112,11 @@ class Job:
     def numbers(self) -> range:
         """The numbers of its local updates."""
         return range(self.first, self.first + self.updates)
+
+    @property
+    def round_updates(self) -> int:
+        """How many local updates its unit does in the round."""
+        return self.all_updates or self.first + self.updates
 
     def check(self, devices: int) -> None:
         """Refuse a job that cannot be trained on so many devices."""
@@ -104,16 +135,31 @@ class Job:
                 raise InputError(f"job: {fault}.")
 
 
-def one_update(job: Job, device: int, update: int, start: Weights) -> Job:
+def one_update(
+    job: Job,
+    device: int,
+    update: int,
+    start: Weights,
+    kept: Sequence[Float32 | None] | None = None,
+) -> Job:
     """The part of a job that one of its devices does in one of its local updates.
 
-    The proximal term pulls to the model at the start of the round, not of the update.
+    The proximal term pulls to the model at the start of the round, not of the update. `kept` is
+    what the optimiser of each member keeps.
     """
     anchor = job.anchor
     if anchor is None and job.rule.proximal > 0 and update > 0:
         anchor = start.parameters
-    first = job.first + update
-    return replace(job, members=(device,), weights=(1.0,), updates=1, first=first, anchor=anchor)
+    return replace(
+        job,
+        members=(device,),
+        weights=(1.0,),
+        updates=1,
+        first=job.first + update,
+        anchor=anchor,
+        all_updates=job.round_updates,
+        states=None if kept is None else (kept[job.members.index(device)],),
+    )
 
 
 class Trained(NamedTuple):
@@ -121,6 +167,7 @@ class Trained(NamedTuple):
 
     weights: Weights
     loss: float
+    states: tuple[Float32, ...] = ()  # that the members' optimisers keep, if the job asked for them
 
 
 @dataclass(frozen=True)

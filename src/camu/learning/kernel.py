@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float32, Int64
+from camu.arrays import Float32, Float64, Int32, Int64
 from camu.data.batches import Schedules
 from camu.errors import InputError
 from camu.learning.job import Job, Trained
+from camu.learning.method import PLAIN_METHOD, Method
 from camu.learning.weights import Weights
 
 # A fused pass takes devices until it holds this many samples; one device is never divided, unless
@@ -94,10 +95,30 @@ class Optimiser(NamedTuple):
     learning_rate: float
     l2: float = 0.0
     epochs: bool = False  # one local update is passes over the members' data, not mini-batches
+    method: Method = PLAIN_METHOD
 
     def together(self, job: Job) -> bool:
-        """Whether a local update of a job is one step on the mean loss of all its members."""
-        return not self.epochs and job.rule.steps == 1
+        """Whether a local update of a job is one step on the mean loss of all its members.
+
+        Clipping and Adam of the mean gradient are not the mean of the members', and a velocity that
+        a device keeps is its own.
+        """
+        if self.epochs or job.rule.steps != 1:
+            return False
+        method = self.method.under(job.rule)
+        keeps = job.states is not None and method.has_state
+        return len(job.members) == 1 or (method.is_linear and not keeps)
+
+    def rates(self, job: Job, round_number: int, steps: Int32) -> list[Float64]:
+        """The rate at each step of each member; `steps` is how many each takes per update."""
+        rate = self.learning_rate * job.rule.rate
+        return [
+            rate
+            * self.method.rate_factors(
+                round_number, job.first * own, job.updates * own, job.round_updates * own
+            )
+            for own in steps.tolist()
+        ]
 
 
 @dataclass(frozen=True)

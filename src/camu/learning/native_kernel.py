@@ -32,6 +32,7 @@ from camu.learning import native
 from camu.learning.cnn import CNN, SeededCNN, seeded_cnn
 from camu.learning.job import Job, Trained
 from camu.learning.kernel import Data, DeviceBatch, Kernels, Optimiser, Provenance
+from camu.learning.method import PLAIN_METHOD, Method
 from camu.learning.weights import Weights
 from camu.seeding import derive
 
@@ -61,7 +62,9 @@ def compiled_cnn(model: nn.Module | SeededCNN) -> CNN | None:
     return cnn if cnn.image_shape in IMAGES and cnn.classes <= MOST_CLASSES else None
 
 
-def find_kernels(wanted: str, model: nn.Module | SeededCNN, device: str) -> tuple[CNN, str] | None:
+def find_kernels(
+    wanted: str, model: nn.Module | SeededCNN, device: str, method: Method = PLAIN_METHOD
+) -> tuple[CNN, str] | None:
     """Model and instruction set of the compiled kernels to train with; None: torch's layers.
 
     `wanted` is "auto", "native" or "torch". With "auto", kernels that should be there and are not
@@ -79,6 +82,8 @@ def find_kernels(wanted: str, model: nn.Module | SeededCNN, device: str) -> tupl
         reason = "camu was installed without them, because no C++ compiler was found"
     elif instructions is None:
         reason = "this processor has no AVX2"
+    elif method != PLAIN_METHOD:
+        reason = "they take plain SGD steps only"
     elif device != "cpu":
         reason = f"they compute on the processor, and {device} was asked for"
     elif found := trouble(cnn, instructions):
@@ -216,6 +221,10 @@ class NativeKernel:
 
     def _row(self, start: Weights, job: Job, held: list[Float32]) -> bytes:
         row, optimiser = np.zeros((), dtype=native.JOB), self._optimiser
+        if optimiser.method.under(job.rule) != PLAIN_METHOD:
+            raise InputError(
+                "job: the compiled kernels take plain SGD steps only; set machine.kernel = torch"
+            )
         for name, given in (
             ("parameters", start.parameters),
             ("buffers", start.buffers),
@@ -305,7 +314,8 @@ class _Memory:
 def provenance(config: Config) -> Provenance:
     """What decides the bits of an engine for this configuration on this machine."""
     model, device = seeded_cnn(config), choose_device(config.machine.device)
-    found = None if model is None else find_kernels(config.machine.kernel, model, device)
+    method, wanted = Method.of(config.training), config.machine.kernel
+    found = None if model is None else find_kernels(wanted, model, device, method)
     if found is not None:
         return native_provenance(found[1])
     from camu.learning.torch_kernel import torch_provenance  # torch takes long to load

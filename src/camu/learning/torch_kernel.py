@@ -30,6 +30,7 @@ from camu.learning.job import Job, Trained, training_of
 from camu.learning.kernel import Data, DeviceBatch, Kernels, Optimiser, Provenance, micro_batches
 from camu.learning.models import PaperCNN, SeededDropout, SegmentBatchNorm, as_module, prepare
 from camu.learning.pool import failure
+from camu.learning.torch_steps import Steps
 from camu.learning.weights import Layout, Weights, weighted_mean
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
@@ -71,9 +72,6 @@ class TorchKernel:
         self._norms = [layer for layer in layers if isinstance(layer, SegmentBatchNorm)]
         self._dropouts = [layer for layer in layers if isinstance(layer, SeededDropout)]
         self._carried = self._find_carried()
-        self._proximal = 0.0
-        self._anchor: Tensor | None = None
-        self._correction: Tensor | None = None
         self.mixes_samples = bool(self._norms)
         # A user's module may rely on the usual order of a tensor in memory.
         self._built_in = type(model) is PaperCNN
@@ -98,34 +96,48 @@ class TorchKernel:
         self, start: Weights, job: Job, schedule: Schedule, round_number: int
     ) -> Trained:
         self._load(start)
-        self._prepare_rule(job)
-        batches, rate = iter(schedule.batches), self._optimiser.learning_rate * job.rule.rate
+        optimiser, batches = self._optimiser, iter(schedule.batches)
+        moves = Steps.of(optimiser.method, optimiser.l2, job, self.parameters)
+        rates = optimiser.rates(job, round_number, schedule.steps)
+        kept = job.states or (None,) * len(job.members)
 
-        def step(devices: Sequence[tuple[int, float]], number: int) -> float:
+        def step(devices: Sequence[tuple[int, float]], number: int, rate: float) -> float:
             def stream(device: int) -> Stream:
                 return derive(self._seed, "dropout", round_number, device, number)
 
             if self._stop.value:
                 raise CancelledError
             parts = [DeviceBatch(device, next(batches), share) for device, share in devices]
-            return self._step(parts, rate, stream)
+            return self._step(parts, rate, stream, moves)
 
         members = list(zip(job.members, job.shares, strict=True))
-        together, state, losses = self._optimiser.together(job), start, []
-        for update in job.numbers:
+        together, state, losses = optimiser.together(job), start, []
+        own = [moves.begin(one) for one in (kept[:1] if together else kept)]
+        moves.state = own[0]
+        for number, update in enumerate(job.numbers):
             if together:  # one step on the mean loss of all members
-                losses.append(step(members, update))
+                losses.append(step(members, update, float(rates[0][number])))
                 continue
             # Members take several steps each from the same state, then average.
             loss, states = 0.0, []
-            for (device, share), steps in zip(members, schedule.steps.tolist(), strict=True):
+            for m, ((device, share), steps) in enumerate(
+                zip(members, schedule.steps.tolist(), strict=True)
+            ):
                 self._load(state)
+                moves.state = own[m]
                 numbers = range(update * steps, (update + 1) * steps)
-                loss += share * float(np.mean([step([(device, 1.0)], n) for n in numbers]))
+                theirs = rates[m][number * steps : (number + 1) * steps].tolist()
+                each = [step([(device, 1.0)], *one) for one in zip(numbers, theirs, strict=True)]
+                loss += share * float(np.mean(each))
                 states.append((share, self._save()))
             state = states[0][1] if len(states) == 1 else weighted_mean(states)
             losses.append(loss)
-        return Trained(self._save() if together else state, float(np.mean(losses)))
+        keeps = job.states is not None and moves.method.has_state
+        return Trained(
+            self._save() if together else state,
+            float(np.mean(losses)),
+            tuple(one.cpu().numpy() for one in own) if keeps else (),
+        )
 
     def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
         assert self._test is not None
@@ -157,17 +169,6 @@ class TorchKernel:
 
     def _save(self) -> Weights:
         return Weights(self.parameters.cpu().numpy(), self._buffers().cpu().numpy(), self.layout)
-
-    def _prepare_rule(self, job: Job) -> None:
-        """Set the extra gradient terms of the next steps; the state of the job is loaded."""
-        self._proximal = job.rule.proximal
-        self._anchor = self._correction = None
-        if self._proximal:
-            given = job.anchor
-            at = self.parameters.clone() if given is None else torch.from_numpy(given.copy())
-            self._anchor = at.to(self._device)
-        if job.correction is not None:
-            self._correction = torch.from_numpy(job.correction.copy()).to(self._device)
 
     def _buffers(self) -> Tensor:
         flat = [tensor.reshape(-1) for tensor in self._buffer_tensors()]
@@ -210,7 +211,11 @@ class TorchKernel:
         return torch.dot(losses, torch.from_numpy(scale).to(self._device))
 
     def _step(
-        self, parts: Sequence[DeviceBatch], learning_rate: float, stream: Callable[[int], Stream]
+        self,
+        parts: Sequence[DeviceBatch],
+        learning_rate: float,
+        stream: Callable[[int], Stream],
+        moves: Steps,
     ) -> float:
         """One gradient step on the parts' weighted mean loss, batch statistics per device.
 
@@ -234,13 +239,7 @@ class TorchKernel:
             self._set_buffers(total.float())
         for norm in self._norms:
             norm.finish()
-        if l2 := self._optimiser.l2:
-            self.gradient.add_(self.parameters, alpha=l2)
-        if self._anchor is not None:
-            self.gradient.add_(self.parameters - self._anchor, alpha=self._proximal)
-        if self._correction is not None:
-            self.gradient.add_(self._correction)
-        self.parameters.add_(self.gradient, alpha=-learning_rate)
+        moves.move(self.parameters, self.gradient, learning_rate)
         return value
 
     def _batch(self, data: Tensors, which: Tensor | slice) -> Tensors:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
 from camu.data.batches import batch_samples
+from camu.learning.method import Method
 from camu.planning.costs import flatten_groups
 from camu.planning.plan import Plan
 from camu.planning.unit import Unit
@@ -125,10 +126,15 @@ def label_bias(plan: Plan, world: World) -> LabelBias:
 def gradient_steps(world: World, unit: Unit) -> float:
     """Steps of a unit in a round, times its factor on the learning rate.
 
-    Where a local update is an epoch, it is the members' mean number of batches.
+    Where a local update is an epoch, it is the members' mean number of batches. With momentum a
+    step counts by what it moves in all, as in FedNova.
     """
+    method, batches = Method.of(world.config.training).under(unit.rule), _batches(world, unit)
+    if method.momentum:
+        taken = unit.local_updates * unit.rule.steps * batches
+        batches = batches * [method.gradients_per_step(own) for own in taken.tolist()]
     steps = unit.local_updates * unit.rule.steps * unit.rule.rate
-    return float(steps * (_batches(world, unit) @ np.array(unit.member_weights)))
+    return float(steps * (batches @ np.array(unit.member_weights)))
 
 
 def _batches(world: World, unit: Unit) -> Float64:

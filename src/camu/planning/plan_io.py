@@ -80,7 +80,7 @@ def unit_dict(unit: Unit, names: Names) -> dict[str, Any]:
         "member_weights": list(unit.member_weights),
         **{key: getattr(unit, key) for key in (*_FIELDS, *_SUMS)},
         "per_update": dict(vars(unit.per_update)),
-        "rule": dict(vars(unit.rule)),
+        "rule": {k: v for k, v in vars(unit.rule).items() if v is not None or k == "batch"},
         "codec": codec_to_dict(unit.codec),
         **({} if unit.dvfs is None else {"dvfs": dict(vars(unit.dvfs))}),
         **{k: getattr(unit, k) for k, usual in _OPTIONAL.items() if getattr(unit, k) != usual},

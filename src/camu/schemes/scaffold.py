@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from camu.arrays import AnyArray, Float32
+from camu.errors import InputError
+from camu.learning.method import Method
 from camu.learning.weights import WeightedSum
 from camu.planning.codecs import Raw
 from camu.planning.contribution import gradient_steps
@@ -32,6 +34,11 @@ class Scaffold(Scheme):
 
     def plan(self, world: World) -> Plan:
         """Each unit sends its model and its control variate."""
+        if world.config.training.optimiser != "sgd":
+            raise InputError(
+                f"scheme {self.name}: its control variates are gradients, and steps of "
+                f"training.optimiser = {world.config.training.optimiser} are none; use sgd"
+            )
         groups = self.groups(world)
         weights = groups.sample_weights
         return make_plan(self, groups, weights, self.local_updates, codec=Raw(copies=2))
@@ -47,8 +54,11 @@ class Scaffold(Scheme):
         self, view: View, state: State, unit: int, change: Float32, kept: AnyArray | None
     ) -> Float32:
         """c_i becomes c_i - c + (x - y_i) / (K eta)."""
-        steps = gradient_steps(view.world, view.plan.units[unit])
-        length = np.float32(steps * view.world.config.training.learning_rate)
+        own, training = view.plan.units[unit], view.world.config.training
+        taken = own.local_updates * own.rule.steps
+        factor = Method.of(training).rate_factors(view.round, 0, taken, taken).mean()
+        steps = gradient_steps(view.world, own)
+        length = np.float32(steps * training.learning_rate * float(factor))
         before = 0 if kept is None else kept
         after: Float32 = before - state.get("mean", np.float32(0)) - change / length
         return after

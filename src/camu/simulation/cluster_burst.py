@@ -58,10 +58,12 @@ class ClusterBursts:
         """Train all units, one local update after another, and deliver what they have learned."""
         begin = [delivery.start_of(unit) for unit in range(len(jobs))]
         states, losses = list(begin), [0.0] * len(jobs)
+        # What each member's optimiser keeps from one update to the next.
+        kept = [list(job.states or (None,) * len(job.members)) for job in jobs]
         for update in range(max(job.updates for job in jobs)):
             there = [unit for unit, job in enumerate(jobs) if update < job.updates]
             parts = [
-                (unit, one_update(jobs[unit], device, update, begin[unit]))
+                (unit, one_update(jobs[unit], device, update, begin[unit], kept[unit]))
                 for unit in there
                 for device in jobs[unit].members
             ]
@@ -70,10 +72,12 @@ class ClusterBursts:
             for unit in there:
                 models = [one for one in islice(found, len(jobs[unit].members)) if one]
                 states[unit] = self.gathered(unit, update, states[unit], models)
+                kept[unit] = [own for one in models for own in one.states or (None,)]
                 each = zip(jobs[unit].shares, models, strict=True)
                 losses[unit] += sum(share * one.loss for share, one in each) / jobs[unit].updates
         for unit, state in enumerate(states):
-            yield delivery(unit, Trained(state, losses[unit]))
+            own = tuple(one for one in kept[unit] if one is not None)
+            yield delivery(unit, Trained(state, losses[unit], own if jobs[unit].states else ()))
 
     def gathered(
         self, unit: int, update: int, start: Weights, models: Sequence[Trained]
@@ -130,4 +134,4 @@ class ClusterBursts:
 
 def _kept(number: int, trained: Trained) -> Trained:
     """A result of its own memory."""
-    return Trained(trained.weights.copied(), trained.loss)
+    return trained._replace(weights=trained.weights.copied())

@@ -30,6 +30,7 @@ from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Job, Trained, one_update
 from camu.learning.kernel import Provenance
+from camu.learning.method import Method
 from camu.learning.weights import Weights, weighted_mean
 from camu.simulation.run import Outcome
 from camu.simulation.uplink import refuse
@@ -212,6 +213,16 @@ class NodeTrainer:
         if all(report.partition is None for report in self.registry.reports.values()):
             check_together(job.members, self.hosts, self.ids)
 
+    def _check_state(self, jobs: Sequence[Job]) -> None:
+        """Refuse momentum and Adam over updates that come as tasks of their own."""
+        method = Method.of(self.deployment.config.training)
+        if any(job.updates > 1 and method.under(job.rule).has_state for job in jobs):
+            raise InputError(
+                "training.momentum and Adam of a device last for a round, and with --granularity "
+                "device each local update is a task of its own; use --granularity leader, or one "
+                "local update per round"
+            )
+
     def _train_units(
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
@@ -230,6 +241,7 @@ class NodeTrainer:
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
         """Members of a unit do each local update at their nodes; the server takes the mean."""
+        self._check_state(jobs)
         states: list[Weights | None] = list(starts)
         losses: list[list[float]] = [[] for _ in jobs]
         shares = [dict(zip(job.members, job.weights, strict=True)) for job in jobs]
