@@ -322,3 +322,49 @@ def _is_formula(text: str) -> bool:
 def from_cell(text: str) -> str:
     """The text of a cell that `to_csv` may have protected."""
     return text[1:] if text[:1] == "'" and _is_formula(text[1:]) else text
+
+
+def csv_rows(path: Path, what: str) -> tuple[list[list[str]], list[str]]:
+    """The rows of a CSV file that are not blank, and the line where each ends.
+
+    `what` names the right kind of file.
+    """
+    rows, places = [], []
+    reader = csv.reader(io.StringIO(read_text(path, what), newline=""))
+    try:
+        for row in reader:
+            if row:
+                rows.append([from_cell(cell) for cell in row])
+                places.append(f"line {reader.line_num}")
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {reader.line_num}: is not valid CSV ({error}); "
+            "write comma-separated columns"
+        ) from None
+    return rows, places
+
+
+def csv_table(path: Path, what: str, content: str) -> tuple[list[str], list[list[str]], list[str]]:
+    """The header, the rows and their places of a CSV file; every row has all columns.
+
+    `content` says what to write into an empty file.
+    """
+    rows, places = csv_rows(path, what)
+    if not rows:
+        raise InputError(f"{path}: is empty; write {content}")
+    header = [name.strip() for name in rows[0]]
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+        raise InputError(f"{path}, {places[0]}: columns must be separated by commas")
+    for number, name in enumerate(header):
+        where = f"{path}, {places[0]}, column"
+        if not name:
+            raise InputError(f"{where} {number + 1}: has no name; name it in the header")
+        if name in header[:number]:
+            raise InputError(f"{where} {name}: appears twice; remove one")
+    for row, place in zip(rows[1:], places[1:], strict=True):
+        if len(row) != len(header):
+            raise InputError(
+                f"{path}, {place}: {len(row)} cells for the {len(header)} columns of the header; "
+                "write one cell per column, empty where it may be"
+            )
+    return header, rows[1:], places[1:]

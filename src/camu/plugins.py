@@ -43,7 +43,7 @@ def is_path(name: str) -> bool:
     """Whether a value that may name code or data looks like the path of data."""
     if is_plugin(name) and name.rpartition(":")[2].isidentifier():
         return False
-    written = "/" in name or os.sep in name or name.endswith(".npz")
+    written = "/" in name or os.sep in name or name.endswith((".npz", ".csv", ".parquet"))
     return written and not name.startswith(HUGGING_FACE)
 
 

@@ -92,20 +92,42 @@ def test_a_class_gets_the_configuration(write: Write) -> None:
 
 GOOD = "(np.zeros((4, 5, 6), np.uint8), np.arange(4))"
 BAD_DATA = {
-    "not pairs": ("3", "returned int; return (train_images, train_labels), (test_images"),
-    "large floats": (
+    "not pairs": ("3", "returned int; return (train_inputs, train_targets), (test_inputs"),
+    "two kinds": (
         f"(np.full((4, 5, 6), 2.0), np.arange(4)), {GOOD}",
-        "train images are float64 with values from 2 to 2",
+        "test images are images (uint8), training inputs numbers (floats)",
     ),
-    "nan": (f"(np.full((4, 5, 6), np.nan), np.arange(4)), {GOOD}", "from nan to nan"),
-    "wide numbers": (f"(np.zeros((4, 5, 6), int), np.arange(4)), {GOOD}", "images are int64"),
-    "ragged": (f"([[[1]], [[1, 2]]], [0, 1]), {GOOD}", "train images are not an array"),
-    "objects": (f"(np.array([[{{}}]]), [0]), {GOOD}", "train images are an array of objects"),
+    "nan": (
+        f"(np.array([[1.0], [np.nan]]), np.arange(2)), {GOOD}",
+        "train inputs: sample 1 contains nan; replace or remove",
+    ),
+    "infinite": (f"(np.array([[1.0], [-np.inf]]), np.arange(2)), {GOOD}", "sample 1 contains -inf"),
+    "cubes of whole numbers": (
+        f"(np.zeros((4, 5, 6), int), np.arange(4)), {GOOD}",
+        "inputs are int64 of shape (4, 5, 6); give",
+    ),
+    "negative tokens": (f"(np.full((4, 5), -1), np.arange(4)), {GOOD}", "tokens from -1 to -1"),
+    "words": (f"(np.array([['a', 'b']]), [0]), {GOOD}", "train inputs are <U1 of shape (1, 2)"),
+    "ragged": (f"([[[1]], [[1, 2]]], [0, 1]), {GOOD}", "pad sequences to one length"),
+    "objects": (f"(np.array([[{{}}]]), [0]), {GOOD}", "train inputs are an array of objects"),
     "flat": (f"{GOOD}, (np.zeros((4, 5), np.uint8), np.arange(4))", "test images are uint8 of"),
     "none": (f"(np.zeros((0, 5, 6), np.uint8), np.arange(0)), {GOOD}", "shape (0, 5, 6)"),
     "few": (f"(np.zeros((4, 5, 6), np.uint8), np.arange(3)), {GOOD}", "train labels are int64"),
     "negative": (f"(np.zeros((2, 5, 6), np.uint8), [0, -1]), {GOOD}", "one whole number from 0"),
-    "real labels": (f"(np.zeros((1, 5, 6), np.uint8), [0.5]), {GOOD}", "labels are float64"),
+    "targets of two kinds": (
+        f"{GOOD}, (np.zeros((1, 5, 6), np.uint8), [0.5])",
+        "test targets are float64 of shape (1,); give one whole number from 0 per image",
+    ),
+    "nan as target": (
+        f"(np.zeros((2, 5, 6), np.uint8), [0.5, np.nan]), {GOOD}",
+        "train targets: sample 1 contains nan",
+    ),
+    "too large a target": (
+        f"(np.zeros((2, 5, 6), np.uint8), [0.5, 1e39]), {GOOD}",
+        "train targets: sample 1 contains inf",
+    ),
+    "no targets": (f"(np.zeros((2, 5, 6), np.uint8), None), {GOOD}", "targets are missing"),
+    "labels of classes": (f"(*{GOOD}, np.arange(4)), (*{GOOD}, np.arange(4))", "are classes"),
     "two shapes": (
         f"(np.zeros((1, 7, 6), np.uint8), [1]), {GOOD}",
         "test images are (5, 6) each, training images (7, 6)",
@@ -116,7 +138,9 @@ BAD_DATA = {
         f"(np.zeros((2, 5, 6), np.uint8), [0, 1]), {GOOD}",
         "test labels contain 3; training labels end at 1",
     ),
-    "four things": (f"{GOOD}, {GOOD}, [[0]], [[0]]", "returned tuple"),
+    "five things": (f"{GOOD}, {GOOD}, [[0]], [[0]], 1", "returned tuple"),
+    "few test parts": (f"{GOOD}, {GOOD}, [[0], [1]], [[0]]", "test samples: 1 arrays for 2 dev"),
+    "wrong test part": (f"{GOOD}, {GOOD}, [[0], [1]], [[], [9]]", "device 1 gets sample 9"),
     "no division": (f"{GOOD}, {GOOD}, 7", "the division: not a list of arrays"),
     "beyond": (f"{GOOD}, {GOOD}, [[0, 1], [4]]", "the division: device 1 gets sample 4"),
     "one class": ("((np.zeros((1, 5, 6), np.uint8), [0]),) * 2", "at least two classes"),
@@ -187,7 +211,7 @@ import numpy as np
 def data():
     images, labels = np.full((60, 4, 4), {value}), np.arange(60) % 2
     parts = np.split(np.arange(60), 30)
-    return (images, labels), (images[:4].astype(np.float64) * 0, labels[:4]), parts
+    return (images, labels), (images[:4] * 0, labels[:4]), parts
 """
 
 
@@ -203,15 +227,3 @@ def test_users_without_a_device_are_said(write: Write, camu) -> None:
     assert (done.out + done.err).count("10 of them are not used") == 1
     region = {"name": "A", "devices": 30, "x": [0, 9], "y": [0, 9]}
     assert build_world(config.replace({"fleet.regions": [region]})).notes == ()
-
-
-def test_rounding_floats_is_said_where_digits_are_lost(write: Write) -> None:
-    exact = write("exact.py", USERS.format(value="7 / 255"))
-    assert load(f"{exact}:data").notes == ()
-    lossy = write("lossy.py", USERS.format(value="0.1234"))
-    (note,) = load(f"{lossy}:data").notes
-    assert note.endswith("train images are floats and were rounded to 8 bits, steps of 1/255")
-    config = load_config(preset="demo").replace({"data.dataset": f"{lossy}:data"})
-    few = {"data.partition": "iid", "data.samples_per_device": 3}
-    world = build_world(config.replace(few))
-    assert note in world.notes

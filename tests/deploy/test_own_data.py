@@ -40,11 +40,11 @@ def test_a_directory_is_read(tmp_path: Path) -> None:
     assert labels.tolist() == LABELS.tolist()
 
 
-def test_colours_and_floats_of_any_data_set_are_read(tmp_path: Path) -> None:
+def test_colours_of_any_data_set_are_read(tmp_path: Path) -> None:
     """The shape is that of data.dataset, whatever it is."""
     spec = DatasetSpec("mine", "mine", (3, 5, 4), 12, 1, 1)
     images = np.arange(2 * 3 * 5 * 4, dtype=np.uint8).reshape(2, 3, 5, 4)
-    write(tmp_path, images.transpose(0, 2, 3, 1) / 255, np.array([[0], [11]]))
+    write(tmp_path, images.transpose(0, 2, 3, 1), np.array([[0], [11]]))
     pictures, labels = read_own(str(tmp_path), "a", spec)
     assert np.array_equal(pictures, images)
     assert labels.tolist() == [0, 11]
@@ -129,7 +129,12 @@ def test_a_node_checks_its_data_before_it_connects(
     base = ["deploy", "node", "--superlink", "x:1", "--insecure"]
     for options, words in {
         ("--devices", "nothere", "--data", "."): "the data of nothere cannot be read",
-        ("--devices", "a,b", "--data", "."): "the images of a are (1, 8, 8) each and those of b",
+        (
+            "--devices",
+            "a,b",
+            "--data",
+            ".",
+        ): "the inputs of a are images of (1, 8, 8) each and those of b",
         ("--devices", "a,a", "--data", "."): "each once",
         ("--devices", "a\x1b", "--data", "."): "can be printed",
         ("--devices", "a", "--data", "nowhere"): "no such directory",

@@ -59,9 +59,36 @@ class DataConfig(Section):
     dataset: Annotated[str, Choice(("mnist", "fashion-mnist", "cifar-10", "digits"), data=True)] = (
         field(
             "mnist",
-            "The data set; your own as a path (`./data.npz` or a directory), as `module:function` "
-            "that returns images and labels, or as `hf:NAME` from Hugging Face.",
+            "The data set; your own as a path (`./data.npz`, a CSV or Parquet table, or a "
+            "directory), as `module:function` that returns inputs and targets, or as `hf:NAME` "
+            "from Hugging Face.",
         )
+    )
+    target: Literal["auto", "classes", "numbers", "next-token"] = field(
+        "auto",
+        "What a model shall say of a sample of your own data: its class, a number or several, or "
+        "the next token; `auto`: classes if targets are whole numbers, numbers if they are floats, "
+        "the next token if there are only tokens.",
+    )
+    standardise: bool = field(
+        False,
+        "Subtract the mean and divide by the standard deviation of the devices' training data: of "
+        "each feature of a table, of each channel of series and images, and of each target that is "
+        "a number.",
+    )
+    target_column: Annotated[str, printable] | None = field(
+        None, "Column of a table that holds the targets; unset: `target` or `label`."
+    )
+    label_column: Annotated[str, printable] | None = field(
+        None,
+        "What partitions and clusters count where targets are no classes: a column of a table, or "
+        "of arrays `train_NAME` and `test_NAME`; unset: quantile bins of numbers, and one label "
+        "for all other data.",
+    )
+    device_column: Annotated[str, printable] | None = field(
+        None,
+        'Whose sample each is, for `partition = "given"`: a column of a table, or of arrays '
+        "`train_NAME` and `test_NAME`.",
     )
     directory: str | None = field(
         None, "Directory that holds a built-in data set's IDX files; unset: the cache."

@@ -3,7 +3,7 @@
 from camu.data.catalog import CATALOG, Dataset, DatasetSpec
 from camu.data.federation import Federation, federate
 from camu.data.own import is_own
-from camu.data.store import dataset_spec, is_cached, load
+from camu.data.store import dataset_spec, is_cached, load, load_configured
 
 __all__ = [
     "CATALOG",
@@ -15,4 +15,5 @@ __all__ = [
     "is_cached",
     "is_own",
     "load",
+    "load_configured",
 ]

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from camu.arrays import AnyArray, Int64, Labels
+from camu.arrays import AnyArray, Float64, Int64, Labels
 from camu.data.sources import CifarPackage, DebianPackage, HttpsMirror, NpmPackage, Source
 
 Inputs = Literal["images", "numbers", "tokens"]
@@ -65,6 +65,16 @@ class DatasetSpec:
         return sum(file.total_bytes for file in self.files)
 
 
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """What was subtracted from inputs and targets, and what they were divided by then."""
+
+    mean: Float64  # in a shape that goes with one sample
+    deviation: Float64
+    target_mean: Float64 | None = None  # (width,), of targets that are numbers
+    target_deviation: Float64 | None = None
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Samples and what a model shall say of them.
@@ -84,6 +94,8 @@ class Dataset:
     test_parts: tuple[Int64, ...] | None = field(default=None, kw_only=True)
     # What partitions and clusters count of training and test samples, where targets are no classes.
     labels: tuple[Labels, Labels] | None = field(default=None, kw_only=True)
+    # Of data that were standardised.
+    scaling: Scaling | None = field(default=None, kw_only=True)
     # What a user should know of how the data were read.
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 

@@ -16,9 +16,19 @@ import numpy.typing as npt
 from camu.arrays import Int64, Labels
 from camu.config import DataConfig
 from camu.data.catalog import Dataset
-from camu.data.partition import Dirichlet, Iid, Mixed, Partition, Shards, Sizes, deal
+from camu.data.partition import (
+    Dirichlet,
+    Iid,
+    Mixed,
+    Partition,
+    Shards,
+    Sizes,
+    deal,
+    whole_numbers,
+)
 from camu.data.samples import check_parts
-from camu.data.store import load
+from camu.data.standardise import standardised
+from camu.data.store import load_configured
 from camu.errors import InputError
 from camu.plugins import import_method, user_code
 from camu.seeding import derive
@@ -35,6 +45,30 @@ class Federation:
     dataset: Dataset
     indices: tuple[Int64, ...]
     notes: tuple[str, ...] = ()  # what a user should know of the division
+    test_parts: tuple[Int64, ...] | None = None  # test samples of each device that come with it
+    seed: int = 0
+
+    @cached_property
+    def test_indices(self) -> tuple[Int64, ...]:
+        """The test samples of each device: those that come with the data, or else dealt ones.
+
+        As many samples as the test set has are dealt, to each device in proportion to its training
+        samples of each label. Where the samples of a label do not go round, devices share them. A
+        device without any has only labels that the test set lacks.
+        """
+        if self.test_parts is not None:
+            return self.test_parts
+        labels, counts = self.dataset.test_labels, self.label_counts
+        held = counts.sum(axis=1)
+        sizes = whole_numbers(held.astype(float), max(len(labels), len(held)))
+        demand = np.empty_like(counts)
+        for device, (own, size) in enumerate(zip(counts, sizes.tolist(), strict=True)):
+            demand[device] = np.floor(own * (size / own.sum()))
+            rest = own * (size / own.sum()) - demand[device]
+            most = np.argsort(-rest, kind="stable")[: size - int(demand[device].sum())]
+            demand[device, most] += 1
+        generator = derive(self.seed, "test-parts").numpy()
+        return tuple(deal(labels, demand, generator, share=True))
 
     @cached_property
     def label_counts(self) -> Int64:
@@ -81,13 +115,16 @@ class Given:
                 f'data.partition = "given": the data come in {len(self.parts)} parts and there are '
                 f"{devices} devices; use fewer devices"
             )
-        chosen = generator.permutation(len(self.parts))[:devices]
-        return [self.parts[part] for part in np.sort(chosen)]
+        return [self.parts[part] for part in self.chosen(devices, generator)]
+
+    def chosen(self, devices: int, generator: np.random.Generator) -> Int64:
+        """The parts that devices get."""
+        return np.sort(generator.permutation(len(self.parts))[:devices])
 
 
 def federate(config: DataConfig, devices: int, seed: int) -> Federation:
     """Load the data set and deal it to the devices."""
-    dataset = load(config.dataset, config.directory)
+    dataset = load_configured(config)
     sizes = Sizes(config.samples_per_device, config.size_exponent)
     partition = _choose_partition(config, dataset.parts, sizes)
     indices = partition.split(dataset.train_labels, devices, _dealer(seed))
@@ -98,7 +135,7 @@ def federate(config: DataConfig, devices: int, seed: int) -> Federation:
             f'data.partition = "given": the data come in {len(partition.parts)} parts, and '
             f"{unused} of them are not used, because there are {devices} devices",
         )
-    return Federation(dataset, tuple(indices), notes)
+    return _federation(config, dataset, indices, seed, notes, partition)
 
 
 def federate_counts(
@@ -108,7 +145,7 @@ def federate_counts(
 
     `labels[l]` is the class of column l; `source` is the fleet file, named in errors.
     """
-    dataset = load(config.dataset, config.directory)
+    dataset = load_configured(config)
     classes = dataset.spec.classes
     if labels[-1] >= classes or len(labels) > classes:
         raise InputError(
@@ -120,12 +157,12 @@ def federate_counts(
     demand[:, list(labels)] = counts
     _check_labels(config, dataset, demand, source)
     parts = deal(dataset.train_labels, demand, _dealer(seed), config.with_replacement)
-    return Federation(dataset, tuple(parts))
+    return _federation(config, dataset, parts, seed)
 
 
 def federate_sizes(config: DataConfig, sizes: Int64, seed: int, source: str) -> Federation:
     """Samples of the configured data set by its partition, `sizes[k]` of them for device k."""
-    dataset = load(config.dataset, config.directory)
+    dataset = load_configured(config)
     wanted, available = int(sizes.sum()), len(dataset.train_labels)
     _check_total(wanted, source)
     if wanted > available and not config.with_replacement:
@@ -151,7 +188,27 @@ def federate_sizes(config: DataConfig, sizes: Int64, seed: int, source: str) -> 
                 f"{len(part)} samples, and {source} says {size}; give label counts (label_0, "
                 "label_1, ...), or use another partition"
             )
-    return Federation(dataset, tuple(parts), notes)
+    return _federation(config, dataset, parts, seed, notes, partition)
+
+
+def _federation(
+    config: DataConfig,
+    dataset: Dataset,
+    parts: list[Int64],
+    seed: int,
+    notes: tuple[str, ...] = (),
+    partition: Partition | None = None,
+) -> Federation:
+    """The data set as the devices train on it, and their samples."""
+    indices, test_parts = tuple(parts), dataset.test_parts
+    if isinstance(partition, Given) and test_parts is not None:
+        chosen = partition.chosen(len(indices), _dealer(seed))
+        test_parts = tuple(test_parts[part] for part in chosen)
+    else:
+        test_parts = None
+    if config.standardise:
+        dataset = standardised(dataset, indices)
+    return Federation(dataset, indices, notes, test_parts, seed)
 
 
 def _dealer(seed: int) -> np.random.Generator:
@@ -176,7 +233,8 @@ def _choose_partition(
         if given is None:
             raise InputError(
                 f'data.partition = "given": data.dataset = {config.dataset} comes undivided; name '
-                "a function that returns a list of arrays of sample indices too, one per device"
+                "the data.device_column of a table or of arrays, or a function that returns a list "
+                "of arrays of sample indices too, one per device"
             )
         return Given(given)
     own = config.partition

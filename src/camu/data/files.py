@@ -26,7 +26,8 @@ from camu.files import open_regular
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+ARRAYS = ("train_inputs", "train_targets", "test_inputs", "test_targets")
+_IMAGES = ("train_images", "train_labels", "test_images", "test_labels")  # the same, of images
 IDX_NAME = re.compile(r"(?:.*[-_])?(train|test|t10k)[-_](images|labels)[-.]idx\d-ubyte(?:\.gz)?")
 
 _IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -65,13 +66,11 @@ def load_arrays(path: Path, names: Sequence[str], what: str) -> dict[str, npt.ND
     return found
 
 
-def read_npz(path: Path) -> tuple[Samples, Samples]:
-    """The four arrays of an `.npz` file; it may hold others too."""
-    how = "write it with np.savez(path, train_images=..., train_labels=..., test_images=..., ...)"
-    found = load_arrays(path, ARRAYS, how)
-    if missing := [name for name in ARRAYS if name not in found]:
-        raise InputError(f"{path}: there is no array {missing[0]}; it needs {', '.join(ARRAYS)}")
-    return _pair([found[name] for name in ARRAYS], [f"{path}: {name}" for name in ARRAYS])
+def read_npz(path: Path, label: str | None, device: str | None) -> tuple[Samples, Samples]:
+    """The arrays of an `.npz` file; it may hold others too."""
+    how = "write it with np.savez(path, train_inputs=..., train_targets=..., test_inputs=..., ...)"
+    found = load_arrays(path, _wanted(label, device), how)
+    return _pair(found, f"{path}: {{}}", label, device)
 
 
 def read_npy_file(path: Path) -> npt.NDArray[Any]:
@@ -82,19 +81,52 @@ def read_npy_file(path: Path) -> npt.NDArray[Any]:
     return found[""]
 
 
-def read_npy_directory(folder: Path) -> tuple[Samples, Samples]:
-    """The four arrays of a directory of `.npy` files."""
-    files = [folder / f"{name}.npy" for name in ARRAYS]
-    found = [read_npy_file(file) for file in files]
-    return _pair(found, [f"{file}: {file.stem.split('_')[1]}" for file in files])
+def read_npy_directory(
+    folder: Path, label: str | None, device: str | None
+) -> tuple[Samples, Samples]:
+    """The arrays of a directory of `.npy` files; it may hold others too."""
+    files = {name: folder / f"{name}.npy" for name in _wanted(label, device)}
+    found = {name: read_npy_file(file) for name, file in files.items() if file.exists()}
+    return _pair(found, f"{folder}/{{}}.npy", label, device)
 
 
-def _pair(found: list[npt.NDArray[Any]], names: list[str]) -> tuple[Samples, Samples]:
-    """Training and test samples of four arrays in the order of `ARRAYS`."""
-    return (
-        Samples(found[0], found[1], names[0], names[1]),
-        Samples(found[2], found[3], names[2], names[3]),
-    )
+def has_arrays(names: set[str]) -> bool:
+    """Whether a directory with files of these names holds arrays."""
+    return bool({f"{name}.npy" for name in (*ARRAYS, *_IMAGES)} & names)
+
+
+def _wanted(label: str | None, device: str | None) -> list[str]:
+    more = [f"{split}_{name}" for name in (label, device) if name for split in ("train", "test")]
+    return [*ARRAYS, *_IMAGES, *more]
+
+
+def _pair(
+    found: dict[str, npt.NDArray[Any]], place: str, label: str | None, device: str | None
+) -> tuple[Samples, Samples]:
+    """Training and test samples of named arrays; both may lack targets. `place` is where one is."""
+    names = []
+    for usual, other in zip(ARRAYS, _IMAGES, strict=True):
+        if usual in found and other in found:
+            raise InputError(f"{place.format(usual)}: {other} is there too; keep one")
+        names.append(other if other in found else usual)
+    lacking = [name for name in names if name not in found]
+    if lacking == [names[1], names[3]]:
+        lacking = []  # tokens, of which the next is predicted
+    for key, name in (("data.label_column", label), ("data.device_column", device)):
+        for missing in (f"train_{name}", f"test_{name}"):
+            if name is not None and missing not in found:
+                raise InputError(
+                    f"{key} = {name}: {place.format(missing)}: there is no such array; add it"
+                )
+    if lacking:
+        wanted = ", ".join(_IMAGES if set(_IMAGES) & found.keys() else ARRAYS)
+        raise InputError(f"{place.format(lacking[0])}: there is no such array; give {wanted}")
+    pairs = []
+    for split, (inputs, targets) in (("train", names[:2]), ("test", names[2:])):
+        more = [None if name is None else found[f"{split}_{name}"] for name in (label, device)]
+        values = found[inputs], found.get(targets)
+        pairs.append(Samples(*values, place.format(inputs), place.format(targets), *more))
+    return pairs[0], pairs[1]
 
 
 def read_idx_directory(folder: Path) -> tuple[Samples, Samples]:

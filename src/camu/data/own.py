@@ -23,21 +23,25 @@ from camu.data.files import (
     ARRAYS,
     IDX_NAME,
     as_array,
+    has_arrays,
     read_idx_directory,
     read_image_folder,
     read_npy_directory,
     read_npz,
     stack,
 )
-from camu.data.samples import Samples, check_parts, make_dataset
+from camu.data.reading import Reading
+from camu.data.samples import Samples, check_parts, make_dataset, named
+from camu.data.tables import SUFFIXES, read_tables
 from camu.errors import InputError, suggest
 from camu.files import expanded, shown
 from camu.plugins import HUGGING_FACE, import_object, is_path, is_plugin, user_code
 
-_WANTED = "return (train_images, train_labels), (test_images, test_labels)"
+_WANTED = "return (train_inputs, train_targets), (test_inputs, test_targets)"
 _LAYOUTS = (
-    f"give an .npz file, a directory of {', '.join(f'{name}.npy' for name in ARRAYS)}, a directory "
-    "of IDX files, or one of pictures train/CLASS/*.png and test/CLASS/*.png"
+    f"give an .npz file, a CSV or Parquet table, a directory of "
+    f"{', '.join(f'{name}.npy' for name in ARRAYS)}, one of train.csv and test.csv, one of IDX "
+    "files, or one of pictures train/CLASS/*.png and test/CLASS/*.png"
 )
 
 # Only the shape of data that are on other machines: shape:HEIGHTxWIDTHxCLASSES, or with the
@@ -66,7 +70,7 @@ def shape_name(spec: DatasetSpec) -> str:
     return f"shape:{'x'.join(map(str, (*spec.shape, spec.classes)))}"
 
 
-def load_own(name: str) -> Dataset:
+def load_own(name: str, reading: Reading) -> Dataset:
     """The data set behind a path, ``module:function`` or ``hf:NAME``.
 
     It is read once per process; files are read again after they have changed.
@@ -81,10 +85,10 @@ def load_own(name: str) -> Dataset:
         if not source:
             raise InputError("data.dataset = hf: name a data set after the colon, or a directory")
         folder = expanded(source, "data.dataset")
-        return _from_hugging_face(name, _stamp(folder) if os.path.isdir(folder) else ())
+        return _from_hugging_face(name, _stamp(folder) if os.path.isdir(folder) else (), reading)
     path = expanded(name, "data.dataset")
     if os.path.exists(path) and (is_path(name) or not is_plugin(name)):
-        return _from_path(name, path, _stamp(path))
+        return _from_path(name, path, _stamp(path), reading)
     if is_plugin(name):
         function = import_object(name, "data.dataset")
         if not callable(function):
@@ -92,7 +96,7 @@ def load_own(name: str) -> Dataset:
                 f"data.dataset = {name}: this is not a function; write one that takes "
                 f"nothing and returns data: {_WANTED}"
             )
-        return _from_function(function, name)
+        return _from_function(function, name, reading)
     if is_path(name):
         raise InputError(
             f"data.dataset = {shown(name)}: there is no such file or directory; {_LAYOUTS}"
@@ -104,38 +108,67 @@ def load_own(name: str) -> Dataset:
 
 
 @lru_cache(maxsize=4)
-def _from_path(name: str, path: Path, stamp: Stamp) -> Dataset:
+def _from_path(name: str, path: Path, stamp: Stamp, reading: Reading) -> Dataset:
+    notes: tuple[str, ...] = ()
     try:
-        train, test = _reader(path)(path)
+        if path.suffix == ".npz" and not path.is_dir():
+            train, test = _arrays(read_npz, path, name, reading)
+        elif tables := _tables(path):
+            train, test, notes = read_tables(tables, reading)
+        else:
+            train, test = _from_directory(path, name, reading)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); {_LAYOUTS}") from None
-    return make_dataset(name, train, test)
+    data = make_dataset(name, train, test, reading.target)
+    return replace(data, notes=(*notes, *data.notes))
 
 
-def _reader(path: Path) -> Callable[[Path], tuple[Samples, Samples]]:
-    """What reads a path, by the files that are there."""
+def _arrays(
+    read: Callable[[Path, str | None, str | None], tuple[Samples, Samples]],
+    path: Path,
+    name: str,
+    reading: Reading,
+) -> tuple[Samples, Samples]:
+    reading.refuse_columns(name, "is no table; leave it out", "target_column")
+    return read(path, reading.label_column, reading.device_column)
+
+
+def _tables(path: Path) -> list[Path]:
+    """The tables for training and test: two of a directory, or one that is divided."""
     if not path.is_dir():
-        if path.suffix != ".npz":
-            raise InputError(f"data.dataset = {path}: not an .npz file; {_LAYOUTS}")
-        return read_npz
+        if path.suffix not in SUFFIXES:
+            raise InputError(f"data.dataset = {path}: not an .npz file or a table; {_LAYOUTS}")
+        return [path]
+    for suffix in SUFFIXES:
+        found = [path / f"{split}{suffix}" for split in ("train", "test")]
+        if all(file.exists() for file in found):
+            return found
+    return []
+
+
+def _from_directory(path: Path, name: str, reading: Reading) -> tuple[Samples, Samples]:
+    """The samples of a directory, by the files that are there."""
     names = set(os.listdir(path))
     found = {
-        "arrays": read_npy_directory if {f"{name}.npy" for name in ARRAYS} & names else None,
-        "IDX files": read_idx_directory if any(map(IDX_NAME.fullmatch, names)) else None,
-        "pictures": read_image_folder if {"train", "test"} & names else None,
+        "arrays": has_arrays(names),
+        "IDX files": any(map(IDX_NAME.fullmatch, names)),
+        "pictures": bool({"train", "test"} & names),
     }
-    readers = {kind: reader for kind, reader in found.items() if reader}
+    kinds = [kind for kind, there in found.items() if there]
     if "dataset_dict.json" in names:
         raise InputError(
             f"data.dataset = {path}: a copy of Hugging Face datasets; name it hf:{path}"
         )
-    if len(readers) > 1:
+    if len(kinds) > 1:
         raise InputError(
-            f"data.dataset = {path}: both {' and '.join(readers)} are there; keep one of them"
+            f"data.dataset = {path}: both {' and '.join(kinds)} are there; keep one of them"
         )
-    if not readers:
+    if not kinds:
         raise InputError(f"data.dataset = {path}: no data are there; {_LAYOUTS}")
-    return next(iter(readers.values()))
+    if kinds == ["arrays"]:
+        return _arrays(read_npy_directory, path, name, reading)
+    reading.refuse_columns(name, "has no columns; leave it out")
+    return read_idx_directory(path) if kinds == ["IDX files"] else read_image_folder(path)
 
 
 def _stamp(path: Path) -> Stamp:
@@ -155,33 +188,46 @@ def _stamp(path: Path) -> Stamp:
 
 
 @lru_cache(maxsize=4)
-def _from_function(function: Callable[[], Any], path: str) -> Dataset:
+def _from_function(function: Callable[[], Any], path: str, reading: Reading) -> Dataset:
     what = f"data.dataset = {path}"
+    reading.refuse_columns(
+        path,
+        "is a function: it returns labels as the third of (inputs, targets, labels), and whose "
+        "samples are whose after the test samples",
+    )
     with user_code(what, function, "()"):
         returned = function()
     try:
-        (train, train_labels), (test, test_labels), *more = returned
-        (parts,) = more or (None,)
+        (train, train_targets, *labels), (test, test_targets, *others), *more = returned
+        (train_labels,), (test_labels,) = labels or (None,), others or (None,)
+        parts, test_parts = (*more, None, None)[: max(2, len(more))]
+        if (train_labels is None) != (test_labels is None):
+            raise ValueError("labels of one of both")
     except (TypeError, ValueError):
         raise InputError(
             f"{what}: returned {type(returned).__name__}; {_WANTED}, and if the data come divided, "
-            "a list of arrays of sample indices, one per device"
+            "a list of arrays of sample indices, one per device, and another of test samples"
         ) from None
     dataset = make_dataset(
         path,
-        Samples(train, train_labels, f"{what}: train images", f"{what}: train labels"),
-        Samples(test, test_labels, f"{what}: test images", f"{what}: test labels"),
+        named(f"{what}: train", train, train_targets, train_labels),
+        named(f"{what}: test", test, test_targets, test_labels),
+        reading.target,
     )
     if parts is None:
         return dataset
     checked = check_parts(parts, f"{what}: the division", len(dataset.train_inputs))
-    return replace(dataset, parts=checked)
+    if test_parts is not None:
+        where = f"{what}: the division of the test samples"
+        test_parts = check_parts(test_parts, where, len(dataset.test_inputs), len(checked))
+    return replace(dataset, parts=checked, test_parts=test_parts)
 
 
 @lru_cache(maxsize=4)
-def _from_hugging_face(name: str, stamp: Stamp) -> Dataset:
+def _from_hugging_face(name: str, stamp: Stamp, reading: Reading) -> Dataset:
     """The splits `train` and `test` of a data set."""
     what = f"data.dataset = {name}"
+    reading.refuse_columns(name, "has pictures and labels; for other columns, write a function")
     if importlib.util.find_spec("datasets") is None:
         raise InputError(f"{what}: install the extra with pip install 'camu-fl[hf]'")
     splits = _open_splits(name.removeprefix(HUGGING_FACE), what)
@@ -192,7 +238,7 @@ def _from_hugging_face(name: str, stamp: Stamp) -> Dataset:
             "other splits, write a function and name it as module:function"
         )
     train, test = (_samples(splits[split], f"{what}: {split}") for split in ("train", "test"))
-    return make_dataset(name, train, test)
+    return make_dataset(name, train, test, reading.target)
 
 
 def _open_splits(name: str, what: str) -> dict[str, Any]:

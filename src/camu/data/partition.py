@@ -55,7 +55,7 @@ class Sizes:
         if self.given is not None:
             return np.array(self.given, dtype=np.int64)
         mean = self.mean or (max(1, largest_mean) if shared else largest_mean)
-        return _whole(shares, mean * len(shares))
+        return whole_numbers(shares, mean * len(shares))
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ class Mixed:
         if self.labels_per_device > len(supply):
             raise InputError(
                 f"data.labels_per_device = {self.labels_per_device}: the data set has only "
-                f"{len(supply)} labels"
+                f"{len(supply)} label{'s' if len(supply) > 1 else ''}; lower it, or use another "
+                "data.partition"
             )
         wanted = self._label_shares(devices, len(supply), generator)
         shares = self.sizes.shares(devices, generator)
@@ -217,7 +218,7 @@ def _draw_mix(mix: Float64, size: int, limit: Int64, generator: np.random.Genera
     return taken
 
 
-def _whole(shares: Float64, total: int) -> Int64:
+def whole_numbers(shares: Float64, total: int) -> Int64:
     """Whole numbers of at least 1 in proportion to the shares that add up to the total."""
     _at_least_one_each(len(shares), total)
     exact = 1 + (shares / shares.sum()) * (total - len(shares))

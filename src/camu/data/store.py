@@ -15,6 +15,7 @@ import io
 import logging
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from camu.arrays import Float64, UInt8
 from camu.config import DataConfig
 from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile
 from camu.data.own import is_own, load_own, shape_spec
+from camu.data.reading import Reading
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
 from camu.files import expanded, shown
@@ -35,20 +37,32 @@ log = logging.getLogger(__name__)
 _DIGITS_SHA256 = "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"
 
 
-def load(name: str, directory: str | Path | None = None) -> Dataset:
+def load_configured(data: DataConfig) -> Dataset:
+    """Load the configured data set; it is standardised once the devices have their samples."""
+    return load(data.dataset, data.directory, Reading.of(data))
+
+
+def load(name: str, directory: str | Path | None = None, reading: Reading | None = None) -> Dataset:
     """Load a data set by name, or your own by path, ``module:function`` or ``hf:NAME``.
 
     The files of a built-in one come from `directory`; without it from the cache, to which they are
-    fetched if they are missing.
+    fetched if they are missing. `reading` says how your own is read.
     """
+    reading = reading or Reading()
     if is_own(name):
         if directory is not None:
             raise InputError(
                 f"data.directory = {shown(directory)}: only the built-in data sets are read from "
                 f"there; leave it out with data.dataset = {name}"
             )
-        return load_own(name)
+        return load_own(name, reading)
     spec = find_spec(name)
+    reading.refuse_columns(name, "is built in; leave it out")
+    if reading.target not in ("auto", spec.target):
+        raise InputError(
+            f'data.target = "{reading.target}": the targets of data.dataset = {name} are '
+            f"{spec.target}; leave data.target out"
+        )
     if not spec.files:
         if directory is not None:
             raise InputError(
@@ -69,10 +83,15 @@ def load(name: str, directory: str | Path | None = None) -> Dataset:
 
 
 def dataset_spec(data: DataConfig) -> DatasetSpec:
-    """Shape, classes and sizes of the configured data set; your own is loaded to know them."""
+    """What the configured data set holds; your own is loaded to know it.
+
+    Images that are standardised are numbers.
+    """
     if is_own(data.dataset):
-        return shape_spec(data.dataset) or load(data.dataset, data.directory).spec
-    return find_spec(data.dataset)
+        spec = shape_spec(data.dataset) or load_configured(data).spec
+    else:
+        spec = find_spec(data.dataset)
+    return replace(spec, inputs="numbers") if data.standardise else spec
 
 
 def find_spec(name: str) -> DatasetSpec:

@@ -28,10 +28,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from camu.arrays import Labels, UInt8
+from camu.arrays import AnyArray
 from camu.data import DatasetSpec
 from camu.data.files import read_npy_file
-from camu.data.samples import Samples, check_samples
+from camu.data.samples import KINDS, Samples, check_samples, named
 from camu.errors import InputError
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import derive
@@ -71,41 +71,59 @@ def numbers_of(text: str, names: Sequence[str]) -> dict[str, float]:
     return dict(zip(names, values * (len(names) // len(values)), strict=True))
 
 
-def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[UInt8, Labels]:
-    """Images and labels of one device (or of the test set), checked."""
+def read_own(source: str, name: str, spec: DatasetSpec) -> tuple[AnyArray, AnyArray]:
+    """Inputs and targets of one device (or of the test set), checked."""
     samples = _samples(source, name)
-    pictures, numbers, _ = check_samples(samples)
-    if _full(pictures.shape[1:]) != _full(spec.shape):
+    checked = check_samples(samples, "auto" if samples.targets is None else spec.target)
+    inputs, targets = checked.inputs, checked.targets
+    needs = f"data.dataset = {spec.name} needs"
+    if checked.kind != spec.inputs:
+        raise InputError(
+            f"{samples.inputs_name} are {KINDS[checked.kind]}; {needs} {KINDS[spec.inputs]}"
+        )
+    if checked.target != spec.target:
+        raise InputError(f"{samples.targets_name} are missing; {needs} {spec.target}")
+    if _full(inputs.shape[1:], spec) != _full(spec.shape, spec):
         wanted = ", ".join(map(str, spec.shape))
         raise InputError(
-            f"{samples.images_name} are of shape {pictures.shape}; data.dataset = {spec.name} "
-            f"needs (n, {wanted})"
+            f"{samples.inputs_name} are of shape {inputs.shape}; {needs} (n, {wanted})"
         )
-    if numbers.max() >= spec.classes:
-        raise InputError(f"{samples.labels_name} must lie between 0 and {spec.classes - 1}")
-    return pictures.reshape(-1, *spec.shape), numbers
+    if spec.target == "classes" and targets.max() >= spec.classes:
+        raise InputError(f"{samples.targets_name} must lie between 0 and {spec.classes - 1}")
+    if spec.target == "numbers" and targets.shape[1] != spec.width:
+        raise InputError(
+            f"{samples.targets_name} are {targets.shape[1]} numbers each; {needs} {spec.width}"
+        )
+    if spec.inputs == "tokens" and checked.largest_token >= spec.vocabulary:
+        raise InputError(
+            f"{samples.inputs_name} must be tokens between 0 and {spec.vocabulary - 1}"
+        )
+    return inputs.reshape(-1, *spec.shape), targets
 
 
 def check_own(source: str, names: Sequence[str]) -> None:
     """Refuse data that no run could use, before a node connects.
 
-    The shape and the classes of a run are not known here; all devices must have the same shape.
+    What a run needs is not known here; all devices must have data of the same kind and shape.
     """
-    shapes: dict[tuple[int, ...], str] = {}
+    kinds: dict[str, str] = {}
     for name in names:
-        pictures, *_ = check_samples(_samples(source, name))
-        shapes.setdefault(_full(pictures.shape[1:]), name)
-    if len(shapes) > 1:
-        (one, first), (two, second) = list(shapes.items())[:2]
+        checked = check_samples(_samples(source, name))
+        shape = checked.inputs.shape[1:]
+        what = "images" if checked.kind == "images" else checked.kind
+        shape = (1, *shape) if checked.kind == "images" and len(shape) == 2 else shape
+        kinds.setdefault(f"{what} of {shape}", name)
+    if len(kinds) > 1:
+        (one, first), (two, second) = list(kinds.items())[:2]
         raise InputError(
-            f"data from {source}: the images of {first} are {one} each and those of {second} {two};"
-            " give all images the same size and channels"
+            f"data from {source}: the inputs of {first} are {one} each and those of {second} {two};"
+            " give all inputs the same type, size and channels"
         )
 
 
-def _full(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape with its channels."""
-    return shape if len(shape) == 3 else (1, *shape)
+def _full(shape: tuple[int, ...], spec: DatasetSpec) -> tuple[int, ...]:
+    """The shape of images with its channels, and any other as it is."""
+    return (1, *shape) if spec.inputs == "images" and len(shape) == 2 else shape
 
 
 def _samples(source: str, name: str) -> Samples:
@@ -118,8 +136,7 @@ def _samples(source: str, name: str) -> Samples:
         raise InputError(
             f"data = {source}: no such directory; give a directory or a function module:function"
         )
-    where = f"data of {name} from {source}"
-    return Samples(images, labels, f"{where}: images", f"{where}: labels")
+    return named(f"data of {name} from {source}:", images, labels)
 
 
 def _from_function(source: str, name: str) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from camu import __version__
 from camu.config import Config, keys_affecting
-from camu.data import is_own, load
+from camu.data import is_own, load_configured
 from camu.data.own import shape_spec
 from camu.errors import InputError
 from camu.files import read_bytes
@@ -53,7 +53,7 @@ class Manifest:
             for key, value in values.items()
             if f"{section}.{key}" in wanted
         }
-        sources = {**dict(_sources(decide)), **({START: start} if start else {})}
+        sources = {**dict(_sources(config, decide)), **({START: start} if start else {})}
         return cls(decide, sources, __version__, asdict(provenance(config)))
 
     @classmethod
@@ -149,14 +149,14 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _sources(keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _sources(config: Config, keys: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in keys.items():
         if not isinstance(value, str):
             continue
         if key == "data.dataset":
             # The data themselves: a function may read files that change.
             if is_own(value) and shape_spec(value) is None:
-                yield key, load(value).sha256
+                yield key, load_configured(config.data).sha256
         elif key in INPUT_FILES:
             data = read_bytes(value, f"a file that can be read in {key}")
             yield key, hashlib.sha256(data).hexdigest()

@@ -5,8 +5,6 @@ Errors name the file, the line, the column, the value and the fix.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -25,7 +23,7 @@ from camu.config.fields import (
     SMALLEST_WATTS,
 )
 from camu.errors import InputError
-from camu.files import from_cell, read_json, read_text
+from camu.files import csv_rows, csv_table, read_json
 
 LOWEST_DB = -300.0
 LARGEST_COUNT = 10**12
@@ -181,26 +179,6 @@ def read_table(path: Path) -> Table:
     return table._replace(columns=tuple(names.get(n, n) for n in table.columns), rows=rows)
 
 
-def csv_rows(path: Path, what: str) -> tuple[list[list[str]], list[str]]:
-    """The rows of a CSV file that are not blank, and the line where each ends.
-
-    `what` names the right kind of file.
-    """
-    rows, places = [], []
-    reader = csv.reader(io.StringIO(read_text(path, what), newline=""))
-    try:
-        for row in reader:
-            if row:
-                rows.append([from_cell(cell) for cell in row])
-                places.append(f"line {reader.line_num}")
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {reader.line_num}: is not valid CSV ({error}); "
-            "write comma-separated columns"
-        ) from None
-    return rows, places
-
-
 def read_trace(
     path: str | Path, key: str, header: Sequence[str], optional: Sequence[str] = ()
 ) -> Table:
@@ -217,26 +195,9 @@ def read_trace(
 
 
 def _from_csv(path: Path, what: str, content: str) -> Table:
-    rows, places = csv_rows(path, what)
-    if not rows:
-        raise InputError(f"{path}: is empty; write {content}")
-    header = [name.strip() for name in rows[0]]
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-        raise InputError(f"{path}, {places[0]}: columns must be separated by commas")
-    for number, name in enumerate(header):
-        where = f"{path}, {places[0]}, column"
-        if not name:
-            raise InputError(f"{where} {number + 1}: has no name; name it in the header")
-        if name in header[:number]:
-            raise InputError(f"{where} {name}: appears twice; remove one")
-    for row, place in zip(rows[1:], places[1:], strict=True):
-        if len(row) != len(header):
-            raise InputError(
-                f"{path}, {place}: {len(row)} cells for the {len(header)} columns of the header; "
-                "write one cell per column, empty where it may be"
-            )
-    named = [dict(zip(header, row, strict=True)) for row in rows[1:]]
-    return Table(path, tuple(header), named, places[1:])
+    header, rows, places = csv_table(path, what, content)
+    named = [dict(zip(header, row, strict=True)) for row in rows]
+    return Table(path, tuple(header), named, places)
 
 
 def _from_json(path: Path) -> Table:

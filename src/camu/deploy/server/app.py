@@ -17,7 +17,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from camu.config import Config
-from camu.data import dataset_spec, load
+from camu.data import dataset_spec, load_configured
 from camu.deploy.deployment import CheckedRun, Deployment, check_run
 from camu.deploy.messages import name_some
 from camu.deploy.node_data import read_own
@@ -220,7 +220,7 @@ def _evaluator(config: Config, test_data: str) -> Engine:
     if test_data:
         test = read_own(test_data, "test", spec)
     else:
-        dataset = load(config.data.dataset, config.data.directory)
+        dataset = load_configured(config.data)
         test = (dataset.test_inputs, dataset.test_targets)
     return Engine.from_config(config, test=test)
 
