@@ -74,6 +74,9 @@ class ClusteringConfig(Section):
     )
 
 
+LOSSES = ("auto", "cross-entropy", "binary", "hinge", "squared", "huber")
+
+
 class TrainingConfig(Section):
     """Model and local training."""
 
@@ -81,6 +84,20 @@ class TrainingConfig(Section):
         "cnn",
         "`cnn` (the paper's), `resnet8` (group norm, for colour images), `logistic`, or your own "
         "torch module as `module:Class`.",
+    )
+    loss: Annotated[str, Choice(LOSSES)] = field(
+        "auto",
+        "Loss: `cross-entropy`, `binary` (two classes), `hinge` (smooth, with svm), `squared`, "
+        "`huber`, or your own as `module:function`, from outputs and targets to a loss per sample. "
+        "`auto`: cross-entropy for classes and the next token, squared for numbers.",
+    )
+    metrics: tuple[str, ...] = field(
+        (),
+        "What the model is judged by on the test samples; the first decides what is better: "
+        "`accuracy`, `top-K`, `f1`, `balanced-accuracy`, `auc`, `perplexity`, `rmse`, `mae`, `r2`, "
+        "`loss`, or your own as `module:function`, with a minus in front where lower is better. "
+        "Empty: accuracy for classes, accuracy and perplexity for the next token, rmse and r2 for "
+        "numbers.",
     )
     normalisation: Literal["batch", "group", "none"] = field(
         "batch", "Normalisation layer of the CNN."

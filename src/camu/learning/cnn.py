@@ -15,8 +15,9 @@ import numpy as np
 
 from camu.arrays import Float32
 from camu.config import Config
-from camu.data import dataset_spec
+from camu.data import DatasetSpec, dataset_spec
 from camu.errors import InputError
+from camu.learning.task import task_of
 from camu.learning.weights import Entry, Layout, Weights
 from camu.seeding import Stream, derive
 
@@ -138,14 +139,19 @@ def seeded_cnn(config: Config) -> SeededCNN | None:
     """The configured model with its initial weights; None if it is not the paper's CNN."""
     if config.training.model != "cnn":
         return None
-    spec = dataset_spec(config.data)
-    cnn = CNN(full_shape(spec.shape), spec.classes, config.training.normalisation)
+    spec, task = dataset_spec(config.data), task_of(config)
+    cnn = CNN(full_shape(spec.shape), task.outputs, config.training.normalisation)
     return SeededCNN(cnn, model_stream(config))
 
 
 def model_stream(config: Config) -> Stream:
     """Where the initial weights of the configured model come from, whichever it is."""
     return derive(config.run.seed, "model")
+
+
+def sample_shape(spec: DatasetSpec) -> tuple[int, ...]:
+    """The shape of one sample as models get it: of images always with channels."""
+    return full_shape(spec.shape) if spec.inputs == "images" else spec.shape
 
 
 def full_shape(image_shape: tuple[int, ...]) -> ImageShape:

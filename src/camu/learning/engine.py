@@ -6,6 +6,7 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from operator import length_hint, methodcaller
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float32
+from camu.arrays import AnyArray, Float32
 from camu.config import Config
 from camu.data.batches import Batches, Schedules, Wanted
 from camu.errors import CamuError, InputError
@@ -30,39 +31,43 @@ from camu.learning.kernel import (
     micro_batches,
 )
 from camu.learning.method import PLAIN_METHOD, Method
+from camu.learning.metrics import compute
 from camu.learning.native import compiled_draw
 from camu.learning.native_kernel import choose_device, find_kernels, native_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
+from camu.learning.task import Task, task_of, task_of_arrays
 from camu.learning.weights import Layout, Weights
 
 if TYPE_CHECKING:
     from torch import nn
 
 LocalUpdate = Literal["step", "epoch"]
-Samples = tuple[npt.NDArray[np.uint8], npt.ArrayLike]  # images and labels
+Samples = tuple[AnyArray, npt.ArrayLike]  # inputs and targets
 
 # Fixed, because the order of additions must not depend on the number of workers.
 EVALUATION_SAMPLES = 1000
+MOST_LOSS = 700.0  # whose exponential is a number
 
 
 class Engine:
     """Gradient work on one model and one division of the data; a context manager.
 
-    ``train_images`` are uint8 ``(n, height, width)`` or ``(n, channels, height, width)``;
-    ``device_indices`` lists the training samples that each device holds. ``batch`` is a number of
-    samples (int) or a fraction of a device's data (float). ``l2`` adds ``l2/2 * |w|^2`` to every
-    device's loss, ``method`` is the rest of its steps. ``workers`` 0 takes one per processor
-    core. ``device`` is "cpu" or "cuda", ``kernel`` is "auto", "native" or "torch".
+    ``train_inputs`` are images as uint8 ``(n, height, width)`` or ``(n, channels, height, width)``,
+    floats, or tokens; ``device_indices`` lists the training samples that each device holds.
+    ``batch`` is a number of samples (int) or a fraction of a device's data (float). ``l2`` adds
+    ``l2/2 * |w|^2`` to every device's loss, ``method`` is the rest of its steps. ``workers`` 0
+    takes one per processor core. ``device`` is "cpu" or "cuda", ``kernel`` is "auto", "native" or
+    "torch". ``task`` is the usual one for the types of the samples, unless it is given.
     """
 
     def __init__(
         self,
         model: nn.Module | SeededCNN,
-        train_images: npt.NDArray[np.uint8] | None,
-        train_labels: npt.ArrayLike | None,
+        train_inputs: AnyArray | None,
+        train_targets: npt.ArrayLike | None,
         device_indices: Sequence[npt.ArrayLike],
-        test_images: npt.NDArray[np.uint8] | None,
-        test_labels: npt.ArrayLike | None,
+        test_inputs: AnyArray | None,
+        test_targets: npt.ArrayLike | None,
         *,
         learning_rate: float,
         batch: int | float = 0.2,
@@ -73,18 +78,23 @@ class Engine:
         workers: int = 0,
         device: str = "cpu",
         kernel: str = "auto",
+        task: Task | None = None,
     ) -> None:
         if local_update not in ("step", "epoch"):
             raise InputError(f'local_update: {local_update!r} is unknown; use "step" or "epoch".')
         if workers < 0:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
         where = choose_device(device)
-        self.train_data = Data.of("train", train_images, train_labels)
-        self.test_data = Data.of("test", test_images, test_labels)
+        self.train_data = Data.of("train", train_inputs, train_targets)
+        self.test_data = Data.of("test", test_inputs, test_targets)
+        given = self.train_data or self.test_data
+        if given is None:
+            raise CamuError("an engine needs training or test samples")
+        self.task = task or task_of_arrays(given.inputs, given.targets)
         if self.test_data is not None:
             self.test_data, self._labels = _by_label(self.test_data)
         self.batches = Batches(seed, device_indices, batch)
-        self.batches.check(len(self.train_data.images) if self.train_data else 0)
+        self.batches.check(len(self.train_data.inputs) if self.train_data else 0)
         self.batches.draw = compiled_draw(self.batches) or self.batches.draw
         self.learning_rate, self.local_update, self.l2 = learning_rate, local_update, l2
         self.method = method
@@ -99,12 +109,12 @@ class Engine:
         data = self.train_data, self.test_data
         epochs = self.local_update == "epoch"
         optimiser = Optimiser(self.learning_rate, self.l2, epochs, self.method)
-        found = find_kernels(wanted, model, device, self.method)
+        found = find_kernels(wanted, model, device, self.task, self.method)
         if found is not None:
-            return native_kernels(found, optimiser, *data)
+            return native_kernels(found, model, optimiser, *data, self.task)
         from camu.learning.torch_kernel import torch_kernels  # torch takes long to load
 
-        return torch_kernels(model, device, optimiser, *data, self.seed)
+        return torch_kernels(model, device, optimiser, *data, self.seed, self.task)
 
     @property
     def kernel(self) -> str:
@@ -129,17 +139,17 @@ class Engine:
         device_indices: Sequence[npt.ArrayLike] = (),
         test: Samples | None = None,
     ) -> Self:
-        """An engine for the configured model, on (images, labels) for training, testing or both."""
+        """An engine for the configured model, on (inputs, targets) for training, testing or both."""
         training = config.training
-        images, labels = train or (None, None)
-        test_images, test_labels = test or (None, None)
+        inputs, targets = train or (None, None)
+        test_inputs, test_targets = test or (None, None)
         return cls(
             seeded(config),
-            images,
-            labels,
+            inputs,
+            targets,
             device_indices,
-            test_images,
-            test_labels,
+            test_inputs,
+            test_targets,
             learning_rate=training.learning_rate,
             batch=training.batch,
             local_update=training.local_update,
@@ -149,6 +159,7 @@ class Engine:
             workers=config.machine.workers,
             device=config.machine.device,
             kernel=config.machine.kernel,
+            task=task_of(config),
         )
 
     def __enter__(self) -> Self:
@@ -230,31 +241,46 @@ class Engine:
         return self.batches.schedules(round_number, wanted)
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        """Accuracy, mean cross-entropy (without the l2 term), and the accuracy of each label."""
+        """The mean loss (without the l2 term) and the metrics, and the accuracy of each label."""
         if self.test_data is None:
             raise CamuError("this engine was made without test samples")
-        count = len(self.test_data.images)
         self._check_layout(weights)
         spans = [
             (label, slice(first, min(first + EVALUATION_SAMPLES, end)))
             for label, (start, end) in self._labels.items()
             for first in range(start, end, EVALUATION_SAMPLES)
         ]
+        metrics = [metric for metric in self.task.metrics if metric.needs_outputs]
         tasks = [
-            Work("Evaluating the model", methodcaller("evaluate", weights, span))
+            Work("Evaluating the model", methodcaller("evaluate", weights, span, bool(metrics)))
             for _, span in spans
         ]
-        right, loss = [0] * (max(self._labels) + 1), 0.0
+        right, loss, outputs = [0] * (max(self._labels) + 1), 0.0, []
         results = self._pool.stream(tasks)
-        for (label, _), (part_right, part_loss) in zip(spans, results, strict=True):
-            right[label] += part_right
-            loss += part_loss
+        for (label, _), tested in zip(spans, results, strict=True):
+            right[label] += tested.right
+            loss += tested.loss
+            outputs += [] if tested.outputs is None else [tested.outputs]
+        said = np.concatenate(outputs) if outputs else np.empty(0)
+        values = {one.name: compute(one, said, self.test_data.targets) for one in metrics}
+        return self._evaluation(right, loss / len(self.test_data.inputs), values)
+
+    def _evaluation(self, right: list[int], loss: float, values: dict[str, float]) -> Evaluation:
+        """An evaluation from what was counted, by label where the targets are classes."""
+        assert self.test_data is not None
+        if any(metric.name == "perplexity" for metric in self.task.metrics):
+            values["perplexity"] = math.exp(loss) if loss < MOST_LOSS else math.inf
+        if self.task.target == "numbers":
+            return Evaluation(None, loss, (), values)
+        accuracy = sum(right) / self.test_data.targets.size
+        if self.test_data.labels is None:
+            return Evaluation(accuracy, loss, (), values)
         borders = (self._labels.get(label, (0, 0)) for label in range(len(right)))
         by_label = [
             own / (end - start) if end > start else None
             for own, (start, end) in zip(right, borders, strict=True)
         ]
-        return Evaluation(sum(right) / count, loss / count, tuple(by_label))
+        return Evaluation(accuracy, loss, tuple(by_label), values)
 
     def gradient(
         self,
@@ -343,15 +369,21 @@ class Engine:
 
 
 def _by_label(data: Data) -> tuple[Data, dict[int, tuple[int, int]]]:
-    """Samples in the order of their labels, and where each label begins and ends."""
-    order = np.argsort(data.labels, kind="stable")
-    images, labels = data.images[order], data.labels[order]
-    if images.shape[1] == 1:
+    """Samples in the order of their labels, and where each label begins and ends.
+
+    Samples whose targets are no classes stay in their order, as if they had one label.
+    """
+    labels = data.labels
+    if labels is None:
+        return data, {0: (0, len(data.inputs))}
+    order = np.argsort(labels, kind="stable")
+    inputs, labels = data.inputs[order], labels[order]
+    if inputs.dtype == np.uint8 and inputs.shape[1] == 1:
         # With the stride 0 that one channel has in `Data.of`: torch chooses its code by strides.
-        images = images[:, 0][:, None]
+        inputs = inputs[:, 0][:, None]
     known, first, count = np.unique(labels, return_index=True, return_counts=True)
     borders = zip(first.tolist(), (first + count).tolist(), strict=True)
-    return Data(images, labels), dict(zip(known.tolist(), borders, strict=True))
+    return Data(inputs, labels), dict(zip(known.tolist(), borders, strict=True))
 
 
 def model_layout(config: Config) -> Layout:

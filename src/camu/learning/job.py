@@ -172,11 +172,12 @@ class Trained(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model on the test samples: accuracy (0 to 1), mean loss, and the accuracy of each label."""
+    """A model on the test samples."""
 
-    accuracy: float
-    loss: float
+    accuracy: float | None  # the share of classes, or tokens, that it names; None for numbers
+    loss: float  # the mean over the samples
     label_accuracy: tuple[float | None, ...] = ()  # None: no sample has this label
+    metrics: dict[str, float] = field(default_factory=dict, hash=False)  # the task's others
 
 
 def training_of(members: Sequence[int], round_number: int) -> str:

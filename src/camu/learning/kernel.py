@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float32, Float64, Int32, Int64
+from camu.arrays import AnyArray, Float32, Float64, Int32, Int64
 from camu.data.batches import Schedules
 from camu.errors import InputError
 from camu.learning.job import Job, Trained
@@ -24,31 +24,69 @@ MICRO_BATCH_SAMPLES = 512
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Contiguous images, uint8 ``(n, channels, height, width)``, and their labels."""
+    """Contiguous samples, and their targets.
 
-    images: npt.NDArray[np.uint8]
-    labels: Int64
+    Inputs are images as uint8 ``(n, channels, height, width)``, floats ``(n, ...)``, or tokens as
+    int64 ``(n, length)``; targets are int64 ``(n,)`` or ``(n, length)``, or float32 ``(n, width)``.
+    """
+
+    inputs: AnyArray
+    targets: AnyArray
 
     @classmethod
     def of(
-        cls, what: str, images: npt.NDArray[np.uint8] | None, labels: npt.ArrayLike | None
+        cls, what: str, inputs: npt.ArrayLike | None, targets: npt.ArrayLike | None
     ) -> Data | None:
-        """Checked images and labels; None if there are none."""
-        if images is None or labels is None:
+        """Checked samples; None if there are none."""
+        if inputs is None or targets is None:
             return None
-        pictures = np.ascontiguousarray(images)
-        if pictures.dtype != np.uint8 or pictures.ndim not in (3, 4):
+        given = np.ascontiguousarray(inputs)
+        if given.dtype == np.uint8 and given.ndim not in (3, 4):
             raise InputError(
-                f"{what}_images: {pictures.dtype} of shape {pictures.shape} was given; they must "
-                "be uint8 (n, height, width) or (n, channels, height, width)."
+                f"{what}_inputs: uint8 of shape {given.shape} was given; images are uint8 "
+                "(n, height, width) or (n, channels, height, width), other samples are floats."
             )
-        numbers = np.ascontiguousarray(labels, dtype=np.int64)
-        if numbers.shape != (len(pictures),) or not len(pictures) or numbers.min() < 0:
+        if given.dtype != np.uint8 and np.issubdtype(given.dtype, np.integer):
+            given = given.astype(np.int64, copy=False)
+        elif given.dtype not in (np.uint8, np.float32, np.float64) or given.ndim < 2:
             raise InputError(
-                f"{what}_labels: {numbers.shape} labels were given for {len(pictures)} images; "
-                "give one label from 0 upwards per image, and at least one image."
+                f"{what}_inputs: {given.dtype} of shape {given.shape} was given; give uint8 "
+                "images, floats (n, ...), or whole numbers (n, length)."
             )
-        return cls(pictures[:, None] if pictures.ndim == 3 else pictures, numbers)
+        wanted = _checked_targets(what, np.asarray(targets), len(given))
+        images = given.dtype == np.uint8 and given.ndim == 3
+        return cls(given[:, None] if images else given, wanted)
+
+    @property
+    def labels(self) -> Int64 | None:
+        """The class of each sample; None where targets are something else."""
+        classes = self.targets.ndim == 1 and self.targets.dtype == np.int64
+        return self.targets if classes else None
+
+
+def _checked_targets(what: str, targets: AnyArray, samples: int) -> AnyArray:
+    """Classes and tokens as int64, numbers as float32 (n, width)."""
+    if targets.shape[:1] != (samples,) or not samples:
+        raise InputError(
+            f"{what}_targets: {targets.shape} targets were given for {samples} samples; give one "
+            "per sample, and at least one sample."
+        )
+    if np.issubdtype(targets.dtype, np.floating):
+        return np.ascontiguousarray(targets.reshape(samples, -1), dtype=np.float32)
+    if not np.issubdtype(targets.dtype, np.integer) or targets.min() < 0:
+        raise InputError(
+            f"{what}_targets: {targets.dtype}, from {targets.min()}; give whole numbers from 0, or "
+            "floats."
+        )
+    return np.ascontiguousarray(targets, dtype=np.int64)
+
+
+class Tested(NamedTuple):
+    """What some test samples say of a model."""
+
+    right: int  # classes, or tokens, that it names rightly
+    loss: float  # the sum over the samples
+    outputs: AnyArray | None = None  # of each sample, if they were asked for
 
 
 @dataclass(frozen=True)
@@ -159,8 +197,8 @@ class Kernel(Protocol):
         """Train some jobs, each from its own start and on its own mini-batches."""
         ...
 
-    def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
-        """How many of some test samples are classified rightly, and the sum of their losses."""
+    def evaluate(self, weights: Weights, span: slice, outputs: bool = False) -> Tested:
+        """What some test samples say of a model; with its outputs if they are asked for."""
         ...
 
     def full_pass(

@@ -11,7 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import groupby
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,9 @@ from camu.learning.cnn import (
     SeededCNN,
     full_shape,
     model_stream,
+    sample_shape,
 )
+from camu.learning.task import task_of
 from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import Stream
 
@@ -120,9 +122,9 @@ class _Block(nn.Module):
 class LogisticRegression(nn.Module):
     """One linear layer on the pixels; with the engine's l2 term the loss is strongly convex."""
 
-    def __init__(self, image_shape: ImageShape, classes: int) -> None:
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(math.prod(image_shape), classes)
+        self.linear = nn.Linear(math.prod(shape), outputs)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of float images."""
@@ -131,30 +133,32 @@ class LogisticRegression(nn.Module):
 
 def build_model(
     name: str,
-    image_shape: tuple[int, ...],
-    classes: int,
+    shape: tuple[int, ...],
+    outputs: int,
     normalisation: str,
     stream: Stream,
+    **arguments: Any,
 ) -> nn.Module:
     """The model ``cnn``, ``resnet8``, ``logistic`` or ``module:Class``, with weights by the stream.
 
-    ``image_shape`` is (height, width) or (channels, height, width). A user's class is constructed
-    as ``Class((channels, height, width), classes)``; the current directory is searched too.
+    ``shape`` is that of one sample. A user's class is constructed as ``Class(shape, outputs)``, and
+    for tokens with ``vocabulary=...`` too; the current directory is searched as well.
     """
-    shape = full_shape(image_shape)
     # torch initialises from its global generator: lend it our seed, then give it back untouched.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(stream.torch_seed)
         if name == "cnn":
-            return PaperCNN(shape, classes, cast(Normalisation, normalisation))
+            return PaperCNN(full_shape(shape), outputs, cast(Normalisation, normalisation))
         if name == "resnet8":
-            return ResNet8(shape, classes)
+            return ResNet8(full_shape(shape), outputs)
         if name == "logistic":
-            return LogisticRegression(shape, classes)
-        return _own_model(name, shape, classes)
+            return LogisticRegression(shape, outputs)
+        return _own_model(name, shape, outputs, arguments)
 
 
-def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
+def _own_model(
+    name: str, shape: tuple[int, ...], outputs: int, arguments: dict[str, Any]
+) -> nn.Module:
     if not is_plugin(name):
         raise InputError(
             f'training.model: {name!r} is unknown; use "cnn", "resnet8", "logistic" or '
@@ -163,8 +167,9 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
     kind = import_object(name, "training.model")
     if not callable(kind):
         raise InputError(f"training.model = {name}: this is not a class")
-    with user_code(f"training.model = {name}", kind, "(self, image_shape, classes)"):
-        model = kind(shape, classes)
+    called = ", ".join(("self", "shape", "outputs", *arguments))
+    with user_code(f"training.model = {name}", kind, f"({called})"):
+        model = kind(shape, outputs, **arguments)
     if not isinstance(model, nn.Module):
         raise InputError(f"training.model = {name}: this is not a torch.nn.Module")
     if not hasattr(model, "_parameters"):
@@ -178,8 +183,8 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
             )
     if callable(getattr(model, "loss", None)):
         raise InputError(
-            f"training.model = {name}: camu never calls its method loss: it trains with the "
-            "cross-entropy of what forward() returns; rename or remove the method"
+            f"training.model = {name}: camu never calls its method loss: it trains with "
+            "training.loss, which may be a function of your own; rename or remove the method"
         )
     if not any(weights.requires_grad for weights in model.parameters()):
         raise InputError(f"training.model = {name}: it has no weights that can be trained")
@@ -188,13 +193,14 @@ def _own_model(name: str, shape: ImageShape, classes: int) -> nn.Module:
 
 def seeded_model(config: Config) -> nn.Module:
     """The configured model with the weights that every scheme starts from under its seed."""
-    training, spec = config.training, dataset_spec(config.data)
+    training, spec, task = config.training, dataset_spec(config.data), task_of(config)
     return build_model(
         training.model,
-        spec.shape,
-        spec.classes,
+        sample_shape(spec),
+        task.outputs,
         training.normalisation,
         model_stream(config),
+        **task.model_arguments(),
     )
 
 

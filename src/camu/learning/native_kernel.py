@@ -13,7 +13,7 @@ import json
 import logging
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import cache
 from importlib.metadata import version
@@ -31,8 +31,17 @@ from camu.files import write_json
 from camu.learning import native
 from camu.learning.cnn import CNN, SeededCNN, seeded_cnn
 from camu.learning.job import Job, Trained
-from camu.learning.kernel import Data, DeviceBatch, Kernels, Optimiser, Provenance
+from camu.learning.kernel import (
+    Data,
+    DeviceBatch,
+    Kernel,
+    Kernels,
+    Optimiser,
+    Provenance,
+    Tested,
+)
 from camu.learning.method import PLAIN_METHOD, Method
+from camu.learning.task import Task, task_of
 from camu.learning.weights import Weights
 from camu.seeding import derive
 
@@ -63,7 +72,11 @@ def compiled_cnn(model: nn.Module | SeededCNN) -> CNN | None:
 
 
 def find_kernels(
-    wanted: str, model: nn.Module | SeededCNN, device: str, method: Method = PLAIN_METHOD
+    wanted: str,
+    model: nn.Module | SeededCNN,
+    device: str,
+    task: Task,
+    method: Method = PLAIN_METHOD,
 ) -> tuple[CNN, str] | None:
     """Model and instruction set of the compiled kernels to train with; None: torch's layers.
 
@@ -72,10 +85,13 @@ def find_kernels(
     """
     if wanted not in KERNELS:
         raise InputError(f'machine.kernel = {wanted!r}: use "auto", "native" or "torch"')
-    cnn = compiled_cnn(model) if wanted != "torch" else None
+    cnn = compiled_cnn(model) if wanted != "torch" and task.native else None
     instructions = native.instruction_set() if cnn is not None else None
     if cnn is None:
-        reason = f"they train the built-in CNN on images of {', '.join(_SHAPES)} only"
+        reason = (
+            f"they train the built-in CNN on uint8 images of {', '.join(_SHAPES)} with "
+            "cross-entropy only"
+        )
     elif native.library() is None and native.LIBRARY.exists():
         reason = "they belong to another version of camu or another machine; install camu again"
     elif native.library() is None:
@@ -98,17 +114,29 @@ def find_kernels(
 
 
 def native_kernels(
-    found: tuple[CNN, str], optimiser: Optimiser, train: Data | None, test: Data | None
+    found: tuple[CNN, str],
+    model: nn.Module | SeededCNN,
+    optimiser: Optimiser,
+    train: Data | None,
+    test: Data | None,
+    task: Task,
 ) -> Kernels:
     """The compiled kernels for samples that fit them."""
     cnn, instructions = found
+
+    def outputs() -> Kernel:
+        from camu.learning.torch_kernel import torch_kernels  # torch takes long to load
+
+        made = torch_kernels(model, "cpu", optimiser, None, test, 0, task)
+        return made.make(ctypes.c_int32(0))
+
     for data in (train, test):
         check_samples(cnn, data)
     return Kernels(
         provenance=native_provenance(instructions),
         fused=True,
         whole_devices=cnn.normalisation == "batch",
-        make=lambda stop: NativeKernel(cnn, instructions, optimiser, train, test, stop),
+        make=lambda stop: NativeKernel(cnn, instructions, optimiser, train, test, stop, outputs),
     )
 
 
@@ -123,7 +151,7 @@ def check_samples(cnn: CNN, data: Data | None) -> None:
     """Refuse samples that do not fit the model: the kernels read and write without checks."""
     if data is None:
         return
-    shape, classes = data.images.shape[1:], int(data.labels.max()) + 1
+    shape, classes = data.inputs.shape[1:], int(data.targets.max()) + 1
     if shape != cnn.image_shape:
         raise InputError(f"model: it takes images of shape {cnn.image_shape}; these have {shape}.")
     if classes > cnn.classes:
@@ -146,7 +174,10 @@ class NativeKernel:
         train: Data | None,
         test: Data | None,
         stop: ctypes.c_int32,
+        outputs: Callable[[], Kernel] | None = None,
     ) -> None:
+        self._make_outputs = outputs
+        self._outputs: Kernel | None = None
         self._library, self._layout = native.needed_library(), cnn.layout
         self._optimiser, self._stop = optimiser, stop
         self._held = train, test  # they must live as long as the references to them
@@ -239,14 +270,17 @@ class NativeKernel:
         row["l2"], row["proximal"] = optimiser.l2, job.rule.proximal
         return row.tobytes()
 
-    def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
+    def evaluate(self, weights: Weights, span: slice, outputs: bool = False) -> Tested:
+        if outputs and self._make_outputs:  # the library gives none: torch's layers do
+            self._outputs = self._outputs or self._make_outputs()
+            return self._outputs.evaluate(weights, span, outputs)
         right, loss = ctypes.c_int64(), ctypes.c_double()
         self._library.camu_evaluate(
             *(self._worker, _place(self._test), span.start, span.stop - span.start),
             *(weights.parameters.ctypes.data, weights.buffers.ctypes.data),
             *(ctypes.addressof(right), ctypes.addressof(loss)),
         )
-        return right.value, loss.value
+        return Tested(right.value, loss.value)
 
     def full_pass(
         self, weights: Weights, parts: Sequence[DeviceBatch], backward: bool
@@ -268,7 +302,7 @@ class NativeKernel:
 def _reference(data: Data | None) -> native.Data | None:
     if data is None:
         return None
-    return native.Data(native.address(data.images), native.address(data.labels))
+    return native.Data(native.address(data.inputs), native.address(data.targets))
 
 
 def _place(data: native.Data | None) -> int:
@@ -314,8 +348,8 @@ class _Memory:
 def provenance(config: Config) -> Provenance:
     """What decides the bits of an engine for this configuration on this machine."""
     model, device = seeded_cnn(config), choose_device(config.machine.device)
-    method, wanted = Method.of(config.training), config.machine.kernel
-    found = None if model is None else find_kernels(wanted, model, device, method)
+    wanted, how = config.machine.kernel, (task_of(config), Method.of(config.training))
+    found = None if model is None else find_kernels(wanted, model, device, *how)
     if found is not None:
         return native_provenance(found[1])
     from camu.learning.torch_kernel import torch_provenance  # torch takes long to load

@@ -27,15 +27,25 @@ from camu.data.batches import Schedule, Schedules
 from camu.errors import CamuError, InputError
 from camu.learning.cnn import SeededCNN
 from camu.learning.job import Job, Trained, training_of
-from camu.learning.kernel import Data, DeviceBatch, Kernels, Optimiser, Provenance, micro_batches
+from camu.learning.kernel import (
+    Data,
+    DeviceBatch,
+    Kernels,
+    Optimiser,
+    Provenance,
+    Tested,
+    micro_batches,
+)
+from camu.learning.losses import find_loss
 from camu.learning.models import PaperCNN, SeededDropout, SegmentBatchNorm, as_module, prepare
 from camu.learning.pool import failure
+from camu.learning.task import Task
 from camu.learning.torch_steps import Steps
 from camu.learning.weights import Layout, Weights, weighted_mean
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
 
-Tensors = tuple[Tensor, Tensor]  # images and labels on the training device
+Tensors = tuple[Tensor, Tensor]  # inputs and targets on the training device
 
 
 class TorchKernel:
@@ -49,12 +59,14 @@ class TorchKernel:
         train: Tensors | None,
         test: Tensors | None,
         seed: int,
+        task: Task,
         stop: ctypes.c_int32,
         fused: bool = True,
     ) -> None:
         self.module = prepare(copy.deepcopy(model)).to(device=device, dtype=torch.float32)
         self._device, self._optimiser, self._seed = device, optimiser, seed
         self._train, self._test, self._stop, self._fused = train, test, stop, fused
+        self._task, self._losses = task, find_loss(task.loss)
         self.layout = Layout.of(self.module)
         count = self.layout.parameter_count
         self.parameters = torch.zeros(count, device=device)
@@ -139,16 +151,24 @@ class TorchKernel:
             tuple(one.cpu().numpy() for one in own) if keeps else (),
         )
 
-    def evaluate(self, weights: Weights, span: slice) -> tuple[int, float]:
+    def evaluate(self, weights: Weights, span: slice, outputs: bool = False) -> Tested:
         assert self._test is not None
         self._load(weights)
         self.module.eval()
-        images, labels = self._batch(self._test, span)
+        inputs, targets = self._batch(self._test, span)
         with torch.no_grad():
             with user_code("the model's forward in evaluation", self.module):
-                logits = self.module(images)
-            right = int((logits.argmax(dim=1) == labels).sum())
-            return right, float(F.cross_entropy(logits, labels, reduction="sum"))
+                said = self.module(inputs)
+            right = 0
+            if self._task.target != "numbers":
+                single = said.shape[-1] == 1
+                named = (said[..., 0] > 0).long() if single else said.argmax(dim=-1)
+                right = int((named == targets).sum())
+            if self._task.loss == "cross-entropy" and targets.dim() == 1:
+                loss = float(F.cross_entropy(said, targets, reduction="sum"))
+            else:
+                loss = float(self._losses(said, targets).double().sum())
+            return Tested(right, loss, said.cpu().numpy() if outputs else None)
 
     def full_pass(
         self, weights: Weights, parts: Sequence[DeviceBatch], backward: bool
@@ -206,8 +226,8 @@ class TorchKernel:
             [len(part.indices) for part in parts],
         )
         assert self._train is not None
-        images, labels = self._batch(self._train, indices.to(self._device))
-        losses = F.cross_entropy(self.module(images), labels, reduction="none")
+        inputs, targets = self._batch(self._train, indices.to(self._device))
+        losses = self._losses(self.module(inputs), targets)
         return torch.dot(losses, torch.from_numpy(scale).to(self._device))
 
     def _step(
@@ -243,10 +263,18 @@ class TorchKernel:
         return value
 
     def _batch(self, data: Tensors, which: Tensor | slice) -> Tensors:
-        """Float images in [0, 1] and labels of some samples."""
-        images = data[0][which] if isinstance(which, slice) else data[0].index_select(0, which)
-        images = images.to(torch.float32).div_(255)
-        return (_channels_last(images) if self._built_in else images), data[1][which]
+        """The inputs and targets of some samples, as the model and the loss take them."""
+        inputs = data[0][which] if isinstance(which, slice) else data[0].index_select(0, which)
+        return self._inputs(inputs), data[1][which]
+
+    def _inputs(self, inputs: Tensor) -> Tensor:
+        """Images as floats in [0, 1], numbers in single precision, tokens as they are."""
+        if self._task.inputs == "tokens":
+            return inputs
+        if self._task.inputs == "numbers":
+            return inputs.to(torch.float32)
+        images = inputs.to(torch.float32).div_(255)
+        return _channels_last(images) if self._built_in else images
 
     def can_fuse(self, data: Tensors) -> bool:
         """Find out whether devices may share a pass, and refuse what breaks reproducibility.
@@ -255,20 +283,20 @@ class TorchKernel:
         other than batch norm's untouched; otherwise devices are computed one by one. So are
         devices with dropout, because what a device drops must not depend on who shares the pass.
         """
-        images = data[0][:8].to(torch.float32).div_(255)
-        halves = [images, images.flip(0)[: max(1, len(images) // 2)] * 0.5]
+        inputs, targets = data[0][:8], data[1]
+        if self._task.inputs == "images":
+            inputs = inputs.to(torch.float32).div_(255)
+        elif self._task.inputs == "numbers":
+            inputs = inputs.to(torch.float32)
+        fewer = inputs.flip(0)[: max(1, len(inputs) // 2)]
+        halves = [inputs, fewer if self._task.inputs == "tokens" else fewer * 0.5]
         with _unchanged_global_generators(self._device), torch.no_grad():
             self.module.train()
             others = self._other_buffers()
             together = self._probe_pass(halves)
             alone = torch.cat([self._probe_pass([half]) for half in halves])
             unchanged = all(map(torch.equal, others, self._other_buffers()))
-        classes = int(data[1].max()) + 1
-        if together.dim() != 2 or together.shape[1] < classes:
-            raise InputError(
-                f"model: for {len(together)} images it gives an array of shape "
-                f"{tuple(together.shape)}; it must be (images, classes) with {classes} classes."
-            )
+        check_outputs(self._task, tuple(together.shape), targets, sum(map(len, halves)))
         same = torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
         return same and unchanged and not self._dropouts
 
@@ -278,11 +306,15 @@ class TorchKernel:
             norm.divide([len(part) for part in parts], [1 / len(parts)] * len(parts))
         for dropout in self._dropouts:
             dropout.generator = derive(0, "probe").torch(self._device.type)
-        with user_code("the model's forward", self.module, "(self, images)"):
-            logits: Tensor = self.module(torch.cat(parts))
+        with user_code("the model's forward", self.module, "(self, inputs)"):
+            outputs: Tensor = self.module(torch.cat(parts))
+        if not isinstance(outputs, Tensor):
+            raise InputError(
+                f"model: its forward returns {type(outputs).__name__}; return a tensor of outputs"
+            )
         for norm in self._norms:
             norm.begin()
-        return logits
+        return outputs
 
     def _other_buffers(self) -> list[Tensor]:
         """All buffers but the running statistics of batch norm."""
@@ -300,13 +332,30 @@ def _channels_last(images: Tensor) -> Tensor:
 
 
 def _tensors(data: Data | None, device: torch.device) -> Tensors | None:
-    """Images and labels on a device."""
+    """Inputs and targets on a device."""
     if data is None:
         return None
     # torch warns about read-only memory such as memory maps, so it is copied.
-    arrays = [own if own.flags.writeable else own.copy() for own in (data.images, data.labels)]
-    images, labels = (torch.from_numpy(own).to(device) for own in arrays)
-    return images, labels
+    arrays = [own if own.flags.writeable else own.copy() for own in (data.inputs, data.targets)]
+    inputs, targets = (torch.from_numpy(own).to(device) for own in arrays)
+    return inputs, targets
+
+
+def check_outputs(task: Task, shape: tuple[int, ...], targets: Tensor, samples: int) -> None:
+    """Refuse a model whose outputs do not fit the targets."""
+    if task.target == "numbers":
+        wanted: tuple[int, ...] = (samples, targets.shape[1])
+        fits, words = shape == wanted, f"(samples, {targets.shape[1]})"
+    else:
+        classes = int(targets.max()) + 1
+        places = tuple(targets.shape[1:])
+        single = shape == (samples, 1) and task.outputs == 1
+        fits = single or (shape[:-1] == (samples, *places) and shape[-1] >= classes)
+        words = f"({', '.join(map(str, ('samples', *places)))}, classes) with {classes} classes"
+    if not fits:
+        raise InputError(
+            f"model: for {samples} samples it gives an array of shape {shape}; it must be {words}."
+        )
 
 
 @contextlib.contextmanager
@@ -373,6 +422,7 @@ def torch_kernels(
     train: Data | None,
     test: Data | None,
     seed: int,
+    task: Task,
 ) -> Kernels:
     """Kernels of torch's layers; a model that cannot be trained is refused."""
     if device == "cuda":
@@ -382,7 +432,7 @@ def torch_kernels(
     given = held[0] or held[1]
     if given is None:
         raise CamuError("an engine needs training or test samples")
-    kernel = partial(TorchKernel, as_module(model), where, optimiser, *held, seed)
+    kernel = partial(TorchKernel, as_module(model), where, optimiser, *held, seed, task)
     probe = kernel(ctypes.c_int32(0))
     fused = probe.can_fuse(given)
     return Kernels(

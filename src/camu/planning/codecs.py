@@ -13,7 +13,8 @@ import numpy as np
 from camu.arrays import Float32
 from camu.data import dataset_spec
 from camu.errors import InputError
-from camu.learning.cnn import CNN, Normalisation, full_shape
+from camu.learning.cnn import CNN, Normalisation, full_shape, sample_shape
+from camu.learning.task import task_of
 from camu.plugins import import_object, importable_name, is_plugin
 from camu.seeding import Stream, derive
 from camu.world import World
@@ -23,28 +24,35 @@ BITS_PER_PARAMETER = 32
 
 def parameter_count(world: World) -> int:
     """q, the number of trainable parameters of the configured model."""
-    training, data = world.config.training, dataset_spec(world.config.data)
+    config = world.config
+    training, data, task = config.training, dataset_spec(config.data), task_of(config)
     name = training.model
     # A class that was changed and loaded again has the same name and another count.
     kind = import_object(name, "training.model") if is_plugin(name) else None
-    return _count(name, data.shape, data.classes, training.normalisation, kind)
+    more = tuple(task.model_arguments().items())
+    return _count(name, sample_shape(data), task.outputs, training.normalisation, kind, more)
 
 
 @lru_cache
 def _count(
-    name: str, shape: tuple[int, ...], classes: int, normalisation: str, kind: object = None
+    name: str,
+    shape: tuple[int, ...],
+    outputs: int,
+    normalisation: str,
+    kind: object = None,
+    more: tuple[tuple[str, Any], ...] = (),
 ) -> int:
     """Parameters of a model: by formula for the built-in ones, so that a plan loads no torch."""
     if name == "logistic":
-        return (math.prod(shape) + 1) * classes
+        return (math.prod(shape) + 1) * outputs
     if name == "cnn":
         norm = cast(Normalisation, normalisation)
-        return CNN(full_shape(shape), classes, norm).layout.parameter_count
+        return CNN(full_shape(shape), outputs, norm).layout.parameter_count
     if name == "resnet8":
-        return _resnet8_parameters(1 if len(shape) == 2 else shape[0], classes)
+        return _resnet8_parameters(full_shape(shape)[0], outputs)
     from camu.learning.models import build_model
 
-    model = build_model(name, shape, classes, normalisation, derive(0, "count"))
+    model = build_model(name, shape, outputs, normalisation, derive(0, "count"), **dict(more))
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 

@@ -20,6 +20,7 @@ from camu.data import dataset_spec
 from camu.learning.engine import model_layout
 from camu.learning.job import Evaluation
 from camu.learning.kernel import Provenance
+from camu.learning.task import task_of
 from camu.learning.weights import Entry, Layout, Weights
 from camu.planning.batteries import Lifetime
 from camu.planning.plan import Plan
@@ -162,8 +163,7 @@ def _layout(config: Config, parameters: int) -> Layout:
     if model == "cnn" or is_plugin(model):
         return model_layout(config)
     if model == "logistic":
-        data = dataset_spec(config.data)
-        shape = (data.classes, math.prod(data.shape))
+        shape = (task_of(config).outputs, math.prod(dataset_spec(config.data).shape))
         return Layout((Entry("weight", shape), Entry("bias", shape[:1])), ())
     return Layout((Entry("parameters", (parameters,)),), ())
 

@@ -1,0 +1,168 @@
+"""The metrics that a model is judged by: their names, which way is better, and their values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from camu.arrays import AnyArray
+from camu.errors import InputError, suggest
+from camu.plugins import import_object, is_plugin, user_code
+
+# From the outputs of a model for all test samples, and their targets.
+Function = Callable[[AnyArray, AnyArray], float]
+
+# Which targets a metric is for, whether higher is better, whether it is a share from 0 to 1.
+_KNOWN = {
+    "accuracy": (("classes", "next-token"), True, True),
+    "f1": (("classes",), True, True),
+    "balanced-accuracy": (("classes",), True, True),
+    "auc": (("classes",), True, True),
+    "perplexity": (("classes", "next-token"), False, False),
+    "rmse": (("numbers",), False, False),
+    "mae": (("numbers",), False, False),
+    "r2": (("numbers",), True, False),
+    "loss": (("classes", "next-token", "numbers"), False, False),
+}
+METRICS = tuple(_KNOWN)
+_TOP = re.compile(r"top-([1-9]\d*)")
+_SUMMED = ("accuracy", "perplexity", "loss")  # from counts and losses, without the outputs
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good a model is."""
+
+    name: str  # one of METRICS, `top-K`, `module:function`, or `-module:function`: lower is better
+    higher_is_better: bool = True
+    share: bool = True  # from 0 to 1, shown in percent
+    targets: tuple[str, ...] = ("classes",)
+
+    @property
+    def needs_outputs(self) -> bool:
+        """Whether it takes what the model says of every sample."""
+        return self.name not in _SUMMED
+
+    @property
+    def sign(self) -> int:
+        """A factor that makes higher better."""
+        return 1 if self.higher_is_better else -1
+
+    @property
+    def worst(self) -> float:
+        """A value that every model beats."""
+        return -self.sign * math.inf
+
+    def reached(self, value: float, target: float) -> bool:
+        """Whether a value is as good as the target, or better."""
+        return self.sign * value >= self.sign * target
+
+    def better(self, value: float, other: float) -> bool:
+        """Whether a value is better than another one."""
+        return self.sign * value > self.sign * other
+
+    def best(self, values: Sequence[float]) -> float:
+        """The best of some values."""
+        return max(values, key=lambda value: self.sign * value)
+
+    def show(self, value: float | None) -> str:
+        """A value as people read it; "" if there is none."""
+        if value is None:
+            return ""
+        return f"{value:.2%}" if self.share else f"{value:.4g}"
+
+
+def find_metric(name: str) -> Metric:
+    """A metric by its name."""
+    if name in _KNOWN:
+        targets, higher, share = _KNOWN[name]
+        return Metric(name, higher, share, targets)
+    if _TOP.fullmatch(name):
+        return Metric(name)
+    own = name.removeprefix("-")
+    if is_plugin(own):
+        return Metric(name, own == name, False, ("classes", "next-token", "numbers"))
+    raise InputError(
+        f"training.metrics: {name!r} is unknown{suggest(name, METRICS)}; use {', '.join(METRICS)}, "
+        "top-K, or `module:function`, with a minus in front where lower is better"
+    )
+
+
+def compute(metric: Metric, outputs: AnyArray, targets: AnyArray) -> float:
+    """The value of a metric that needs outputs; nan where the model has blown up."""
+    if not np.isfinite(outputs).all():
+        return math.nan
+    own = metric.name.removeprefix("-")
+    if is_plugin(own):
+        return _own(own, outputs, targets)
+    try:
+        return float(_function(metric.name)(outputs, targets))
+    except ValueError as error:
+        raise InputError(
+            f"training.metrics: {metric.name} has no value on these test samples ({error}); choose "
+            "another metric, or test on other samples"
+        ) from None
+
+
+def _own(path: str, outputs: AnyArray, targets: AnyArray) -> float:
+    """The value of the user's metric, checked."""
+    what = f"training.metrics = {path}"
+    function = import_object(path, "training.metrics")
+    with user_code(what, function, "(outputs, targets)"):
+        value = function(outputs, targets)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{what}: it returned {type(value).__name__}; return a number") from None
+
+
+def _function(name: str) -> Function:
+    """What computes a metric: scikit-learn, which takes long to load and few runs need."""
+    from sklearn import metrics
+
+    if top := _TOP.fullmatch(name):
+        return lambda outputs, labels: top_accuracy(outputs, labels, int(top[1]))
+    functions: dict[str, Function] = {
+        "f1": lambda outputs, labels: metrics.f1_score(
+            labels, predicted(outputs), average="macro", zero_division=0.0
+        ),
+        "balanced-accuracy": lambda outputs, labels: metrics.recall_score(
+            labels, predicted(outputs), labels=np.unique(labels), average="macro"
+        ),
+        "auc": _auc,
+        "rmse": lambda outputs, numbers: metrics.root_mean_squared_error(numbers, outputs),
+        "mae": lambda outputs, numbers: metrics.mean_absolute_error(numbers, outputs),
+        "r2": lambda outputs, numbers: metrics.r2_score(numbers, outputs),
+    }
+    return functions[name]
+
+
+def predicted(outputs: AnyArray) -> AnyArray:
+    """The class that each output names; a single number is positive for class 1."""
+    if outputs.shape[-1] == 1:
+        return (outputs[..., 0] > 0).astype(np.int64)
+    return np.asarray(outputs.argmax(axis=-1))
+
+
+def top_accuracy(outputs: AnyArray, labels: AnyArray, top: int) -> float:
+    """The share of samples whose label is among the `top` largest outputs; ties are won."""
+    if outputs.shape[-1] == 1:
+        return float((predicted(outputs) == labels).mean()) if top == 1 else 1.0
+    own = np.take_along_axis(outputs, labels[:, None], axis=1)
+    return float(((outputs > own).sum(axis=1) < top).mean())
+
+
+def _auc(outputs: AnyArray, labels: AnyArray) -> float:
+    """The area under the ROC curve; of several classes, the mean of each against the others."""
+    from scipy.special import softmax
+    from sklearn.metrics import roc_auc_score
+
+    if outputs.shape[-1] <= 2:
+        score = outputs[:, 0] if outputs.shape[-1] == 1 else outputs[:, 1] - outputs[:, 0]
+        return float(roc_auc_score(labels, score))
+    shares = softmax(outputs.astype(np.float64), axis=1)
+    return float(roc_auc_score(labels, shares, multi_class="ovr", labels=range(shares.shape[1])))
