@@ -36,7 +36,7 @@ data = world.federation.dataset
 images = torch.from_numpy(data.test_inputs[:, None]).float() / 255
 labels = torch.from_numpy(data.test_labels)
 accuracy = (model(images).argmax(dim=1) == labels).double().mean().item()
-print(f"{accuracy:.2%}, and in the history {result.history.final_accuracy:.2%}")
+print(f"{accuracy:.2%}, and in the history {result.history.final_score:.2%}")
 
 # %% [markdown]
 # ## Several schemes and seeds
@@ -54,7 +54,7 @@ table
 # %%
 quantiles = [camu.schemes.Camu(threshold_quantile=share) for share in (0.2, 0.8)]
 for row in camu.compare(world, quantiles, seeds=1).rows:
-    print(row.scheme, f"{row.final_accuracy.mean:.2%}")
+    print(row.scheme, f"{row.final_score.mean:.2%}")
 
 # %% [markdown]
 # ## Into a paper

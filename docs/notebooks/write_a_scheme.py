@@ -87,7 +87,7 @@ class Momentum(camu.schemes.FedAvg):
 table = camu.compare(world, [camu.schemes.FedAvg(), Sampled(), Momentum(), Regions()], seeds=1)
 for row in table.rows:
     joules = [run.joules for run in table.runs if run.scheme == row.scheme]
-    print(f"{row.scheme:10} {row.final_accuracy.mean:.2%}  {joules[0]:.3f} J")
+    print(f"{row.scheme:10} {row.final_score.mean:.2%}  {joules[0]:.3f} J")
 
 # %% [markdown]
 # Save the class in a file, and every command takes it: `camu compare --schemes

@@ -79,7 +79,7 @@ def test_loaded_model_predicts_as_the_run_did(
     assert torch.nn.Conv2d in kinds
     assert torch.nn.MaxPool2d in kinds
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    assert accuracy(module(test_set[0]), test_set[1]) == summary["final_accuracy"]
+    assert accuracy(module(test_set[0]), test_set[1]) == summary["final_score"]
 
 
 def test_safetensors(camu: Camu, run: Path, tmp_path: Path) -> None:

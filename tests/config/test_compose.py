@@ -273,7 +273,7 @@ def test_unknown_preset_suggests() -> None:
 
 def test_every_key_says_what_it_affects() -> None:
     end, nothing = keys_affecting("stopping"), keys_affecting("none")
-    limits = {"rounds", "target_accuracy", "max_virtual_seconds", "max_joules", "patience"}
+    limits = {"rounds", "target", "max_virtual_seconds", "max_joules", "patience"}
     limits |= {"min_virtual_seconds", "min_joules"}
     assert end == {f"run.{name}" for name in limits}
     machinery = {f"machine.{name}" for name in Config().machine.model_dump()}

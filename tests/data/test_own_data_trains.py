@@ -55,7 +55,7 @@ def trained(config: Config) -> float:
         "run.eval_every": 15,
     }
     config = config.replace(settings)
-    return simulate(build_world(config), make_scheme(config, "fedavg")).history.final_accuracy
+    return simulate(build_world(config), make_scheme(config, "fedavg")).history.final_score
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ LEARNS = {"fedavg": [history(0.1, 0.2, 0.4)], "camu": [history(0.05, 0.08, 0.13)
 
 def test_a_target_that_an_untrained_model_has_is_left_out() -> None:
     table = tabulate(FLAT, [0])
-    assert table.to_dict()["target_accuracy"] is None
+    assert table.to_dict()["target"] is None
     assert all(row.joules_to_target is None for row in table.rows)
     assert "Cost of reaching" not in shown(table)
     assert "not every run became better than an untrained model" in shown(table)
@@ -59,8 +59,8 @@ def test_any_other_target_is_shown(
     histories: dict[str, list[History]], target: float | None
 ) -> None:
     table = tabulate(histories, [0], target)
-    assert table.target_accuracy == (target or 0.13)
-    assert f"Cost of reaching {table.target_accuracy:.0%}" in shown(table)
+    assert table.target == (target or 0.13)
+    assert f"Cost of reaching {table.target:.0%}" in shown(table)
     assert "not every run" not in shown(table)
     assert "target accuracy" in table.to_latex()
 
@@ -77,7 +77,7 @@ def test_budgets_that_are_given_are_those_of_the_table() -> None:
     means = [[None if one is None else one.mean for one in row] for row in found]
     assert means[0] == pytest.approx([0.4, 0.3, 0.3])
     # It ended at 0.8 s, and its final accuracy counts.
-    assert means[1] == pytest.approx([0.2, 0.6, long.final_accuracy])
+    assert means[1] == pytest.approx([0.2, 0.6, long.final_score])
     least = tabulate(runs, [0])
     assert (least.equal_rounds, least.equal_joules, least.equal_seconds) == (2, 4.0, 0.8)
 
@@ -88,7 +88,7 @@ def test_schemes_are_compared_at_equal_megabytes() -> None:
         "fedavg": [history(0.1, 0.2, 0.3, 0.4)],
         "camu": [history(0.1, 0.5, 0.7, 0.8, mb=4)],
     }
-    table = tabulate(runs, [0], target_accuracy=0.3)
+    table = tabulate(runs, [0], target=0.3)
     assert table.equal_megabytes == 3.0
     first, second = table.rows
     assert [first.megabytes.mean, second.megabytes.mean] == [3.0, 12.0]

@@ -53,8 +53,8 @@ class Federation:
         self.plan = camu.plan(scheme, self.world)
         with build_engine(self.world) as engine:
             data = engine.train_data
-            self.images = np.asarray(data.images).reshape(len(data.images), -1) / 255.0
-            self.labels = np.asarray(data.labels).astype(int)
+            self.images = np.asarray(data.inputs).reshape(len(data.inputs), -1) / 255.0
+            self.labels = np.asarray(data.targets).astype(int)
             self.initial = engine.initial.parameters.astype(np.float64)
             shapes = [entry.shape for entry in engine.initial.layout.parameters]
             self.held = [np.array(own) for own in engine.batches.device_indices]

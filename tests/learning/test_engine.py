@@ -420,7 +420,7 @@ def test_bad_data_is_refused(small_toy: Toy) -> None:
         Engine(model, images / 255, labels, [], images, labels, learning_rate=0.1)
     with pytest.raises(InputError, match="device 0"):
         Engine(model, images, labels, [[10**6]], images, labels, learning_rate=0.1)
-    with pytest.raises(InputError, match="labels"):
+    with pytest.raises(InputError, match="targets"):
         Engine(model, images, labels[:3], [], images, labels, learning_rate=0.1)
     with pytest.raises(InputError, match="classes"):
         Engine(model, images, labels + 5, [], images, labels, learning_rate=0.1)
@@ -435,8 +435,8 @@ def test_each_label_is_evaluated(small_toy: Toy, kernel: str) -> None:
     module = build_model("cnn", small_toy.images.shape[1:], 10, "batch", derive(3, "model"))
     weights.load_into(module)
     with torch.no_grad():
-        said = module.eval()(torch.from_numpy(data.images) / 255).argmax(1).numpy()
-    truth = data.labels
+        said = module.eval()(torch.from_numpy(data.inputs) / 255).argmax(1).numpy()
+    truth = data.targets
     expected = [float((said[truth == k] == k).mean()) for k in range(int(truth.max()) + 1)]
     assert found.label_accuracy == pytest.approx(expected)
     assert found.accuracy == pytest.approx(float((said == truth).mean()))

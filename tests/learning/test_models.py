@@ -76,7 +76,7 @@ def test_an_own_module_is_found_in_the_current_directory(
         "    def __init__(self, image_shape, classes): ...\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert build("my_camu_model:Tiny", (8, 8))(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    assert build("my_camu_model:Tiny", (1, 8, 8))(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
     for name in ("my_camu_model:Other", "my_camu_model:not_a_class", "my_camu_model:Plain"):
         with pytest.raises(InputError, match="model"):
             build(name)

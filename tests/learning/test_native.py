@@ -128,7 +128,7 @@ def torch_gradient(
     model = copy.deepcopy(model).to(dtype).train()
     total = torch.zeros((), dtype=dtype)
     for number, (indices, share) in enumerate(zip(devices, shares, strict=True)):
-        values = torch.from_numpy(samples.images[indices]).to(dtype) / 255
+        values = torch.from_numpy(samples.inputs[indices]).to(dtype) / 255
         for layer in model:
             if isinstance(layer, nn.ReLU):
                 passes = (values > 0).flatten()
@@ -137,7 +137,7 @@ def torch_gradient(
                 values = values * passes.view(values.shape)
             else:
                 values = layer(values)
-        labels = torch.from_numpy(samples.labels[indices])
+        labels = torch.from_numpy(samples.targets[indices])
         total = total + share * functional.cross_entropy(values, labels)
     total.backward()
     return torch.cat([p.grad.reshape(-1) for p in model.parameters()]).numpy(), total.item()
@@ -150,7 +150,7 @@ def exact_gradients(
     precision cannot decide, and the loss."""
     undecided = []
     for number, indices in enumerate(devices):
-        images = torch.from_numpy(samples.images[indices]).double() / 255
+        images = torch.from_numpy(samples.inputs[indices]).double() / 255
         assume(smallest_gap(copy.deepcopy(model).double(), images) > 1e-6)
         undecided += [(number, place) for place in undecided_relus(model, images)]
     assume(len(undecided) <= 3)
@@ -243,7 +243,7 @@ def test_the_winner_is_right_where_candidates_are_nearly_equal(
     samples = Data(images, np.array([1, 5, 7]))
     exact = copy.deepcopy(model).double()
     logits = exact(torch.from_numpy(images).double() / 255)
-    functional.cross_entropy(logits, torch.from_numpy(samples.labels)).backward()
+    functional.cross_entropy(logits, torch.from_numpy(samples.targets)).backward()
     expected = torch.cat([p.grad.reshape(-1) for p in exact.parameters()]).numpy()
     found, _ = gradient_of(model, instructions, samples, [np.arange(3)], [1.0])
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
@@ -259,8 +259,8 @@ def test_devices_larger_than_a_pass_are_right(instructions: str, norm: str, size
     model64 = copy.deepcopy(model).double()
     losses = [
         functional.cross_entropy(
-            model64(torch.from_numpy(samples.images[own]).double() / 255),
-            torch.from_numpy(samples.labels[own]),
+            model64(torch.from_numpy(samples.inputs[own]).double() / 255),
+            torch.from_numpy(samples.targets[own]),
         )
         for own in devices
     ]
@@ -279,8 +279,8 @@ def test_evaluation_counts_as_torch_does(instructions: str, norm: str) -> None:
             if buffer.is_floating_point():
                 buffer.add_(torch.rand_like(buffer))
     samples = samples_of(28, 10, 333, 4)
-    logits = model.eval()(torch.from_numpy(samples.images).float() / 255)
-    labels = torch.from_numpy(samples.labels)
+    logits = model.eval()(torch.from_numpy(samples.inputs).float() / 255)
+    labels = torch.from_numpy(samples.targets)
     kernel = kernel_of(model, instructions, test=samples)
     right, loss = kernel.evaluate(Weights.of(model), slice(20, 333))
     assert right == int((logits[20:].argmax(1) == labels[20:]).sum())
@@ -311,7 +311,7 @@ def test_evaluation_gives_the_logits_of_torch_in_double_precision(
             if buffer.is_floating_point():
                 buffer.add_(torch.from_numpy(generator.random(buffer.shape)).float())
     # Each image with each label: a loss is the logarithm of a label's probability.
-    images = np.repeat(samples_of(side, classes, 9, seed).images, classes, axis=0)
+    images = np.repeat(samples_of(side, classes, 9, seed).inputs, classes, axis=0)
     samples = Data(images, np.tile(np.arange(classes), 9))
     with torch.no_grad():
         logits = copy.deepcopy(model).double()(torch.from_numpy(images[::classes]).double() / 255)
@@ -502,7 +502,9 @@ def test_other_models_train_on_torch_without_a_word(
     with small_toy.engine("logistic", "none") as engine:
         assert engine.kernel == "torch"
     assert not caplog.records
-    with pytest.raises(InputError, match="they train the built-in CNN on images of 28x28, 8x8"):
+    with pytest.raises(
+        InputError, match="they train the built-in CNN on uint8 images of 28x28, 8x8"
+    ):
         small_toy.engine("logistic", "none", kernel="native")
 
 

@@ -59,7 +59,7 @@ def test_device_state_is_unaffected_by_noise_of_the_uplink(tiny: Tiny, scheme: S
 def test_control_variates_learn_under_harsh_noise(scheme: Scheme) -> None:
     settings = {"radio.noise_dbm": -80.0, "run.rounds": 25, "run.eval_every": 25}
     config = load_config(preset="demo", overrides=settings)
-    assert simulate(build_world(config), scheme).history.final_accuracy > 0.85
+    assert simulate(build_world(config), scheme).history.final_score > 0.85
 
 
 class Changes(FedAvg):

@@ -27,7 +27,7 @@ def test_a_run_leaves_what_it_promises(camu: Camu, tmp_path: Path) -> None:
     done = camu("run", *SMALL, "--set", "run.rounds=6", "--out", out, "--json")
     assert done.code == 0, done.err
     summary = json.loads(done.out)
-    for key in ("scheme", "dataset", "seed", "rounds", "final_accuracy", "best_accuracy"):
+    for key in ("scheme", "dataset", "seed", "rounds", "final_score", "best_score"):
         assert key in summary
     for key in ("virtual_seconds", "joules", "wall_seconds", "weights_sha256", "version"):
         assert key in summary

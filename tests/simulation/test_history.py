@@ -42,21 +42,21 @@ DEAR = history(3.0, [0.1, None, 0.6, None, 0.7], 0.5)  # evaluated at 0, 6 and 1
 
 def test_a_budget_between_two_evaluations_is_interpolated() -> None:
     by_hand = 0.6 + (8 - 6) / (12 - 6) * (0.7 - 0.6)
-    assert DEAR.accuracy_within("joules", 8.0) == pytest.approx(by_hand)
+    assert DEAR.score_within("joules", 8.0) == pytest.approx(by_hand)
     assert by_hand == pytest.approx(np.interp(8, [0, 6, 12], [0.1, 0.6, 0.7]))
-    assert DEAR.accuracy_within("seconds", 0.75) == pytest.approx(
+    assert DEAR.score_within("seconds", 0.75) == pytest.approx(
         np.interp(0.75, [0, 1, 2], [0.1, 0.6, 0.7])
     )
-    assert DEAR.accuracy_within("rounds", 3) == pytest.approx(0.65)
+    assert DEAR.score_within("rounds", 3) == pytest.approx(0.65)
 
 
 def test_the_ends_of_a_history() -> None:
-    assert CHEAP.accuracy_within("joules", 8.0) == 0.5
-    assert CHEAP.accuracy_within("joules", 100.0) == 0.5  # it spent no more
-    assert CHEAP.accuracy_within("joules", 0.0) == 0.1
+    assert CHEAP.score_within("joules", 8.0) == 0.5
+    assert CHEAP.score_within("joules", 100.0) == 0.5  # it spent no more
+    assert CHEAP.score_within("joules", 0.0) == 0.1
     late = History(DEAR.records[1:], "sha", "rounds")
-    assert late.accuracy_within("joules", 5.9) is None
-    assert late.accuracy_within("joules", 6.0) == pytest.approx(0.6)
+    assert late.score_within("joules", 5.9) is None
+    assert late.score_within("joules", 6.0) == pytest.approx(0.6)
 
 
 def test_the_cost_of_an_accuracy_is_that_of_an_evaluation() -> None:
@@ -141,14 +141,14 @@ def test_the_tail_is_the_mean_of_the_last_evaluations() -> None:
             0.0,
             {"compute": 0.0, "transmit": 0.0},
             label_accuracy=() if accuracy is None else (accuracy, None, 1.0),
-            average_accuracy=None if accuracy is None else accuracy + 0.1,
+            average_score=None if accuracy is None else accuracy + 0.1,
         )
         for number, accuracy in enumerate(accuracies)
     ]
     found = History(tuple(records), "sha", "rounds")
-    assert found.tail_accuracy(2) == pytest.approx(0.65)
-    assert found.tail_accuracy(5) == pytest.approx(0.6)  # round 0 is not training
+    assert found.tail_score(2) == pytest.approx(0.65)
+    assert found.tail_score(5) == pytest.approx(0.6)  # round 0 is not training
     assert found.tail_label_accuracy(2) == pytest.approx([0.65, np.nan, 1.0], nan_ok=True)
-    assert found.average_accuracy == pytest.approx(0.7)
+    assert found.average_score == pytest.approx(0.7)
     again = [Record.from_dict(json.loads(json.dumps(record.to_dict()))) for record in records]
     assert again == records

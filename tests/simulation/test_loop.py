@@ -185,7 +185,7 @@ def test_the_running_average_and_momentum_of_the_server() -> None:
         assert np.array_equal(one, two)
         mean = 0.8 * mean + 0.2 * one
     assert averaged.average == pytest.approx(mean, abs=1e-6)
-    assert history.average_accuracy is not None
+    assert history.average_score is not None
     moved = plain.models[2] + 0.5 * (plain.models[1] - plain.models[0])
     assert np.array_equal(heavy.models[1], plain.models[1])
     assert heavy.models[2] == pytest.approx(moved, abs=1e-6)
@@ -194,7 +194,7 @@ def test_the_running_average_and_momentum_of_the_server() -> None:
 @pytest.mark.slow
 def test_it_learns() -> None:
     history = play(tiny(run__rounds=40, scheme__name="local-sgd", data__samples_per_device=60))
-    assert history.final_accuracy > 0.8
+    assert history.final_score > 0.8
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_checkpoint_holds_the_whole_run(tiny: Tiny, tmp_path: Path, kind: str)
         # eval_every is 10: only the last round of a run is evaluated, so accuracies are left out.
         history = run_in_directory(config, part, resume=True)
         assert history.weights_sha256 == whole.read_history().weights_sha256
-        assert history.average_accuracy == whole.read_history().average_accuracy
+        assert history.average_score == whole.read_history().average_score
         costs = [(r.joules, r.virtual_seconds, r.waiting_seconds) for r in history.records]
         expected = whole.read_history().records
         assert costs == [(r.joules, r.virtual_seconds, r.waiting_seconds) for r in expected]

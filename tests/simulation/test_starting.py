@@ -30,7 +30,7 @@ def test_a_run_begins_with_the_model_of_another_and_its_manifest_says_so(
     assert outcome.code == 0, outcome.err
     second = RunDirectory(tmp_path / "second").read_history()
     # The test samples are those of the data set, whatever the seed.
-    assert second.records[0].accuracy == first.final_accuracy
+    assert second.records[0].accuracy == first.final_score
     manifest = json.loads((tmp_path / "second" / "manifest.json").read_text())
     assert manifest["sources"]["start"] == first.weights_sha256
     more = ["--set", "run.rounds=3", "--resume", "--out", tmp_path / "second"]

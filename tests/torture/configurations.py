@@ -88,7 +88,7 @@ def setting(dice: random.Random, place: Path) -> Case:
         "run.rounds=" + "x" * dice.randrange(10_001, 50_000),
         f"run.seed={'9' * dice.randrange(4301, 9000)}",
         "run.rounds={a=1}", "data.dataset={a=1}", "run={rounds=1}", "scheme.parameters=3",
-        "scheme.parameters.x=[1]", "scheme.parameters.nothing=3", "run.target_accuracy=nan",
+        "scheme.parameters.x=[1]", "scheme.parameters.nothing=3", "run.target=nan",
         "data.dataset=\udcff", "fleet.file=\udcff\udcfe", "run.rounds=\x1b[31m3",
         "scheme.name=\x07",
         "scheme.name=./nothing.py:X", "scheme.name=nothing:X", "scheme.name=:",

@@ -24,7 +24,7 @@ from camu.cli.options import (
     check_outputs,
     fleet_files,
     resolve,
-    target_accuracy,
+    target,
     to_file,
     to_folder,
 )
@@ -51,7 +51,7 @@ Target = Annotated[
     float | None,
     typer.Option(
         "--target",
-        parser=target_accuracy,
+        parser=target,
         metavar="ACCURACY",
         help="Accuracy whose cost is compared [default: what every run reached].",
     ),
@@ -170,13 +170,13 @@ def show_comparison(table: Comparison, console: Console) -> None:
     title = f"Accuracy in % (mean ± 95 % interval, {counted(len(table.seeds), 'seed')})"
     print_table(_table(table, title, table.accuracy_columns()), console)
     console.print()
-    if table.target_accuracy is None:
+    if table.target is None:
         console.print(
             "No cost of a target: not every run became better than an untrained model; "
             "set --target, or train for more rounds."
         )
         return
-    title = f"Cost of reaching {table.target_accuracy:.0%}"
+    title = f"Cost of reaching {table.target:.0%}"
     print_table(_table(table, title, table.cost_columns()), console)
 
 

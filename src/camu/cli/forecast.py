@@ -22,7 +22,7 @@ from camu.cli.options import (
     Snr,
     fleet_files,
     resolve,
-    target_accuracy,
+    target,
     to_folder,
 )
 
@@ -40,7 +40,7 @@ ForecastOut = Annotated[
 def forecast(
     target: Annotated[
         float,
-        typer.Option("--target", parser=target_accuracy, metavar="ACCURACY", help="As 0.9."),
+        typer.Option("--target", parser=target, metavar="ACCURACY", help="As 0.9."),
     ],
     file: ConfigFile = None,
     preset: Preset = None,
@@ -71,16 +71,14 @@ def forecast(
     config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
     length = rounds or config.run.rounds
     often = min(config.run.eval_every, max(1, length // EVALUATIONS))
-    config = config.replace(
-        {"run.target_accuracy": None, "run.rounds": length, "run.eval_every": often}
-    )
+    config = config.replace({"run.target": None, "run.rounds": length, "run.eval_every": often})
     folder = out or Path("runs/forecast")
     done = run_schemes("forecast", config, schemes, seeds, folder, address)
     found = from_runs(by_scheme(done), target)
     if as_json:
         rows = [asdict(row) for row in found]
         numbers = [config.run.seed + number for number in range(seeds)]
-        print_json({"target_accuracy": target, "seeds": numbers, "schemes": rows})
+        print_json({"target": target, "seeds": numbers, "schemes": rows})
         return
     show_forecast(found, target, plain_console())
     print(f"all runs are in {folder}")

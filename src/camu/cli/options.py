@@ -162,7 +162,7 @@ def _check_names(given: Mapping[str, Any]) -> None:
             ) from None
 
 
-def target_accuracy(text: str) -> float:
+def target(text: str) -> float:
     """An accuracy from 0 to 1."""
     try:
         value = float(text)

@@ -188,7 +188,7 @@ def show_summary(directory: RunDirectory, as_json: bool, run: SavedRun | None = 
     sent = f"{sum(bits.values()) / 8e6:.4g} MB sent" if bits else "an uncounted number of bits"
     print(
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: accuracy "
-        f"{summary['final_accuracy']:.2%} (best {summary['best_accuracy']:.2%}) after "
+        f"{summary['final_score']:.2%} (best {summary['best_score']:.2%}) after "
         f"{counted(summary['rounds'], 'round')}, {summary['virtual_seconds']:.4g} virtual seconds, "
         f"{summary['joules']:.4g} J and {sent}; stopped by: {summary['stopped']}; "
         f"kernel: {summary['kernel']}"

@@ -103,6 +103,7 @@ FORMER: Mapping[str, Former] = {
         "is now `machine.device`",
         lambda value: {"machine.device": "cpu" if value == "auto" else value},
     ),
+    "run.target_accuracy": _renamed("run.target"),
     "contribution.w_min": _renamed("readings.w_min"),
     **{key: _fixed(key, constant) for key, constant in _CONSTANTS.items()},
     "clustering.preference_value": Former("is now `clustering.preference_quantile`"),

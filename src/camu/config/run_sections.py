@@ -98,6 +98,7 @@ class TrainingConfig(Section):
         "`loss`, or your own as `module:function`, with a minus in front where lower is better. "
         "Empty: accuracy for classes, accuracy and perplexity for the next token, rmse and r2 for "
         "numbers.",
+        strict=False,
     )
     normalisation: Literal["batch", "group", "none"] = field(
         "batch", "Normalisation layer of the CNN."
@@ -291,8 +292,10 @@ class RunConfig(Section):
         "(eval_last); 0: none.",
         "1",
     )
-    target_accuracy: float | None = stopping_field(
-        None, "Stop at this test accuracy; unset: do not.", "1", gt=0, le=1
+    target: float | None = stopping_field(
+        None,
+        "Stop when the first of `training.metrics` is this good on the test samples: 0.9 for 90 % "
+        "accuracy; unset: do not.",
     )
     max_virtual_seconds: float | None = stopping_field(
         None, "Stop when the virtual clock passes this; unset: do not.", "s", gt=0
@@ -315,7 +318,7 @@ class RunConfig(Section):
         gt=0,
     )
     patience: Count | None = stopping_field(
-        None, "Stop after this many evaluations without a better accuracy; unset: do not."
+        None, "Stop after this many evaluations without a better score; unset: do not."
     )
 
 

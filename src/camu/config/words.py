@@ -115,4 +115,6 @@ def accepted_values(key: Schema) -> str:
 def _list_words(own: Schema) -> str:
     if "prefixItems" in own:
         return f"a list of {own['minItems']} numbers"
+    if own["items"].get("type") == "string":
+        return "a list of names"
     return "a list of positions [x, y, z]" if "prefixItems" in own["items"] else "a list of regions"

@@ -139,7 +139,7 @@ def _rate(dataset: str, executor: Executor) -> float:
         for rate in LEARNING_RATES
     }
     found = executor.run(configs, lambda rate: f"rate{rate:g}", "sweep", "learning-rate sweep")
-    return max(configs, key=lambda rate: found[rate].history.final_accuracy)
+    return max(configs, key=lambda rate: found[rate].history.final_score)
 
 
 def _variant(config: Config, scheme: str, rounds: int) -> Config:

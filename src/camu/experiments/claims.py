@@ -23,7 +23,7 @@ from camu.experiments.scheduler import study_config
 from camu.experiments.statistics import Verdict, judge
 from camu.planning.contribution import label_bias
 from camu.schemes import Camu, Clustered, ComputeRounds, WassersteinWeights, plans
-from camu.simulation.history import History, accuracy_at, measure
+from camu.simulation.history import History, measure, score_at
 from camu.world import build_world
 
 BUDGETS = {"joules": "energy", "seconds": "virtual time"}
@@ -314,4 +314,4 @@ def accuracy_ahead(mine: History, other: History, key: str) -> float:
 def accuracy_around(history: History, key: str, budget: float) -> float:
     """The mean accuracy at 85, 90, 95 and 100 % of a budget of joules or seconds."""
     places = budget * np.array(BUDGET_SHARES)
-    return float(accuracy_at(history.evaluated, key, places).mean())
+    return float(score_at(history.evaluated, key, places).mean())

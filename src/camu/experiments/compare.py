@@ -23,7 +23,7 @@ def compare(
     where: Config | World,
     schemes: Sequence[Scheme | str],
     seeds: int = 3,
-    target_accuracy: float | None = None,
+    target: float | None = None,
 ) -> Comparison:
     """Train each scheme once per seed and compare them; the first scheme is the baseline.
 
@@ -34,7 +34,7 @@ def compare(
         schemes: schemes, or their names as in `camu schemes`, also with parameters
             (`camu@threshold_quantile=0.3`), names of families, or `all`.
         seeds: how many seeds, counted from `run.seed` on.
-        target_accuracy: the accuracy (0 to 1) whose cost is compared. By default it is the highest
+        target: the accuracy (0 to 1) whose cost is compared. By default it is the highest
             whole percentage that every run reached, if every run had less before training.
 
     Returns:
@@ -43,8 +43,8 @@ def compare(
     """
     if seeds < 1:
         raise InputError(f"compare: seeds = {seeds} must be at least 1")
-    if target_accuracy is not None and not 0 <= target_accuracy <= 1:
-        raise InputError(f"compare: target_accuracy = {target_accuracy} must be from 0 to 1")
+    if target is not None and not 0 <= target <= 1:
+        raise InputError(f"compare: target = {target} must be from 0 to 1")
     config = where if isinstance(where, Config) else where.config
     entrants = _entrants(config, schemes)
     numbers = range(config.run.seed, config.run.seed + seeds)
@@ -55,7 +55,7 @@ def compare(
             here = replace(world, config=own.replace({"run.seed": seed}))
             histories[label].append(simulate(here, scheme).history)
     families = {label: scheme.family for label, (_, scheme) in entrants.items()}
-    return tabulate(histories, numbers, target_accuracy, families, budgets_of(config))
+    return tabulate(histories, numbers, target, families, budgets_of(config))
 
 
 def _entrants(config: Config, schemes: Sequence[Scheme | str]) -> dict[str, tuple[Config, Scheme]]:
@@ -112,13 +112,13 @@ def compared_runs(
     ]
 
 
-def tabulate_runs(done: Sequence[FinishedRun], target_accuracy: float | None = None) -> Comparison:
+def tabulate_runs(done: Sequence[FinishedRun], target: float | None = None) -> Comparison:
     """The comparison of finished runs."""
     planned = [one.planned for one in done]
     seeds = list(dict.fromkeys(run.config.run.seed for run in planned))
     families = {run.label: run.family for run in planned}
     budgets = budgets_of(planned[0].config)
-    return tabulate(by_scheme(done), seeds, target_accuracy, families, budgets)
+    return tabulate(by_scheme(done), seeds, target, families, budgets)
 
 
 def by_scheme(done: Sequence[FinishedRun]) -> dict[str, list[History]]:

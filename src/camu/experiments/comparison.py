@@ -45,7 +45,7 @@ class _Figures(Generic[Value]):
 
     scheme: str
     family: str
-    final_accuracy: Value
+    final_score: Value
     joules: Value
     virtual_seconds: Value
     megabytes: Value
@@ -68,7 +68,7 @@ class SeedRow(_Figures[float]):
     """One run: a scheme on one seed's world."""
 
     seed: int
-    best_accuracy: float
+    best_score: float
     rounds: int
     weights_sha256: str
 
@@ -94,7 +94,7 @@ class Comparison:
     equal_joules: float
     equal_seconds: float
     equal_megabytes: float
-    target_accuracy: float | None
+    target: float | None
     curves: dict[str, tuple[Point, ...]]  # (round, mean accuracy) at evaluations, by scheme
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Comparison:
     def to_latex(self) -> str:
         """A LaTeX tabular (booktabs) with means and 95 % intervals; accuracies are in %."""
         columns = [*self.accuracy_columns(), *self.cost_columns()]
-        head, target = ["scheme", *(title for title, _ in columns)], self.target_accuracy
+        head, target = ["scheme", *(title for title, _ in columns)], self.target
         lines = [
             rf"% Mean and 95 % interval over {len(self.seeds)} seed(s)"
             + ("." if target is None else f"; target accuracy {100 * target:g} %."),
@@ -146,8 +146,8 @@ class Comparison:
         head = ["scheme", *(title for title, _ in columns)]
         rows = [[row.scheme, *self.cells(row, columns)] for row in self.rows]
         caption = f"Accuracy in % (mean ± 95 % interval, {_count(len(self.seeds), 'seed')})"
-        if self.target_accuracy is not None:
-            caption += f", and the cost of reaching {self.target_accuracy:.0%}"
+        if self.target is not None:
+            caption += f", and the cost of reaching {self.target:.0%}"
         return html_table(head, rows, caption) + line_chart(self.curves, "rounds", "accuracy")
 
     def by_family(self) -> list[tuple[str, list[Row]]]:
@@ -181,7 +181,7 @@ class Comparison:
 
     def cost_columns(self) -> list[Column]:
         """The cost of reaching the target; none without a target."""
-        if self.target_accuracy is None:
+        if self.target is None:
             return []
         titles = ("rounds", "joules", "virtual seconds", "megabytes")
         costs = zip(titles, (f"{axis}_to_target" for axis in AXES), strict=True)
@@ -204,7 +204,7 @@ class Comparison:
 def tabulate(
     histories: Histories,
     seeds: Sequence[int],
-    target_accuracy: float | None = None,
+    target: float | None = None,
     families: Mapping[str, str] | None = None,
     budgets: Mapping[str, float | None] | None = None,
 ) -> Comparison:
@@ -220,8 +220,8 @@ def tabulate(
         axis: (budgets or {}).get(axis) or min(measure(one.final, axis) for one in everyone)
         for axis in AXES
     }
-    if target_accuracy is None:
-        target_accuracy = _default_target(everyone)
+    if target is None:
+        target = _default_target(everyone)
     baseline = next(iter(histories.values()))
     runs = {
         name: [
@@ -229,7 +229,7 @@ def tabulate(
                 scheme=name,
                 family=(families or {}).get(name, ""),
                 seed=seed,
-                **_figures(history, first, at, target_accuracy),
+                **_figures(history, first, at, target),
             )
             for seed, history, first in zip(seeds, own, baseline, strict=True)
         ]
@@ -243,14 +243,14 @@ def tabulate(
         equal_joules=at["joules"],
         equal_seconds=at["seconds"],
         equal_megabytes=at["megabytes"],
-        target_accuracy=target_accuracy,
+        target=target,
         curves={name: _curve(own) for name, own in histories.items()},
     )
 
 
 def _default_target(histories: Sequence[History]) -> float | None:
     """The whole percentage that every run reached; None if an untrained model has it already."""
-    target = int(100 * min(history.best_accuracy for history in histories)) / 100
+    target = int(100 * min(history.best_score for history in histories)) / 100
     untrained = [history.records[0].accuracy or 0.0 for history in histories]
     return target if target > max(untrained) else None
 
@@ -260,8 +260,8 @@ def _figures(
 ) -> dict[str, Any]:
     """The figures of a run, beside the first scheme's run with the same seed."""
     found = {
-        "final_accuracy": history.final_accuracy,
-        "best_accuracy": history.best_accuracy,
+        "final_score": history.final_score,
+        "best_score": history.best_score,
         "rounds": history.final.round,
         "joules": history.final.total_joules,
         "virtual_seconds": history.final.virtual_seconds,
@@ -269,7 +269,7 @@ def _figures(
         "weights_sha256": history.weights_sha256,
     }
     for axis, budget in budgets.items():
-        own, first = (one.accuracy_within(axis, budget) for one in (history, baseline))
+        own, first = (one.score_within(axis, budget) for one in (history, baseline))
         found[f"at_equal_{axis}"] = own
         found[AXES[axis]] = None if own is None or first is None else own - first
         found[f"{axis}_to_target"] = None if target is None else history.needed_for(axis, target)

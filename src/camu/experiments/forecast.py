@@ -20,7 +20,7 @@ from scipy import optimize
 
 from camu.arrays import Float64
 from camu.experiments.statistics import ALPHA, estimate, student_quantile
-from camu.simulation.history import History, accuracy_at, measure
+from camu.simulation.history import History, measure, score_at
 
 COSTS = ("rounds", "joules", "seconds")
 FURTHEST = 10.0  # times the rounds that were run
@@ -52,7 +52,7 @@ class Forecast:
     how: str  # `measured`, `extrapolated` or `not reached`
     reached: int  # seeds whose run reached the target
     seeds: int
-    best_accuracy: float  # of any evaluation, mean over seeds
+    best_score: float  # of any evaluation, mean over seeds
     note: str  # what a reader should know about the numbers
     costs: dict[str, Cost]  # by rounds, joules and seconds; empty if the target is not reached
 
@@ -111,7 +111,7 @@ def forecast(histories: Mapping[str, Sequence[History]], target: float) -> list[
 
 def _forecast(scheme: str, runs: Sequence[History], target: float) -> Forecast:
     reached = sum(run.needed_for("rounds", target) is not None for run in runs)
-    best = float(np.mean([run.best_accuracy for run in runs]))
+    best = float(np.mean([run.best_score for run in runs]))
     count = len(runs)
     if reached == count:
         costs = {key: _measured([run.needed_for(key, target) for run in runs]) for key in COSTS}
@@ -170,7 +170,7 @@ def _mean_curve(runs: Sequence[History]) -> tuple[Float64, Float64]:
     """Evaluated rounds and mean accuracies, from the first with half of the best on."""
     first = [record.round for record in runs[0].evaluated]
     rounds = np.array(first[: min(len(run.evaluated) for run in runs)], dtype=float)
-    mean = np.mean([accuracy_at(run.evaluated, "rounds", rounds) for run in runs], axis=0)
+    mean = np.mean([score_at(run.evaluated, "rounds", rounds) for run in runs], axis=0)
     start = int(np.argmax(mean >= 0.5 * mean.max()))
     return rounds[start:], mean[start:]
 

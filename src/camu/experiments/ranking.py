@@ -54,7 +54,7 @@ class Run:
         final, begin = history.final, history.records[0]
         pilot = any(measure(begin, key) > at[key] for key in BUDGETS)
         ended = any(measure(final, key) < at[key] for key in BUDGETS)
-        reached = history.accuracy_within("rounds", at["rounds"])
+        reached = history.score_within("rounds", at["rounds"])
         assert reached is not None  # round 0 is always evaluated
         return cls(
             rounds=final.round,

@@ -116,7 +116,7 @@ def choose_rates(datasets: tuple[str, ...], scale: Scale, executor: Executor) ->
     rates, record = {}, {}
     for cell, dataset in zip(cells, datasets, strict=True):
         final = [
-            [found[cell, rate, seed].history.final_accuracy for seed in seeds]
+            [found[cell, rate, seed].history.final_score for seed in seeds]
             for rate in LEARNING_RATES
         ]
         means = np.mean(final, axis=1).tolist()
@@ -167,10 +167,10 @@ def _by_accuracy(study: Study, dataset: str, histories: claims.Histories) -> Ite
     seeds = range(study.scale.seeds)
 
     def tail(cell: Cell, seed: int) -> float:
-        return histories[cell, seed].tail_accuracy(LAST_EVALUATIONS)
+        return histories[cell, seed].tail_score(LAST_EVALUATIONS)
 
     def average(cell: Cell, seed: int) -> float:
-        found = histories[cell, seed].average_accuracy
+        found = histories[cell, seed].average_score
         assert found is not None  # every cell asks for it
         return found
 

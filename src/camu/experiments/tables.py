@@ -26,15 +26,15 @@ def runs_csv(histories: Iterable[tuple[str, int, History]]) -> str:
     more = ["label_accuracy", "joules", "virtual_seconds", "weights_sha256"]
     rows: list[list[object]] = [[*head, *more]]
     for cell, seed, history in histories:
-        average, final = history.average_accuracy, history.final
+        average, final = history.average_score, history.final
         labels = history.tail_label_accuracy(LAST_EVALUATIONS)
         rows.append(
             [
                 cell,
                 seed,
-                f"{history.tail_accuracy(LAST_EVALUATIONS):.5f}",
+                f"{history.tail_score(LAST_EVALUATIONS):.5f}",
                 "" if average is None else f"{average:.4f}",
-                f"{history.final_accuracy:.4f}",
+                f"{history.final_score:.4f}",
                 "/".join(f"{label:.4f}" for label in labels),
                 f"{final.total_joules:.6g}",
                 f"{final.virtual_seconds:.6g}",

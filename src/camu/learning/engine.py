@@ -91,6 +91,12 @@ class Engine:
         if given is None:
             raise CamuError("an engine needs training or test samples")
         self.task = task or task_of_arrays(given.inputs, given.targets)
+        for data in (self.train_data, self.test_data):
+            if data is not None and not self.task.fits(data.inputs, data.targets):
+                raise InputError(
+                    f"samples: {data.inputs.dtype} and targets {data.targets.dtype} are not what "
+                    f"the task has, {self.task.inputs} (images are uint8) and {self.task.target}"
+                )
         if self.test_data is not None:
             self.test_data, self._labels = _by_label(self.test_data)
         self.batches = Batches(seed, device_indices, batch)
@@ -139,7 +145,7 @@ class Engine:
         device_indices: Sequence[npt.ArrayLike] = (),
         test: Samples | None = None,
     ) -> Self:
-        """An engine for the configured model, on (inputs, targets) for training, testing or both."""
+        """An engine for the configured model, to train on (inputs, targets), to test, or both."""
         training = config.training
         inputs, targets = train or (None, None)
         test_inputs, test_targets = test or (None, None)
@@ -268,7 +274,10 @@ class Engine:
     def _evaluation(self, right: list[int], loss: float, values: dict[str, float]) -> Evaluation:
         """An evaluation from what was counted, by label where the targets are classes."""
         assert self.test_data is not None
-        if any(metric.name == "perplexity" for metric in self.task.metrics):
+        names = {metric.name for metric in self.task.metrics}
+        if "loss" in names:
+            values["loss"] = loss
+        if "perplexity" in names:
             values["perplexity"] = math.exp(loss) if loss < MOST_LOSS else math.inf
         if self.task.target == "numbers":
             return Evaluation(None, loss, (), values)

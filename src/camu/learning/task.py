@@ -56,6 +56,11 @@ class Task:
         """Whether the compiled kernels know its loss and its inputs."""
         return self.inputs == "images" and self.loss == "cross-entropy"
 
+    def fits(self, inputs: AnyArray, targets: AnyArray) -> bool:
+        """Whether arrays have the types of this task."""
+        own = _kinds(inputs, targets)
+        return own == (self.inputs, self.target)
+
     def model_arguments(self) -> dict[str, Any]:
         """What models get besides the shape of a sample and the number of outputs."""
         return {"vocabulary": self.vocabulary} if self.inputs == "tokens" else {}
@@ -101,13 +106,18 @@ def _check(spec: DatasetSpec, dataset: str, loss: str, metrics: tuple[Metric, ..
 
 def task_of_arrays(inputs: AnyArray, targets: AnyArray) -> Task:
     """The usual task of some arrays, for engines that are made without a configuration."""
+    kind, target = _kinds(inputs, targets)
+    metrics = tuple(map(find_metric, _USUAL_METRICS[target]))
+    return Task(kind, target, 0, 0, _USUAL_LOSS[target], metrics)
+
+
+def _kinds(inputs: AnyArray, targets: AnyArray) -> tuple[Inputs, Target]:
+    """What arrays are, by their types and shapes."""
     kind: Inputs = "numbers"
     if inputs.dtype == np.uint8:
         kind = "images"
     elif np.issubdtype(inputs.dtype, np.integer):
         kind = "tokens"
-    target: Target = "numbers"
-    if np.issubdtype(targets.dtype, np.integer):
-        target = "classes" if targets.ndim == 1 else "next-token"
-    metrics = tuple(map(find_metric, _USUAL_METRICS[target]))
-    return Task(kind, target, 0, 0, _USUAL_LOSS[target], metrics)
+    if np.issubdtype(targets.dtype, np.floating):
+        return kind, "numbers"
+    return kind, "classes" if targets.ndim == 1 else "next-token"

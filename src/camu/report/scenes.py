@@ -14,7 +14,7 @@ from camu.report import rows
 from camu.report.rows import Rows, short
 from camu.report.runs import Group, SavedRun
 from camu.report.style import AXES, COSTS, TRAFFIC
-from camu.simulation.history import accuracy_at, measure
+from camu.simulation.history import measure, score_at
 from camu.simulation.ledger import KINDS, DeviceEnergy
 
 _POINTS = 60
@@ -77,7 +77,7 @@ def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
         runs = group.counted
         places = [np.array([measure(record, axis) for record in run.records]) for run in runs]
         grid = _grid(places)
-        known = np.array([accuracy_at(run.records, axis, grid) for run in runs])
+        known = np.array([score_at(run.records, axis, grid) for run in runs])
         for x, values in zip(grid.tolist(), known.T, strict=True):
             band = estimate(values)
             row = {"scheme": group.label, "x": short(x), "mean": short(band.mean), "n": len(runs)}

@@ -48,8 +48,8 @@ def comparison_table(table: Comparison) -> Table:
         for row in table.rows
     ]
     best = {}
-    for row in sorted(table.rows, key=lambda row: row.final_accuracy.mean):
-        best[row.family] = f"best at the end: {row.scheme} ({row.final_accuracy.show(100, 1)} %)"
+    for row in sorted(table.rows, key=lambda row: row.final_score.mean):
+        best[row.family] = f"best at the end: {row.scheme} ({row.final_score.show(100, 1)} %)"
     families = _by_family([row.family for row in table.rows], rows, best)
     costs = ["energy (J)", "virtual time (s)", "sent (MB)"]
     return _table(["scheme"], [*(title for title, _ in columns), *costs], families)

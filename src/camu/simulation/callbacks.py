@@ -81,11 +81,12 @@ class Checkpoint(Callback):
 
 
 class Patience(Callback):
-    """Stops after so many evaluations without a better accuracy."""
+    """Stops after so many evaluations without a better score."""
 
     def __init__(self, evaluations: int) -> None:
         self.evaluations = evaluations
-        self.best, self.since_best = -1.0, 0
+        self.best: float | None = None
+        self.since_best = 0
 
     def on_start(self, run: Run) -> None:
         """Look back over the evaluations of a run that is resumed."""
@@ -93,16 +94,19 @@ class Patience(Callback):
             self._count(record)
 
     def on_round(self, run: Run, record: Record) -> None:
-        """Stop if the best accuracy was too many evaluations ago."""
+        """Stop if the best score was too many evaluations ago."""
         self._count(record)
-        if record.accuracy is not None and self.since_best >= self.evaluations:
-            run.stop("no better accuracy")
+        if record.score is not None and self.since_best >= self.evaluations:
+            run.stop("no better score")
 
     def _count(self, record: Record) -> None:
-        if record.accuracy is not None:
-            better = record.accuracy > self.best
-            self.best = max(self.best, record.accuracy)
-            self.since_best = 0 if better else self.since_best + 1
+        score = record.score
+        if score is None:
+            return
+        if self.best is None or record.judged.better(score, self.best):
+            self.best, self.since_best = score, 0
+        else:
+            self.since_best += 1
 
 
 class StopOnInterrupt(Callback):
@@ -192,9 +196,8 @@ def _values(record: Record) -> dict[str, float]:
         **{f"joules_{kind}": record.joules.get(kind, 0.0) for kind in KINDS},
         "empty": record.empty,
     }
-    if record.accuracy is not None and record.loss is not None:
-        values |= {"accuracy": record.accuracy, "loss": record.loss}
-    return values
+    found = {"accuracy": record.accuracy, "loss": record.loss, **record.metrics}
+    return values | {name: value for name, value in found.items() if value is not None}
 
 
 def configured_callbacks(config: Config, directory: Path) -> list[Callback]:

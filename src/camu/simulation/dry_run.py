@@ -87,8 +87,8 @@ class DryTrainer:
         return vector
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        """Nothing is trained, so this is no accuracy."""
-        return Evaluation(0.0, 0.0)
+        """Nothing is trained, so this says nothing of a model."""
+        return Evaluation(None, 0.0)
 
     def iterate(
         self, start: object, jobs: Any, round_number: int, deliver: Callable[..., Any]
@@ -151,7 +151,7 @@ class _DryRun:
             run.check_budgets(self.loop.round())
         history = run.history()
         records = (
-            replace(record, accuracy=None, loss=None, average_accuracy=None)
+            replace(record, accuracy=None, loss=None, metrics={}, average_score=None)
             for record in history.records
         )
         return replace(history, records=tuple(records))

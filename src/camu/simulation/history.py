@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.errors import InputError
+from camu.learning.metrics import Metric, find_metric
 from camu.notebook import html_table, line_chart
 from camu.simulation.ledger import JOULES, KINDS, LINKS, DeviceEnergy
 
@@ -25,7 +26,8 @@ class Record:
 
     Attributes:
         round: number of aggregations; 0 is the state before training.
-        accuracy: on the test samples, 0 to 1; None where nothing was evaluated.
+        accuracy: on the test samples, 0 to 1; None where nothing was evaluated, or where targets
+            are numbers.
         loss: on the test samples; None where nothing was evaluated.
         virtual_seconds: time on the virtual clock.
         joules: energy of all devices, for `compute`, `transmit`, `receive` and `idle`; and that of
@@ -36,9 +38,11 @@ class Record:
         units: number of updates that were aggregated.
         faults: number of faults in this round, by kind.
         waiting_seconds: for each unit that took part, how long it neither computed nor sent.
+        metric: what the model is judged by, the first of `training.metrics`.
+        metrics: the metrics besides accuracy and loss; None where the model has blown up.
         label_accuracy: accuracy of each label; None where no test sample has it, empty where
             nothing was evaluated.
-        average_accuracy: of the running average of the global model (`run.server_average`).
+        average_score: of the running average of the global model (`run.server_average`).
         launch_seconds: when its units were sent to nodes, where real arrivals are waited for.
         arrivals: these arrivals in their order: unit, seconds, staleness, weight and outcome.
         empty: number of devices whose battery is empty.
@@ -56,13 +60,33 @@ class Record:
     faults: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
     waiting_seconds: tuple[float, ...] = ()
     label_accuracy: tuple[float | None, ...] = ()
-    average_accuracy: float | None = None
     launch_seconds: float | None = None
     arrivals: tuple[dict[str, Any], ...] = ()
     empty: int = 0
     wall_seconds: float | None = None
     nodes: dict[str, Any] | None = None
     bits: dict[str, int] | None = None
+    metric: str = "accuracy"
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    average_score: float | None = None
+
+    @property
+    def judged(self) -> Metric:
+        """The metric that decides which model is better."""
+        return find_metric(self.metric)
+
+    @property
+    def score(self) -> float | None:
+        """The value of that metric; None where nothing was evaluated, its worst after a blow-up."""
+        if self.accuracy is None and not self.metrics:
+            return None
+        known = {"accuracy": self.accuracy, "loss": self.loss, **self.metrics}
+        value = known.get(self.metric)
+        return self.judged.worst if value is None else value
+
+    def reached(self, target: float) -> bool:
+        """Whether the model was found to be as good as this."""
+        return self.score is not None and self.judged.reached(self.score, target)
 
     @property
     def total_bits(self) -> int | None:
@@ -84,6 +108,8 @@ class Record:
             del data["wall_seconds"], data["nodes"]
         if self.bits is None:  # written by an earlier version
             del data["bits"]
+        if self.metric == "accuracy" and not self.metrics:
+            del data["metric"], data["metrics"]
         return data
 
     @classmethod
@@ -94,6 +120,9 @@ class Record:
             _check_number(name, value)
         if data["accuracy"] is not None:
             _check_number("accuracy", data["accuracy"])
+        if "average_accuracy" in data:  # written by an earlier version
+            data = {**data, "average_score": data["average_accuracy"]}
+            del data["average_accuracy"]
         names = ("waiting_seconds", "label_accuracy", "arrivals")
         lists = {name: tuple(data.get(name, ())) for name in names}
         return cls(**{**data, **lists})
@@ -125,8 +154,13 @@ class History:
 
     @property
     def evaluated(self) -> list[Record]:
-        """The records that have an accuracy."""
-        return [record for record in self.records if record.accuracy is not None]
+        """The records of rounds in which the model was evaluated."""
+        return [record for record in self.records if record.score is not None]
+
+    @property
+    def metric(self) -> Metric:
+        """What the model is judged by."""
+        return self.final.judged
 
     @property
     def final(self) -> Record:
@@ -134,20 +168,21 @@ class History:
         return self.records[-1]
 
     @property
-    def final_accuracy(self) -> float:
-        """Accuracy at the last evaluation."""
-        accuracy = self.evaluated[-1].accuracy
-        assert accuracy is not None
-        return accuracy
+    def final_score(self) -> float:
+        """The metric at the last evaluation; the accuracy unless `training.metrics` says more."""
+        score = self.evaluated[-1].score
+        assert score is not None
+        return score
 
     @property
-    def best_accuracy(self) -> float:
-        """The best accuracy of all evaluations."""
-        return max(record.accuracy for record in self.evaluated if record.accuracy is not None)
+    def best_score(self) -> float:
+        """The best value of the metric in all evaluations."""
+        scores = [record.score for record in self.evaluated]
+        return self.metric.best([score for score in scores if score is not None])
 
-    def tail_accuracy(self, evaluations: int = 5) -> float:
-        """The mean accuracy of the last evaluations; round 0 counts only where it is alone."""
-        return float(np.mean([record.accuracy for record in self._last(evaluations)]))
+    def tail_score(self, evaluations: int = 5) -> float:
+        """The mean score of the last evaluations; round 0 counts only where it is alone."""
+        return float(np.mean([record.score for record in self._last(evaluations)]))
 
     def tail_label_accuracy(self, evaluations: int = 5) -> npt.NDArray[np.float64]:
         """The mean accuracy of each label over the last evaluations; nan: no such test sample."""
@@ -155,9 +190,9 @@ class History:
         return np.asarray(np.array(rows, dtype=float).mean(axis=0))
 
     @property
-    def average_accuracy(self) -> float | None:
-        """Accuracy of the running average of the model at the last evaluation, if there is one."""
-        return self.evaluated[-1].average_accuracy
+    def average_score(self) -> float | None:
+        """Score of the running average of the model at the last evaluation, if there is one."""
+        return self.evaluated[-1].average_score
 
     @property
     def uplink_bits(self) -> int | None:
@@ -178,16 +213,16 @@ class History:
         trained = [record for record in self.evaluated if record.round > 0]
         return trained[-evaluations:] or self.evaluated
 
-    def accuracy_within(self, key: str, budget: float) -> float | None:
-        """Accuracy after a budget of `joules`, `seconds`, `megabytes` or `rounds`, as a fraction.
+    def score_within(self, key: str, budget: float) -> float | None:
+        """Score after a budget of `joules`, `seconds`, `megabytes` or `rounds`.
 
-        Interpolated between evaluations. A run that spent less has its final accuracy. None where
+        Interpolated between evaluations. A run that spent less has its final score. None where
         the first evaluation cost more than the budget.
         """
         evaluated = self.evaluated
         if not evaluated or measure(evaluated[0], key) > budget:
             return None
-        return float(accuracy_at(evaluated, key, np.array([budget]))[0])
+        return float(score_at(evaluated, key, np.array([budget]))[0])
 
     def rows(self) -> list[dict[str, float | int | None]]:
         """A flat dict per round: totals of seconds, joules and bits, faults, mean waiting."""
@@ -196,6 +231,7 @@ class History:
                 "round": record.round,
                 "accuracy": record.accuracy,
                 "loss": record.loss,
+                **record.metrics,
                 "virtual_seconds": record.virtual_seconds,
                 "joules": record.total_joules,
                 **{f"joules_{kind}": record.joules.get(kind, 0.0) for kind in JOULES},
@@ -223,11 +259,12 @@ class History:
         raise InputError("to_frame needs pandas or polars; install one of them, or use rows()")
 
     def _repr_html_(self) -> str:
-        curve = [(float(r.round), r.accuracy) for r in self.evaluated if r.accuracy is not None]
+        metric = self.metric
+        curve = [(float(r.round), r.score) for r in self.evaluated if r.score is not None]
         shown = [
             [
                 str(record.round),
-                "" if record.accuracy is None else f"{record.accuracy:.2%}",
+                metric.show(record.score),
                 f"{record.virtual_seconds:.4g}",
                 f"{record.total_joules:.4g}",
                 "" if record.total_bits is None else f"{record.total_bits / 8e6:.4g}",
@@ -235,25 +272,25 @@ class History:
             ]
             for record in self.records[-_SHOWN_ROUNDS:]
         ]
-        head = ["round", "accuracy", "virtual seconds", "joules", "megabytes", "faults"]
+        head = ["round", metric.name, "virtual seconds", "joules", "megabytes", "faults"]
         caption = f"The last {len(shown)} of {self.final.round} rounds; stopped by: {self.stopped}"
-        return line_chart({"accuracy": curve}, "rounds", "accuracy") + html_table(
+        return line_chart({metric.name: curve}, "rounds", metric.name) + html_table(
             head, shown, caption
         )
 
-    def needed_for(self, key: str, accuracy: float) -> float | None:
-        """Cost until the first evaluation at this accuracy or better; None if there is none."""
+    def needed_for(self, key: str, target: float) -> float | None:
+        """Cost until the first evaluation at this score or better; None if there is none."""
         for record in self.evaluated:
-            if record.accuracy is not None and record.accuracy >= accuracy:
+            if record.reached(target):
                 return measure(record, key)
         return None
 
 
-def accuracy_at(
+def score_at(
     evaluated: Sequence[Record], key: str, places: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Accuracies at these joules, seconds, megabytes or rounds, linear between evaluations."""
-    known = [(measure(r, key), r.accuracy) for r in evaluated if r.accuracy is not None]
+    """Scores at these joules, seconds, megabytes or rounds, linear between evaluations."""
+    known = [(measure(r, key), r.score) for r in evaluated if r.score is not None]
     x, y = np.array(known, dtype=float).T
     return np.asarray(np.interp(places, x, y))
 

@@ -16,7 +16,9 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from camu.learning.job import Job
+from camu.learning.job import Evaluation, Job
+from camu.learning.metrics import Metric
+from camu.learning.task import task_of
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, Spending
@@ -47,6 +49,7 @@ class Loop:
         self.run, self.scheme, self.trainer = run, scheme, trainer
         self.hooks = Hooks(scheme, run.state)
         self.faults = Faults.of(run.world)
+        self.score = task_of(run.world.config).score
         self.config = run.world.config
         self.before = run.weights
         self.nodes = trainer if isinstance(trainer, OnNodes) else None
@@ -377,7 +380,9 @@ class Loop:
             # A model that has blown up has no loss; nan is not JSON.
             loss=found.loss if found and math.isfinite(found.loss) else None,
             label_accuracy=found.label_accuracy if found else (),
-            average_accuracy=mean.accuracy if mean else None,
+            metric=self.score.name,
+            metrics=_finite(found.metrics) if found else {},
+            average_score=_score(mean, self.score) if mean else None,
             virtual_seconds=run.clock.now_seconds,
             joules=dict(run.ledger.totals),
             bits=dict(run.ledger.bits),
@@ -390,3 +395,15 @@ class Loop:
         )
         run.records.append(record)
         return record
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Metrics as JSON takes them: a model that has blown up has none."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def _score(found: Evaluation, score: Metric) -> float | None:
+    """The score of an evaluation, if it is a number."""
+    known = {"accuracy": found.accuracy, "loss": found.loss, **found.metrics}
+    value = known.get(score.name)
+    return value if value is not None and math.isfinite(value) else None

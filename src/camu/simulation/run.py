@@ -165,12 +165,13 @@ class Run:
     def check_budgets(self, record: Record) -> None:
         """Stop where the configuration says so."""
         limits = self.world.config.run
+        if limits.target is not None and record.reached(limits.target):
+            self.stop("target")
         for reason, value, limit in (
-            ("target accuracy", record.accuracy, limits.target_accuracy),
             ("energy budget", record.total_joules, limits.max_joules),
             ("time budget", record.virtual_seconds, limits.max_virtual_seconds),
         ):
-            if value is not None and limit is not None and value >= limit:
+            if limit is not None and value >= limit:
                 self.stop(reason)
         if self.has_all_rounds:
             self.stop("rounds")
@@ -239,7 +240,7 @@ class Trainer(Protocol):
         ...
 
     def evaluate(self, weights: Weights) -> Evaluation:
-        """Accuracy and loss on the test samples, and the accuracy of each label."""
+        """The loss and the metrics on the test samples."""
         ...
 
 
