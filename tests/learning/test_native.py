@@ -282,7 +282,7 @@ def test_evaluation_counts_as_torch_does(instructions: str, norm: str) -> None:
     logits = model.eval()(torch.from_numpy(samples.inputs).float() / 255)
     labels = torch.from_numpy(samples.targets)
     kernel = kernel_of(model, instructions, test=samples)
-    right, loss = kernel.evaluate(Weights.of(model), slice(20, 333))
+    right, loss, _ = kernel.evaluate(Weights.of(model), slice(20, 333))
     assert right == int((logits[20:].argmax(1) == labels[20:]).sum())
     expected = functional.cross_entropy(logits[20:], labels[20:], reduction="sum").item()
     assert loss == pytest.approx(expected, rel=1e-5)

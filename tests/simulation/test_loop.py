@@ -200,7 +200,7 @@ def test_it_learns() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"run__target_accuracy": 0.01}, "target accuracy"),
+        ({"run__target": 0.01}, "target"),
         ({"run__max_joules": 0.3}, "energy budget"),
         ({"run__max_virtual_seconds": 0.3}, "time budget"),
         ({}, "rounds"),

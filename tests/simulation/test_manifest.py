@@ -33,7 +33,7 @@ def test_every_key_counts_that_decides_bits_or_the_end() -> None:
     for change in (
         {"run__seed": 1},
         {"run__rounds": 3},
-        {"run__target_accuracy": 0.5},
+        {"run__target": 0.5},
         {"run__max_virtual_seconds": 10.0},
         {"run__max_joules": 10.0},
         {"run__patience": 2},

@@ -296,6 +296,7 @@ class RunConfig(Section):
         None,
         "Stop when the first of `training.metrics` is this good on the test samples: 0.9 for 90 % "
         "accuracy; unset: do not.",
+        "1",
     )
     max_virtual_seconds: float | None = stopping_field(
         None, "Stop when the virtual clock passes this; unset: do not.", "s", gt=0

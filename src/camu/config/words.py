@@ -74,6 +74,8 @@ def _default(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
+        if all(isinstance(one, str) for one in value):
+            return "[" + ", ".join(value) + "]"
         if isinstance(value[0], dict):
             return " and ".join(f"{region['devices']} in {region['name']}" for region in value)
         return "[" + ", ".join(f"{number:g}" for number in value) + "]"

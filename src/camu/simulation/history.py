@@ -140,7 +140,7 @@ class History:
     Attributes:
         records: a record per round, from round 0 on.
         weights_sha256: digest of the final weights; equal digests mean equal bits.
-        stopped: why the run ended: rounds, target accuracy, energy budget, batteries empty,
+        stopped: why the run ended: rounds, target, energy budget, batteries empty,
             interrupted, ...
         notes: what happened besides, for example that a damaged checkpoint was passed over.
         devices: what each device spent, and what is left in its battery.
