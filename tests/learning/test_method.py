@@ -182,3 +182,85 @@ def test_rules_out_of_range_are_refused(small_toy: Any, rule: LocalRule, words: 
         pytest.raises(InputError, match=words),
     ):
         engine.train(engine.initial, [Job((0,), (1.0,), rule=rule)], 0)
+
+
+NATIVE = {
+    **{name: METHODS[name] for name in METHODS if METHODS[name].optimiser == "sgd"},
+    "all": Method(
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=0.1,
+        clip_norm=0.5,
+        schedule="cosine",
+        schedule_rounds=20,
+        schedule_by="step",
+    ),
+}
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+@pytest.mark.parametrize("local_update", ["step", "epoch"])
+@pytest.mark.parametrize("name", NATIVE)
+def test_steps_of_every_kernel_are_those_of_torch(
+    small_toy: Any, kernel: str, name: str, local_update: str, updates: int
+) -> None:
+    model = build_model("cnn", (8, 8), 10, "group", derive(3, "model"))
+    options = {"local_update": local_update, "l2": 0.01, "batch": 0.34, "learning_rate": 0.02}
+    rule = LocalRule(proximal=0.2)
+    with small_toy.engine(
+        model, method=NATIVE[name], kernel=kernel, workers=1, **options
+    ) as engine:
+        assert engine.kernel.startswith(kernel)
+        jobs = [Job(*unit, updates=updates, rule=rule) for unit in UNITS.values()]
+        found = engine.train(engine.initial, jobs, ROUND)
+        expected = [train(model, small_toy, engine, job, NATIVE[name]) for job in jobs]
+    for one, own in zip(found, expected, strict=True):
+        moved = np.abs(own - engine.initial.parameters).max()
+        assert np.abs(one.parameters - own).max() < 2e-3 * moved
+
+
+@pytest.mark.parametrize("local_update", ["step", "epoch"])
+def test_workers_and_company_do_not_change_a_bit(
+    small_toy: Any, kernel: str, local_update: str
+) -> None:
+    """Nor do units that share a call, some of which can share a pass and some cannot."""
+    rules = [LocalRule(), LocalRule(clip_norm=0.3), LocalRule(momentum=0.0), LocalRule(steps=2)]
+    jobs = [
+        Job(members, weights, updates=updates, rule=rule)
+        for rule in rules
+        for updates in (1, 2)
+        for members, weights in UNITS.values()
+    ]
+    method = Method(momentum=0.9, weight_decay=0.1, schedule="inverse")
+    found = []
+    for workers in (1, 2, 3):
+        with small_toy.engine(
+            "cnn", "batch", method=method, workers=workers, kernel=kernel, local_update=local_update
+        ) as engine:
+            found.append([own.sha256() for own in engine.train(engine.initial, jobs, 3)])
+            alone = [engine.train(engine.initial, [job], 3)[0].sha256() for job in jobs]
+        assert found[-1] == found[0] == alone
+
+
+@pytest.mark.parametrize("name", ["momentum", "nesterov", "adam"])
+def test_a_kept_state_goes_on_where_it_was(small_toy: Any, kernel: str, name: str) -> None:
+    """Two jobs with the state between them are one job, also for a unit of several."""
+    method = METHODS[name]
+    if kernel == "native" and name == "adam":
+        pytest.skip("Adam trains on torch's layers")
+    with small_toy.engine("cnn", "none", method=method, workers=1, kernel=kernel) as engine:
+        for members, weights in UNITS.values():
+            job = Job(members, weights, 4, states=(None,) * len(members))
+            (whole,) = list(engine.iterate(engine.initial, [job], 0))
+            half = replace(job, updates=2)
+            (first,) = list(engine.iterate(engine.initial, [half], 0))
+            assert [own.size for own in first.states] == [
+                method.state_length(engine.initial.parameters.size)
+            ] * len(members)
+            rest = replace(half, first=2, states=first.states)
+            (second,) = list(engine.iterate(first.weights.copied(), [rest], 0))
+            (forgotten,) = list(engine.iterate(first.weights, [replace(rest, states=None)], 0))
+            assert np.array_equal(second.weights.parameters, whole.weights.parameters)
+            for own, expected in zip(second.states, whole.states, strict=True):
+                assert np.array_equal(own, expected)
+            assert not np.array_equal(forgotten.weights.parameters, whole.weights.parameters)

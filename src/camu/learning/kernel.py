@@ -147,6 +147,11 @@ class Optimiser(NamedTuple):
         keeps = job.states is not None and method.has_state
         return len(job.members) == 1 or (method.is_linear and not keeps)
 
+    def rate(self, job: Job, round_number: int) -> float:
+        """The rate of a job in a round, or at its first step."""
+        factor = float(self.method.rate_factors(round_number, 0, 1, 1)[0])
+        return self.learning_rate * job.rule.rate * factor
+
     def rates(self, job: Job, round_number: int, steps: Int32) -> list[Float64]:
         """The rate at each step of each member; `steps` is how many each takes per update."""
         rate = self.learning_rate * job.rule.rate

@@ -57,6 +57,11 @@ class Method:
         return self.state_length(1) > 0
 
     @property
+    def varies_in_a_round(self) -> bool:
+        """Whether steps of a round have rates of their own."""
+        return self.schedule_by == "step" and self.schedule not in ("constant", "step")
+
+    @property
     def is_linear(self) -> bool:
         """Whether the mean of devices' steps is the step on their mean gradient."""
         return self.optimiser == "sgd" and not self.clip_norm

@@ -20,7 +20,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from camu.arrays import Float32, Float64, Int64
 from camu.config import Config
@@ -41,6 +40,7 @@ from camu.learning.kernel import (
     Tested,
 )
 from camu.learning.method import PLAIN_METHOD, Method
+from camu.learning.native_jobs import JobTable
 from camu.learning.task import Task, task_of
 from camu.learning.weights import Weights
 from camu.seeding import derive
@@ -98,8 +98,8 @@ def find_kernels(
         reason = "camu was installed without them, because no C++ compiler was found"
     elif instructions is None:
         reason = "this processor has no AVX2"
-    elif method != PLAIN_METHOD:
-        reason = "they take plain SGD steps only"
+    elif method.optimiser != "sgd":
+        reason = f"training.optimiser = {method.optimiser!r} needs torch's layers"
     elif device != "cpu":
         reason = f"they compute on the processor, and {device} was asked for"
     elif found := trouble(cnn, instructions):
@@ -202,8 +202,9 @@ class NativeKernel:
         round_number: int,
     ) -> list[Trained]:
         """One call for all jobs, during which Python's lock is free."""
-        table, _held = self._table(jobs)  # what is held must live until the units are trained
-        count, updates = len(jobs), table["updates"].astype(np.int64)
+        given = JobTable.of(jobs, self._optimiser, schedules, round_number)
+        table, count = given.rows, len(jobs)
+        updates = table["updates"].astype(np.int64)
         sizes = self._layout.parameter_count, self._layout.buffer_count
         parameters, buffers = (
             memory.take(count, size) for memory, size in zip(self._results, sizes, strict=True)
@@ -229,46 +230,11 @@ class NativeKernel:
         _check(result)
         if result == native.STOPPED:
             raise CancelledError
+        means = _mean_losses(updates, losses)
         return [
-            Trained(Weights.owning(own, its, self._layout), loss)
-            for own, its, loss in zip(
-                parameters, buffers, _mean_losses(updates, losses), strict=True
-            )
+            Trained(Weights.owning(own, its, self._layout), loss, given.kept(number))
+            for number, (own, its, loss) in enumerate(zip(parameters, buffers, means, strict=True))
         ]
-
-    def _table(
-        self, jobs: Sequence[tuple[Weights, Job]]
-    ) -> tuple[npt.NDArray[np.void], list[Float32]]:
-        """The jobs as the library takes them, and arrays that the table points to."""
-        held: list[Float32] = []
-        known: dict[tuple[int, ...], bytes] = {}  # many jobs differ in nothing but their members
-        rows = []
-        for start, job in jobs:
-            key = id(start), id(job.rule), job.updates, id(job.anchor), id(job.correction)
-            if key not in known:
-                known[key] = self._row(start, job, held)
-            rows.append(known[key])
-        return np.frombuffer(bytearray(b"".join(rows)), dtype=native.JOB), held
-
-    def _row(self, start: Weights, job: Job, held: list[Float32]) -> bytes:
-        row, optimiser = np.zeros((), dtype=native.JOB), self._optimiser
-        if optimiser.method.under(job.rule) != PLAIN_METHOD:
-            raise InputError(
-                "job: the compiled kernels take plain SGD steps only; set machine.kernel = torch"
-            )
-        for name, given in (
-            ("parameters", start.parameters),
-            ("buffers", start.buffers),
-            ("anchor", start.parameters if job.anchor is None else job.anchor),
-            ("correction", job.correction),
-        ):
-            if given is not None:
-                held.append(np.ascontiguousarray(given, dtype=np.float32))
-                row[name] = native.address(held[-1])
-        row["updates"], row["together"] = job.updates, optimiser.together(job)
-        row["rate"] = optimiser.learning_rate * job.rule.rate
-        row["l2"], row["proximal"] = optimiser.l2, job.rule.proximal
-        return row.tobytes()
 
     def evaluate(self, weights: Weights, span: slice, outputs: bool = False) -> Tested:
         if outputs and self._make_outputs:  # the library gives none: torch's layers do

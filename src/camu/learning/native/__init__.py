@@ -24,7 +24,7 @@ from camu.data.batches import Batches, Draw, Schedules, Wanted
 from camu.errors import InputError
 from camu.seeding import Stream
 
-ABI = 2  # the number of the interface in kernels.h; a library with another one is not used
+ABI = 3  # the number of the interface in kernels.h; a library with another one is not used
 LIBRARY = Path(__file__).with_name("libcamu_kernels.so")
 INSTRUCTION_SETS = ("avx512", "avx2")  # best first
 LIMIT = "CAMU_KERNEL"  # an environment variable that names the best instruction set to use
@@ -56,12 +56,15 @@ class Batch(ctypes.Structure):
     ]
 
 
-_POINTERS = ("parameters", "buffers", "anchor", "correction", "indices", "sizes", "steps", "shares")
+_POINTERS = (
+    *("parameters", "buffers", "anchor", "correction", "indices", "sizes", "steps", "shares"),
+    *("rates", "velocity"),
+)
 _RESULTS = ("trained_parameters", "trained_buffers", "losses")
 JOB = np.dtype(  # CamuJob
     [(name, np.uintp) for name in (*_POINTERS, *_RESULTS)]
-    + [(name, np.int32) for name in ("updates", "members", "together")]
-    + [(name, np.float32) for name in ("rate", "l2", "proximal")]
+    + [(name, np.int32) for name in ("updates", "members", "together", "nesterov")]
+    + [(n, np.float32) for n in ("rate", "l2", "proximal", "momentum", "decay", "clip")]
 )
 WANTED_NUMBERS = 5  # of CamuWanted, each of 64 bits
 _SIZES = [ctypes.sizeof(own) for own in (Geometry, Data, Batch)]

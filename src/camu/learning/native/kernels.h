@@ -7,7 +7,7 @@
 
 // The number of this interface. Python loads no library with another one: raise it with every change
 // of a struct or a function that Python sees.
-#define CAMU_ABI 2
+#define CAMU_ABI 3
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -43,11 +43,14 @@ struct CamuJob {
   const int32_t* sizes;     // samples of each (update, member, step)
   const int32_t* steps;     // of each member
   const double* shares;     // of each member; their sum is 1
+  const float* rates;       // of each step in the order update, member; null: `rate` at all of them
+  float* velocity;          // of the unit, or where members step apart of each; null: no momentum
   float* trained_parameters;
   float* trained_buffers;
   double* losses;           // one per update
-  int32_t updates, members, together;
+  int32_t updates, members, together, nesterov;
   float rate, l2, proximal;
+  float momentum, decay, clip;  // of the velocity, of the weights beside the gradient; largest norm
 };
 
 // The mini-batches that a unit asks for: in each update from `first` up to, but not including, `end`,

@@ -1,5 +1,7 @@
 // The training of a unit: steps, local updates, averages of members.
 #pragma once
+#include <math.h>
+
 #include <new>
 
 #include "network.h"
@@ -7,6 +9,7 @@
 namespace CAMU_SET {
 
 constexpr float MOMENTUM = 0.1f;  // of the running statistics, as in torch
+constexpr double CLIP_MARGIN = 1e-6;  // is added to a norm that is clipped, as in torch
 constexpr int BUFFERS = 2 * CHANNELS;
 constexpr int EVALUATION_SAMPLES = 128;
 
@@ -15,14 +18,16 @@ class alignas(64) Worker : public CamuWorker {
  public:
   Worker(int norm, int classes) : net_(norm, classes), count_(net_.parameters()) {}
 
-  // Memory for the start, the state, the gradient, a unit and the mean; false if there is none.
+  // Memory for the start, the state, the gradient in parts and whole, a unit and the mean; false if
+  // there is none.
   bool reserve() {
     size_t floats = Memory::bytes_of<float>(count_), doubles = Memory::bytes_of<double>(count_);
-    if (!memory_.reserve(4 * floats + doubles)) return false;
+    if (!memory_.reserve(5 * floats + doubles)) return false;
     start_ = memory_.cut<float>(count_);
     state_ = memory_.cut<float>(count_);
     gradient_ = memory_.cut<float>(count_);
     unit_ = memory_.cut<float>(count_);
+    whole_ = memory_.cut<float>(count_);
     mean_ = memory_.cut<double>(count_);
     return net_.reserve(PASS_SAMPLES);
   }
@@ -74,12 +79,14 @@ class alignas(64) Worker : public CamuWorker {
   }
 
  private:
-  // How many units fit into one pass: those with one step from the same parameters.
+  // How many units fit into one pass: those with one step from the same parameters, whose gradient
+  // is taken part by part.
   static int in_one_pass(const CamuJob* jobs, int count) {
     int samples = 0, i = 0;
     for (; i < count; i++) {
       const CamuJob& job = jobs[i];
       if (!job.together || job.updates != 1 || job.parameters != jobs[0].parameters) break;
+      if (job.velocity || job.clip > 0) break;
       for (int m = 0; m < job.members; m++) samples += job.sizes[m];
       if (samples > PASS_SAMPLES) break;
     }
@@ -100,7 +107,9 @@ class alignas(64) Worker : public CamuWorker {
           give_buffers(jobs[u]);
         },
         [&](int u, int first, const float* gradient, int n) {
-          move(jobs[u], first, gradient, n, start_, jobs[u].trained_parameters);
+          const CamuJob& job = jobs[u];
+          const float rate = job.rates ? *job.rates : job.rate;
+          move(job, {rate, nullptr}, first, gradient, n, start_, job.trained_parameters);
         });
     return CAMU_DONE;
   }
@@ -140,7 +149,8 @@ class alignas(64) Worker : public CamuWorker {
       if (*stop) return CAMU_STOPPED;
       float* to = update + 1 < job.updates ? state_ : job.trained_parameters;
       CamuBatch batch{indices, sizes, job.shares, job.members};
-      if (!step(data, job, batch, &job.losses[update], from, to)) return CAMU_NO_MEMORY;
+      Turn turn{job.rates ? job.rates[update] : job.rate, job.velocity};
+      if (!step(data, job, turn, batch, &job.losses[update], from, to)) return CAMU_NO_MEMORY;
       for (int m = 0; m < job.members; m++) indices += sizes[m];
       sizes += job.members;
       from = to;
@@ -151,9 +161,10 @@ class alignas(64) Worker : public CamuWorker {
   int train_apart(const CamuData& data, const CamuJob& job, const volatile int32_t* stop) {
     const int64_t* indices = job.indices;
     const int32_t* sizes = job.sizes;
+    const float* rates = job.rates;
     memcpy(state_, start_, count_ * sizeof(float));
     for (int update = 0; update < job.updates; update++) {
-      int result = update_apart(data, job, indices, sizes, stop, update);
+      int result = update_apart(data, job, indices, sizes, rates, stop, update);
       if (result != CAMU_DONE) return result;
     }
     memcpy(job.trained_parameters, state_, count_ * sizeof(float));
@@ -162,7 +173,8 @@ class alignas(64) Worker : public CamuWorker {
 
   // Each member from the unit's state by steps of its own, then their mean.
   int update_apart(const CamuData& data, const CamuJob& job, const int64_t*& indices,
-                   const int32_t*& sizes, const volatile int32_t* stop, int update) {
+                   const int32_t*& sizes, const float*& rates, const volatile int32_t* stop,
+                   int update) {
     double mean_buffers[BUFFERS] = {}, loss = 0;
     memcpy(unit_, state_, count_ * sizeof(float));
     float unit_buffers[BUFFERS];
@@ -176,7 +188,8 @@ class alignas(64) Worker : public CamuWorker {
         if (*stop) return CAMU_STOPPED;
         const double whole = 1;
         double step_loss;
-        if (!step(data, job, {indices, sizes, &whole, 1}, &step_loss, state_, state_))
+        Turn turn{rates ? *rates++ : job.rate, job.velocity ? job.velocity + m * count_ : nullptr};
+        if (!step(data, job, turn, {indices, sizes, &whole, 1}, &step_loss, state_, state_))
           return CAMU_NO_MEMORY;
         member_loss += step_loss / job.steps[m];
         indices += *sizes++;
@@ -192,8 +205,14 @@ class alignas(64) Worker : public CamuWorker {
     return CAMU_DONE;
   }
 
+  // What a step has for itself: its rate, and the velocity of who takes it.
+  struct Turn {
+    float rate;
+    float* velocity;
+  };
+
   // From some parameters to others, or in place.
-  bool step(const CamuData& data, const CamuJob& job, CamuBatch batch, double* loss,
+  bool step(const CamuData& data, const CamuJob& job, Turn turn, CamuBatch batch, double* loss,
             const float* from, float* to) {
     if (from == start_) {
       pack_start();
@@ -204,27 +223,69 @@ class alignas(64) Worker : public CamuWorker {
     net_.reset();
     *loss = 0;
     if (!pass_all(data, batch, loss)) return false;
-    net_.gradient(gradient_, [&](int first, const float* gradient, int count) {
-      move(job, first, gradient, count, from, to);
-    });
+    if (job.clip > 0) {
+      const float scale = whole_gradient(job, from);
+      move_by_method(job, turn, scale, false, 0, whole_, count_, from, to);
+    } else {
+      net_.gradient(gradient_, [&](int first, const float* gradient, int count) {
+        move(job, turn, first, gradient, count, from, to);
+      });
+    }
     move_statistics();
     return true;
   }
 
+  // Puts the gradient with the pull of the proximal term together, and gives the factor that clips
+  // it.
+  float whole_gradient(const CamuJob& job, const float* from) {
+    net_.gradient(gradient_, [&](int first, const float* gradient, int count) {
+      for (int i = 0; i < count; i++) {
+        float g = gradient[i];
+        if (job.proximal != 0) g += job.proximal * (from[first + i] - job.anchor[first + i]);
+        whole_[first + i] = g;
+      }
+    });
+    const double factor = job.clip / (sqrt(sum_of_squares(whole_, count_)) + CLIP_MARGIN);
+    return factor < 1 ? (float)factor : 1;
+  }
+
   // Some parameters against their gradient.
-  static void move(const CamuJob& job, int first, const float* gradient, int count,
+  static void move(const CamuJob& job, Turn turn, int first, const float* gradient, int count,
                    const float* from, float* to) {
-    if (job.proximal == 0 && !job.correction)
-      move_by<false>(job, first, gradient, count, from, to);
+    if (turn.velocity || job.decay != 0)
+      move_by_method(job, turn, 1, true, first, gradient, count, from, to);
+    else if (job.proximal == 0 && !job.correction)
+      move_by<false>(job, turn.rate, first, gradient, count, from, to);
     else
-      move_by<true>(job, first, gradient, count, from, to);
+      move_by<true>(job, turn.rate, first, gradient, count, from, to);
+  }
+
+  // With momentum, decay of the weights or a clipped gradient, to which `pull` is not added again.
+  static void move_by_method(const CamuJob& job, Turn turn, float scale, bool pull, int first,
+                             const float* gradient, int count, const float* from, float* to) {
+    const float rate = turn.rate, l2 = job.l2, momentum = job.momentum;
+    const float proximal = pull ? job.proximal : 0, left = (float)(1 - (double)rate * job.decay);
+    float* velocity = turn.velocity ? turn.velocity + first : nullptr;
+    from += first;
+    to += first;
+#pragma GCC ivdep
+    for (int i = 0; i < count; i++) {
+      float g = scale * gradient[i] + l2 * from[i];
+      if (proximal != 0) g += proximal * (from[i] - job.anchor[first + i]);
+      if (job.correction) g += job.correction[first + i];
+      if (velocity) {
+        velocity[i] = momentum * velocity[i] + g;
+        g = job.nesterov ? g + momentum * velocity[i] : velocity[i];
+      }
+      to[i] = left * from[i] - rate * g;
+    }
   }
 
   // OTHERS: there are a proximal term or corrections.
   template <bool OTHERS>
-  static void move_by(const CamuJob& job, int first, const float* gradient, int count,
-                   const float* from, float* to) {
-    const float rate = job.rate, l2 = job.l2, proximal = job.proximal;
+  static void move_by(const CamuJob& job, float rate, int first, const float* gradient, int count,
+                      const float* from, float* to) {
+    const float l2 = job.l2, proximal = job.proximal;
     from += first;
     to += first;
 #pragma GCC ivdep
@@ -278,7 +339,7 @@ class alignas(64) Worker : public CamuWorker {
   Net net_;
   int count_;
   Memory memory_;
-  float *start_, *state_, *gradient_, *unit_;
+  float *start_, *state_, *gradient_, *unit_, *whole_;
   const float* packed_ = nullptr;  // whose weights the network has, if they are the start's
   double* mean_;
   float buffers_[BUFFERS] = {};
