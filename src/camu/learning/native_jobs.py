@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float32
+from camu.arrays import Float32, Float64, Int64
 from camu.data.batches import Schedules
 from camu.errors import InputError
 from camu.learning import native
@@ -109,3 +109,11 @@ class JobTable:
             updates = [own.astype(np.float32).reshape(job.updates, -1) for own in rates]
             self.held.append(np.concatenate(updates, axis=1).reshape(-1))
             row["rates"] = native.address(self.held[-1])
+
+
+def mean_losses(updates: Int64, losses: Float64) -> list[float]:
+    """The mean of the losses of each job, which follow one another; `updates` is how many."""
+    if len(losses) == len(updates):
+        return list(losses.tolist())
+    parts = np.split(losses, np.cumsum(updates)[:-1])
+    return [float(own.sum()) / len(own) for own in parts]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from camu.arrays import Float32, Float64, Int64
+from camu.arrays import Float32
 from camu.config import Config
 from camu.data.batches import Schedules
 from camu.data.store import cache_root
@@ -40,7 +40,7 @@ from camu.learning.kernel import (
     Tested,
 )
 from camu.learning.method import PLAIN_METHOD, Method
-from camu.learning.native_jobs import JobTable
+from camu.learning.native_jobs import JobTable, mean_losses
 from camu.learning.task import Task, task_of
 from camu.learning.weights import Weights
 from camu.seeding import derive
@@ -230,7 +230,7 @@ class NativeKernel:
         _check(result)
         if result == native.STOPPED:
             raise CancelledError
-        means = _mean_losses(updates, losses)
+        means = mean_losses(updates, losses)
         return [
             Trained(Weights.owning(own, its, self._layout), loss, given.kept(number))
             for number, (own, its, loss) in enumerate(zip(parameters, buffers, means, strict=True))
@@ -279,13 +279,6 @@ def _place(data: native.Data | None) -> int:
 def _check(result: int) -> None:
     if result == native.NO_MEMORY:
         raise MemoryError("there is not enough memory for a step on so many samples")
-
-
-def _mean_losses(updates: Int64, losses: Float64) -> list[float]:
-    if len(losses) == len(updates):
-        return list(losses.tolist())
-    parts = np.split(losses, np.cumsum(updates)[:-1])
-    return [float(own.sum()) / len(own) for own in parts]
 
 
 class _Memory:
