@@ -123,7 +123,7 @@ def test_a_model_without_products_needs_a_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize("per_cycle", [2.0, 0.25])
 def test_auto_makes_cycles_of_flops(model: str, per_cycle: float) -> None:
     changes = {"training.model": model, "fleet.flops_per_cycle": per_cycle}
-    config = load_config(preset="devices", overrides=changes)
+    config = load_config(overrides={"fleet.cycles_per_sample": "auto", **changes})
     world = build_world(config)
     assert set(world.devices.cycles_per_sample) == {training_flops(config) / per_cycle}
     assert not [words for words in world.warnings() if "cycles_per_sample" in words]

@@ -25,7 +25,8 @@ from camu.world import World
 from helpers.configs import IDEAL
 
 ROUNDS = 3
-LINKS = Path(__file__).parents[2] / "docs" / "examples" / "links.csv"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+LINKS, BOARDS = EXAMPLES / "links.csv", EXAMPLES / "boards.csv"
 BASE: dict[str, Any] = {
     "fleet.regions": [
         {"name": name, "devices": 5, "x": [x, x + 10.0], "y": [-5.0, 5.0]}
@@ -98,6 +99,12 @@ WORLDS: dict[str, dict[str, Any]] = {
         **DOWNLINK,
     },
     "mixed links": {"fleet.file": str(LINKS), "fleet.dvfs": True, **DOWNLINK},
+    "boards, auto": {
+        "fleet.file": str(BOARDS),
+        "fleet.cycles_per_sample": "auto",
+        "fleet.dvfs": True,
+        **DOWNLINK,
+    },
     "wifi": {"radio.link": "wifi-n", "fleet.dvfs": True, **UNEQUAL},
     "rotating leaders": BATTERIES,
     "empty batteries": {"fleet.battery_joules": 0.05, **DOWNLINK},
@@ -238,8 +245,8 @@ def test_joules_of_devices_and_units_add_up(name: str, where: str) -> None:
     if not overrides(scheme_of(name), "pilot"):
         assert watch.device_joules.sum() == pytest.approx(history.final.total_joules, rel=1e-9)
     plan = plan_of(name, where)
-    devices = sum(len(unit.members) for unit in plan.units)
-    idle = world_of(where).config.fleet.idle_watts * devices * plan.round_seconds
+    members = [device for unit in plan.units for device in unit.members]
+    idle = world_of(where).devices.idle_watts[members].sum() * plan.round_seconds
     total = sum(unit.joules for unit in plan.units) + idle
     assert plan.round_joules == pytest.approx(total, rel=1e-12)
     for unit in plan.units:

@@ -14,7 +14,7 @@ from camu.errors import InputError
 from camu.planning.prices import unit_costs
 from camu.world import World, build_world
 
-DIGITS = load_config(preset="devices")
+DIGITS = load_config(settings=["fleet.cycles_per_sample=auto"])
 
 
 def without_data(config: Config, seed: int = 0) -> World:

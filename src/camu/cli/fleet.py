@@ -1,15 +1,18 @@
-"""`camu fleet`: fleet files from other tools."""
+"""`camu fleet`: fleet files from other tools, and the boards that devices may have."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from camu.cli.console import warn
+from camu.cli.console import number_table, plain_console, print_table, warn
+from camu.cli.guard import print_json
 from camu.cli.options import (
     ConfigFile,
+    Json,
     Preset,
     Settings,
     check_outputs,
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
 
     from camu.world.ray_tracers import Traced
 
-app = typer.Typer(name="fleet", help="Fleet files from other tools.", no_args_is_help=True)
+app = typer.Typer(
+    name="fleet", help="Fleet files from other tools, and boards.", no_args_is_help=True
+)
 
 
 Gains = Annotated[
@@ -90,6 +95,30 @@ def import_(
     if traced.transmitters is not None:
         more += f" --set fleet.base_station_file={out / 'stations.csv'}"
     print(f"{len(kept)} devices; plan them with: camu plan --fleet {out / 'fleet.csv'}{more}")
+
+
+@app.command()
+def boards(as_json: Json = False) -> None:
+    """List the boards that devices may have, with where each number is from.
+
+    A name goes into fleet.board, or into the column board of a fleet file.
+    """
+    from camu.world.boards import built_in
+
+    if as_json:
+        print_json({name: asdict(board) for name, board in built_in().items()})
+        return
+    names = ("name", "GHz", "GFLOP/s", "idle W", "busy W", "sleep W", "board")
+    table = number_table(names, text=("name", "board"))
+    for name, board in built_in().items():
+        watts = (board.idle_watts, board.busy_watts, board.sleep_watts)
+        speeds = (board.cpu_hz / 1e9, board.flops_per_second / 1e9)
+        table.add_row(name, *(f"{value:g}" for value in (*speeds, *watts)), board.title)
+    print_table(table, plain_console())
+    for name, board in built_in().items():
+        print(f"\n{name}")
+        for key, source in (board.source or {}).items():
+            print(f"  {key}: {source}")
 
 
 def _checked(links: Traced, path: Path, traced: Traced) -> Traced:

@@ -158,15 +158,18 @@ def _hardware(world: World) -> Iterator[dict[str, Any]]:
         snr = np.asarray(decibels(world.links.uplink_snr()))
     columns = {
         "cpu_hz": devices.cpu_hz,
+        "cycles_per_sample": devices.cycles_per_sample,
+        "idle_watts": devices.idle_watts,
+        "static_watts": devices.static_watts,
         "power_watts": devices.power_watts,
         "max_power_watts": devices.max_power_watts,
         "snr_db": snr,
         "battery_joules": devices.battery_joules,
     }
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-    for link, row in zip(devices.link, rows, strict=True):
+    for link, board, row in zip(devices.link, devices.board, rows, strict=True):
         cells = (value if math.isfinite(value) else None for value in row)
-        yield {**dict(zip(columns, cells, strict=True)), "link": link}
+        yield {**dict(zip(columns, cells, strict=True)), "link": link, "board": board or None}
 
 
 def _bias(scheme: CamuScheme, plan: Plan, world: World) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         f"{cost.transmit_joules:.3g} sending{received}{idle}) and {cost.megabytes:.3g} MB."
         + (f" The base station spends {station:.3g} J." if station else "")
     )
+    console.print(_computing(world))
     if cost.rounds > 1:
         console.print(
             f"That is the mean of {cost.rounds} rounds without training, in which "
@@ -81,6 +82,16 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
             f"Slow-down saves {plan.saved_joules:.3g} J ({plan.saved_joules / full:.0%}) of the "
             f"{full:.4g} J that a round costs at full speed; it takes no longer."
         )
+
+
+def _computing(world: World) -> str:
+    """A sentence on what a sample takes, and on the boards."""
+    devices = world.devices
+    cycles = sorted({f"{value:.4g}" for value in devices.cycles_per_sample.tolist()}, key=float)
+    shown = cycles[0] if len(cycles) == 1 else f"{cycles[0]} to {cycles[-1]}"
+    boards = Counter(name for name in devices.board if name).most_common()
+    named = ", ".join(f"{number} {name}" for name, number in boards)
+    return f"A sample takes {shown} cycles{f'; boards: {named}' if named else ''}."
 
 
 def show_unsendable(plan: Plan, world: World, console: Console) -> None:

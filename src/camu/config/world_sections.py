@@ -183,6 +183,12 @@ class FleetConfig(Section):
     )
     power_watts: Watts = field(0.5, "Transmit power of a device where no optimiser sets it.", "W")
     max_power_watts: Watts = field(2.0, "Largest transmit power of a device.", "W")
+    board: str | None = field(
+        None,
+        "Board of every device, or of those for which a fleet file gives none: a name that `camu "
+        "fleet boards` lists, or the profile that `camu measure` wrote. It gives their clock, "
+        "cycles per sample (by the model's FLOPs), capacitance, idle and static watts.",
+    )
     cpu_hz: Interval = field(
         (0.2e9, 2.0e9),
         "Lowest and highest CPU frequency, for example `[1e9, 2e9]`; devices draw uniformly.",

@@ -274,13 +274,13 @@ def _origin(
 
 def _check(world: World, source: str) -> None:
     """Refuse settings of which P2 knows nothing."""
-    config = world.config
+    config, devices = world.config, world.devices
     refuse_link_types(f"{source}: problem P2 sends at Shannon's rate", world)
     for key, value, wanted in (
         ("radio.access", config.radio.access, "tdma"),
         ("radio.downlink", config.radio.downlink, False),
-        ("fleet.static_watts", config.fleet.static_watts, 0.0),
-        ("fleet.idle_watts", config.fleet.idle_watts, 0.0),
+        ("fleet.static_watts", float(devices.static_watts.max()), 0.0),
+        ("fleet.idle_watts", float(devices.idle_watts.max()), 0.0),
         ("readings.compute_model", config.readings.compute_model, "cycles"),
         ("training.local_update", config.training.local_update, "step"),
     ):

@@ -22,6 +22,7 @@ from camu.schemes import make_scheme, plans
 from camu.schemes.registry import configs_for
 from camu.simulation.manifest import INPUT_FILES
 from camu.world import World
+from camu.world.boards import built_in
 from camu.world.devices import Devices
 from camu.world.places import stations_csv
 from camu.world.tables import Table
@@ -177,6 +178,8 @@ def fleet_csv(devices: Devices) -> str:
         "max_power_watts": devices.max_power_watts,
         "battery_joules": devices.battery_joules,
         "harvest_watts": devices.harvest_watts,
+        "idle_watts": devices.idle_watts,
+        "static_watts": devices.static_watts,
         "rate_bps": devices.rate_bps,
     }
     labels = [f"label_{label}" for label in range(devices.label_counts.shape[1])]
@@ -185,9 +188,10 @@ def fleet_csv(devices: Devices) -> str:
             name,
             devices.regions[k],
             devices.link[k],
+            devices.board[k] if devices.board[k] in built_in() else "",  # a profile stays here
             *(float(column[k]) for column in numbers.values()),
             *devices.label_counts[k].tolist(),
         ]
         for k, name in enumerate(devices.ids)
     )
-    return to_csv([["id", "region", "link", *numbers, *labels], *rows])
+    return to_csv([["id", "region", "link", "board", *numbers, *labels], *rows])

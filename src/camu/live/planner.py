@@ -150,6 +150,8 @@ def _world(world: World) -> dict[str, Any]:
                 "samples": int(devices.samples[k]),
                 "main": rows.main_labels(devices.label_counts[k].tolist()),
                 "cpu_hz": float(devices.cpu_hz[k]),
+                "cycles_per_sample": float(devices.cycles_per_sample[k]),
+                "board": devices.board[k] or None,
                 "snr_db": round(float(uplink[k]), 1),
                 "battery_joules": None if np.isnan(battery[k]) else float(battery[k]),
                 "link": devices.link[k],

@@ -62,11 +62,18 @@ class Costs:
     queues: Sequence[Queue] | None = None  # of uplinks; None: all have the link type `shannon`
     member_speeds: Float64 | None = None  # shares of own frequencies; None: all at full speed
     dvfs_seconds: Float64 | float = 0.0  # by how much slowed units compute longer, per round
-    static_watts: float = 0.0  # of a device that computes, whatever its frequency
+    static_watts: Float64 | float = 0.0  # of each member that computes, whatever its frequency
     medium: Medium | None = None  # that gathers share; None: none waits for another
     outage: npt.NDArray[np.bool_] | None = None  # rates that are too high; None: none is
-    idle_watts: float = 0.0  # of a device that takes part, whatever it does
+    idle_watts: Float64 | float = 0.0  # of each member that takes part, whatever it does
     round_seconds: Float64 | float = 0.0  # how long each unit is expected to take part in a round
+
+    @property
+    def all_idle_watts(self) -> float:
+        """The idle power of all members together."""
+        watts = np.broadcast_to(self.idle_watts, int(self.sizes.sum()))
+        # Counted from the first one, so that equal ones add up without rounding.
+        return float(watts[0] * len(watts) + (watts - watts[0]).sum())
 
     @property
     def update_seconds(self) -> Float64:
@@ -161,11 +168,19 @@ class Costs:
             "uplink_joules": self.uplink_joules.tolist(),
             "downlink_seconds": self._each(self.downlink_seconds).tolist(),
             "receive_watts": self._each(self.receive_watts).tolist(),
-            "idle_watts": [self.idle_watts] * len(self.sizes),
+            "idle_watts": self._mean_idle_watts().tolist(),
             "link": [queue.link for queue in queues],
             "channels": [queue.channels for queue in queues],
             "cell": [queue.cell for queue in queues],
         }
+
+    def _mean_idle_watts(self) -> Float64:
+        """The idle power of a member of each unit, on average."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        watts = np.broadcast_to(self.idle_watts, int(self.sizes.sum()))
+        first = watts[starts]
+        more = np.add.reduceat(watts - np.repeat(first, self.sizes), starts)
+        return np.asarray(first + more / self.sizes)
 
     def _each(self, value: Float64 | float) -> Float64:
         """A number of each unit, where one may stand for all."""
@@ -211,9 +226,9 @@ def device_spending(
     members_send = updates * (costs.gather_seconds - costs.answer_seconds)
     receive[leads] = costs.receive_watts * (costs.downlink_seconds + members_send)
     receive += costs.extra_listening_joules(updates)
-    idle = costs.idle_watts * np.broadcast_to(costs.round_seconds, sizes.shape)
+    idle = costs.idle_watts * np.repeat(np.broadcast_to(costs.round_seconds, sizes.shape), sizes)
     compute = each * costs.member_compute_joules
-    return Spending(flat, compute, transmit, receive, np.repeat(idle, sizes))
+    return Spending(flat, compute, transmit, receive, idle)
 
 
 def flatten_groups(groups: Sequence[Sequence[int]]) -> tuple[Int64, Int64]:

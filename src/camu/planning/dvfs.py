@@ -101,12 +101,13 @@ def _slowed(costs: Costs, slack: Float64) -> tuple[Float64, Float64]:
     dynamic = np.maximum(costs.member_compute_joules - static * own, 0.0)
     allowed = np.repeat(costs.compute_seconds + slack, costs.sizes)
     speeds = np.divide(own, allowed, out=np.ones(len(own)), where=own > 0)
-    if static > 0:  # energy dynamic s^2 + static own / s is least at this speed s
+    leaking = bool(np.any(static > 0))
+    if leaking:  # energy dynamic s^2 + static own / s is least at this speed s
         best = np.cbrt(np.divide(static * own, 2 * dynamic, out=np.ones(len(own)), where=own > 0))
         speeds = np.maximum(speeds, np.minimum(best, 1.0))
     speeds = np.maximum(speeds, costs.member_slowest)
     joules = dynamic * speeds**2
-    return speeds, joules + static * own / speeds if static > 0 else joules
+    return speeds, joules + static * own / speeds if leaking else joules
 
 
 def joules_if_late(costs: Costs, late_seconds: Float64) -> Float64:

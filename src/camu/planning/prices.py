@@ -96,15 +96,15 @@ def _computing(
 ) -> dict[str, Any]:
     """The costs of computing, by their names in `Costs`."""
     seconds, joules = _member_updates(world, flat, sizes, rules, parameters, share)
-    fleet = world.config.fleet
+    fleet, devices = world.config.fleet, world.devices
     return {
         "compute_seconds": np.maximum.reduceat(seconds, starts),
         "compute_joules": np.add.reduceat(joules, starts),
         "member_compute_joules": joules,
         "member_compute_seconds": seconds,
-        "member_slowest": np.minimum(1.0, fleet.min_hz / (share * world.devices.cpu_hz[flat])),
-        "static_watts": static_watts(world.config),
-        "idle_watts": fleet.idle_watts,
+        "member_slowest": np.minimum(1.0, fleet.min_hz / (share * devices.cpu_hz[flat])),
+        "static_watts": static_watts(devices, world.config.readings)[flat],
+        "idle_watts": devices.idle_watts[flat],
     }
 
 
@@ -269,19 +269,20 @@ def _member_updates(
     `speed` is its frequency as a share of its own.
     """
     config, devices = world.config, world.devices
-    readings, training, static = config.readings, config.training, static_watts(config)
+    readings, training = config.readings, config.training
     seconds = update_seconds(devices, training)[flat]
-    joules = update_joules(devices, readings, training, parameters, None, static)[flat]
+    joules = update_joules(devices, readings, training, parameters)[flat]
     for batch in {rule.batch for rule in rules or () if rule.batch is not None}:
         affected = np.repeat([rule.batch == batch for rule in rules or ()], sizes)
         own = update_seconds(devices, training, batch)[flat]
         seconds = np.where(affected, own, seconds)
-        own = update_joules(devices, readings, training, parameters, batch, static)[flat]
+        own = update_joules(devices, readings, training, parameters, batch)[flat]
         joules = np.where(affected, own, joules)
     if rules is not None and any(rule.steps != 1 or rule.work != 1 for rule in rules):
         steps = np.repeat([rule.steps * rule.work for rule in rules], sizes)
         seconds, joules = steps * seconds, steps * joules
     if (speed == 1.0).all():
         return seconds, joules
+    static = static_watts(devices, readings)[flat]
     dynamic = np.maximum(joules - static * seconds, 0.0)
     return seconds / speed, dynamic * speed**2 + static * seconds / speed

@@ -77,7 +77,7 @@ def replanning_costs(
         seconds=seconds,
         transmit_joules=transmit,
         receive_joules=receive,
-        idle_joules=np.where(there, world.config.fleet.idle_watts * seconds, 0.0),
+        idle_joules=np.where(there, world.devices.idle_watts * seconds, 0.0),
         base_station_joules=radio.bs_power_watts * heard.station_seconds,
         uplink_bits=bits * len(who),
         downlink_bits=heard.copies * plan_bits,

@@ -93,7 +93,7 @@ def _rounds(
         alternatives=True,
     )
     heard = np.array([unit.downlink_seconds for unit in units])  # all devices listen
-    seconds = plan.round_seconds if costs.idle_watts else 0.0
+    seconds = plan.round_seconds if np.any(costs.idle_watts) else 0.0
     # Of a unit's candidates only one gathers, so that none waits for another here.
     costs = replace(costs, downlink_seconds=heard, round_seconds=seconds, medium=None)
     if plan.dvfs != "none":

@@ -58,7 +58,7 @@ class Unit:
         interference_joules: what interference adds to the energy of sending in its gathers, per
             round.
         interference_listening_joules: the same of listening.
-        idle_watts: power of a device that takes part in a round, whatever it does; the plan knows
+        idle_watts: power of a member, on average, that takes part in a round; the plan knows
             for how long, so that it is in none of the unit's joules.
         bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
         cell: in which its leader sends: the number of its base station, or 0 if all are one.

@@ -187,7 +187,7 @@ class _Search:
         self.noise = [_noise(groups, own) for own in each]
         self.distances = _distances(groups)
         self.slows = scheme.dvfs and groups.world.config.readings.compute_model == "cycles"
-        self.idle_watts = each[0].idle_watts * float(each[0].sizes.sum())
+        self.idle_watts = each[0].all_idle_watts
         medium = self.costs[0].medium
         cliques = medium.cliques() if medium is not None else []
         cliques = cliques or [np.arange(1)]  # nobody waits for anyone

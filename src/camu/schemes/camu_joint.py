@@ -1,5 +1,6 @@
 """Configuration 5: powers and update counts optimised together under an energy budget."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,6 +50,9 @@ class CamuJoint(Scheme):
         budget = energy_budget(groups, self.max_extra_updates)
         problem = self.problem(groups, budget)
         least = problem.smallest_budget_joules + (budget - problem.energy_joules)
+        # Where idle power takes nearly all, the sum may round to less than what is needed.
+        while self.problem(groups, least).energy_joules < problem.smallest_budget_joules:
+            least = math.nextafter(least, math.inf)
         return within_budget(budget, lambda joules: self.solved(groups, joules), least)
 
     def solved(self, groups: Groups, joules: float) -> Plan:
@@ -100,7 +104,7 @@ def problem_of(
     leader sends with more power than the highest rate needs.
     """
     world, config = groups.world, groups.world.config
-    _check_radio(config)
+    _check_radio(config, float(world.devices.idle_watts.max()))
     refuse_link_types("scheme camu-joint: P1 sends at Shannon's rate", world)
     refuse_cells(world, "scheme camu-joint: P1 has one band")
     count, leaders = len(groups.members), np.array(groups.leaders)
@@ -136,7 +140,7 @@ def problem_of(
     )
 
 
-def _check_radio(config: Config) -> None:
+def _check_radio(config: Config, idle_watts: float) -> None:
     """Refuse what P1 has no words for."""
     if config.radio.uplink == "analog":
         raise InputError(
@@ -148,7 +152,7 @@ def _check_radio(config: Config) -> None:
             "scheme camu-joint: P1 sends every update once, and radio.packet_tries = "
             f"{config.radio.packet_tries} sends some again; write radio.packet_tries = 1"
         )
-    power = config.radio.circuit_watts + config.fleet.idle_watts
+    power = config.radio.circuit_watts + idle_watts
     if power > 0 and config.allocation.max_total_power_watts is not None:
         raise InputError(
             "scheme camu-joint: with circuit or idle power a leader has a cheapest power, and P1 "
@@ -163,7 +167,7 @@ def _idle_power(groups: Groups) -> tuple[float, float]:
     These are those of a round with one update each, at the leaders' own powers.
     """
     costs, access = groups.costs_of_one_update, groups.world.config.radio.access
-    watts = costs.idle_watts * float(costs.sizes.sum())
+    watts = costs.all_idle_watts
     if not watts:
         return 0.0, 0.0
     waiting = watts / (1 if access == "tdma" else len(groups))

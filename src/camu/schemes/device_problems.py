@@ -99,7 +99,7 @@ def _devices(kind: str, plan: Plan, world: World) -> dict[str, Any]:
     cycles = plan.column("compute_seconds") * most
     full, busy = _full_joules(plan), plan.column("compute_seconds")
     # Devices whose measured joules are fewer than those of static power never slow down.
-    static = np.minimum(static_watts(world.config), full / busy)
+    static = np.minimum(static_watts(devices, world.config.readings)[leaders], full / busy)
     return {
         "cycles": cycles,
         "capacitance": np.maximum(full - static * busy, 0.0) / (cycles * most**2),

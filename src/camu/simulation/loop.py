@@ -176,7 +176,7 @@ class Loop:
                 gather_symbols=run.plan.gather_symbols,
             )
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
-            if costs.idle_watts:
+            if np.any(costs.idle_watts):
                 seconds = run.plan.expected_seconds(costs, own, self.waits_for_all)
                 costs = replace(costs, round_seconds=seconds)
             self.priced = asked, (run.world, run.plan, own), costs
@@ -306,15 +306,16 @@ class Loop:
 
     def charge_idle(self, found: Sequence[Update], now: float) -> None:
         """Book the idle power of these units from their starts until now."""
-        idle_watts = self.config.fleet.idle_watts
-        if not idle_watts or not found:
+        idle_watts = self.run.world.devices.idle_watts
+        if not found or not idle_watts.any():
             return
         devices = np.concatenate([np.array(one.members, dtype=np.int64) for one in found])
         seconds = np.repeat(
             [now - one.started_seconds for one in found], [len(one.members) for one in found]
         )
-        self.run.ledger.book_idle(devices, idle_watts * seconds)
-        self.run.batteries.draw(devices, idle_watts * seconds)
+        joules = idle_watts[devices] * seconds
+        self.run.ledger.book_idle(devices, joules)
+        self.run.batteries.draw(devices, joules)
 
     def wait(self) -> tuple[list[Update], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.

@@ -13,19 +13,21 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64, read_only_floats, read_only_ints
 from camu.config import Config, ReadingsConfig, TrainingConfig
 from camu.data.batches import batch_samples
-from camu.learning.flops import training_flops
 from camu.seeding import derive
+from camu.world.boards import default_hardware
 from camu.world.link_types import LINK_TYPES, SHANNON
 
 _LITERAL_WATTS = 0.5  # p_cmp of P1
 _MISSING = {
+    "idle_watts": 0.0,
+    "static_watts": 0.0,
     "harvest_watts": 0.0,
     "sample_seconds": np.nan,
     "sample_joules": np.nan,
     "label_epsilon": np.nan,
     "rate_bps": np.nan,
 }
-_TEXTS = ("ids", "regions", "link")
+_TEXTS = ("ids", "regions", "link", "board")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,10 @@ class Devices:
     # Of the noise on label_counts; nan where they are exact. Empty: everywhere.
     label_epsilon: Float64 = with_default(default_factory=lambda: np.zeros(0))
     link: tuple[str, ...] = ()  # link type of each; empty: `shannon` everywhere
+    board: tuple[str, ...] = ()  # profile of each; "" or empty: none
+    # What each draws while it takes part, and what it draws more while it computes. Empty: nothing.
+    idle_watts: Float64 = with_default(default_factory=lambda: np.zeros(0))
+    static_watts: Float64 = with_default(default_factory=lambda: np.zeros(0))
     # Measured rate of an upload; nan where that of the link type holds. Empty: everywhere.
     rate_bps: Float64 = with_default(default_factory=lambda: np.zeros(0))
 
@@ -60,9 +66,10 @@ class Devices:
             if field.name == "label_counts":
                 value = read_only_ints(value)
             elif field.name in _TEXTS:
+                usual = SHANNON if field.name == "link" else ""
                 value = tuple(value)
-                if field.name == "link":
-                    value = value or (SHANNON,) * len(self.ids)
+                if field.name in ("link", "board"):
+                    value = value or (usual,) * len(self.ids)
             else:
                 value = read_only_floats(value)
             if len(value) != len(self.ids):
@@ -129,7 +136,6 @@ def update_joules(
     training: TrainingConfig,
     parameters: int,
     batch: int | float | None = None,
-    static_watts: float = 0.0,
 ) -> Float64:
     """Energy of one local update of each device (K,): as measured, or by the configured model.
 
@@ -144,16 +150,17 @@ def update_joules(
     else:
         work = devices.cycles_per_sample * samples
         modelled = devices.capacitance * work * devices.cpu_hz**2
-        modelled = modelled + static_watts * work / devices.cpu_hz
+        modelled = modelled + devices.static_watts * work / devices.cpu_hz
     return _measured(devices.sample_joules, samples, modelled)
 
 
-def static_watts(config: Config) -> float:
-    """The power of a device that computes, whatever its frequency, above that of an idle one.
+def static_watts(devices: Devices, readings: ReadingsConfig) -> Float64:
+    """The power of each device that computes, whatever its frequency, above that of an idle one.
 
     The printed readings.compute_model has none.
     """
-    return 0.0 if config.readings.compute_model == "literal" else config.fleet.static_watts
+    literal = readings.compute_model == "literal"
+    return 0.0 * devices.static_watts if literal else devices.static_watts
 
 
 def _measured(per_sample: Float64, samples: Int64, modelled: Float64) -> Float64:
@@ -162,32 +169,25 @@ def _measured(per_sample: Float64, samples: Int64, modelled: Float64) -> Float64
     return np.asarray(found, dtype=np.float64)
 
 
-def cycles_per_sample(config: Config) -> float:
-    """The configured cycles, or with `auto` those of the model's FLOPs."""
-    fleet = config.fleet
-    if fleet.cycles_per_sample != "auto":
-        return fleet.cycles_per_sample
-    return training_flops(config) / fleet.flops_per_cycle
-
-
 def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
     """Devices at their positions or at random in their regions, with CPUs from the interval."""
     fleet, seed = config.fleet, config.run.seed
     count = fleet.devices
     everyone = np.ones(count)
+    board = (fleet.board or "",) * count
+    drawn = derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count)
     return Devices(
         ids=tuple(str(index) for index in range(count)),
         positions=_positions(config),
         regions=tuple(region.name for region in fleet.regions for _ in range(region.devices)),
         label_counts=read_only_ints(label_counts),
-        cpu_hz=derive(seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=count),
-        cycles_per_sample=cycles_per_sample(config) * everyone,
-        capacitance=fleet.capacitance * everyone,
         power_watts=fleet.power_watts * everyone,
         max_power_watts=fleet.max_power_watts * everyone,
         battery_joules=np.full(count, fleet.battery_joules, dtype=np.float64),  # None: nan
         harvest_watts=fleet.harvest_watts * everyone,
         link=(config.radio.link,) * count,
+        board=board,
+        **default_hardware(config, board, drawn),
     )
 
 

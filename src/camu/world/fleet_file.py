@@ -12,7 +12,8 @@ from camu.arrays import Float64, Int64, decibels, from_decibels
 from camu.config import Config
 from camu.errors import InputError, suggest
 from camu.seeding import derive
-from camu.world.devices import Devices, cycles_per_sample
+from camu.world.boards import default_hardware, find_board
+from camu.world.devices import Devices
 from camu.world.fleet_links import fleet_links
 from camu.world.gains import noise_watts
 from camu.world.link_types import LINK_NAMES, SHANNON
@@ -23,10 +24,10 @@ PLACES = ("x", "y", "z", "latitude", "longitude", "distance_m", "gain_db", "snr_
 UPLINKS = ("gain_db", "snr_db", "rssi_dbm")  # ways to write a measured uplink
 _HARDWARE = (
     *("cpu_hz", "cycles_per_sample", "capacitance", "power_watts", "max_power_watts"),
-    *("battery_joules", "harvest_watts"),
+    *("battery_joules", "harvest_watts", "idle_watts", "static_watts"),
 )
 _RADIO = ("link", "rate_bps")
-_KNOWN = ("id", *PLACES, "samples", *_HARDWARE, *_RADIO, "region")
+_KNOWN = ("id", *PLACES, "samples", "board", *_HARDWARE, *_RADIO, "region")
 _LABEL = "label_"
 _MOST_NAMED = 10
 
@@ -264,10 +265,9 @@ def _devices(table: Table, columns: Columns, labels: list[str], config: Config) 
     fleet = config.fleet
     x, y, z = (columns[axis] for axis in "xyz")
     drawn = derive(config.run.seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=len(x))
-    defaults = {name: getattr(fleet, name) for name in _HARDWARE} | {
-        "cpu_hz": drawn,
-        "cycles_per_sample": cycles_per_sample(config),
-    }
+    board = _boards(table, config)
+    defaults = {name: getattr(fleet, name) for name in _HARDWARE}
+    defaults |= default_hardware(config, board, drawn)
     if fleet.battery_joules is None:
         defaults["battery_joules"] = np.nan
     hardware = {
@@ -288,9 +288,18 @@ def _devices(table: Table, columns: Columns, labels: list[str], config: Config) 
         regions=table.texts("region"),
         label_counts=_label_counts(table, labels),
         link=link,
+        board=board,
         rate_bps=columns["rate_bps"],
         **hardware,
     )
+
+
+def _boards(table: Table, config: Config) -> tuple[str, ...]:
+    """The boards; fleet.board where a row has none."""
+    named = table.texts("board")
+    for name in dict.fromkeys(filter(None, named)):
+        find_board(name, f"{table.path}, {table.places[named.index(name)]}, column board")
+    return tuple(name or config.fleet.board or "" for name in named)
 
 
 def _links(table: Table, config: Config) -> tuple[str, ...]:
