@@ -65,7 +65,7 @@ def test_json_says_what_the_tables_say(camu: Callable[..., Any]) -> None:
     keys = json.loads(camu("config", "keys", "run", "--json").out)
     assert [key["name"] for key in keys] == list(shown["run"])
     assert set(keys[0]) == {"section", "name", "default", "accepts", "meaning"}
-    digits = json.loads(camu("data", "list", "--json").out)[-1]
+    digits = json.loads(camu("data", "list", "--json").out)[3]
     assert (digits["name"], digits["state"], digits["classes"]) == ("digits", "embedded", 10)
 
 

@@ -23,20 +23,20 @@ app = typer.Typer(name="data", help="List and fetch data sets.", no_args_is_help
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the data sets: size, classes, where each would come from, cached or not."""
+    """List the data sets: what they hold, licence, where each would come from, cached or not."""
     from camu.data import CATALOG
     from camu.data.store import cache_root
 
     if as_json:
-        facts = ("name", "title", "image_shape", "train_samples", "test_samples", "classes")
+        facts = ("name", "title", "shape", "inputs", "target", "train_samples", "test_samples")
+        more = ("classes", "outputs", "licence", "sha256", "download_bytes")
         rows = [
-            {name: getattr(spec, name) for name in (*facts, "download_bytes")}
-            | {"state": _state(spec)}
+            {name: getattr(spec, name) for name in (*facts, *more)} | {"state": _state(spec)}
             for spec in CATALOG.values()
         ]
         print_json(rows)
         return
-    names = ("name", "images", "train", "test", "classes", "size", "state")
+    names = ("name", "sample", "train", "test", "licence", "size", "state")
     table = number_table(names, text=names)
     for spec in CATALOG.values():
         table.add_row(
@@ -44,8 +44,8 @@ def list_(as_json: Json = False) -> None:
             "x".join(map(str, spec.shape)),
             f"{spec.train_samples:,}",
             f"{spec.test_samples:,}",
-            str(spec.classes),
-            f"{spec.download_bytes / 1e6:.0f} MB" if spec.files else "-",
+            spec.licence,
+            f"{max(1, round(spec.download_bytes / 1e6))} MB" if spec.files else "-",
             _state(spec),
         )
     plain_console().print(table)
@@ -56,7 +56,11 @@ def list_(as_json: Json = False) -> None:
             for source in spec.sources
         ]
         origin = ", then ".join(["data.directory", "cache", *ways]) if ways else "scikit-learn"
-        print(f"{spec.name}: {spec.title}; from {origin}")
+        says = f"{spec.classes} classes" if spec.target == "classes" else spec.target
+        print(
+            f"{spec.name}: {spec.title} ({spec.inputs}, {says}); from {origin}; "
+            f"SHA-256 {spec.sha256[:12]}"
+        )
     print(f"cache: {cache_root()} (CAMU_DATA overrides it)")
 
 
@@ -80,7 +84,7 @@ def fetch(names: Annotated[list[str], typer.Argument(help="Data sets to fetch.")
                 did = fetch_files(spec, progress)
         data = load(spec.name)
         print(
-            f"{spec.name}: {did}; {len(data.train_inputs):,} + {len(data.test_inputs):,} images, "
+            f"{spec.name}: {did}; {len(data.train_inputs):,} + {len(data.test_inputs):,} samples, "
             "SHA-256 verified"
         )
 

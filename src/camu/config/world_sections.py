@@ -27,6 +27,17 @@ from camu.config.fields import (
     rule_error,
 )
 
+DATASETS = (
+    "mnist",
+    "fashion-mnist",
+    "cifar-10",
+    "digits",
+    "basic-motions",
+    "japanese-vowels",
+    "breast-cancer",
+    "diabetes",
+    "shakespeare",
+)
 Interval = tuple[float, float]
 Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
 Span = tuple[Metres, Metres]
@@ -56,13 +67,11 @@ class Region(Section):
 class DataConfig(Section):
     """Which data set, and how it is dealt to the devices."""
 
-    dataset: Annotated[str, Choice(("mnist", "fashion-mnist", "cifar-10", "digits"), data=True)] = (
-        field(
-            "mnist",
-            "The data set; your own as a path (`./data.npz`, a CSV or Parquet table, or a "
-            "directory), as `module:function` that returns inputs and targets, or as `hf:NAME` "
-            "from Hugging Face.",
-        )
+    dataset: Annotated[str, Choice(DATASETS, data=True)] = field(
+        "mnist",
+        "The data set; your own as a path (`./data.npz`, a CSV or Parquet table, or a "
+        "directory), as `module:function` that returns inputs and targets, or as `hf:NAME` "
+        "from Hugging Face.",
     )
     target: Literal["auto", "classes", "numbers", "next-token"] = field(
         "auto",
@@ -91,7 +100,7 @@ class DataConfig(Section):
         "`train_NAME` and `test_NAME`.",
     )
     directory: str | None = field(
-        None, "Directory that holds a built-in data set's IDX files; unset: the cache."
+        None, "Directory that holds a built-in data set's files; unset: the cache."
     )
     partition: Annotated[str, Choice(("mixed", "dirichlet", "shards", "iid", "given"))] = field(
         "mixed",

