@@ -20,6 +20,7 @@ from camu.schemes import (
     State,
     View,
     make_plan,
+    make_scheme,
     single_devices,
 )
 from camu.simulation import Callback, Record, Run, simulate
@@ -128,3 +129,66 @@ def test_new_members_know_nothing_of_the_old(tiny: Tiny) -> None:
 
 def test_a_scheme_without_the_hook_keeps_nothing(tiny: Tiny) -> None:
     assert kept(tiny(), FedAvg()) == [{}, {}, {}]
+
+
+class Optimisers(Callback):
+    """What optimisers keep, and who was absent, after every round."""
+
+    def __init__(self) -> None:
+        self.rounds: list[dict[int, np.ndarray]] = []
+        self.absent: list[tuple[int, ...]] = []
+
+    def on_round(self, run: Run, record: Record) -> None:
+        self.rounds.append(dict(run.optimisers))
+        self.absent.append(run.absent)
+
+
+@pytest.mark.parametrize("scheme", ["clustered", "local-sgd"])
+def test_a_device_keeps_its_velocity_and_nobody_elses(tiny: Tiny, scheme: str) -> None:
+    """Each round's v is 0.9 v + g, with the plain gradient g of the device's only step."""
+    keep = {"training__momentum": 0.9, "training__optimiser_state": "keep"}
+    parameters = {"local_updates": 1} if scheme == "local-sgd" else {}
+    world = tiny(
+        run__rounds=4,
+        scheme__name=scheme,
+        scheme__parameters=parameters,
+        faults__dropout_probability=0.3,
+        **keep,
+    )
+    watch = Optimisers()
+    simulate(world, make_scheme(world.config), [watch])
+    assert any(watch.absent)
+    before: dict[int, np.ndarray] = {}
+    for now, absent in zip(watch.rounds, watch.absent, strict=True):
+        for device, velocity in now.items():
+            known = before.get(device, np.zeros_like(velocity))
+            if device in absent:
+                assert np.array_equal(velocity, known)
+            else:
+                assert not np.array_equal(velocity, known)
+        before = now
+    assert len({own.tobytes() for own in before.values()}) == len(before) > 1
+
+
+def test_a_reset_run_keeps_nothing_and_differs(tiny: Tiny) -> None:
+    digests = []
+    for state in ("reset", "keep"):
+        world = tiny(run__rounds=3, training__momentum=0.9, training__optimiser_state=state)
+        watch = Optimisers()
+        digests.append(simulate(world, FedAvg(), [watch]).history.weights_sha256)
+        assert bool(watch.rounds[-1]) == (state == "keep")
+    assert digests[0] != digests[1]
+
+
+def test_a_lost_update_leaves_the_optimiser_where_training_left_it(tiny: Tiny) -> None:
+    """The device has trained, whether or not its update arrives."""
+    world = tiny(
+        run__rounds=1,
+        radio__outage_snr_db=300.0,
+        training__momentum=0.9,
+        training__optimiser_state="keep",
+    )
+    watch = Optimisers()
+    history = simulate(world, FedAvg(), [watch]).history
+    assert history.final.faults["outages"] == world.devices.count
+    assert set(watch.rounds[-1]) == set(range(world.devices.count))

@@ -42,6 +42,21 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "faults__corrupt_probability": 0.3,
         "fleet__idle_watts": 0.1,
     },
+    "kept momentum": {
+        "scheme__name": "clustered",
+        "training__momentum": 0.9,
+        "training__clip_norm": 1.0,
+        "training__optimiser_state": "keep",
+        "training__schedule": "cosine",
+        "training__schedule_rounds": 10,
+        "training__schedule_by": "step",
+        "faults__dropout_probability": 0.2,
+    },
+    "kept means of adam": {
+        "scheme__name": "local-sgd",
+        "training__optimiser": "adam",
+        "training__optimiser_state": "keep",
+    },
     "codec with memory": {"scheme__name": f"{HERE}:Sparsified"},
     "oracle": {
         "scheme__name": "adaptive-tau",

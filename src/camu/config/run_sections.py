@@ -144,6 +144,11 @@ class TrainingConfig(Section):
         ge=0,
         le=1e9,
     )
+    optimiser_state: Literal["reset", "keep"] = field(
+        "reset",
+        "Momentum, and the means of Adam: `reset` begin anew in each round, `keep` stay at the "
+        "device for its next one.",
+    )
     schedule: Literal["constant", "cosine", "inverse", "step"] = field(
         "constant",
         "Factor on the learning rate after t rounds, with R = schedule_rounds and f = "

@@ -164,6 +164,11 @@ def check_run(deployment: Deployment) -> CheckedRun:
     """Refuse a directory in which the run cannot be, and a scheme that needs a simulation."""
     config, directory = deployment.config, RunDirectory(Path(deployment.out))
     scheme = make_scheme(config)
+    if config.training.optimiser_state == "keep":
+        raise InputError(
+            "training.optimiser_state = keep: a process that trains on a node ends with the round, "
+            "and its optimiser with it; use reset in a deployment"
+        )
     if scheme.uses_oracle:
         raise InputError(
             f"scheme.name = {config.scheme.name}: it needs exact losses or gradients on all data, "

@@ -57,6 +57,8 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: s
         _put_weights(arrays, "average", run.average)
     for device, memory in run.memory.items():
         arrays[f"memory.{device}"] = memory
+    for device, own in run.optimisers.items():
+        arrays[f"optimiser.{device}"] = own
     for unit, kept in run.kept.items():
         arrays[f"kept.{unit}"] = kept
     # Numbers of numpy are arrays without dimensions: their precision is part of the state.
@@ -176,6 +178,8 @@ def _restored(
         kind, _, key = name.partition(".")
         if kind == "memory":
             run.memory[int(key)] = array
+        elif kind == "optimiser":
+            run.optimisers[int(key)] = array
         elif kind == "battery":
             battery[key] = array
     run.batteries.restore(battery)

@@ -51,6 +51,7 @@ class Loop:
         self.faults = Faults.of(run.world)
         self.score = task_of(run.world.config).score
         self.config = run.world.config
+        self.keeps_state = self.config.training.optimiser_state == "keep"
         self.before = run.weights
         self.nodes = trainer if isinstance(trainer, OnNodes) else None
         known = run.records[-1].wall_seconds if run.records else None
@@ -272,11 +273,17 @@ class Loop:
             unit.local_updates,
             rule=unit.rule,
             correction=self.hooks.correction(view, number),
+            states=tuple(map(self.run.optimisers.get, unit.members)) if self.keeps_state else None,
         )
 
     def receive(self, view: View, update: Update) -> None:
-        """Count an update that is lost; otherwise its sender and its unit keep what they need."""
+        """Count an update that is lost; otherwise its sender and its unit keep what they need.
+
+        Optimisers keep their state in any case: the devices have trained.
+        """
         run = self.run
+        run.optimisers.update(zip(update.members, update.states, strict=False))
+        update.states = ()
         if update.lost:
             self.counts[update.lost] += 1
             return

@@ -44,6 +44,7 @@ class Update(Arrival):
     memory: Float32 | None = None  # what the sender's codec keeps for its next update
     change: Float32 | None = None  # of the unit's own parameters, exact, where it is asked for
     kept: AnyArray | None = None  # what the unit keeps from its arrival on
+    states: tuple[Float32, ...] = ()  # what the members' optimisers keep, where they do
     squares: float = math.nan  # of what it sends, together with others; nan: not known
 
     @property
@@ -90,6 +91,7 @@ class Run:
     state: State = field(default_factory=dict)  # owned by the scheme
     memory: dict[int, Float32] = field(default_factory=dict)  # of codecs, by sending device
     kept: dict[int, AnyArray] = field(default_factory=dict)  # by unit: what `Scheme.keep` returned
+    optimisers: dict[int, Float32] = field(default_factory=dict)  # by device: what they keep
     velocity: Float64 | None = None  # of the server's momentum
     average: Weights | None = None  # running average of the global model
     records: list[Record] = field(default_factory=list)

@@ -57,7 +57,7 @@ class Delivery:
     def __call__(self, job: int, trained: Trained) -> Update:
         """The update of a job, as the server receives it."""
         own, unit, uplink = self.updates[job], self.units[job], self.config.radio.uplink
-        own.loss, own.lost = trained.loss, self.lost(job)
+        own.loss, own.lost, own.states = trained.loss, self.lost(job), trained.states
         if own.lost:
             return own
         snr, start = float(self.snr[job]), self.start_of(job)
