@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from camu.config import load_config
+from camu.deploy.deployment import Deployment, check_run
+from camu.deploy.server.trainer import NodeTrainer
+from camu.errors import InputError
+from camu.learning.job import Job
 from camu.schemes import (
     ClusterScaffold,
     FedAvg,
@@ -192,3 +197,15 @@ def test_a_lost_update_leaves_the_optimiser_where_training_left_it(tiny: Tiny) -
     history = simulate(world, FedAvg(), [watch]).history
     assert history.final.faults["outages"] == world.devices.count
     assert set(watch.rounds[-1]) == set(range(world.devices.count))
+
+
+def test_nodes_refuse_what_their_processes_cannot_remember(tiny: Tiny, tmp_path: Path) -> None:
+    keep = {"training__momentum": 0.9, "training__optimiser_state": "keep"}
+    with pytest.raises(InputError, match=r"training\.optimiser_state = keep"):
+        check_run(Deployment(tiny(**keep).config, str(tmp_path / "out"), nodes=2))
+    config = tiny(training__momentum=0.9).config
+    apart = Deployment(config, str(tmp_path / "out"), nodes=2, granularity="device")
+    trainer = NodeTrainer(apart, *[None] * 2, {}, ["0"], None)  # type: ignore[list-item,arg-type]
+    with pytest.raises(InputError, match="training.momentum .* use --granularity leader"):
+        trainer._train_devices([], [Job((0,), (1.0,), updates=2)], 0)
+    assert trainer._train_devices([], [], 0) == []
