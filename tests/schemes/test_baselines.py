@@ -39,7 +39,8 @@ from camu.schemes import (
     State,
     View,
 )
-from camu.simulation import simulate
+from camu.simulation import Callback, Record, Run, simulate
+from camu.simulation.dry_run import dry_run
 from camu.simulation.result import build_engine
 from camu.world import World
 from helpers.scheme_runs import bits, ends_at, models
@@ -389,3 +390,58 @@ def test_no_device_that_is_empty_for_good_is_drawn(
     world = tiny(fleet__battery_joules=0.05, run__rounds=100, run__eval_every=100)
     assert simulate(world, Watched(**parameters)).history.stopped == "batteries empty"
     assert len(set(empty)) > 3
+
+
+# Partial work
+
+
+class Updates(Callback):
+    """The local updates of each unit in every round, and what the devices have spent after it."""
+
+    def __init__(self) -> None:
+        self.updates: list[list[int]] = []
+        self.joules: list[np.ndarray] = []
+
+    def on_start(self, run: Run) -> None:
+        self.next = [unit.local_updates for unit in run.plan.units]
+
+    def on_round(self, run: Run, record: Record) -> None:
+        self.updates.append(self.next)
+        self.joules.append(run.device_joules.copy())
+        self.next = [unit.local_updates for unit in run.plan.units]
+
+
+def test_stragglers_of_fedprox_do_and_pay_for_what_was_drawn(tiny: Tiny) -> None:
+    world, scheme = tiny(run__rounds=6), FedProx(5, straggler_share=0.5)
+    watch = Updates()
+    history = simulate(world, scheme, [watch]).history
+    count = world.devices.count
+    plain = LocalSgd(1).plan(world)
+    once = np.array([u.per_update.compute_joules for u in plain.units])
+    fixed = np.array([unit.fixed_joules for unit in plain.units])
+    drawn = np.array(watch.updates)
+    assert drawn.min() >= 1
+    assert drawn.max() == 5
+    assert (drawn < 5).any()
+    assert ((drawn < 5).sum(axis=1) <= round(0.5 * count)).all()  # 5 of 5 may be drawn, too
+    assert len({tuple(row) for row in drawn.tolist()}) == len(drawn)  # others in each round
+    spent = np.diff(np.array(watch.joules), axis=0, prepend=0.0)
+    np.testing.assert_allclose(spent, drawn * once + fixed, rtol=1e-9)
+    seconds = np.diff([record.virtual_seconds for record in history.records])
+    for updates, took in zip(drawn, seconds, strict=True):
+        assert took == pytest.approx(plain.with_updates(updates.tolist()).round_seconds, rel=1e-9)
+    forecast = dry_run(world, scheme)
+    for dry, real in zip(forecast.records, history.records, strict=True):
+        assert dry.joules == pytest.approx(real.joules, rel=1e-9)
+        assert dry.virtual_seconds == pytest.approx(real.virtual_seconds, rel=1e-9)
+
+
+def test_stragglers_are_those_of_the_seed_and_change_the_model(tiny: Tiny) -> None:
+    world = tiny(run__rounds=3)
+    found = [bits(world, FedProx(4, straggler_share=share)) for share in (0.5, 0.5, 0.9, 0.0)]
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+    other = tiny(run__rounds=3, run__seed=1)
+    plans = [FedProx(4, straggler_share=0.9).plan(own) for own in (world, other)]
+    first, second = ([unit.local_updates for unit in plan.units] for plan in plans)
+    assert first != second

@@ -206,6 +206,6 @@ def test_nodes_refuse_what_their_processes_cannot_remember(tiny: Tiny, tmp_path:
     config = tiny(training__momentum=0.9).config
     apart = Deployment(config, str(tmp_path / "out"), nodes=2, granularity="device")
     trainer = NodeTrainer(apart, *[None] * 2, {}, ["0"], None)  # type: ignore[list-item,arg-type]
-    with pytest.raises(InputError, match="training.momentum .* use --granularity leader"):
+    with pytest.raises(InputError, match=r"training\.momentum .* use --granularity leader"):
         trainer._train_devices([], [Job((0,), (1.0,), updates=2)], 0)
     assert trainer._train_devices([], [], 0) == []
