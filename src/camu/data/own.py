@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from camu.data.catalog import CATALOG, Dataset, DatasetSpec
+from camu.data.catalog import CATALOG, Dataset, DatasetSpec, Inputs, Target
 from camu.data.files import (
     ARRAYS,
     IDX_NAME,
@@ -44,9 +44,15 @@ _LAYOUTS = (
     "files, or one of pictures train/CLASS/*.png and test/CLASS/*.png"
 )
 
-# Only the shape of data that are on other machines: shape:HEIGHTxWIDTHxCLASSES, or with the
-# channels before the height.
-_SHAPE = re.compile(r"shape:((?:[1-9]\d{0,4}x){2,3})([1-9]\d{0,5})")
+# Only what the data on other machines are. Of images with classes: shape:HEIGHTxWIDTHxCLASSES, or
+# with the channels before the height. Of all others: shape:INPUTS:SHAPE:TARGET, where INPUTS are
+# images, numbers, or tokens and their vocabulary, and TARGET is the number of classes, numbers and
+# their width, or next-token; a number of labels may follow where targets are no classes.
+_IMAGES = re.compile(r"shape:((?:[1-9]\d{0,4}x){2,3})([1-9]\d{0,5})")
+_ANY = re.compile(
+    r"shape:(images|numbers|tokens(?=[1-9]))([1-9]\d{0,8})?:([1-9]\d{0,8}(?:x[1-9]\d{0,8}){0,7}):"
+    r"(?:([1-9]\d{0,5})|(?:numbers([1-9]\d{0,5})|(next-token))(?::([1-9]\d{0,5}))?)"
+)
 
 Stamp = tuple[tuple[str, int, int], ...]  # name, bytes and time of change of each file
 
@@ -57,17 +63,43 @@ def is_own(name: str) -> bool:
 
 
 def shape_spec(name: str) -> DatasetSpec | None:
-    """Shape and classes behind `shape:3x32x32x12`; None for any other name."""
-    found = _SHAPE.fullmatch(name)
-    if found is None:
+    """What is behind `shape:3x32x32x12` or `shape:numbers:6x100:4`; None for any other name."""
+    title = f"data of nodes, {name}"
+    if (found := _IMAGES.fullmatch(name)) is not None:
+        shape = tuple(int(part) for part in found[1].split("x")[:-1])
+        return DatasetSpec(name, title, shape, int(found[2]), 0, 0)
+    if (found := _ANY.fullmatch(name)) is None:
         return None
-    shape = tuple(int(part) for part in found[1].split("x")[:-1])
-    return DatasetSpec(name, f"data of nodes, {name}", shape, int(found[2]), 0, 0)
+    inputs, vocabulary, extents, classes, width, following, labels = found.groups()
+    target: Target = "numbers" if width else "next-token" if following else "classes"
+    if (inputs == "tokens") != bool(vocabulary) or (following and inputs != "tokens"):
+        return None
+    return DatasetSpec(
+        name,
+        title,
+        tuple(map(int, extents.split("x"))),
+        int(classes or labels or 1),
+        0,
+        0,
+        inputs=cast(Inputs, inputs),
+        target=target,
+        width=int(width or 1),
+        vocabulary=int(vocabulary or 0),
+    )
 
 
 def shape_name(spec: DatasetSpec) -> str:
-    """The value of data.dataset that has only the shape and the classes of a data set."""
-    return f"shape:{'x'.join(map(str, (*spec.shape, spec.classes)))}"
+    """The value of data.dataset that says what a data set is, and names no samples."""
+    extents = "x".join(map(str, spec.shape))
+    if (spec.inputs, spec.target) == ("images", "classes"):
+        return f"shape:{extents}x{spec.classes}"
+    inputs = f"tokens{spec.vocabulary}" if spec.inputs == "tokens" else spec.inputs
+    targets = {
+        "classes": str(spec.classes),
+        "numbers": f"numbers{spec.width}:{spec.classes}",
+        "next-token": f"next-token:{spec.classes}",
+    }
+    return f"shape:{inputs}:{extents}:{targets[spec.target]}"
 
 
 def load_own(name: str, reading: Reading) -> Dataset:

@@ -15,6 +15,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from camu import __version__
+from camu.arrays import Labels
 from camu.config import Config
 from camu.data import Federation, dataset_spec, federate
 from camu.deploy.deployment import Deployment, check_allowed
@@ -135,10 +136,11 @@ class Node:
         if self.partition is None:
             ids = dict(enumerate(self.devices))
             train, indices = self._own(ids, len(ids))
+            labels: Labels = self._labels(train[1])
         else:
             train, indices = self._trial()
             ids = self._ids(range(self.partition, len(indices), self.partitions))
-        labels = np.asarray(train[1], dtype=np.int64)
+            labels = self._federation.dataset.train_labels
         classes = dataset_spec(self.config.data).classes
         found = self._measure(train, indices, list(ids))
         return Report(
@@ -158,6 +160,12 @@ class Node:
             version=__version__,
             provenance=asdict(provenance(self.config)),
         )
+
+    def _labels(self, targets: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """What plans count of own samples: classes; samples with other targets are all alike."""
+        if dataset_spec(self.config.data).target == "classes":
+            return np.asarray(targets, dtype=np.int64)
+        return np.zeros(len(np.asarray(targets)), dtype=np.int64)
 
     def _counts(self, name: str, counts: npt.NDArray[np.int64]) -> tuple[int, ...]:
         """The label counts of a device as they leave the node."""
@@ -220,15 +228,20 @@ class Node:
 
     def _own(self, names: Mapping[int, str], count: int) -> tuple[Samples, Indices]:
         """The samples of the node's devices one after the other, and the indices of each device."""
+        if self.config.data.standardise:
+            raise InputError(
+                "data.standardise = true: nodes have data of their own, which nobody else sees; "
+                "standardise them on the nodes, and leave it out"
+            )
         spec = dataset_spec(self.config.data)
         indices = [np.zeros(0, dtype=np.int64)] * count
-        images, labels, start = [], [], 0
+        inputs, targets, start = [], [], 0
         for number, name in sorted(names.items()):
-            pictures, numbers = read_own(self.data, name, spec)
-            indices[number] = np.arange(start, start + len(pictures), dtype=np.int64)
-            images.append(pictures)
-            labels.append(numbers)
-            start += len(pictures)
-        if not images:
+            samples, wanted = read_own(self.data, name, spec)
+            indices[number] = np.arange(start, start + len(samples), dtype=np.int64)
+            inputs.append(samples)
+            targets.append(wanted)
+            start += len(samples)
+        if not inputs:
             raise InputError(f"the task is for devices that are not here ({self.devices[0]}, ...)")
-        return (np.concatenate(images), np.concatenate(labels)), indices
+        return (np.concatenate(inputs), np.concatenate(targets)), indices

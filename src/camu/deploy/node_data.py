@@ -1,9 +1,9 @@
 """What a node knows of its devices: their data, noisy label counts, measured time and joules.
 
-A directory holds, for each device, `ID.safetensors`, or `ID-images.npy` and `ID-labels.npy`. A
-function is named as `module:function` and called with a device's id; it returns images and labels.
-Images are uint8, or floats from 0 to 1, in the shape of the configured data set; labels are whole
-numbers from 0.
+A directory holds, for each device, `ID.safetensors`, or `ID-inputs.npy` and `ID-targets.npy` (or
+`ID-images.npy` and `ID-labels.npy`). A function is named as `module:function` and called with a
+device's id; it returns inputs and targets. They are of the kind and shape of the configured data
+set; tokens alone need no targets.
 
 Label counts leave a node with noise: each count gets the difference of two geometric variables
 (discrete Laplace) with parameter epsilon. A sample that is added or removed changes one count by 1,
@@ -19,7 +19,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +43,7 @@ LEAST_SECONDS = 0.3  # of updates, where they are quick
 STEADY = 0.1  # how much the median may still fall
 METER_SECONDS = 0.5  # shortest time between two readings of a meter, which may be coarse
 POWERCAP = Path("/sys/class/powercap")
+_KINDS = ("inputs", "targets", "images", "labels")
 
 
 def device_names(text: str) -> tuple[str, ...]:
@@ -148,7 +149,7 @@ def _from_function(source: str, name: str) -> tuple[Any, Any]:
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise InputError(
             f"data = {source}: for {name} it returned a value of type {type(answer).__name__}; it "
-            "must return images and labels"
+            "must return inputs and targets"
         )
     return answer[0], answer[1]
 
@@ -160,14 +161,25 @@ def _from_directory(folder: Path, name: str) -> tuple[Any, Any]:
     try:
         if whole.exists():
             arrays = load_file(whole)
-            return arrays["images"], arrays["labels"]
-        images = read_npy_file(folder / f"{name}-images.npy")
-        return images, read_npy_file(folder / f"{name}-labels.npy")
+            return _first(arrays, "inputs", "images"), arrays.get("targets", arrays.get("labels"))
+        files = {kind: folder / f"{name}-{kind}.npy" for kind in _KINDS}
+        arrays = {kind: read_npy_file(file) for kind, file in files.items() if file.exists()}
+        if not arrays:
+            read_npy_file(files["inputs"])  # says why it cannot be read
+        return _first(arrays, "inputs", "images"), arrays.get("targets", arrays.get("labels"))
     except (OSError, ValueError, KeyError, SafetensorError, InputError) as error:
         raise InputError(
             f"{folder}: the data of {name} cannot be read ({error}); write {whole.name} with the "
-            f"arrays images and labels, or {name}-images.npy and {name}-labels.npy"
+            f"arrays inputs and targets, or {name}-inputs.npy and {name}-targets.npy"
         ) from None
+
+
+def _first(arrays: Mapping[str, Any], *names: str) -> Any:
+    """The one array that has one of two names."""
+    found = [name for name in names if name in arrays]
+    if len(found) != 1:
+        raise ValueError(f"both {' and '.join(names)}" if found else f"there is no {names[0]}")
+    return arrays[found[0]]
 
 
 def noisy_counts(

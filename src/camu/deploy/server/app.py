@@ -41,6 +41,7 @@ from camu.schemes import Scheme
 from camu.simulation.directory import keep_in_directory
 from camu.simulation.history import History, Record
 from camu.simulation.run import Callback, Run
+from camu.world import build_world, with_data
 
 log = logging.getLogger("camu.deploy")
 
@@ -220,7 +221,8 @@ def _evaluator(config: Config, test_data: str) -> Engine:
     if test_data:
         test = read_own(test_data, "test", spec)
     else:
-        dataset = load_configured(config.data)
+        federation = with_data(build_world(config)).federation if config.data.standardise else None
+        dataset = load_configured(config.data) if federation is None else federation.dataset
         test = (dataset.test_inputs, dataset.test_targets)
     return Engine.from_config(config, test=test)
 
