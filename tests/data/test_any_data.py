@@ -244,6 +244,9 @@ def test_standardisation_is_by_what_the_devices_hold(write: Write, inputs: str) 
     data = federation.dataset
     assert data.spec.inputs == "numbers" == dataset_spec(config.data).inputs
     assert data.train_inputs.dtype == np.float32
+    if inputs == "images":  # as a model gets them, with channels
+        assert data.spec.shape == dataset_spec(config.data).shape == (1, 5, 4)
+        values = values[:, None]
     np.testing.assert_allclose(data.train_inputs, (values[:30] - mean) / deviation, atol=2e-6)
     np.testing.assert_allclose(data.test_inputs, (values[30:] - mean) / deviation, atol=2e-6)
     targets = arrays["train_targets"].astype(np.float32).astype(float)[held]

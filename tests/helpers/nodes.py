@@ -14,7 +14,7 @@ from camu.deploy.messages import read_task, write_report, write_result
 from camu.deploy.node_app import Node
 from camu.deploy.server import app as server
 from camu.deploy.server import mailbox
-from camu.learning.engine import model_layout
+from camu.learning.configured import model_layout
 
 
 class WaitingClock:

@@ -70,11 +70,25 @@ def test_the_formula_counts_as_torch_does(
     name: str, shape: tuple[int, ...], normalisation: str
 ) -> None:
     for classes in (2, 10):
-        products = _products(name, DatasetSpec("own", "", shape, classes, 9, 9), normalisation)
+        spec = DatasetSpec("own", "", shape, classes, 9, 9)
+        products = _products(name, spec, classes, normalisation)
         assert products is not None
         module = build_model(name, shape, classes, normalisation, derive(0, "own-count"))
         with FlopCounterMode(display=False) as counter:
             module(torch.ones((3, *full_shape(shape)))).sum().backward()
+        assert 3 * _of_products(products) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("shape", [(6, 100), (1, 7), (12, 2)])
+@pytest.mark.parametrize("name", ["mlp", "cnn1d", "svm", "linear"])
+def test_the_formula_counts_series_as_torch_does(name: str, shape: tuple[int, ...]) -> None:
+    for outputs in (1, 4):
+        spec = DatasetSpec("own", "", shape, 4, 9, 9, inputs="numbers")
+        products = _products(name, spec, outputs, "batch")
+        assert products is not None
+        module = build_model(name, shape, outputs, "batch", derive(0, "own-count"))
+        with FlopCounterMode(display=False) as counter:
+            module(torch.ones((3, *shape))).sum().backward()
         assert 3 * _of_products(products) == counter.get_total_flops()
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from camu.errors import InputError
-from camu.learning.models import SegmentBatchNorm, prepare
+from camu.learning.layers import SegmentBatchNorm, prepare
 from camu.seeding import derive
 
 

@@ -46,7 +46,53 @@ def test_resnet8_trains_each_sample_by_itself() -> None:
     torch.testing.assert_close(model(images)[1:2], model(images[1:2]))
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet8", "logistic"])
+def test_the_sizes_of_the_models_by_hand() -> None:
+    def size(name: str, shape: tuple[int, ...], outputs: int, **more: int) -> int:
+        model = build_model(name, shape, outputs, "batch", derive(0, "model"), **more)
+        return sum(p.numel() for p in model.parameters())
+
+    two_hidden = 785 * 200 + 201 * 200 + 201 * 10
+    assert size("mlp", (1, 28, 28), 10) == two_hidden == 199_210  # the 2NN of McMahan et al.
+    assert size("cnn1d", (6, 100), 4) == 6 * 5 * 32 + 32 + 32 * 5 * 64 + 64 + 65 * 4 == 11_556
+    assert size("gru", (6, 100), 4) == 3 * 64 * (6 + 64 + 2) + 65 * 4 == 14_084
+    assert size("gru", (80,), 64, vocabulary=64) == 64 * 8 + 3 * 64 * (8 + 64 + 2) + 65 * 64
+    assert size("svm", (1, 28, 28), 1) == size("linear", (1, 28, 28), 1) == 785
+
+
+def test_gru_reads_a_series_place_by_place_and_from_its_beginning() -> None:
+    """The state after each place, by the equations of Cho et al. as torch has them."""
+    model = build_model("gru", (2, 5), 3, "batch", derive(0, "own-gru")).double()
+    series = torch.rand(4, 2, 5, generator=derive(0, "own-gru").torch()).double()
+    layer, state = model.gru, torch.zeros(4, 64).double()
+    for place in range(5):
+        ours = (series[:, :, place] @ layer.weight_ih_l0.T + layer.bias_ih_l0).chunk(3, 1)
+        theirs = (state @ layer.weight_hh_l0.T + layer.bias_hh_l0).chunk(3, 1)
+        reset, keep = (torch.sigmoid(a + b) for a, b in zip(ours[:2], theirs[:2], strict=True))
+        state = (1 - keep) * torch.tanh(ours[2] + reset * theirs[2]) + keep * state
+    torch.testing.assert_close(model(series), state @ model.output.weight.T + model.output.bias)
+
+
+def test_gru_gives_outputs_of_each_place_for_the_next_token() -> None:
+    model = build_model(
+        "gru", (5,), 7, "batch", derive(0, "own-gru"), vocabulary=7, everywhere=True
+    )
+    tokens = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 6, 6]])
+    outputs = model(tokens)
+    assert outputs.shape == (2, 5, 7)
+    torch.testing.assert_close(outputs[0, :3], outputs[1, :3])  # nothing of what comes later
+    assert not torch.allclose(outputs[0, 3:], outputs[1, 3:])
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 100])
+@pytest.mark.parametrize("name", ["mlp", "cnn1d", "gru", "linear", "svm", "logistic"])
+def test_models_fit_series_of_any_length(name: str, length: int) -> None:
+    model = build_model(name, (3, length), 2, "batch", derive(0, "model"))
+    series = torch.rand(4, 3, length, generator=derive(0, "own-series").torch())
+    assert model(series).shape == (4, 2)
+    torch.testing.assert_close(model(series)[1:2], model(series[1:2]))
+
+
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "logistic", "mlp", "svm", "linear"])
 @pytest.mark.parametrize("shape", [(28, 28), (8, 8), (3, 32, 32), (1, 15, 17)])
 def test_models_fit_the_images(name: str, shape: tuple[int, ...]) -> None:
     images = torch.zeros(2, *(shape if len(shape) == 3 else (1, *shape)))

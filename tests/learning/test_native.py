@@ -28,8 +28,8 @@ from camu.errors import CamuError, InputError
 from camu.learning import native, native_kernel
 from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.kernel import Data, DeviceBatch, Optimiser
-from camu.learning.models import PaperCNN
 from camu.learning.native_kernel import NativeKernel
+from camu.learning.networks import PaperCNN
 from camu.learning.weights import Weights
 from camu.seeding import derive
 from helpers.toys import Toy

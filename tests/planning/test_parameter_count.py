@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from camu.config import load_config
+from camu.learning.layouts import built_in_layout
 from camu.learning.models import build_model
+from camu.learning.weights import Layout
 from camu.planning.codecs import _count, parameter_count
 from camu.seeding import derive
 from camu.world import build_world
@@ -20,7 +22,7 @@ SHAPES = [(28, 28), (8, 8), (4, 4), (1, 15, 15), (3, 16, 16), (3, 32, 32), (2, 9
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("normalisation", ["batch", "group", "none"])
-@pytest.mark.parametrize("name", ["cnn", "resnet8", "logistic"])
+@pytest.mark.parametrize("name", ["cnn", "resnet8", "logistic", "mlp", "svm", "linear"])
 def test_the_formula_counts_as_the_module_does(
     name: str, shape: tuple[int, ...], normalisation: str
 ) -> None:
@@ -29,6 +31,25 @@ def test_the_formula_counts_as_the_module_does(
         assert _count(name, shape, classes, normalisation) == sum(
             parameter.numel() for parameter in module.parameters()
         )
+        assert built_in_layout(name, shape, classes, normalisation) == Layout.of(module)
+
+
+@pytest.mark.parametrize("shape", [(6, 100), (1, 1), (30, 7)])
+@pytest.mark.parametrize("name", ["mlp", "cnn1d", "gru", "linear", "svm"])
+def test_the_layout_of_models_for_series_is_that_of_the_module(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    for outputs in (1, 4):
+        module = build_model(name, shape, outputs, "batch", derive(0, "own-count"))
+        assert built_in_layout(name, shape, outputs, "batch") == Layout.of(module)
+
+
+def test_the_layout_of_a_gru_for_tokens_is_that_of_the_module() -> None:
+    module = build_model("gru", (20,), 50, "batch", derive(0, "own-count"), vocabulary=50)
+    assert built_in_layout("gru", (20,), 50, "batch", vocabulary=50) == Layout.of(module)
+    assert _count("gru", (20,), 50, "batch", None, (("vocabulary", 50),)) == sum(
+        parameter.numel() for parameter in module.parameters()
+    )
 
 
 def test_a_plan_without_clusters_loads_neither_torch_nor_a_clustering_library() -> None:

@@ -74,16 +74,19 @@ class ClusteringConfig(Section):
     )
 
 
+MODELS = ("cnn", "resnet8", "logistic", "svm", "linear", "mlp", "cnn1d", "gru")
 LOSSES = ("auto", "cross-entropy", "binary", "hinge", "squared", "huber")
 
 
 class TrainingConfig(Section):
     """Model and local training."""
 
-    model: Annotated[str, Choice(("cnn", "resnet8", "logistic"))] = field(
+    model: Annotated[str, Choice(MODELS)] = field(
         "cnn",
-        "`cnn` (the paper's), `resnet8` (group norm, for colour images), `logistic`, or your own "
-        "torch module as `module:Class`.",
+        "Images: `cnn` (the paper's), `resnet8` (group norm, for colour images). Series (channels, "
+        "length): `cnn1d`, `gru`, which also reads tokens. Any floats and images: `mlp` (two "
+        "layers of 200), `logistic`, `svm` (hinge loss), for targets that are numbers `linear`. Or "
+        "your own torch module as `module:Class`.",
     )
     loss: Annotated[str, Choice(LOSSES)] = field(
         "auto",

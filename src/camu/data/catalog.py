@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -84,6 +84,12 @@ class DatasetSpec:
         if len(digests) == 1:
             return digests[0]
         return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+    @property
+    def standardised(self) -> DatasetSpec:
+        """The data set with standardised inputs: images are numbers, always with channels."""
+        grey = self.inputs == "images" and len(self.shape) == 2
+        return replace(self, inputs="numbers", shape=(1, *self.shape) if grey else self.shape)
 
     @property
     def download_bytes(self) -> int:

@@ -47,10 +47,10 @@ def standardised(dataset: Dataset, indices: tuple[Int64, ...]) -> Dataset:
     note = f"data.standardise: {what} in standard deviations of the devices' training data"
     return replace(
         dataset,
-        spec=replace(spec, inputs="numbers"),
-        train_inputs=train,
+        spec=spec.standardised,
+        train_inputs=train.reshape(-1, *spec.standardised.shape),
         train_targets=targets,
-        test_inputs=test,
+        test_inputs=test.reshape(-1, *spec.standardised.shape),
         test_targets=others,
         scaling=scaling,
         notes=(*(each for each in dataset.notes if "single precision" not in each), note),

@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,13 +79,13 @@ def load(name: str, directory: str | Path | None = None, reading: Reading | None
 def dataset_spec(data: DataConfig) -> DatasetSpec:
     """What the configured data set holds; your own is loaded to know it.
 
-    Images that are standardised are numbers.
+    Images that are standardised are numbers, always with channels.
     """
     if is_own(data.dataset):
         spec = shape_spec(data.dataset) or load_configured(data).spec
     else:
         spec = find_spec(data.dataset)
-    return replace(spec, inputs="numbers") if data.standardise else spec
+    return spec.standardised if data.standardise else spec
 
 
 def find_spec(name: str) -> DatasetSpec:

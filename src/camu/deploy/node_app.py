@@ -30,7 +30,8 @@ from camu.deploy.node_data import (
     read_own,
 )
 from camu.errors import CamuError, InputError
-from camu.learning.engine import Engine, Samples, model_layout
+from camu.learning.configured import model_layout
+from camu.learning.engine import Engine, Samples
 from camu.learning.job import Job, Trained
 from camu.learning.native_kernel import provenance
 from camu.learning.weights import Weights

@@ -19,7 +19,8 @@ from camu.arrays import AnyArray, Float32
 from camu.config import Config
 from camu.data.batches import Batches, Schedules, Wanted
 from camu.errors import CamuError, InputError
-from camu.learning.cnn import SeededCNN, seeded_cnn
+from camu.learning.cnn import SeededCNN
+from camu.learning.configured import seeded
 from camu.learning.job import Evaluation, Job, Trained, brief, training_of
 from camu.learning.kernel import (
     Data,
@@ -36,7 +37,7 @@ from camu.learning.native import compiled_draw
 from camu.learning.native_kernel import choose_device, find_kernels, native_kernels
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
 from camu.learning.task import Task, task_of, task_of_arrays
-from camu.learning.weights import Layout, Weights
+from camu.learning.weights import Weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -393,18 +394,3 @@ def _by_label(data: Data) -> tuple[Data, dict[int, tuple[int, int]]]:
     known, first, count = np.unique(labels, return_index=True, return_counts=True)
     borders = zip(first.tolist(), (first + count).tolist(), strict=True)
     return Data(inputs, labels), dict(zip(known.tolist(), borders, strict=True))
-
-
-def model_layout(config: Config) -> Layout:
-    """The names and shapes of the configured model's state."""
-    model = seeded(config)
-    return model.cnn.layout if isinstance(model, SeededCNN) else Layout.of(model)
-
-
-def seeded(config: Config) -> nn.Module | SeededCNN:
-    """The configured model with its initial weights, as a torch module only if it must be one."""
-    if (cnn := seeded_cnn(config)) is not None:
-        return cnn
-    from camu.learning.models import seeded_model  # torch takes long to load
-
-    return seeded_model(config)

@@ -24,6 +24,8 @@ from camu.learning.cnn import (
     Normalisation,
     full_shape,
 )
+from camu.learning.layouts import KERNEL_1D, MLP_HIDDEN, SERIES_CHANNELS
+from camu.learning.task import task_of
 from camu.plugins import import_object, is_plugin, user_code
 
 if TYPE_CHECKING:
@@ -39,22 +41,33 @@ def training_flops(config: Config) -> float:
     # A class that was changed and loaded again has the same name and other layers.
     kind = import_object(name, "training.model") if is_plugin(name) else None
     normalisation = config.training.normalisation
-    key = name, kind, spec.shape, spec.outputs, spec.vocabulary, spec.inputs, normalisation
+    outputs = task_of(config).outputs
+    key = name, kind, spec.shape, outputs, spec.vocabulary, spec.inputs, normalisation
     if key not in _known:
-        products = _products(name, spec, normalisation)
+        products = _products(name, spec, outputs, normalisation)
         _known[key] = _counted(config, spec) if products is None else _of_products(products)
     return _known[key]
 
 
-def _products(name: str, spec: DatasetSpec, normalisation: str) -> list[int] | None:
+def _products(
+    name: str, spec: DatasetSpec, outputs: int, normalisation: str
+) -> Sequence[int] | None:
     """Multiplications of the layers of a built-in model, the first one first; None: not known."""
-    if name == "logistic":
-        return [math.prod(spec.shape) * spec.outputs]
+    if name in ("logistic", "linear", "svm"):
+        return [math.prod(spec.shape) * outputs]
+    if name == "mlp":
+        return [math.prod(spec.shape) * MLP_HIDDEN, MLP_HIDDEN**2, MLP_HIDDEN * outputs]
+    if name == "cnn1d":
+        first, second = SERIES_CHANNELS
+        channels, length = spec.shape
+        halved = -(-length // 2)
+        convolutions = length * channels * first, halved * first * second
+        return [*(KERNEL_1D * numbers for numbers in convolutions), second * outputs]
     if name == "cnn":
-        cnn = CNN(full_shape(spec.shape), spec.outputs, cast(Normalisation, normalisation))
+        cnn = CNN(full_shape(spec.shape), outputs, cast(Normalisation, normalisation))
         return list(_cnn_products(cnn))
     if name == "resnet8":
-        return list(_resnet8_products(full_shape(spec.shape), spec.outputs))
+        return list(_resnet8_products(full_shape(spec.shape), outputs))
     return None
 
 

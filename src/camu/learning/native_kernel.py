@@ -63,7 +63,7 @@ def compiled_cnn(model: nn.Module | SeededCNN) -> CNN | None:
     if isinstance(model, SeededCNN):
         cnn = model.cnn
     else:
-        from camu.learning.models import PaperCNN  # with torch, which made the module
+        from camu.learning.networks import PaperCNN  # with torch, which made the module
 
         if type(model) is not PaperCNN:
             return None
@@ -379,7 +379,7 @@ def _gradient_error(cnn: CNN, instructions: str) -> float:
     import torch
     import torch.nn.functional as F
 
-    from camu.learning.models import PaperCNN
+    from camu.learning.networks import PaperCNN
 
     generator = derive(0, "kernel-check").numpy()
     images = generator.integers(0, 256, (_SAMPLES, *cnn.image_shape), dtype=np.uint8)

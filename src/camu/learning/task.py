@@ -12,6 +12,7 @@ from camu.config import Config
 from camu.data import DatasetSpec, dataset_spec
 from camu.data.catalog import Inputs, Target
 from camu.errors import InputError
+from camu.learning.catalog import check_model, usual_loss
 from camu.learning.metrics import Metric, find_metric
 from camu.plugins import is_plugin
 
@@ -69,9 +70,12 @@ class Task:
 def task_of(config: Config) -> Task:
     """The configured task; a loss or a metric that does not fit the targets is refused."""
     spec, training = dataset_spec(config.data), config.training
-    loss = _USUAL_LOSS[spec.target] if training.loss == "auto" else training.loss
+    loss = training.loss
+    if loss == "auto":
+        loss = usual_loss(training.model, _USUAL_LOSS[spec.target])
     names = training.metrics or _USUAL_METRICS[spec.target]
     metrics = tuple(map(find_metric, dict.fromkeys(names)))
+    check_model(training.model, spec, config.data.dataset, loss)
     _check(spec, config.data.dataset, loss, metrics)
     single = loss == "binary" or (loss == "hinge" and spec.classes == 2)
     outputs = 1 if single else spec.outputs

@@ -36,8 +36,10 @@ from camu.learning.kernel import (
     Tested,
     micro_batches,
 )
+from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.losses import find_loss
-from camu.learning.models import PaperCNN, SeededDropout, SegmentBatchNorm, as_module, prepare
+from camu.learning.models import as_module
+from camu.learning.networks import PaperCNN
 from camu.learning.pool import failure
 from camu.learning.task import Task
 from camu.learning.torch_steps import Steps

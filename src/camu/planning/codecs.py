@@ -6,14 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
 from camu.arrays import Float32
 from camu.data import dataset_spec
 from camu.errors import InputError
-from camu.learning.cnn import CNN, Normalisation, full_shape, sample_shape
+from camu.learning.cnn import sample_shape
+from camu.learning.layouts import built_in_layout
 from camu.learning.task import task_of
 from camu.plugins import import_object, importable_name, is_plugin
 from camu.seeding import Stream, derive
@@ -42,28 +43,13 @@ def _count(
     kind: object = None,
     more: tuple[tuple[str, Any], ...] = (),
 ) -> int:
-    """Parameters of a model: by formula for the built-in ones, so that a plan loads no torch."""
-    if name == "logistic":
-        return (math.prod(shape) + 1) * outputs
-    if name == "cnn":
-        norm = cast(Normalisation, normalisation)
-        return CNN(full_shape(shape), outputs, norm).layout.parameter_count
-    if name == "resnet8":
-        return _resnet8_parameters(full_shape(shape)[0], outputs)
+    """Parameters of a model; by formula for the built-in ones, so that a plan loads no torch."""
+    if (layout := built_in_layout(name, shape, outputs, normalisation, **dict(more))) is not None:
+        return layout.parameter_count
     from camu.learning.models import build_model
 
     model = build_model(name, shape, outputs, normalisation, derive(0, "count"), **dict(more))
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _resnet8_parameters(channels: int, classes: int) -> int:
-    """A convolution, three blocks of two and a shortcut, two numbers per normalised channel."""
-    total, before = channels * 9 * 16 + 2 * 16, 16
-    for after in (16, 32, 64):
-        total += (before + after) * 9 * after + 4 * after
-        total += 0 if before == after else before * after + 2 * after
-        before = after
-    return total + (before + 1) * classes
 
 
 Encoded = tuple[Float32, Float32 | None]

@@ -40,7 +40,7 @@ class WidthScaled(Scheme):
 
     def plan(self, world: World) -> Plan:
         """The widest part, then the most updates, that end with the median device."""
-        from camu.learning.engine import model_layout
+        from camu.learning.configured import model_layout
 
         layout, groups = model_layout(world.config), single_devices(world)
         sizes = [int(width_mask(layout, width).sum()) for width in WIDTHS]

@@ -15,16 +15,12 @@ from typing import Any
 import numpy as np
 
 from camu.arrays import Float32, Float64
-from camu.config import Config
-from camu.data import dataset_spec
-from camu.learning.engine import model_layout
+from camu.learning.configured import model_layout
 from camu.learning.job import Evaluation
 from camu.learning.kernel import Provenance
-from camu.learning.task import task_of
-from camu.learning.weights import Entry, Layout, Weights
+from camu.learning.weights import Layout, Weights
 from camu.planning.batteries import Lifetime
 from camu.planning.plan import Plan
-from camu.plugins import is_plugin
 from camu.schemes import plans
 from camu.schemes.contract import Scheme
 from camu.seeding import derive
@@ -137,7 +133,7 @@ class _DryRun:
         generator: np.random.Generator | None = None,
     ) -> None:
         self.world, self.scheme = world, scheme
-        self.trainer = DryTrainer(_layout(world.config, plan.parameters), generator)
+        self.trainer = DryTrainer(model_layout(world.config), generator)
         self.run = Run.new(world, plan, self.trainer.initial)
         self.loop = Loop(self.run, scheme, self.trainer)
         self.trainer.keeps_arrays = not self.loop.takes_mean or overrides(scheme, "pilot")
@@ -155,17 +151,6 @@ class _DryRun:
             for record in history.records
         )
         return replace(history, records=tuple(records))
-
-
-def _layout(config: Config, parameters: int) -> Layout:
-    """The layout of the configured model; torch is loaded only for a model of one's own."""
-    model = config.training.model
-    if model == "cnn" or is_plugin(model):
-        return model_layout(config)
-    if model == "logistic":
-        shape = (task_of(config).outputs, math.prod(dataset_spec(config.data).shape))
-        return Layout((Entry("weight", shape), Entry("bias", shape[:1])), ())
-    return Layout((Entry("parameters", (parameters,)),), ())
 
 
 def check_trace(world: World, scheme: Scheme, plan: Plan) -> None:

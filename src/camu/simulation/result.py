@@ -18,7 +18,8 @@ from camu.arrays import Int64
 from camu.config import Config
 from camu.errors import InputError
 from camu.learning.cnn import seeded_cnn
-from camu.learning.engine import Engine, Samples, model_layout
+from camu.learning.configured import model_layout
+from camu.learning.engine import Engine, Samples
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme, plans
