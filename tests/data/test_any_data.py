@@ -58,10 +58,12 @@ def test_floats_arrive_bit_by_bit(write: Write, shape: tuple[int, ...]) -> None:
 
 def test_doubles_are_kept_and_said(write: Write) -> None:
     values = DRAW.normal(size=(40, 5))
-    data = load(write(**halves(values.astype(">f8"), np.arange(40) % 2)))
+    path = write(**halves(values.astype(">f8"), np.arange(40) % 2))
+    data = load(path)
     assert data.train_inputs.dtype == np.float64
     assert data.train_inputs.tobytes() == values[:30].tobytes()
-    (note,) = data.notes
+    config = small(data__dataset=path, data__partition="iid", data__samples_per_device=3)
+    (note,) = federate(config.data, devices=4, seed=0).notes
     assert "float64, and a model gets them in single precision" in note
 
 
@@ -256,7 +258,7 @@ def test_standardisation_is_by_what_the_devices_hold(write: Write, inputs: str) 
     assert data.scaling.target_deviation is not None
     assert data.scaling.target_deviation[0] == pytest.approx(targets.std())
     assert f"an error of 1 is {targets.std():.6g}" in data.notes[-1]
-    assert not any("single precision" in note for note in data.notes)
+    assert not any("single precision" in note for note in federation.notes)
 
 
 def test_tokens_are_not_standardised(write: Write) -> None:

@@ -137,8 +137,9 @@ def own_data(dice: random.Random, place: Path) -> Case:
     name = dice.choice(NAMES)
     one = arrays[name]
     arrays[name] = dice.choice([
-        one[:0], one[1:], one.astype(object), one.astype(str), one.astype(complex), -1.0 - one,
-        one + np.nan, one * 1e30 + 1e30, np.float64(1), np.zeros((2, 2, 2, 2, 2)),
+        one[:0], one[1:], one.astype(object), one.astype(str), one.astype(complex),
+        -1 - one.astype(int), one + np.nan, one * 1e300 + 1e300, np.float64(1),
+        np.zeros((2, 2, 2, 2, 2)),
     ])  # fmt: skip
     path, kind = place / "data.npz", dice.choice(["npz", "npz", "npy", "cut", "flip", "pictures"])
     if kind == "pictures":
@@ -164,6 +165,33 @@ def own_data(dice: random.Random, place: Path) -> Case:
     settings = ["--preset", "demo", "--set", f"data.dataset={path}", "--set", "run.rounds=1"]
     out = str(place / "run")
     return Case("own data", ["run", *settings, "--out", out, "--json"], [str(path)])
+
+
+def own_table(dice: random.Random, place: Path) -> Case:
+    """A table of the user's with one wrong cell, column, row or key, or a cut Parquet file."""
+    rows = [["a", "b", "who", "label"]]
+    rows += [[str(k / 7), str(-k), f"user {k % 4}", "xyz"[k % 3]] for k in range(60)]
+    path, keys = place / "table.csv", {"device_column": "who", "partition": "given"}
+    kind = dice.choice(["cell", "column", "row", "key", "empty", "parquet"])
+    if kind == "cell":
+        wrong = dice.choice(["", "nan", "-inf", "red", "1,2", "0x1f", "\x00"])
+        rows[dice.randrange(1, 60)][dice.randrange(2)] = wrong
+    elif kind == "column":
+        rows[0][dice.randrange(4)] = dice.choice(["a", "b", "", "label"])
+        rows[0][3] = rows[0][0]
+    elif kind == "row":
+        rows[dice.randrange(60)].pop()
+    elif kind == "key":
+        keys[dice.choice(["target_column", "device_column"])] = dice.choice(["A", "c", "b b", "€"])
+    elif kind == "empty":
+        rows = rows[: dice.randrange(3)]
+    else:
+        path = place / "table.parquet"
+    text = "\n".join(map(",".join, rows))
+    write(path, text.encode() if path.suffix == ".csv" else b"PAR1" + text.encode()[:99] + b"PAR1")
+    settings = ["--preset", "demo", "--set", f"data.dataset={path}", "--set", "run.rounds=1"]
+    settings += [word for key, value in keys.items() for word in ("--set", f"data.{key}={value}")]
+    return Case("own table", ["run", *settings, "--out", str(place / "run"), "--json"], [])
 
 
 def checkpoint(dice: random.Random, place: Path, whole: Path) -> Case:

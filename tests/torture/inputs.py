@@ -17,7 +17,7 @@ from torture.configurations import (
     toml_text,
     toml_value,
 )
-from torture.folders import checkpoint, data, odd_file, own_data, run_directory
+from torture.folders import checkpoint, data, odd_file, own_data, own_table, run_directory
 from torture.own_code import own_code, own_hook
 from torture.tables import fleet, p2, problem, snr, trace, traced
 
@@ -43,7 +43,7 @@ DamagedMaker = Callable[[random.Random, Path, Path], Case]
 MAKERS: tuple[tuple[Maker, int], ...] = (
     (toml_value, 18), (toml_text, 6), (odd_file, 6), (setting, 5), (option, 8), (extreme, 9),
     (deployment, 3), (fleet, 10), (snr, 2), (problem, 6), (p2, 3), (trace, 4), (traced, 2),
-    (data, 2), (own_data, 3), (environment, 1), (own_code, 4), (own_hook, 3),
+    (data, 2), (own_data, 3), (own_table, 3), (environment, 1), (own_code, 4), (own_hook, 3),
 )  # fmt: skip
 DAMAGED: tuple[DamagedMaker, ...] = (run_directory, run_directory, checkpoint)
 

@@ -208,6 +208,9 @@ def _federation(
         test_parts = None
     if config.standardise:
         dataset = standardised(dataset, indices)
+    if dataset.train_inputs.dtype == np.float64:
+        what = f"data.dataset = {config.dataset}: inputs are float64"
+        notes = (*notes, f"{what}, and a model gets them in single precision")
     return Federation(dataset, indices, notes, test_parts, seed)
 
 

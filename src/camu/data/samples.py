@@ -96,14 +96,7 @@ def make_dataset(
         width=one.targets.shape[1] if one.target == "numbers" else 1,
         vocabulary=one.largest_token + 1 if one.kind == "tokens" else 0,
     )
-    doubles = [
-        samples.inputs_name
-        for samples, checked in ((train, one), (test, other))
-        if checked.inputs.dtype == np.float64
-    ]
-    notes = [
-        f"{name} are float64, and a model gets them in single precision" for name in doubles[:1]
-    ]
+    notes: tuple[str, ...] = ()
     data = Dataset(spec, one.inputs, one.targets, other.inputs, other.targets)
     if one.target == "classes":
         data = replace(data, spec=replace(spec, classes=_classes(train, one, test, other)))
@@ -114,8 +107,8 @@ def make_dataset(
             )
     else:
         data, note = _labelled(data, train, test)
-        notes.append(note)
-    return replace(_divided(data, train, test), notes=tuple(notes))
+        notes = (note,)
+    return replace(_divided(data, train, test), notes=notes)
 
 
 def _check_alike(train: Samples, one: Checked, test: Samples, other: Checked) -> None:
@@ -306,8 +299,8 @@ def _labelled(data: Dataset, train: Samples, test: Samples) -> tuple[Dataset, st
         one, other, classes = quantile_bins(*numbers)
         first = " the first of" if data.spec.width > 1 else ""
         note = (
-            f"targets are numbers: partitions and clusters count {classes} quantile bins of"
-            f"{first or ' them'}{' them' if first else ''} as labels"
+            f"targets are numbers: partitions and clusters count {classes} quantile "
+            f"bin{'s' if classes > 1 else ''} of{first} them as labels"
         )
     else:
         one, other = (

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from camu.arrays import AnyArray, Float32, Float64, Int64
-from camu.data.catalog import Dataset, Scaling
+from camu.data.catalog import Dataset, DatasetSpec, Scaling
 from camu.errors import InputError
 
 _TOGETHER = 4096  # samples that are converted at the same time
@@ -20,11 +20,7 @@ _TOGETHER = 4096  # samples that are converted at the same time
 def standardised(dataset: Dataset, indices: tuple[Int64, ...]) -> Dataset:
     """The data set in units of the samples that the devices hold."""
     spec = dataset.spec
-    if spec.inputs == "tokens":
-        raise InputError(
-            f"data.standardise = true: the inputs of data.dataset = {spec.name} are tokens; leave "
-            "it out"
-        )
+    numbers = standardised_spec(spec)
     held = np.unique(np.concatenate(indices))
     mean, deviation = _moments(dataset.train_inputs, held, spec.inputs == "images")
     train, test = (
@@ -47,14 +43,24 @@ def standardised(dataset: Dataset, indices: tuple[Int64, ...]) -> Dataset:
     note = f"data.standardise: {what} in standard deviations of the devices' training data"
     return replace(
         dataset,
-        spec=spec.standardised,
-        train_inputs=train.reshape(-1, *spec.standardised.shape),
+        spec=numbers,
+        train_inputs=train.reshape(-1, *numbers.shape),
         train_targets=targets,
-        test_inputs=test.reshape(-1, *spec.standardised.shape),
+        test_inputs=test.reshape(-1, *numbers.shape),
         test_targets=others,
         scaling=scaling,
-        notes=(*(each for each in dataset.notes if "single precision" not in each), note),
+        notes=(*dataset.notes, note),
     )
+
+
+def standardised_spec(spec: DatasetSpec) -> DatasetSpec:
+    """What a data set is when it is standardised; tokens are refused."""
+    if spec.inputs == "tokens":
+        raise InputError(
+            f"data.standardise = true: the inputs of data.dataset = {spec.name} are tokens; leave "
+            "it out"
+        )
+    return spec.standardised
 
 
 def _moments(values: AnyArray, held: Int64, whole: bool) -> tuple[Float64, Float64]:

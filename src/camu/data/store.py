@@ -24,6 +24,7 @@ from camu.data.decoders import decoded, embedded
 from camu.data.own import is_own, load_own, shape_spec
 from camu.data.reading import Reading
 from camu.data.sources import Source, SourceError, read_plain_or_gzip
+from camu.data.standardise import standardised_spec
 from camu.errors import CamuError, InputError, suggest
 from camu.files import expanded, shown
 from camu.work import Progress, silent
@@ -85,7 +86,7 @@ def dataset_spec(data: DataConfig) -> DatasetSpec:
         spec = shape_spec(data.dataset) or load_configured(data).spec
     else:
         spec = find_spec(data.dataset)
-    return spec.standardised if data.standardise else spec
+    return standardised_spec(spec) if data.standardise else spec
 
 
 def find_spec(name: str) -> DatasetSpec:
