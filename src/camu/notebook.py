@@ -33,11 +33,12 @@ def line_chart(lines: Mapping[str, Sequence[Point]], x_title: str, y_title: str)
     if not points:
         return ""
     last = max(x for x, _ in points) or 1.0
+    bottom = min(0.0, *(y for _, y in points))
     top = max(y for _, y in points) or 1.0
 
     def place(point: Point) -> str:
         x = _LEFT + point[0] / last * (_WIDTH - _LEFT - 10)
-        y = 10 + (1 - point[1] / top) * (_HEIGHT - _BELOW - 10)
+        y = 10 + (1 - (point[1] - bottom) / (top - bottom)) * (_HEIGHT - _BELOW - 10)
         return f"{x:.1f},{y:.1f}"
 
     drawn = "".join(
@@ -50,7 +51,7 @@ def line_chart(lines: Mapping[str, Sequence[Point]], x_title: str, y_title: str)
         f'<path d="M{_LEFT},10V{floor}H{_WIDTH - 10}" fill="none" stroke="#9AA3AF"/>'
         f'<g font-size="11" font-family="sans-serif" fill="currentColor">'
         f'<text x="{_LEFT - 4}" y="16" text-anchor="end">{top:.3g}</text>'
-        f'<text x="{_LEFT - 4}" y="{floor}" text-anchor="end">0</text>'
+        f'<text x="{_LEFT - 4}" y="{floor}" text-anchor="end">{bottom:.3g}</text>'
         f'<text x="{_WIDTH - 10}" y="{floor + 14}" text-anchor="end">{last:.3g}</text>'
         f'<text x="{_LEFT}" y="{floor + 28}">{escape(y_title)} over {escape(x_title)}</text></g>'
     )

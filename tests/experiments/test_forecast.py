@@ -38,22 +38,22 @@ def run_of(
 
 def noisy(seed: int, rounds: int = 60) -> History:
     noise = np.random.default_rng(seed).normal(0, 0.004, rounds + 1)
-    return run_of(lambda r: TRUE.accuracy(r) + noise[int(r)], rounds)
+    return run_of(lambda r: TRUE.score(r) + noise[int(r)], rounds)
 
 
 def test_two_seeds_with_equal_costs_say_nothing_about_others() -> None:
-    (found,) = forecast({"x": [run_of(TRUE.accuracy, 60)] * 2}, 0.8)
+    (found,) = forecast({"x": [run_of(TRUE.score, 60)] * 2}, 0.8)
     assert found.how == "measured"
     assert {(cost.low, cost.high) for cost in found.costs.values()} == {(None, None)}
 
 
 def test_a_fit_finds_the_curve_it_was_made_of() -> None:
     rounds = np.arange(3.0, 80, 3)
-    found = fit_curve(rounds, np.array([TRUE.accuracy(r) for r in rounds]))
+    found = fit_curve(rounds, np.array([TRUE.score(r) for r in rounds]))
     assert (found.a, found.b, found.c) == pytest.approx((0.97, 1.4, 0.8), rel=1e-3)
     needed = found.rounds_to(0.95)
     assert needed is not None
-    assert found.accuracy(needed) == pytest.approx(0.95)
+    assert found.score(needed) == pytest.approx(0.95)
     assert found.rounds_to(0.98) is None
 
 
@@ -79,7 +79,7 @@ def test_a_steep_beginning_does_not_hide_a_target_that_is_reached_later() -> Non
 
 
 def test_measured_costs_have_students_interval_of_the_logarithms() -> None:
-    runs = [run_of(lambda r, d=d: TRUE.accuracy(max(0.0, r - d)), 60) for d in (0, 4, 10)]
+    runs = [run_of(lambda r, d=d: TRUE.score(max(0.0, r - d)), 60) for d in (0, 4, 10)]
     [row] = forecast({"a": runs}, 0.85)
     assert (row.how, row.reached, row.note) == ("measured", 3, "")
     needed = [run.needed_for("joules", 0.85) for run in runs]
@@ -106,7 +106,7 @@ def test_the_interval_of_a_model_holds_the_truth() -> None:
 
 
 def test_joules_and_seconds_grow_as_in_the_second_half() -> None:
-    runs = [run_of(TRUE.accuracy, 60, pilot=7.0)] * 2
+    runs = [run_of(TRUE.score, 60, pilot=7.0)] * 2
     [row] = forecast({"a": runs}, 0.93)
     rounds = row.costs["rounds"].mean
     assert rounds == pytest.approx(TRUE.rounds_to(0.93), rel=0.01)
@@ -117,12 +117,12 @@ def test_joules_and_seconds_grow_as_in_the_second_half() -> None:
 @pytest.mark.parametrize(
     ("runs", "target", "word"),
     [
-        ([run_of(TRUE.accuracy, 60)], 0.98, "levels off at 97"),
-        ([run_of(TRUE.accuracy, 60)], 0.9695, "more than 10 times"),
-        ([run_of(TRUE.accuracy, 10)], 0.93, "too few evaluations"),
+        ([run_of(TRUE.score, 60)], 0.98, "levels off at 97"),
+        ([run_of(TRUE.score, 60)], 0.9695, "more than 10 times"),
+        ([run_of(TRUE.score, 10)], 0.93, "too few evaluations"),
         ([run_of(lambda r: 0.5 if r < 45 else 0.9, 60)], 0.95, "no model"),
         (
-            [History(run_of(TRUE.accuracy, 60).records, "", "batteries empty")],
+            [History(run_of(TRUE.score, 60).records, "", "batteries empty")],
             0.95,
             "ended early: batteries empty",
         ),
@@ -139,7 +139,7 @@ def test_a_target_out_of_reach_is_said_with_the_reason(
 
 
 def test_one_seed_has_no_interval() -> None:
-    [row] = forecast({"a": [run_of(TRUE.accuracy, 60)]}, 0.93)
+    [row] = forecast({"a": [run_of(TRUE.score, 60)]}, 0.93)
     assert row.how == "extrapolated"
     assert row.costs["rounds"].low is None
     assert "[" not in row.costs["rounds"].show()
@@ -165,7 +165,7 @@ def test_the_command_prints_a_table_and_json(camu: Any, tmp_path: Any) -> None:
     arguments += ["--schemes", "fedavg,camu", "--seeds", 2, "--rounds", 6, "--out", tmp_path]
     done = camu(*arguments, "--target", 0.3)
     assert done.code == 0, done.err
-    assert "Cost of an accuracy of 0.3" in done.out
+    assert "Cost of accuracy 0.3" in done.out
     found = json.loads(camu(*arguments, "--target", 0.99, "--json").out)
     assert [row["scheme"] for row in found["schemes"]] == ["fedavg", "camu"]
     assert all(row["how"] == "not reached" for row in found["schemes"])

@@ -22,6 +22,7 @@ from camu.cli.options import (
     Settings,
     Snr,
     check_outputs,
+    check_target,
     fleet_files,
     resolve,
     target,
@@ -52,8 +53,8 @@ Target = Annotated[
     typer.Option(
         "--target",
         parser=target,
-        metavar="ACCURACY",
-        help="Accuracy whose cost is compared [default: what every run reached].",
+        metavar="SCORE",
+        help="Score whose cost is compared, as 0.9 [default: what every run reached].",
     ),
 ]
 AllRuns = Annotated[
@@ -63,7 +64,7 @@ CsvFile = Annotated[Path | None, to_file("--csv", "Also save the values of every
 LatexFile = Annotated[Path | None, to_file("--latex", "Also save the table as LaTeX (booktabs).")]
 MarkdownFile = Annotated[
     Path | None,
-    to_file("--markdown", "Also save accuracies and differences at equal cost on every axis."),
+    to_file("--markdown", "Also save scores and differences at equal cost on every axis."),
 ]
 
 
@@ -86,8 +87,9 @@ def compare(
     """Compare schemes on the same worlds: devices, data, initial weights, batches and fading.
 
     Intervals are 95 % (Student's t over seeds); differences to the first scheme are paired by seed.
-    Accuracies are compared at the rounds, joules, seconds and megabytes that every run has spent;
-    with run.min_joules and run.min_virtual_seconds every run goes on until it has spent these.
+    Scores (the first of training.metrics) are compared at the rounds, joules, seconds and megabytes
+    that every run has spent; with run.min_joules and run.min_virtual_seconds every run goes on
+    until it has spent these.
     Finished runs are used again, and a second call continues where the first was cut off. A run is
     done again if a key, your own code or the version of camu changed. --out also gets
     comparison.json and comparison.csv.
@@ -98,6 +100,7 @@ def compare(
     from camu.schemes.variants import split_schemes
 
     config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
+    check_target(config, target)
     folder = out or Path("runs/compare")
     results = [folder / name for name in ("comparison.json", "comparison.csv", PAGE)]
     code = [word.partition("@")[0].strip() for word in split_schemes(schemes)]
@@ -167,8 +170,8 @@ def saved(done: Iterable[FinishedRun]) -> list[SavedRun]:
 
 def show_comparison(table: Comparison, console: Console) -> None:
     """Two tables: how good each scheme is, and the cost of reaching the target if there is one."""
-    title = f"Accuracy in % (mean ± 95 % interval, {counted(len(table.seeds), 'seed')})"
-    print_table(_table(table, title, table.accuracy_columns()), console)
+    title = f"{table.heading} (mean ± 95 % interval, {counted(len(table.seeds), 'seed')})"
+    print_table(_table(table, title, table.score_columns()), console)
     console.print()
     if table.target is None:
         console.print(
@@ -176,7 +179,7 @@ def show_comparison(table: Comparison, console: Console) -> None:
             "set --target, or train for more rounds."
         )
         return
-    title = f"Cost of reaching {table.target:.0%}"
+    title = f"Cost of reaching {table.shown_target}"
     print_table(_table(table, title, table.cost_columns()), console)
 
 

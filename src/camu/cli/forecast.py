@@ -1,4 +1,4 @@
-"""`camu forecast`: rounds, joules and seconds to a target accuracy, for each scheme."""
+"""`camu forecast`: rounds, joules and seconds to a target score, for each scheme."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from camu.cli.options import (
     Preset,
     Settings,
     Snr,
+    check_target,
     fleet_files,
     resolve,
     target,
@@ -28,6 +29,7 @@ from camu.cli.options import (
 
 if TYPE_CHECKING:
     from camu.experiments.forecast import Forecast
+    from camu.learning.metrics import Metric
 
 EVALUATIONS = 30  # at least so many of a run, or every round
 
@@ -40,7 +42,7 @@ ForecastOut = Annotated[
 def forecast(
     target: Annotated[
         float,
-        typer.Option("--target", parser=target, metavar="ACCURACY", help="As 0.9."),
+        typer.Option("--target", parser=target, metavar="SCORE", help="As 0.9 for 90 % accuracy."),
     ],
     file: ConfigFile = None,
     preset: Preset = None,
@@ -57,18 +59,20 @@ def forecast(
     address: Address = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a target accuracy costs each scheme, from short runs on your fleet.
+    """Say what a target score costs each scheme, from short runs on your fleet.
 
-    Every scheme is trained with every seed. If all runs reach the target, the cost is measured.
-    Otherwise accuracy = a - b (r + 1)^-c is fitted to the mean over seeds after r rounds and
-    continued, with a limit a or with a = 1, whichever predicts better: fitted to the first 60 % of
-    the evaluations, the model must predict the others. A run is evaluated at least 30 times.
-    Intervals are 95 % over seeds; those of the model are widened by the error of that prediction.
+    The score is the first of training.metrics. Every scheme is trained with every seed. If all runs
+    reach the target, the cost is measured. Otherwise score = a - b (r + 1)^-c (a + b (r + 1)^-c
+    where lower is better) is fitted to the mean over seeds after r rounds and continued, with a
+    limit a or, for shares, with a = 1, whichever predicts better: fitted to the first 60 % of the
+    evaluations, the model must predict the others. A run is evaluated at least 30 times. Intervals
+    are 95 % over seeds; those of the model are widened by the error of that prediction.
     """
     from camu.experiments.compare import by_scheme
     from camu.experiments.forecast import forecast as from_runs
 
     config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
+    check_target(config, target)
     length = rounds or config.run.rounds
     often = min(config.run.eval_every, max(1, length // EVALUATIONS))
     config = config.replace({"run.target": None, "run.rounds": length, "run.eval_every": often})
@@ -78,15 +82,16 @@ def forecast(
     if as_json:
         rows = [asdict(row) for row in found]
         numbers = [config.run.seed + number for number in range(seeds)]
-        print_json({"target": target, "seeds": numbers, "schemes": rows})
+        metric = done[0].history.metric.name
+        print_json({"target": target, "metric": metric, "seeds": numbers, "schemes": rows})
         return
-    show_forecast(found, target, plain_console())
+    show_forecast(found, target, done[0].history.metric, plain_console())
     print(f"all runs are in {folder}")
 
 
-def show_forecast(rows: list[Forecast], target: float, console: Console) -> None:
+def show_forecast(rows: list[Forecast], target: float, metric: Metric, console: Console) -> None:
     """A row per scheme, and a sentence about each that did not reach the target."""
-    title = f"Cost of an accuracy of {target:.4g} (mean and 95 % interval over seeds)"
+    title = f"Cost of {metric.title} {target:.4g} (mean and 95 % interval over seeds)"
     cells = [
         [row.scheme, row.how, *([cost.show() for cost in row.costs.values()] or [""] * 3)]
         for row in rows

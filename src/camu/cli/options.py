@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -163,14 +162,21 @@ def _check_names(given: Mapping[str, Any]) -> None:
 
 
 def target(text: str) -> float:
-    """An accuracy from 0 to 1."""
+    """A score to reach; `check_target` says whether the configured task can have it."""
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1:
-        raise InputError(f"--target {text}: give an accuracy from 0 to 1, for example 0.9")
-    return value
+        raise InputError(
+            f"--target {text}: give a number, for example 0.9 for 90 % accuracy"
+        ) from None
+
+
+def check_target(config: Config, value: float | None) -> None:
+    """Refuse a target that the score of the configured task cannot have."""
+    if value is not None:
+        from camu.learning.task import task_of
+
+        task_of(config).score.check_target(value, "--target")
 
 
 def resolve(

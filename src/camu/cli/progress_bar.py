@@ -11,7 +11,7 @@ from camu.simulation.run import Callback, Run
 
 
 class ProgressBar(Callback):
-    """Round, accuracy, joules and virtual seconds of a run, as a `WorkBar`."""
+    """Round, score, joules and virtual seconds of a run, as a `WorkBar`."""
 
     def __init__(self, title: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.title, self.work = title, WorkBar("round", clock)
@@ -30,10 +30,11 @@ class ProgressBar(Callback):
         self.work.__exit__()
 
     def _show(self, run: Run) -> None:
-        last = next((r.accuracy for r in reversed(run.records) if r.accuracy is not None), 0.0)
+        last = next((one for one in reversed(run.records) if one.score is not None), None)
+        score = "" if last is None else f"{last.judged.title} {last.judged.show(last.score)}  "
         costs = f"{run.ledger.joules:.3g} J  {run.clock.now_seconds:.3g} s"
         rounds = run.world.config.run.rounds
-        self.work(self.title, run.round, rounds, f"accuracy {last:.2%}  {costs}")
+        self.work(self.title, run.round, rounds, f"{score}{costs}")
 
 
 class Notes(Callback):

@@ -177,6 +177,7 @@ def _check_place(config: Config) -> None:
 
 def show_summary(directory: RunDirectory, as_json: bool, run: SavedRun | None = None) -> None:
     """Print how a run ended, in words or as JSON, and write the report next to it."""
+    from camu.learning.metrics import find_metric
     from camu.report.writing import write_report
 
     summary = directory.read_summary(check=False)  # it was written a moment ago
@@ -186,9 +187,12 @@ def show_summary(directory: RunDirectory, as_json: bool, run: SavedRun | None = 
         return
     bits = summary.get("bits")  # earlier versions did not count them
     sent = f"{sum(bits.values()) / 8e6:.4g} MB sent" if bits else "an uncounted number of bits"
+    metric = find_metric(summary["metric"])
+    scores = [summary[f"{name}_score"] for name in ("final", "best")]
+    final, best = (metric.show(metric.worst if one is None else one) for one in scores)
     print(
-        f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: accuracy "
-        f"{summary['final_score']:.2%} (best {summary['best_score']:.2%}) after "
+        f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: {metric.title} "
+        f"{final} (best {best}) after "
         f"{counted(summary['rounds'], 'round')}, {summary['virtual_seconds']:.4g} virtual seconds, "
         f"{summary['joules']:.4g} J and {sent}; stopped by: {summary['stopped']}; "
         f"kernel: {summary['kernel']}"

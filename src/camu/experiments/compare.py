@@ -12,6 +12,7 @@ from camu.config import Config
 from camu.errors import InputError
 from camu.experiments.comparison import Comparison, budgets_of, tabulate
 from camu.experiments.scheduler import FinishedRun, PlannedRun
+from camu.learning.task import task_of
 from camu.schemes import Scheme, make_scheme
 from camu.schemes.variants import read_variants
 from camu.simulation.history import History
@@ -34,8 +35,9 @@ def compare(
         schemes: schemes, or their names as in `camu schemes`, also with parameters
             (`camu@threshold_quantile=0.3`), names of families, or `all`.
         seeds: how many seeds, counted from `run.seed` on.
-        target: the accuracy (0 to 1) whose cost is compared. By default it is the highest
-            whole percentage that every run reached, if every run had less before training.
+        target: the score whose cost is compared: 0.9 for 90 % accuracy. By default it is the best
+            whole percentage, or number of three digits, that every run reached, if every run was
+            worse before training.
 
     Returns:
         A table with 95 % intervals over the seeds, with differences paired by seed. Nothing is
@@ -43,9 +45,9 @@ def compare(
     """
     if seeds < 1:
         raise InputError(f"compare: seeds = {seeds} must be at least 1")
-    if target is not None and not 0 <= target <= 1:
-        raise InputError(f"compare: target = {target} must be from 0 to 1")
     config = where if isinstance(where, Config) else where.config
+    if target is not None:
+        task_of(config).score.check_target(target, "compare: target =")
     entrants = _entrants(config, schemes)
     numbers = range(config.run.seed, config.run.seed + seeds)
     histories: dict[str, list[History]] = {label: [] for label in entrants}

@@ -1,14 +1,17 @@
-"""A comparison of schemes on the same worlds: accuracy, and the cost of reaching it."""
+"""A comparison of schemes on the same worlds: how good they are, and the cost of a target."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from camu.config import Config
+from camu.errors import InputError
 from camu.experiments.statistics import Estimate, estimate
 from camu.files import to_csv
+from camu.learning.metrics import Metric, find_metric, finite
 from camu.notebook import Point, html_table, line_chart
 from camu.simulation.history import History, measure
 
@@ -37,7 +40,7 @@ Value = TypeVar("Value", float, Estimate)
 
 @dataclass(frozen=True)
 class _Figures(Generic[Value]):
-    """The figures of a scheme; None where a run never got there.
+    """The figures of a scheme; None where a run never got there, or its model has blown up.
 
     Differences are to the first scheme, paired by seed, at equal rounds, joules, seconds and
     megabytes.
@@ -45,7 +48,7 @@ class _Figures(Generic[Value]):
 
     scheme: str
     family: str
-    final_score: Value
+    final_score: Value | None
     joules: Value
     virtual_seconds: Value
     megabytes: Value
@@ -68,7 +71,7 @@ class SeedRow(_Figures[float]):
     """One run: a scheme on one seed's world."""
 
     seed: int
-    best_score: float
+    best_score: float | None
     rounds: int
     weights_sha256: str
 
@@ -95,26 +98,47 @@ class Comparison:
     equal_seconds: float
     equal_megabytes: float
     target: float | None
-    curves: dict[str, tuple[Point, ...]]  # (round, mean accuracy) at evaluations, by scheme
+    metric: str  # what models are judged by
+    curves: dict[str, tuple[Point, ...]]  # (round, mean score) at evaluations, by scheme
+
+    @property
+    def judged(self) -> Metric:
+        """What models are judged by."""
+        return find_metric(self.metric)
+
+    @property
+    def heading(self) -> str:
+        """What the scores are: "Accuracy in %"."""
+        heading = self.judged.heading
+        return heading if self.judged.higher_is_better else f"{heading}, lower is better"
+
+    @property
+    def shown_target(self) -> str:
+        """The target for people; "" if there is none."""
+        if self.target is None:
+            return ""
+        return f"{self.target:.0%}" if self.judged.share else f"{self.judged.title} {self.target:g}"
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data."""
         return asdict(self)
 
     def to_csv(self) -> str:
-        """A line per scheme and seed, with a head; accuracies are fractions."""
+        """A line per scheme and seed, with a head; shares are from 0 to 1."""
         first = ("scheme", "seed")
         names = [*first, *(f.name for f in fields(SeedRow) if f.name not in first)]
         rows = ([getattr(run, name) for name in names] for run in self.runs)
         return to_csv([names, *rows])
 
     def to_latex(self) -> str:
-        """A LaTeX tabular (booktabs) with means and 95 % intervals; accuracies are in %."""
-        columns = [*self.accuracy_columns(), *self.cost_columns()]
-        head, target = ["scheme", *(title for title, _ in columns)], self.target
+        """A LaTeX tabular (booktabs) with means and 95 % intervals; shares are in %."""
+        columns = [*self.score_columns(), *self.cost_columns()]
+        head, judged, target = ["scheme", *(title for title, _ in columns)], self.judged, ""
+        if self.target is not None:
+            unit = " %" if judged.share else ""
+            target = f"; target {judged.title} {judged.scale * self.target:g}{unit}"
         lines = [
-            rf"% Mean and 95 % interval over {len(self.seeds)} seed(s)"
-            + ("." if target is None else f"; target accuracy {100 * target:g} %."),
+            rf"% Mean and 95 % interval over {len(self.seeds)} seed(s){target}.",
             rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
             r"\toprule",
             " & ".join(map(_latex, head)) + r" \\",
@@ -129,7 +153,7 @@ class Comparison:
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def to_markdown(self) -> str:
-        """A Markdown table: accuracies in % at equal cost on every axis, and differences."""
+        """A Markdown table: scores at equal cost on every axis, and differences."""
         columns = self.equal_columns()
         head = ["scheme", *(title for title, _ in columns)]
         lines = ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1)]
@@ -142,13 +166,15 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
     def _repr_html_(self) -> str:
-        columns = [*self.accuracy_columns(), *self.cost_columns()]
+        columns = [*self.score_columns(), *self.cost_columns()]
         head = ["scheme", *(title for title, _ in columns)]
         rows = [[row.scheme, *self.cells(row, columns)] for row in self.rows]
-        caption = f"Accuracy in % (mean ± 95 % interval, {_count(len(self.seeds), 'seed')})"
+        caption = f"{self.heading} (mean ± 95 % interval, {_count(len(self.seeds), 'seed')})"
         if self.target is not None:
-            caption += f", and the cost of reaching {self.target:.0%}"
-        return html_table(head, rows, caption) + line_chart(self.curves, "rounds", "accuracy")
+            caption += f", and the cost of reaching {self.shown_target}"
+        return html_table(head, rows, caption) + line_chart(
+            self.curves, "rounds", self.judged.title
+        )
 
     def by_family(self) -> list[tuple[str, list[Row]]]:
         """The rows of each family, in the order of rows; few rows are one group without a name."""
@@ -160,7 +186,7 @@ class Comparison:
         return list(families.items())
 
     def equal_columns(self) -> list[Column]:
-        """Accuracies at equal cost, each followed by the difference to the first scheme."""
+        """Scores at equal cost, each followed by the difference to the first scheme."""
         titles = {
             "rounds": f"at {_count(self.equal_rounds, 'round')}",
             "joules": f"at {self.equal_joules:.3g} J",
@@ -174,8 +200,8 @@ class Comparison:
             for column in ((titles[axis], f"at_equal_{axis}"), (versus, difference))
         ]
 
-    def accuracy_columns(self) -> list[Column]:
-        """Accuracies at equal cost; of the differences, only that at equal rounds."""
+    def score_columns(self) -> list[Column]:
+        """Scores at equal cost; of the differences, only that at equal rounds."""
         hidden = list(AXES.values())[1:]
         return [column for column in self.equal_columns() if column[1] not in hidden]
 
@@ -188,7 +214,7 @@ class Comparison:
         return [("reached", "reached_target"), *costs]
 
     def cells(self, row: Row, columns: Sequence[Column]) -> list[str]:
-        """A scheme in these columns, for people; accuracies are in %."""
+        """A scheme in these columns, for people; shares are in %."""
         return [self._cell(name, getattr(row, name)) for _, name in columns]
 
     def _cell(self, name: str, value: Any) -> str:
@@ -198,7 +224,17 @@ class Comparison:
             return "-"
         if name.endswith("_to_target"):
             return str(value.show(digits=1 if name == "rounds_to_target" else 2))
-        return str(value.show(100))
+        return show_score(self.judged, value)
+
+
+def show_score(metric: Metric, value: Estimate | None, digits: int = 2) -> str:
+    """A score, or a difference of scores; shares in % with these digits, others with four."""
+    if value is None:
+        return "-"
+    if metric.share:
+        return value.show(100, digits)
+    size = max(abs(value.mean), (value.high or 0.0) - (value.low or 0.0))
+    return value.show(digits=min(6, max(0, 3 - math.floor(math.log10(size)))) if size > 0 else 0)
 
 
 def tabulate(
@@ -211,17 +247,20 @@ def tabulate(
     """The comparison of a set of histories; the first scheme is the baseline.
 
     Budgets that are not given are the least that any run spent, so that every run got that far. A
-    run that ended before a given budget counts with its final accuracy. The target defaults to the
-    accuracy that the weakest run still reached, if that is more than every run had before training;
-    otherwise there is no target.
+    run that ended before a given budget counts with its final score. The target defaults to what
+    the weakest run still reached, if that is better than every run was before training; otherwise
+    there is no target.
     """
     everyone = [history for own in histories.values() for history in own]
+    metric = _one_metric(everyone)
     at = {
         axis: (budgets or {}).get(axis) or min(measure(one.final, axis) for one in everyone)
         for axis in AXES
     }
     if target is None:
-        target = _default_target(everyone)
+        target = _default_target(everyone, metric)
+    else:
+        metric.check_target(target, "compare: target =")
     baseline = next(iter(histories.values()))
     runs = {
         name: [
@@ -244,15 +283,35 @@ def tabulate(
         equal_seconds=at["seconds"],
         equal_megabytes=at["megabytes"],
         target=target,
+        metric=metric.name,
         curves={name: _curve(own) for name, own in histories.items()},
     )
 
 
-def _default_target(histories: Sequence[History]) -> float | None:
-    """The whole percentage that every run reached; None if an untrained model has it already."""
-    target = int(100 * min(history.best_score for history in histories)) / 100
-    untrained = [history.records[0].accuracy or 0.0 for history in histories]
-    return target if target > max(untrained) else None
+def _one_metric(histories: Sequence[History]) -> Metric:
+    """What all runs are judged by."""
+    names = dict.fromkeys(history.metric.name for history in histories)
+    if len(names) > 1:
+        raise InputError(
+            f"compare: the runs are judged by {' and '.join(names)}; give all of them the same "
+            "first name in training.metrics"
+        )
+    return find_metric(*names)
+
+
+def _default_target(histories: Sequence[History], metric: Metric) -> float | None:
+    """What every run reached, as a whole percentage, or a number of three digits.
+
+    None if an untrained model is as good already.
+    """
+    weakest = min((one.best_score for one in histories), key=lambda score: metric.sign * score)
+    if not math.isfinite(weakest):
+        return None
+    steps = 100.0 if metric.share else 10.0 ** (2 - math.floor(math.log10(abs(weakest) or 1.0)))
+    target = metric.sign * math.floor(metric.sign * weakest * steps) / steps  # towards worse
+    untrained = [one.records[0].score for one in histories]
+    is_new = all(score is None or metric.better(target, score) for score in untrained)
+    return target if is_new else None
 
 
 def _figures(
@@ -260,8 +319,8 @@ def _figures(
 ) -> dict[str, Any]:
     """The figures of a run, beside the first scheme's run with the same seed."""
     found = {
-        "final_score": history.final_score,
-        "best_score": history.best_score,
+        "final_score": finite(history.final_score),
+        "best_score": finite(history.best_score),
         "rounds": history.final.round,
         "joules": history.final.total_joules,
         "virtual_seconds": history.final.virtual_seconds,
@@ -291,12 +350,12 @@ def _row(own: Sequence[SeedRow], is_first: bool) -> Row:
 
 
 def _curve(own: Sequence[History]) -> tuple[Point, ...]:
-    """Mean accuracy at the evaluations that all runs have."""
+    """Mean score at the evaluations that all runs have."""
     known: dict[int, list[float]] = {}
     for history in own:
         for record in history.evaluated:
-            if record.accuracy is not None:
-                known.setdefault(record.round, []).append(record.accuracy)
+            if (score := finite(record.score)) is not None:
+                known.setdefault(record.round, []).append(score)
     return tuple(
         (float(number), sum(values) / len(values))
         for number, values in sorted(known.items())

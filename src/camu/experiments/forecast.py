@@ -1,11 +1,12 @@
-"""What a target accuracy costs each scheme: measured in short runs, or extrapolated from them.
+"""What a target score costs each scheme: measured in short runs, or extrapolated from them.
 
-The model is accuracy = a - b (r + 1)^-c after r rounds, fitted to the mean over seeds from the
-evaluation on that has half of the best accuracy. It is fitted twice: with a limit a, which early
-rounds show too low where accuracy rises steeply, and with a = 1, which is wrong where training
-levels off. A model is trusted only as far as it would have been right before: fitted to the first
-part of the runs, it must predict when their last accuracy is reached. The better of the two is
-used, and the factor by which its prediction is wrong widens the interval on both sides.
+The model is score = a - b (r + 1)^-c after r rounds, with b < 0 where lower is better, fitted to
+the mean over seeds from the evaluation on that has half of the best score, or of the way to it
+where the score is no share. It is fitted with a limit a, which early rounds show too low where
+scores improve steeply, and for shares also with a = 1, which is wrong where training levels off. A
+model is trusted only as far as it would have been right before: fitted to the first part of the
+runs, it must predict when their last score is reached. The better of the two is used, and the
+factor by which its prediction is wrong widens the interval on both sides.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -20,6 +22,7 @@ from scipy import optimize
 
 from camu.arrays import Float64
 from camu.experiments.statistics import ALPHA, estimate, student_quantile
+from camu.learning.metrics import Metric, find_metric, finite
 from camu.simulation.history import History, measure, score_at
 
 COSTS = ("rounds", "joules", "seconds")
@@ -27,6 +30,7 @@ FURTHEST = 10.0  # times the rounds that were run
 FEWEST_POINTS = 8
 KNOWN_PART = 0.6  # of the evaluations, which must predict the others
 LARGEST_FACTOR = 3.0  # a model that was more wrong than this is not used
+ACCURACY = find_metric("accuracy")
 
 
 @dataclass(frozen=True)
@@ -52,74 +56,86 @@ class Forecast:
     how: str  # `measured`, `extrapolated` or `not reached`
     reached: int  # seeds whose run reached the target
     seeds: int
-    best_score: float  # of any evaluation, mean over seeds
+    best_score: float | None  # of any evaluation, mean over seeds; None: blown up from the start
     note: str  # what a reader should know about the numbers
     costs: dict[str, Cost]  # by rounds, joules and seconds; empty if the target is not reached
 
 
 @dataclass(frozen=True)
 class Curve:
-    """accuracy = a - b (r + 1)^-c."""
+    """score = a - b (r + 1)^-c; b < 0 where lower is better."""
 
     a: float
     b: float
     c: float
 
-    def accuracy(self, rounds: float) -> float:
-        """The accuracy after so many rounds."""
+    def score(self, rounds: float) -> float:
+        """The score after so many rounds."""
         return self.a - self.b * math.pow(rounds + 1, -self.c)
 
-    def rounds_to(self, accuracy: float) -> float | None:
-        """Rounds until an accuracy; None if the curve stays below it."""
-        if accuracy >= self.a:
+    def rounds_to(self, score: float) -> float | None:
+        """Rounds until a score; None if the curve stays worse."""
+        left = self.a - score
+        if left * self.b <= 0:
             return None
         try:
-            return float(max(0.0, (self.b / (self.a - accuracy)) ** (1 / self.c) - 1))
+            return float(max(0.0, (self.b / left) ** (1 / self.c) - 1))
         except OverflowError:
             return None
 
 
-def fit_curve(rounds: Float64, accuracies: Float64) -> Curve:
-    """The curve with the least squared error over evaluations."""
+Fit = Callable[[Float64, Float64], Curve]
+
+
+def fit_curve(rounds: Float64, scores: Float64, metric: Metric = ACCURACY) -> Curve:
+    """The curve with the least squared error over evaluations.
+
+    Scores that are no shares are counted from the first one, as parts of the way to the best one.
+    """
+    zero, unit = 0.0, 1.0
+    if not metric.share:
+        zero = float(scores[0])
+        unit = metric.best(scores.tolist()) - zero or float(metric.sign)
+    values, top = (scores - zero) / unit, (metric.limit - zero) / unit
 
     def error(free: Float64) -> Float64:
         a, log_b, c = free
-        return np.asarray(a - np.exp(log_b) * (rounds + 1) ** -c - accuracies)
+        return np.asarray(a - np.exp(log_b) * (rounds + 1) ** -c - values)
 
-    best = float(accuracies.max())
+    best = float(values.max())
     found = optimize.least_squares(
         error,
-        x0=(min(1.0, best + 0.05), math.log(max(best - float(accuracies[0]), 0.05)), 0.5),
-        bounds=([0.0, -10.0, 0.02], [1.0, 10.0, 5.0]),
+        x0=(min(top, best + 0.05), math.log(max(best - float(values[0]), 0.05)), 0.5),
+        bounds=([0.0, -10.0, 0.02], [top, 10.0, 5.0]),
         x_scale=(0.1, 1.0, 0.5),
     )
     a, log_b, c = found.x.tolist()
-    return Curve(a, math.exp(log_b), c)
+    return Curve(zero + unit * a, unit * math.exp(log_b), c)
 
 
-def fit_power_law(rounds: Float64, accuracies: Float64) -> Curve:
-    """The curve towards 1 with the least squared error of the logarithms of 1 - accuracy."""
-    wrong = np.log(np.maximum(1 - accuracies, 1e-4))
+def fit_power_law(rounds: Float64, shares: Float64) -> Curve:
+    """The curve towards 1 with the least squared error of the logarithms of 1 - share."""
+    wrong = np.log(np.maximum(1 - shares, 1e-4))
     slope, offset = np.polyfit(np.log(rounds + 1), wrong, 1).tolist()
     return Curve(1.0, math.exp(offset), max(-slope, 0.02))
 
 
 def forecast(histories: Mapping[str, Sequence[History]], target: float) -> list[Forecast]:
-    """What each scheme needs for a target accuracy (0 to 1), from its runs, one per seed."""
+    """What each scheme needs for a target score, from its runs, one per seed."""
     return [_forecast(name, own, target) for name, own in histories.items()]
 
 
 def _forecast(scheme: str, runs: Sequence[History], target: float) -> Forecast:
     reached = sum(run.needed_for("rounds", target) is not None for run in runs)
-    best = float(np.mean([run.best_score for run in runs]))
-    count = len(runs)
+    count, metric = len(runs), runs[0].metric
+    best = finite(float(np.mean([run.best_score for run in runs])))
     if reached == count:
         costs = {key: _measured([run.needed_for(key, target) for run in runs]) for key in COSTS}
         return Forecast(scheme, "measured", reached, count, best, "", costs)
     least = min(run.final.round for run in runs)
     within = (
-        f"not reached within {least} rounds by {count - reached} of {count} seeds (best accuracy "
-        f"{best:.1%})"
+        f"not reached within {least} rounds by {count - reached} of {count} seeds (best "
+        f"{metric.title} {metric.show(metric.worst if best is None else best, 1)})"
     )
     found = _continued(runs, target)
     if isinstance(found, str):
@@ -139,39 +155,43 @@ def _continued(runs: Sequence[History], target: float) -> dict[str, float] | str
         return f"a run ended early: {ended[0]}"
     if not runs:
         return "no run"
-    rounds, accuracies = _mean_curve(runs)
+    metric = runs[0].metric
+    rounds, scores = _mean_curve(runs, metric)
+    if not np.isfinite(scores).all():
+        return "a model has blown up"
     if len(rounds) < FEWEST_POINTS:
         return "too few evaluations for a model; run more rounds, or evaluate more often"
-    fits = (fit_curve, fit_power_law)
-    curve, factor = min((_tried(fit, rounds, accuracies) for fit in fits), key=itemgetter(1))
+    fits: list[Fit] = [partial(fit_curve, metric=metric)]
+    if metric.share:
+        fits.append(fit_power_law)
+    curve, factor = min((_tried(fit, rounds, scores) for fit in fits), key=itemgetter(1))
     last = float(rounds[-1])
     if factor > LARGEST_FACTOR:
         return "no model: the first part of the runs does not predict the rest"
     needed = curve.rounds_to(target)
     if needed is None:
-        return f"the model levels off at {curve.a:.1%}; run more rounds to know"
+        return f"the model levels off at {metric.show(curve.a, 1)}; run more rounds to know"
     if needed > FURTHEST * last:
         return f"the model needs more than {FURTHEST:g} times as many; run more rounds to know"
     costs = {key: float(np.mean([_cost_at(run, key, needed) for run in runs])) for key in COSTS}
     return {**costs, "factor": factor}
 
 
-def _tried(
-    fit: Callable[[Float64, Float64], Curve], rounds: Float64, accuracies: Float64
-) -> tuple[Curve, float]:
+def _tried(fit: Fit, rounds: Float64, scores: Float64) -> tuple[Curve, float]:
     """The fitted curve, and the factor by which the first part is wrong about the last round."""
-    curve, last = fit(rounds, accuracies), float(rounds[-1])
+    curve, last = fit(rounds, scores), float(rounds[-1])
     known = math.ceil(KNOWN_PART * len(rounds))
-    predicted = fit(rounds[:known], accuracies[:known]).rounds_to(curve.accuracy(last))
+    predicted = fit(rounds[:known], scores[:known]).rounds_to(curve.score(last))
     return curve, math.inf if not predicted else max(predicted / last, last / predicted)
 
 
-def _mean_curve(runs: Sequence[History]) -> tuple[Float64, Float64]:
-    """Evaluated rounds and mean accuracies, from the first with half of the best on."""
+def _mean_curve(runs: Sequence[History], metric: Metric) -> tuple[Float64, Float64]:
+    """Evaluated rounds and mean scores, from the first with half of the best on."""
     first = [record.round for record in runs[0].evaluated]
     rounds = np.array(first[: min(len(run.evaluated) for run in runs)], dtype=float)
     mean = np.mean([score_at(run.evaluated, "rounds", rounds) for run in runs], axis=0)
-    start = int(np.argmax(mean >= 0.5 * mean.max()))
+    gains = metric.sign * (mean if metric.share else mean - mean[0])
+    start = int(np.argmax(gains >= 0.5 * gains.max()))
     return rounds[start:], mean[start:]
 
 

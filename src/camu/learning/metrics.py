@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -29,6 +30,17 @@ _KNOWN = {
     "loss": (("classes", "next-token", "numbers"), False, False),
 }
 METRICS = tuple(_KNOWN)
+# How people write those whose names are written otherwise in a configuration.
+_TITLES = {
+    "f1": "F1",
+    "balanced-accuracy": "balanced accuracy",
+    "auc": "AUC",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+}
+# The best value of those that are no shares, where there is one.
+_LIMITS = {"perplexity": 1.0, "rmse": 0.0, "mae": 0.0, "r2": 1.0}
 _TOP = re.compile(r"top-([1-9]\d*)")
 _SUMMED = ("accuracy", "perplexity", "loss")  # from counts and losses, without the outputs
 
@@ -41,6 +53,29 @@ class Metric:
     higher_is_better: bool = True
     share: bool = True  # from 0 to 1, shown in percent
     targets: tuple[str, ...] = ("classes",)
+
+    @property
+    def title(self) -> str:
+        """The name as people write it."""
+        if top := _TOP.fullmatch(self.name):
+            return f"top-{top[1]} accuracy"
+        return _TITLES.get(self.name, self.name.removeprefix("-").rpartition(":")[2])
+
+    @property
+    def heading(self) -> str:
+        """The title with the unit, to begin a sentence with."""
+        title = self.title[0].upper() + self.title[1:]
+        return f"{title} in %" if self.share else title
+
+    @property
+    def scale(self) -> int:
+        """What its values are multiplied by in tables: shares are shown in percent."""
+        return 100 if self.share else 1
+
+    @property
+    def limit(self) -> float:
+        """The best value that it can have; infinite where it is not known."""
+        return 1.0 if self.share else _LIMITS.get(self.name, -self.worst)
 
     @property
     def needs_outputs(self) -> bool:
@@ -69,13 +104,27 @@ class Metric:
         """The best of some values."""
         return max(values, key=lambda value: self.sign * value)
 
-    def show(self, value: float | None) -> str:
-        """A value as people read it; "" if there is none."""
+    def show(self, value: float | None, digits: int = 2) -> str:
+        """A value as people read it; "" if there is none. The digits are those of percentages."""
         if value is None:
             return ""
-        return f"{value:.2%}" if self.share else f"{value:.4g}"
+        if not math.isfinite(value):
+            return "blown up"
+        return f"{value:.{digits}%}" if self.share else f"{value:.4g}"
+
+    def check_target(self, target: float, what: str) -> None:
+        """Refuse a target that no model can have."""
+        if not math.isfinite(target) or (self.share and not 0 <= target <= 1):
+            allowed = "from 0 to 1, for example 0.9" if self.share else "a finite number"
+            raise InputError(f"{what} {target:g}: {self.title} is {allowed}")
 
 
+def finite(value: float | None) -> float | None:
+    """A value as tables and JSON take it: a model that has blown up has none."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+@cache
 def find_metric(name: str) -> Metric:
     """A metric by its name."""
     if name in _KNOWN:

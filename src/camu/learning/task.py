@@ -77,6 +77,8 @@ def task_of(config: Config) -> Task:
     metrics = tuple(map(find_metric, dict.fromkeys(names)))
     check_model(training.model, spec, config.data.dataset, loss)
     _check(spec, config.data.dataset, loss, metrics)
+    if config.run.target is not None:
+        metrics[0].check_target(config.run.target, "run.target =")
     single = loss == "binary" or (loss == "hinge" and spec.classes == 2)
     outputs = 1 if single else spec.outputs
     return Task(spec.inputs, spec.target, outputs, spec.vocabulary, loss, metrics)

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from camu.experiments.comparison import UNGROUPED_ROWS, Comparison, SeedRow
+from camu.experiments.comparison import UNGROUPED_ROWS, Comparison, SeedRow, show_score
 from camu.experiments.statistics import Estimate, Verdict, estimate
+from camu.learning.metrics import Metric
 from camu.report.runs import Group
 from camu.report.scenes import final_numbers
 from camu.report.style import COSTS
@@ -40,26 +41,28 @@ def runs_table(groups: Sequence[Group]) -> Table:
 
 
 def comparison_table(table: Comparison) -> Table:
-    """A row per scheme: accuracies and differences at equal cost, and what its runs spent."""
+    """A row per scheme: scores and differences at equal cost, and what its runs spent."""
     columns = table.equal_columns()
     rows = [
         [row.scheme, *table.cells(row, columns)]
         + [_mean(spent) for spent in (row.joules, row.virtual_seconds, row.megabytes)]
         for row in table.rows
     ]
-    best = {}
-    for row in sorted(table.rows, key=lambda row: row.final_score.mean):
-        best[row.family] = f"best at the end: {row.scheme} ({row.final_score.show(100, 1)} %)"
+    metric, best = table.judged, {}
+    known = [(row, row.final_score) for row in table.rows if row.final_score is not None]
+    for row, score in sorted(known, key=lambda one: metric.sign * one[1].mean):
+        shown = show_score(metric, score, 1) + (" %" if metric.share else "")
+        best[row.family] = f"best at the end: {row.scheme} ({shown})"
     families = _by_family([row.family for row in table.rows], rows, best)
     costs = ["energy (J)", "virtual time (s)", "sent (MB)"]
     return _table(["scheme"], [*(title for title, _ in columns), *costs], families)
 
 
 def seeds_table(table: Comparison) -> Table:
-    """A row per scheme and seed: accuracies in %, and differences to the first scheme."""
+    """A row per scheme and seed: scores, and differences to the first scheme."""
     columns = table.equal_columns()
     rows = [
-        [run.scheme, str(run.seed), *(_percent(run, name) for _, name in columns)]
+        [run.scheme, str(run.seed), *(_score(table.judged, run, name) for _, name in columns)]
         for run in table.runs
     ]
     names = ["seed", *(title for title, _ in columns)]
@@ -83,11 +86,12 @@ def _by_family(
     return found
 
 
-def _percent(run: SeedRow, name: str) -> str:
+def _score(metric: Metric, run: SeedRow, name: str) -> str:
     value = getattr(run, name)
     if value is None:
         return "–"
-    return f"{100 * value:+.2f}" if name.endswith("difference") else f"{100 * value:.2f}"
+    sign = "+" if name.endswith("difference") else ""
+    return f"{100 * value:{sign}.2f}" if metric.share else f"{value:{sign}.4g}"
 
 
 def _seeds(group: Group) -> str:

@@ -18,6 +18,7 @@ from camu import __version__
 from camu.config import Config
 from camu.errors import CamuError, InputError
 from camu.files import locked, read_text, shown, write_text
+from camu.learning.metrics import finite
 from camu.learning.weights import Weights
 from camu.outputs import LOCK, RUN_FILES, entries, refuse_foreign, remove_temporaries
 from camu.planning.plan import Plan
@@ -328,8 +329,8 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "seed": world.seed,
         "rounds": final.round,
         "metric": history.metric.name,
-        "final_score": history.final_score,
-        "best_score": history.best_score,
+        "final_score": finite(history.final_score),  # None where the model has blown up
+        "best_score": finite(history.best_score),
         "virtual_seconds": final.virtual_seconds,
         "joules": final.total_joules,
         **{f"joules_{kind}": spent for kind, spent in final.joules.items()},

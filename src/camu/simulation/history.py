@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.errors import InputError
-from camu.learning.metrics import Metric, find_metric
+from camu.learning.metrics import Metric, find_metric, finite
 from camu.notebook import html_table, line_chart
 from camu.simulation.ledger import JOULES, KINDS, LINKS, DeviceEnergy
 
@@ -118,8 +118,10 @@ class Record:
         spent = {f"joules.{kind}": value for kind, value in dict(data["joules"]).items()}
         for name, value in {"virtual_seconds": data["virtual_seconds"], **spent}.items():
             _check_number(name, value)
-        if data["accuracy"] is not None:
-            _check_number("accuracy", data["accuracy"])
+        scores = {"accuracy": data["accuracy"], **data.get("metrics", {})}
+        for name, value in scores.items():
+            if value is not None:
+                _check_number(name, value)
         if "average_accuracy" in data:  # written by an earlier version
             data = {**data, "average_score": data["average_accuracy"]}
             del data["average_accuracy"]
@@ -217,12 +219,12 @@ class History:
         """Score after a budget of `joules`, `seconds`, `megabytes` or `rounds`.
 
         Interpolated between evaluations. A run that spent less has its final score. None where
-        the first evaluation cost more than the budget.
+        the first evaluation cost more than the budget, or the model had blown up by then.
         """
         evaluated = self.evaluated
         if not evaluated or measure(evaluated[0], key) > budget:
             return None
-        return float(score_at(evaluated, key, np.array([budget]))[0])
+        return finite(float(score_at(evaluated, key, np.array([budget]))[0]))
 
     def rows(self) -> list[dict[str, float | int | None]]:
         """A flat dict per round: totals of seconds, joules and bits, faults, mean waiting."""
@@ -260,7 +262,8 @@ class History:
 
     def _repr_html_(self) -> str:
         metric = self.metric
-        curve = [(float(r.round), r.score) for r in self.evaluated if r.score is not None]
+        scores = [(float(record.round), finite(record.score)) for record in self.records]
+        curve = [(number, score) for number, score in scores if score is not None]
         shown = [
             [
                 str(record.round),
@@ -272,11 +275,10 @@ class History:
             ]
             for record in self.records[-_SHOWN_ROUNDS:]
         ]
-        head = ["round", metric.name, "virtual seconds", "joules", "megabytes", "faults"]
+        head = ["round", metric.title, "virtual seconds", "joules", "megabytes", "faults"]
         caption = f"The last {len(shown)} of {self.final.round} rounds; stopped by: {self.stopped}"
-        return line_chart({metric.name: curve}, "rounds", metric.name) + html_table(
-            head, shown, caption
-        )
+        chart = line_chart({metric.title: curve}, "rounds", metric.title)
+        return chart + html_table(head, shown, caption)
 
     def needed_for(self, key: str, target: float) -> float | None:
         """Cost until the first evaluation at this score or better; None if there is none."""
@@ -289,10 +291,17 @@ class History:
 def score_at(
     evaluated: Sequence[Record], key: str, places: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Scores at these joules, seconds, megabytes or rounds, linear between evaluations."""
+    """Scores at these joules, seconds, megabytes or rounds, linear between evaluations.
+
+    Next to an evaluation at which the model had blown up it has.
+    """
     known = [(measure(r, key), r.score) for r in evaluated if r.score is not None]
     x, y = np.array(known, dtype=float).T
-    return np.asarray(np.interp(places, x, y))
+    blown = ~np.isfinite(y)
+    found = np.interp(places, x, np.where(blown, 0.0, y))
+    if blown.any():
+        found[np.interp(places, x, blown.astype(float)) > 0] = y[blown][0]
+    return np.asarray(found)
 
 
 def measure(record: Record, key: str) -> float:

@@ -7,7 +7,6 @@ makes the same loop asynchronous.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.learning.job import Evaluation, Job
-from camu.learning.metrics import Metric
+from camu.learning.metrics import Metric, finite
 from camu.learning.task import task_of
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
@@ -386,10 +385,10 @@ class Loop:
             round=run.round,
             accuracy=found.accuracy if found else None,
             # A model that has blown up has no loss; nan is not JSON.
-            loss=found.loss if found and math.isfinite(found.loss) else None,
+            loss=finite(found.loss) if found else None,
             label_accuracy=found.label_accuracy if found else (),
             metric=self.score.name,
-            metrics=_finite(found.metrics) if found else {},
+            metrics={name: finite(one) for name, one in found.metrics.items()} if found else {},
             average_score=_score(mean, self.score) if mean else None,
             virtual_seconds=run.clock.now_seconds,
             joules=dict(run.ledger.totals),
@@ -405,13 +404,7 @@ class Loop:
         return record
 
 
-def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics as JSON takes them: a model that has blown up has none."""
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-
-
 def _score(found: Evaluation, score: Metric) -> float | None:
     """The score of an evaluation, if it is a number."""
     known = {"accuracy": found.accuracy, "loss": found.loss, **found.metrics}
-    value = known.get(score.name)
-    return value if value is not None and math.isfinite(value) else None
+    return finite(known.get(score.name))
