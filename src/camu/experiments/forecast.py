@@ -156,9 +156,9 @@ def _continued(runs: Sequence[History], target: float) -> dict[str, float] | str
     if not runs:
         return "no run"
     metric = runs[0].metric
-    rounds, scores = _mean_curve(runs, metric)
-    if not np.isfinite(scores).all():
+    if any(finite(record.score) is None for run in runs for record in run.evaluated):
         return "a model has blown up"
+    rounds, scores = _mean_curve(runs, metric)
     if len(rounds) < FEWEST_POINTS:
         return "too few evaluations for a model; run more rounds, or evaluate more often"
     fits: list[Fit] = [partial(fit_curve, metric=metric)]
@@ -207,7 +207,9 @@ def _cost_at(run: History, key: str, rounds: float) -> float:
 
 def _measured(values: Sequence[float | None]) -> Cost:
     """The geometric mean, and Student's interval of the logarithms."""
-    logs = np.log([max(value or 0.0, 1e-300) for value in values])
+    if not all(values):  # an untrained model is as good already
+        return Cost(float(np.mean([value or 0.0 for value in values])), None, None)
+    logs = np.log([value or 0.0 for value in values])
     found = estimate(logs.tolist())
     if found.low is None or found.high is None:
         return Cost(math.exp(found.mean), None, None)

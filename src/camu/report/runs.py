@@ -47,7 +47,7 @@ class SavedRun:
 
     path: Path
     config: Config
-    records: tuple[Record, ...]  # those with an accuracy, at least one
+    records: tuple[Record, ...]  # those with a score, at least one
     last: Record
     finished: bool
 
@@ -176,7 +176,7 @@ def _read_run(path: Path, must_have_begun: bool) -> SavedRun | None:
             return None
     config, finished = directory.read_config(), directory.finished()
     records = directory.read_records()
-    evaluated = tuple(record for record in records if record.accuracy is not None)
+    evaluated = tuple(record for record in records if record.score is not None)
     if evaluated:
         return SavedRun(path, config, evaluated, records[-1], finished)
     if directory.rounds.stat().st_size and must_have_begun:
