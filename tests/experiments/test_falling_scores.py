@@ -25,7 +25,7 @@ Camu = Callable[..., Any]
 REGRESSION = (
     *("--preset", "demo", "--set", "machine.workers=1", "--set", "data.dataset=diabetes"),
     *("--set", "data.with_replacement=true", "--set", "data.standardise=true"),
-    *("--set", "training.model=logistic", "--set", "training.learning_rate=0.02"),
+    *("--set", "training.model=linear", "--set", "training.learning_rate=0.02"),
 )
 
 
@@ -258,6 +258,8 @@ def test_targets_are_checked_against_the_metric(camu: Camu, tmp_path: Path) -> N
         assert done.code == 2
         assert words in done.err
     assert not (tmp_path / "none").exists()
-    config = api.load_config(preset="demo", overrides={"data.dataset": "diabetes"})
+    config = api.load_config(
+        preset="demo", overrides={"data.dataset": "diabetes", "training.model": "linear"}
+    )
     with pytest.raises(InputError, match="RMSE is a finite number"):
         api.compare(config, ["fedavg"], seeds=1, target=math.inf)
