@@ -66,7 +66,7 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.base
-	$(PIP) --report .venv/dev.json --no-build-isolation -e '.[dev,tracking,onnx,flower,live,ray,hf]'
+	$(PIP) --report .venv/dev.json --no-build-isolation -e '.[dev,tracking,onnx,flower,live,ray,hf,privacy]'
 	$(CHECK_HASHES) .venv/dev.json
 	@touch $@
 

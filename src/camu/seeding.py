@@ -43,6 +43,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "dropout": ("round", "device?", "step?"),  # absent devices; with device and step: layers
     "full-pass-dropout": ("device",),  # dropout layers in a pass over all data
     "leader-failure": ("round",),
+    "privacy": ("round", "device", "step"),  # noise on a device's gradient or update
     "straggler": ("round",),  # devices of fedprox that do partial work, and how much
     "corrupt": ("round",),
     "codec": ("round", "leader"),  # rounding of a quantised update

@@ -163,6 +163,19 @@ class TrainingConfig(Section):
     schedule_by: Literal["round", "step"] = field(
         "round", "What t counts: whole rounds, or also a round's local steps as parts of it."
     )
+    dp_unit: Literal["none", "sample", "update"] = field(
+        "none",
+        "Differential privacy at the device: `sample` clips each sample's gradient and adds noise "
+        "to their sum (DP-SGD), `update` clips what a device has learned and adds noise to it "
+        "before it leaves. The history then has the epsilon (extra `privacy`).",
+    )
+    dp_clip: float = field(1.0, "Largest norm of what is clipped for privacy.", "1", gt=0, le=1e9)
+    dp_noise: float = field(
+        1.0, "Standard deviation of the noise, divided by dp_clip.", "1", gt=0, le=1e6
+    )
+    dp_delta: float = field(
+        1e-5, "Delta of the differential privacy that epsilon is given for.", "1", gt=0, lt=1
+    )
     server_momentum: Share = field(
         0.0, "Momentum of the server on the aggregated update, for any scheme; 0: none.", "1"
     )

@@ -169,6 +169,11 @@ def check_run(deployment: Deployment) -> CheckedRun:
             "training.optimiser_state = keep: a process that trains on a node ends with the round, "
             "and its optimiser with it; use reset in a deployment"
         )
+    if config.training.dp_unit != "none":
+        raise InputError(
+            f"training.dp_unit = {config.training.dp_unit}: its noise follows from the seed, which "
+            "the server knows, so it would protect no node; leave it out of a deployment"
+        )
     if scheme.uses_oracle:
         raise InputError(
             f"scheme.name = {config.scheme.name}: it needs exact losses or gradients on all data, "

@@ -30,6 +30,9 @@ class Method:
     schedule_rounds: int = 100
     schedule_factor: float = 0.1
     schedule_by: str = "round"
+    dp_unit: str = "none"
+    dp_clip: float = 1.0
+    dp_noise: float = 1.0
 
     @classmethod
     def of(cls, training: TrainingConfig) -> Method:
@@ -64,7 +67,7 @@ class Method:
     @property
     def is_linear(self) -> bool:
         """Whether the mean of devices' steps is the step on their mean gradient."""
-        return self.optimiser == "sgd" and not self.clip_norm
+        return self.optimiser == "sgd" and not self.clip_norm and self.dp_unit == "none"
 
     def rate_factors(self, round_number: int, begun: float, steps: int, total: float) -> Float64:
         """The factor on the rate at each of some steps; rounds count from 0.

@@ -100,6 +100,8 @@ def find_kernels(
         reason = "this processor has no AVX2"
     elif method.optimiser != "sgd":
         reason = f"training.optimiser = {method.optimiser!r} needs torch's layers"
+    elif method.dp_unit != "none":
+        reason = f"training.dp_unit = {method.dp_unit!r} needs torch's layers"
     elif device != "cpu":
         reason = f"they compute on the processor, and {device} was asked for"
     elif found := trouble(cnn, instructions):

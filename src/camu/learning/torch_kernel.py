@@ -41,6 +41,7 @@ from camu.learning.losses import find_loss
 from camu.learning.models import as_module
 from camu.learning.networks import PaperCNN
 from camu.learning.pool import failure
+from camu.learning.private_steps import add_noise, clip, private_gradient
 from camu.learning.task import Task
 from camu.learning.torch_steps import Steps
 from camu.learning.weights import Layout, Weights, weighted_mean
@@ -122,10 +123,14 @@ class TorchKernel:
             if self._stop.value:
                 raise CancelledError
             parts = [DeviceBatch(device, next(batches), share) for device, share in devices]
-            return self._step(parts, rate, stream, moves)
+            return self._step(parts, rate, stream, moves, partial(noise, devices[0][0], number))
+
+        def noise(device: int, number: int) -> Stream:
+            return derive(self._seed, "privacy", round_number, device, number)
 
         members = list(zip(job.members, job.shares, strict=True))
         together, state, losses = optimiser.together(job), start, []
+        leaves = moves.method.dp_unit == "update"  # clipped and with noise whenever it leaves
         own = [moves.begin(one) for one in (kept[:1] if together else kept)]
         moves.state = own[0]
         for number, update in enumerate(job.numbers):
@@ -143,9 +148,14 @@ class TorchKernel:
                 theirs = rates[m][number * steps : (number + 1) * steps].tolist()
                 each = [step([(device, 1.0)], *one) for one in zip(numbers, theirs, strict=True)]
                 loss += share * float(np.mean(each))
+                if leaves and len(members) > 1:
+                    self._protect(state, moves, noise(device, update))
                 states.append((share, self._save()))
             state = states[0][1] if len(states) == 1 else weighted_mean(states)
             losses.append(loss)
+        if leaves and len(members) == 1:
+            self._protect(start, moves, noise(job.members[0], job.numbers[-1]))
+            state = self._save()
         keeps = job.states is not None and moves.method.has_state
         return Trained(
             self._save() if together else state,
@@ -184,6 +194,12 @@ class TorchKernel:
         for norm in self._norms:
             norm.begin()
         return self.gradient.cpu().numpy().copy(), float(loss.detach())
+
+    def _protect(self, begin: Weights, moves: Steps, stream: Stream) -> None:
+        """Clip what was learned since these weights, and add noise to it."""
+        before = torch.from_numpy(begin.parameters.copy()).to(self._device)
+        change = clip(self.parameters - before, moves.method.dp_clip)
+        self.parameters.copy_(before.add_(add_noise(change, moves.method, stream)))
 
     def _load(self, weights: Weights) -> None:
         self.parameters.copy_(torch.from_numpy(weights.parameters.copy()))
@@ -238,11 +254,20 @@ class TorchKernel:
         learning_rate: float,
         stream: Callable[[int], Stream],
         moves: Steps,
+        noise: Callable[[], Stream],
     ) -> float:
         """One gradient step on the parts' weighted mean loss, batch statistics per device.
 
         Returns that loss before the step, without penalty terms.
         """
+        if moves.method.dp_unit == "sample":
+            value = private_gradient(
+                *(parts[0], self.gradient),
+                lambda part: self._loss([part], stream(part.device)),
+                *(moves.method, noise()),
+            )
+            moves.move(self.parameters, self.gradient, learning_rate)
+            return value
         self.gradient.zero_()
         value = 0.0
         for norm in self._norms:
@@ -436,6 +461,12 @@ def torch_kernels(
         raise CamuError("an engine needs training or test samples")
     kernel = partial(TorchKernel, as_module(model), where, optimiser, *held, seed, task)
     probe = kernel(ctypes.c_int32(0))
+    if optimiser.method.dp_unit != "none" and probe.layout.buffer_count:
+        raise InputError(
+            f"training.dp_unit = {optimiser.method.dp_unit}: the model has buffers (statistics of "
+            "batch norm), which leave a device without noise; use another normalisation, such as "
+            "training.normalisation = group"
+        )
     fused = probe.can_fuse(given)
     return Kernels(
         provenance=torch_provenance(device),

@@ -26,6 +26,7 @@ from camu.simulation.clock import Clock
 from camu.simulation.history import Record
 from camu.simulation.ledger import Ledger
 from camu.simulation.manifest import differences
+from camu.simulation.privacy import releases_from_list, releases_to_list
 from camu.simulation.run import Run, Update
 from camu.world import World
 
@@ -74,6 +75,7 @@ def save_checkpoint(run: Run, path: Path, wall_seconds: float, records_sha256: s
         "in_flight": _put_updates(run, arrays),
         "scheme": run.state | dict.fromkeys(own_arrays),  # None: an array
         "kept_units": list(run.kept),
+        "releases": releases_to_list(run.releases),
         "wall_seconds": wall_seconds,
         "config": run.world.cached("toml", run.world.config.to_toml),
         "notes": run.notes,
@@ -167,6 +169,7 @@ def _restored(
             for name, value in state["scheme"].items()
         },
         kept={unit: arrays[f"kept.{unit}"] for unit in state["kept_units"]},
+        releases=releases_from_list(state["releases"]),
         records=records,
         revised=revised,
         notes=list(state["notes"]),

@@ -47,6 +47,8 @@ class Record:
         arrivals: these arrivals in their order: unit, seconds, staleness, weight and outcome.
         empty: number of devices whose battery is empty.
         wall_seconds: time on the wall clock, on nodes.
+        epsilon: of the differential privacy of the device that has released most, at
+            `training.dp_delta`; None where there is none, or nothing was evaluated.
         nodes: what happened on nodes: the devices that are `online`, and the names of those that
             were `silent`, `refused`, or that `joined` the plan.
     """
@@ -66,6 +68,7 @@ class Record:
     wall_seconds: float | None = None
     nodes: dict[str, Any] | None = None
     bits: dict[str, int] | None = None
+    epsilon: float | None = None
     metric: str = "accuracy"
     metrics: dict[str, float | None] = field(default_factory=dict)
     average_score: float | None = None
@@ -108,6 +111,8 @@ class Record:
             del data["wall_seconds"], data["nodes"]
         if self.bits is None:  # written by an earlier version
             del data["bits"]
+        if self.epsilon is None:
+            del data["epsilon"]
         if self.metric == "accuracy" and not self.metrics:
             del data["metric"], data["metrics"]
         return data

@@ -35,6 +35,7 @@ from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
 from camu.simulation.loop_pilot import LoopPilot
 from camu.simulation.moving import move, replan
+from camu.simulation.privacy import check_privacy, count_releases, epsilon_of
 from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update
 from camu.simulation.uplink import Delivery, delivery_of
 
@@ -50,6 +51,7 @@ class Loop:
         self.faults = Faults.of(run.world)
         self.score = task_of(run.world.config).score
         self.config = run.world.config
+        check_privacy(run.world.config, scheme, run.plan)
         self.keeps_state = self.config.training.optimiser_state == "keep"
         self.before = run.weights
         self.nodes = trainer if isinstance(trainer, OnNodes) else None
@@ -246,6 +248,7 @@ class Loop:
             if update is None:
                 continue
             started[index] = True
+            count_releases(run.releases, run.world, own[index])
             update.start = delivery.start_of(index)
             self.receive(view, update)
             if self.mean is not None:
@@ -397,6 +400,7 @@ class Loop:
             faults=self.counts,
             waiting_seconds=waiting,
             empty=int(run.batteries.empty.sum()),
+            epsilon=epsilon_of(run.releases, self.config.training) if found else None,
             wall_seconds=None if nodes is None else nodes.wall_seconds() - self.wall_zero,
             nodes=None if nodes is None else nodes.take_nodes(),
         )

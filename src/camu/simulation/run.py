@@ -21,6 +21,7 @@ from camu.schemes.view import Arrival, InFlight, Oracle, State
 from camu.simulation.clock import Clock
 from camu.simulation.history import History, Record
 from camu.simulation.ledger import DeviceEnergy, Ledger
+from camu.simulation.privacy import Releases
 from camu.world import World
 
 Outcome = TypeVar("Outcome")
@@ -92,6 +93,7 @@ class Run:
     memory: dict[int, Float32] = field(default_factory=dict)  # of codecs, by sending device
     kept: dict[int, AnyArray] = field(default_factory=dict)  # by unit: what `Scheme.keep` returned
     optimisers: dict[int, Float32] = field(default_factory=dict)  # by device: what they keep
+    releases: Releases = field(default_factory=dict)  # of each device, with noise for privacy
     velocity: Float64 | None = None  # of the server's momentum
     average: Weights | None = None  # running average of the global model
     records: list[Record] = field(default_factory=list)
