@@ -12,6 +12,7 @@ Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 UInt8 = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
 AnyArray = npt.NDArray[Any]
 Labels = npt.NDArray[np.integer[Any]]
 

@@ -431,7 +431,7 @@ def test_each_label_is_evaluated(small_toy: Toy, kernel: str) -> None:
     with small_toy.engine(batch=1.0, learning_rate=0.3, kernel=kernel) as engine:
         (weights,) = engine.train(engine.initial, [Job((0, 1, 2, 3), (1, 1, 1, 1), 6)], 0)
         found = engine.evaluate(weights)
-        data = engine.test_data
+        data = engine.tests.data
     module = build_model("cnn", small_toy.images.shape[1:], 10, "batch", derive(3, "model"))
     weights.load_into(module)
     with torch.no_grad():

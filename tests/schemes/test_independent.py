@@ -26,6 +26,8 @@ QUIET = {"radio.noise_dbm": -300.0, "radio.device_gain_dbi": 100.0}
 ODD = [{"name": "I", "devices": 7, "x": [-10.0, 10.0], "y": [-5.0, 5.0]}]  # no vote is even
 KEYS: dict[str, dict[str, Any]] = {  # of the worlds in which a scheme differs from simpler ones
     "width-scaled": {"training.model": "helpers.own_models:Hidden"},
+    "fedper": {"training.model": "helpers.own_models:Hidden"},
+    "fedrep": {"training.model": "helpers.own_models:Hidden"},
     "best-channel": {"radio.fading": "rayleigh"},
     "proportional-fair": {"radio.fading": "rayleigh"},
     "a-dsgd": QUIET,
@@ -681,6 +683,43 @@ def near_iid_bandit(fed: Federation) -> Vector:
         played[arm] += 1
         mean[arm] += (free - mean[arm]) / played[arm]
     return weights
+
+
+def personal(fed: Federation, head: int, body: int) -> Vector:
+    """The last layer stays at each device; with `head` steps it is trained first, alone."""
+    last = math.prod(fed.layers[-1]) + fed.layers[-1][0]
+    mine = np.arange(len(fed.initial)) >= len(fed.initial) - last
+    weights, own = fed.initial, [fed.initial[mine]] * len(fed.devices)
+    for round_ in range(fed.rounds):
+        models = []
+        for k in fed.devices:
+            model = weights.copy()
+            model[mine] = own[k]
+            for step in range(head + body):
+                end, _ = fed.train(model, round_, k, 1, first=step)
+                moves = np.ones_like(mine) if not head else mine if step < head else ~mine
+                model = np.where(moves, end, model)
+            own[k] = model[mine]
+            models.append(model)
+        mean = sum(share * model for share, model in zip(fed.shares, models, strict=True))
+        weights = np.where(mine, weights, mean)
+    return weights
+
+
+@reference("fedper", local_updates=3)
+def fedper(fed: Federation) -> Vector:
+    return personal(fed, 0, 3)
+
+
+@reference("fedrep", local_updates=2, head_updates=3)
+def fedrep(fed: Federation) -> Vector:
+    return personal(fed, 3, 2)
+
+
+@reference("ditto", local_updates=3)
+def ditto(fed: Federation) -> Vector:
+    """The global model is that of local SGD; test_personal.py has the devices' own ones."""
+    return devices_alone(fed, [3] * len(fed.devices))
 
 
 @reference("width-scaled", local_updates=2)

@@ -98,7 +98,10 @@ class TrainingConfig(Section):
         (),
         "What the model is judged by on the test samples; the first decides what is better: "
         "`accuracy`, `top-K`, `f1`, `balanced-accuracy`, `auc`, `perplexity`, `rmse`, `mae`, `r2`, "
-        "`loss`, or your own as `module:function`, with a minus in front where lower is better. "
+        "`loss`, `mean-device-accuracy` (each device on test samples of its own), "
+        "`worst-device-accuracy` (the worst tenth), `spread-device-accuracy` (standard deviation), "
+        "these with `loss` too, or your own as `module:function`, with a minus in front where "
+        "lower is better. "
         "Empty: accuracy for classes, accuracy and perplexity for the next token, rmse and r2 for "
         "numbers.",
         strict=False,

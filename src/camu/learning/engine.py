@@ -6,8 +6,7 @@ tasks follow the order of the tasks, so results are bitwise the same for any num
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import length_hint, methodcaller
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -32,11 +31,12 @@ from camu.learning.kernel import (
     micro_batches,
 )
 from camu.learning.method import PLAIN_METHOD, Method
-from camu.learning.metrics import compute
 from camu.learning.native import compiled_draw
 from camu.learning.native_kernel import choose_device, find_kernels, native_kernels
+from camu.learning.own_training import check_own, train_with_own
 from camu.learning.pool import Pool, Result, Work, available_cores, bundled
 from camu.learning.task import Task, task_of, task_of_arrays
+from camu.learning.testing import TestSamples, evaluate, evaluate_devices
 from camu.learning.weights import Weights
 
 if TYPE_CHECKING:
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 
 LocalUpdate = Literal["step", "epoch"]
 Samples = tuple[AnyArray, npt.ArrayLike]  # inputs and targets
-
-# Fixed, because the order of additions must not depend on the number of workers.
-EVALUATION_SAMPLES = 1000
-MOST_LOSS = 700.0  # whose exponential is a number
 
 
 class Engine:
@@ -59,6 +55,7 @@ class Engine:
     ``l2/2 * |w|^2`` to every device's loss, ``method`` is the rest of its steps. ``workers`` 0
     takes one per processor core. ``device`` is "cpu" or "cuda", ``kernel`` is "auto", "native" or
     "torch". ``task`` is the usual one for the types of the samples, unless it is given.
+    ``test_indices`` lists the test samples of each device, for `evaluate_devices`.
     """
 
     def __init__(
@@ -80,6 +77,7 @@ class Engine:
         device: str = "cpu",
         kernel: str = "auto",
         task: Task | None = None,
+        test_indices: Sequence[npt.ArrayLike] = (),
     ) -> None:
         if local_update not in ("step", "epoch"):
             raise InputError(f'local_update: {local_update!r} is unknown; use "step" or "epoch".')
@@ -87,19 +85,18 @@ class Engine:
             raise InputError(f"workers: {workers} is negative; use 0 for one per core.")
         where = choose_device(device)
         self.train_data = Data.of("train", train_inputs, train_targets)
-        self.test_data = Data.of("test", test_inputs, test_targets)
-        given = self.train_data or self.test_data
+        test_data = Data.of("test", test_inputs, test_targets)
+        given = self.train_data or test_data
         if given is None:
             raise CamuError("an engine needs training or test samples")
         self.task = task or task_of_arrays(given.inputs, given.targets)
-        for data in (self.train_data, self.test_data):
+        for data in (self.train_data, test_data):
             if data is not None and not self.task.fits(data.inputs, data.targets):
                 raise InputError(
                     f"samples: {data.inputs.dtype} and targets {data.targets.dtype} are not what "
                     f"the task has, {self.task.inputs} (images are uint8) and {self.task.target}"
                 )
-        if self.test_data is not None:
-            self.test_data, self._labels = _by_label(self.test_data)
+        self.tests = TestSamples.of(test_data, test_indices)
         self.batches = Batches(seed, device_indices, batch)
         self.batches.check(len(self.train_data.inputs) if self.train_data else 0)
         self.batches.draw = compiled_draw(self.batches) or self.batches.draw
@@ -113,7 +110,7 @@ class Engine:
         self._pool = Pool(self.workers, self._kernels.make)
 
     def _choose_kernels(self, wanted: str, model: nn.Module | SeededCNN, device: str) -> Kernels:
-        data = self.train_data, self.test_data
+        data = self.train_data, self.tests.held if self.tests else None
         epochs = self.local_update == "epoch"
         optimiser = Optimiser(self.learning_rate, self.l2, epochs, self.method)
         found = find_kernels(wanted, model, device, self.task, self.method)
@@ -145,6 +142,7 @@ class Engine:
         train: Samples | None = None,
         device_indices: Sequence[npt.ArrayLike] = (),
         test: Samples | None = None,
+        test_indices: Sequence[npt.ArrayLike] = (),
     ) -> Self:
         """An engine for the configured model, to train on (inputs, targets), to test, or both."""
         training = config.training
@@ -167,6 +165,7 @@ class Engine:
             device=config.machine.device,
             kernel=config.machine.kernel,
             task=task_of(config),
+            test_indices=test_indices,
         )
 
     def __enter__(self) -> Self:
@@ -215,8 +214,7 @@ class Engine:
         def task(bundle: Sequence[tuple[int, Weights, Job]], cost: float) -> Work[list[Any]]:
             def work(kernel: Kernel) -> list[Any]:
                 pairs = [own[1:] for own in bundle]
-                schedules = self._schedules(pairs, round_number)
-                results = self.train_on(kernel, pairs, schedules, round_number)
+                results = self._train_bundle(kernel, pairs, round_number)
                 return [deliver(n, own) for (n, _, _), own in zip(bundle, results, strict=True)]
 
             members = [device for _, _, job in bundle for device in job.members]
@@ -238,6 +236,22 @@ class Engine:
         """Train some jobs, each from its start, on a worker's kernel."""
         return kernel.train(jobs, schedules, round_number)
 
+    def _train_bundle(
+        self, kernel: Kernel, jobs: Sequence[tuple[Weights, Job]], round_number: int
+    ) -> list[Trained]:
+        """Train some jobs on their mini-batches, with what their units train for themselves."""
+        if all(job.own is None for _, job in jobs):
+            schedules = self._schedules(jobs, round_number)
+            return self.train_on(kernel, jobs, schedules, round_number)
+
+        def train(start: Weights, job: Job) -> Trained:
+            return self._train_bundle(kernel, [(start, job)], round_number)[0]
+
+        return [
+            train(start, job) if job.own is None else train_with_own(start, job, train)
+            for start, job in jobs
+        ]
+
     def _schedules(self, jobs: Sequence[tuple[Weights, Job]], round_number: int) -> Schedules:
         """The mini-batches of some jobs."""
         epochs = self.local_update == "epoch"
@@ -249,48 +263,23 @@ class Engine:
 
     def evaluate(self, weights: Weights) -> Evaluation:
         """The mean loss (without the l2 term) and the metrics, and the accuracy of each label."""
-        if self.test_data is None:
-            raise CamuError("this engine was made without test samples")
         self._check_layout(weights)
-        spans = [
-            (label, slice(first, min(first + EVALUATION_SAMPLES, end)))
-            for label, (start, end) in self._labels.items()
-            for first in range(start, end, EVALUATION_SAMPLES)
-        ]
-        metrics = [metric for metric in self.task.metrics if metric.needs_outputs]
-        tasks = [
-            Work("Evaluating the model", methodcaller("evaluate", weights, span, bool(metrics)))
-            for _, span in spans
-        ]
-        right, loss, outputs = [0] * (max(self._labels) + 1), 0.0, []
-        results = self._pool.stream(tasks)
-        for (label, _), tested in zip(spans, results, strict=True):
-            right[label] += tested.right
-            loss += tested.loss
-            outputs += [] if tested.outputs is None else [tested.outputs]
-        said = np.concatenate(outputs) if outputs else np.empty(0)
-        values = {one.name: compute(one, said, self.test_data.targets) for one in metrics}
-        return self._evaluation(right, loss / len(self.test_data.inputs), values)
+        return evaluate(self._needed_tests(), self.task, self._pool.stream, weights)
 
-    def _evaluation(self, right: list[int], loss: float, values: dict[str, float]) -> Evaluation:
-        """An evaluation from what was counted, by label where the targets are classes."""
-        assert self.test_data is not None
-        names = {metric.name for metric in self.task.metrics}
-        if "loss" in names:
-            values["loss"] = loss
-        if "perplexity" in names:
-            values["perplexity"] = math.exp(loss) if loss < MOST_LOSS else math.inf
-        if self.task.target == "numbers":
-            return Evaluation(None, loss, (), values)
-        accuracy = sum(right) / self.test_data.targets.size
-        if self.test_data.labels is None:
-            return Evaluation(accuracy, loss, (), values)
-        borders = (self._labels.get(label, (0, 0)) for label in range(len(right)))
-        by_label = [
-            own / (end - start) if end > start else None
-            for own, (start, end) in zip(right, borders, strict=True)
-        ]
-        return Evaluation(accuracy, loss, tuple(by_label), values)
+    def evaluate_devices(
+        self, weights: Weights, own: Mapping[int, Weights]
+    ) -> list[tuple[float, float]]:
+        """Accuracy and loss of each device with test samples, on these.
+
+        Devices judge a model of their own if they have one, or else the first.
+        """
+        stream = self._pool.stream
+        return evaluate_devices(self._needed_tests(), self.task, stream, weights, own)
+
+    def _needed_tests(self) -> TestSamples:
+        if self.tests is None:
+            raise CamuError("this engine was made without test samples")
+        return self.tests
 
     def gradient(
         self,
@@ -375,22 +364,10 @@ class Engine:
                     f"job: the {what} has shape {array.shape}; the model has "
                     f"{self.initial.parameters.size} parameters."
                 )
+        if job.own is not None:
+            count = self.initial.parameters.size
+            kept = self.method.under(job.rule).state_length(count)
+            check_own(job.own, count, stateless=not kept and self.local_update == "step")
         return sizes
 
 
-def _by_label(data: Data) -> tuple[Data, dict[int, tuple[int, int]]]:
-    """Samples in the order of their labels, and where each label begins and ends.
-
-    Samples whose targets are no classes stay in their order, as if they had one label.
-    """
-    labels = data.labels
-    if labels is None:
-        return data, {0: (0, len(data.inputs))}
-    order = np.argsort(labels, kind="stable")
-    inputs, labels = data.inputs[order], labels[order]
-    if inputs.dtype == np.uint8 and inputs.shape[1] == 1:
-        # With the stride 0 that one channel has in `Data.of`: torch chooses its code by strides.
-        inputs = inputs[:, 0][:, None]
-    known, first, count = np.unique(labels, return_index=True, return_counts=True)
-    borders = zip(first.tolist(), (first + count).tolist(), strict=True)
-    return Data(inputs, labels), dict(zip(known.tolist(), borders, strict=True))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from camu.arrays import Float32
+from camu.arrays import Float32, Mask
 from camu.data.batches import batch_fault
 from camu.errors import InputError
 
@@ -31,7 +31,9 @@ class LocalRule:
     batch: int | float | None = None
     proximal: float = 0.0  # weight m of the term (m / 2) ||w - w_start||^2 in the loss
     steps: int = 1  # local steps (or epochs) between two gathers at the leader
-    work: float = 1.0  # share of the model that is trained: factor on seconds and joules of a step
+    # Factor on the seconds and joules of a step: the share of the model that is trained, or more
+    # than 1 where a unit trains for itself besides.
+    work: float = 1.0
     optimiser: str | None = None  # "sgd" or "adam"
     momentum: float | None = None
     nesterov: bool | None = None
@@ -57,8 +59,8 @@ class LocalRule:
             found.append(f"rule.proximal = {self.proximal} must be a number from 0")
         if self.steps < 1:
             found.append(f"rule.steps = {self.steps} must be at least 1")
-        if not 0 < self.work <= 1:
-            found.append(f"rule.work = {self.work} must be above 0 and at most 1")
+        if not (math.isfinite(self.work) and self.work > 0):
+            found.append(f"rule.work = {self.work} must be a positive number")
         return found + self._method_faults()
 
     def _method_faults(self) -> list[str]:
@@ -78,6 +80,22 @@ class LocalRule:
 
 PLAIN_RULE = LocalRule()
 OPTIMISERS = ("sgd", "adam")
+
+
+@dataclass(frozen=True, eq=False)
+class OwnTraining:
+    """What a unit trains for itself, beside its update: from these parameters, so many updates.
+
+    `proximal` pulls to the model at the start of the round. Where `only` is given, just these
+    parameters move. With `first` it comes before the update, which then starts with what was
+    trained and leaves the parameters of `only` alone.
+    """
+
+    start: Float32  # (q,)
+    updates: int = 1
+    proximal: float = 0.0
+    only: Mask | None = None  # (q,)
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +119,7 @@ class Job:
     anchor: Float32 | None = field(default=None, compare=False, repr=False)
     all_updates: int = 0
     states: tuple[Float32 | None, ...] | None = field(default=None, compare=False, repr=False)
+    own: OwnTraining | None = field(default=None, compare=False, repr=False)
 
     @property
     def shares(self) -> list[float]:
@@ -168,6 +187,7 @@ class Trained(NamedTuple):
     weights: Weights
     loss: float
     states: tuple[Float32, ...] = ()  # that the members' optimisers keep, if the job asked for them
+    own: Float32 | None = None  # parameters that the unit trained for itself
 
 
 @dataclass(frozen=True)
@@ -178,6 +198,17 @@ class Evaluation:
     loss: float  # the mean over the samples
     label_accuracy: tuple[float | None, ...] = ()  # None: no sample has this label
     metrics: dict[str, float] = field(default_factory=dict, hash=False)  # the task's others
+
+    def value(self, name: str) -> float | None:
+        """The value of a metric, if it is a number."""
+        known = {"accuracy": self.accuracy, "loss": self.loss, **self.metrics}
+        value = known.get(name)
+        return value if value is not None and math.isfinite(value) else None
+
+    def finite_metrics(self, more: Mapping[str, float]) -> dict[str, float | None]:
+        """The other metrics and these, as JSON takes them: after a blow-up there is none."""
+        found = {**self.metrics, **more}
+        return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
 def training_of(members: Sequence[int], round_number: int) -> str:

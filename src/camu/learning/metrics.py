@@ -41,6 +41,8 @@ _TITLES = {
 }
 # The best value of those that are no shares, where there is one.
 _LIMITS = {"perplexity": 1.0, "rmse": 0.0, "mae": 0.0, "r2": 1.0}
+# Of the devices: each judges its own model, or the global one, on test samples of its own.
+_OF_DEVICES = re.compile(r"(mean|worst|spread)-device-(accuracy|loss)")
 _TOP = re.compile(r"top-([1-9]\d*)")
 _SUMMED = ("accuracy", "perplexity", "loss")  # from counts and losses, without the outputs
 
@@ -80,7 +82,12 @@ class Metric:
     @property
     def needs_outputs(self) -> bool:
         """Whether it takes what the model says of every sample."""
-        return self.name not in _SUMMED
+        return self.name not in _SUMMED and not self.of_devices
+
+    @property
+    def of_devices(self) -> bool:
+        """Whether each device judges its model on test samples of its own."""
+        return _OF_DEVICES.fullmatch(self.name) is not None
 
     @property
     def sign(self) -> int:
@@ -132,13 +139,40 @@ def find_metric(name: str) -> Metric:
         return Metric(name, higher, share, targets)
     if _TOP.fullmatch(name):
         return Metric(name)
+    if found := _OF_DEVICES.fullmatch(name):
+        share = found[2] == "accuracy"
+        targets = ("classes", "next-token") if share else ("classes", "next-token", "numbers")
+        return Metric(name, share and found[1] != "spread", share, targets)
     own = name.removeprefix("-")
     if is_plugin(own):
         return Metric(name, own == name, False, ("classes", "next-token", "numbers"))
     raise InputError(
         f"training.metrics: {name!r} is unknown{suggest(name, METRICS)}; use {', '.join(METRICS)}, "
-        "top-K, or `module:function`, with a minus in front where lower is better"
+        "top-K, mean-device-accuracy, worst-device-accuracy, spread-device-accuracy, the same with "
+        "loss, or `module:function`, with a minus in front where lower is better"
     )
+
+
+WORST_SHARE = 0.1  # of the devices, at least one
+
+
+def compute_of_devices(metric: Metric, found: Sequence[tuple[float, float]]) -> float:
+    """A metric of the devices, from the accuracy and the loss of each.
+
+    `worst` is the mean of the worst tenth, `spread` the standard deviation.
+    """
+    match = _OF_DEVICES.fullmatch(metric.name)
+    assert match is not None
+    share = match[2] == "accuracy"
+    values = np.array([one[0] if share else one[1] for one in found])
+    if not values.size or not np.isfinite(values).all():
+        return math.nan
+    if match[1] == "spread":
+        return float(values.std())
+    if match[1] == "worst":
+        ordered = np.sort(values) if share else -np.sort(-values)
+        values = ordered[: max(1, math.ceil(WORST_SHARE * len(values)))]
+    return float(values.mean())
 
 
 def compute(metric: Metric, outputs: AnyArray, targets: AnyArray) -> float:

@@ -18,6 +18,7 @@ from camu.schemes.contract import Scheme
 from camu.schemes.controls import LabelKMeans, RandomClusters
 from camu.schemes.cost_effective import CostEffective
 from camu.schemes.cotaf import Cotaf
+from camu.schemes.ditto import Ditto
 from camu.schemes.dsc import Dsc
 from camu.schemes.fedasync import FedAsync
 from camu.schemes.fedavg import FedAvg
@@ -27,7 +28,9 @@ from camu.schemes.feddyn import FedDyn
 from camu.schemes.fedlamp import FedLamp
 from camu.schemes.fednova import CamuNova, ClusterNova, FedNova
 from camu.schemes.fedpaq import FedPaq
+from camu.schemes.fedper import FedPer
 from camu.schemes.fedprox import FedProx
+from camu.schemes.fedrep import FedRep
 from camu.schemes.fedsa import FedSa
 from camu.schemes.hierfavg import HierFavg
 from camu.schemes.hti import HeterogeneousIntensity, HtiDynamic
@@ -106,6 +109,9 @@ KINDS: tuple[type[Scheme], ...] = (
     OneBitAir,
     CamuAir,
     ClusterAir,
+    FedPer,
+    FedRep,
+    Ditto,
 )
 SCHEMES = {kind.name: kind for kind in KINDS}
 

@@ -8,7 +8,9 @@ order, and gives each of them a read-only `View` and the scheme's own `state`:
     select(view, state)           each round: which idle units start
     start(view, state, unit)      for each unit that starts: the model that it starts from
     correction(view, state, unit) for each unit that starts: a vector added to its gradients
+    own_training(view, state, ..) for each unit that starts: what it trains for itself
     keep(view, state, unit, ...)  for each unit that has trained: the array that it keeps
+    own_model(view, state, unit)  where devices are evaluated: the model that a unit uses itself
     deadline(view, state)         each round: when the server aggregates at the latest
     ready(view, state)            after each arrival: whether the server aggregates now
     aggregate(view, state)        the new global model
@@ -32,6 +34,7 @@ from pydantic import Field
 
 from camu.arrays import AnyArray, Float32
 from camu.errors import InputError
+from camu.learning.job import OwnTraining
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes.aggregation import MeanUpdate, add_updates
@@ -170,6 +173,21 @@ class Scheme(ABC):
         ...         return 0.01 * view.weights.parameters
         >>> camu.simulate(world, Decayed()).history.final.units
         20
+        """
+        return None
+
+    def own_training(self, view: View, state: State, unit: int) -> OwnTraining | None:
+        """What a unit trains for itself beside its update; None: nothing.
+
+        `keep` is then given the parameters (q,) that it ends with, in place of `change`. Its steps
+        are paid by `LocalRule.work`. Nodes do not do this.
+        """
+        return None
+
+    def own_model(self, view: View, state: State, unit: int) -> Weights | None:
+        """The model that a unit's devices use themselves; None: the global one.
+
+        Metrics of devices (`training.metrics`, such as `mean-device-accuracy`) judge it.
         """
         return None
 

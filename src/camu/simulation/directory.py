@@ -285,7 +285,7 @@ def keep_in_directory(
     `start` replaces the weights that a new run begins with. `facts` gives more entries of the
     summary, at the end of the run. `manifest` is what `check_directory` returned.
     """
-    check_trainer(scheme, trainer, plan)
+    check_trainer(scheme, trainer, plan, world.config)
     Faults.of(world)  # a wrong trace is refused before anything is written
     before = directory.read_manifest()
     manifest = manifest or Manifest.of(world.config, _start_digest(before, start))

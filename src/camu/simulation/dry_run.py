@@ -86,6 +86,10 @@ class DryTrainer:
         """Nothing is trained, so this says nothing of a model."""
         return Evaluation(None, 0.0)
 
+    def evaluate_devices(self, *_: object) -> list[tuple[float, float]]:
+        """Nothing is trained."""
+        return []
+
     def iterate(
         self, start: object, jobs: Any, round_number: int, deliver: Callable[..., Any]
     ) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -16,7 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from camu.arrays import AnyArray, Float32
+from camu.config import Config
 from camu.errors import InputError
+from camu.learning.job import OwnTraining
+from camu.learning.metrics import Metric, compute_of_devices
+from camu.learning.task import task_of
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.plugins import same_directory, user_code
@@ -29,15 +33,26 @@ log = logging.getLogger(__name__)
 
 _SEE_ARRIVALS = ("deadline", "ready", "aggregate", "revise")
 _WITH_BUFFERS = "super().aggregate(view, state).with_parameters(...)"
-_OPTIONAL = ("start", "correction", "keep", *_SEE_ARRIVALS)
+_OPTIONAL = ("start", "correction", "keep", "own_training", "own_model", *_SEE_ARRIVALS)
 
 
-def check_trainer(scheme: Scheme, trainer: Trainer, plan: Plan) -> None:
-    """Refuse a scheme that needs more than the trainer can give."""
+def check_trainer(scheme: Scheme, trainer: Trainer, plan: Plan, config: Config) -> None:
+    """Refuse a scheme, or a metric, that needs more than the trainer can give."""
+    for metric in task_of(config).metrics:
+        if metric.of_devices and isinstance(trainer, OnNodes):
+            raise InputError(
+                f"training.metrics: {metric.name}: nodes judge no models on test samples of their "
+                "own; leave it out, or simulate"
+            )
     if (plan.air or plan.gathers_together) and isinstance(trainer, OnNodes):
         raise InputError(
             f"scheme {scheme.name}: its devices transmit at once, and there is no air between the "
             "sockets of nodes; simulate it, or choose another scheme for a deployment"
+        )
+    if overrides(scheme, "own_training") and isinstance(trainer, OnNodes):
+        raise InputError(
+            f"scheme {scheme.name}: its devices train for themselves too, which nodes do not do; "
+            "simulate it, or choose another scheme for a deployment"
         )
     if scheme.uses_oracle and trainer.oracle is None:
         raise InputError(
@@ -109,6 +124,38 @@ class Hooks:
             found = f"{vector.dtype} of shape {vector.shape}"
             raise self._wrong("correction", wanted, found)
         return np.ascontiguousarray(vector, dtype=np.float32)
+
+    def own_training(self, view: View, unit: int) -> OwnTraining | None:
+        """What a unit trains for itself."""
+        if "own_training" not in self.own:
+            return None
+        answer = _call(self.scheme, self.scheme.own_training, view, self.state, unit)
+        if answer is not None and not isinstance(answer, OwnTraining):
+            raise self._wrong("own_training", "an OwnTraining, or None", _kind(answer))
+        return answer
+
+    def own_models(self, view: View) -> dict[int, Weights]:
+        """The models of devices that have one of their own."""
+        found: dict[int, Weights] = {}
+        if "own_model" not in self.own:
+            return found
+        for number, unit in enumerate(view.plan.units):
+            answer = _call(self.scheme, self.scheme.own_model, view, self.state, number)
+            if answer is not None and not isinstance(answer, Weights):
+                raise self._wrong("own_model", "Weights, or None", _kind(answer))
+            if answer is not None:
+                found |= dict.fromkeys(unit.members, answer)
+        return found
+
+    def of_devices(
+        self, view: View, trainer: Trainer, metrics: Sequence[Metric]
+    ) -> dict[str, float]:
+        """The metrics for which each device judges its own model, or the global one."""
+        wanted = [metric for metric in metrics if metric.of_devices]
+        if not wanted:
+            return {}
+        found = trainer.evaluate_devices(view.weights, self.own_models(view))
+        return {metric.name: compute_of_devices(metric, found) for metric in wanted}
 
     def keep(
         self, view: View, unit: int, change: Float32 | None, kept: AnyArray | None

@@ -15,8 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from camu.learning.job import Evaluation, Job
-from camu.learning.metrics import Metric, finite
+from camu.learning.job import Job
 from camu.learning.task import task_of
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
@@ -49,7 +48,7 @@ class Loop:
         self.run, self.scheme, self.trainer = run, scheme, trainer
         self.hooks = Hooks(scheme, run.state)
         self.faults = Faults.of(run.world)
-        self.score = task_of(run.world.config).score
+        self.metrics = task_of(run.world.config).metrics
         self.config = run.world.config
         check_privacy(run.world.config, scheme, run.plan)
         self.keeps_state = self.config.training.optimiser_state == "keep"
@@ -276,6 +275,7 @@ class Loop:
             rule=unit.rule,
             correction=self.hooks.correction(view, number),
             states=tuple(map(self.run.optimisers.get, unit.members)) if self.keeps_state else None,
+            own=self.hooks.own_training(view, number),
         )
 
     def receive(self, view: View, update: Update) -> None:
@@ -384,15 +384,16 @@ class Loop:
         due = late or run.passes_share or run.round % limits.eval_every == 0
         found = self.trainer.evaluate(run.weights) if due else None
         mean = self.trainer.evaluate(run.average) if late and run.average else None
+        more = self.hooks.of_devices(self.view(), self.trainer, self.metrics) if found else {}
         record = Record(
             round=run.round,
             accuracy=found.accuracy if found else None,
             # A model that has blown up has no loss; nan is not JSON.
             loss=finite(found.loss) if found else None,
             label_accuracy=found.label_accuracy if found else (),
-            metric=self.score.name,
-            metrics={name: finite(one) for name, one in found.metrics.items()} if found else {},
-            average_score=_score(mean, self.score) if mean else None,
+            metric=self.metrics[0].name,
+            metrics=found.finite_metrics(more) if found else {},
+            average_score=mean.value(self.metrics[0].name) if mean else None,
             virtual_seconds=run.clock.now_seconds,
             joules=dict(run.ledger.totals),
             bits=dict(run.ledger.bits),
@@ -406,9 +407,3 @@ class Loop:
         )
         run.records.append(record)
         return record
-
-
-def _score(found: Evaluation, score: Metric) -> float | None:
-    """The score of an evaluation, if it is a number."""
-    known = {"accuracy": found.accuracy, "loss": found.loss, **found.metrics}
-    return finite(known.get(score.name))

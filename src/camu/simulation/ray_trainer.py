@@ -310,14 +310,18 @@ class RayEngine(Engine):
 
 @contextlib.contextmanager
 def ray_trainer(
-    config: Config, train: Samples, device_indices: Sequence[Int64], test: Samples
+    config: Config,
+    train: Samples,
+    device_indices: Sequence[Int64],
+    test: Samples,
+    test_indices: Sequence[Int64] = (),
 ) -> Iterator[RayEngine]:
     """A trainer on the connected cluster, or on this machine; its actors end with the block."""
     if config.machine.device == "cuda":
         raise InputError('machine.device = "cuda": Ray actors train on processors; use "cpu"')
     here = config.replace({"machine.device": "cpu", "machine.workers": 0})
     with (
-        RayEngine.from_config(here, train, device_indices, test) as engine,
+        RayEngine.from_config(here, train, device_indices, test, test_indices) as engine,
         connected(processors=config.machine.workers),
         _sent_by_value(config),
     ):

@@ -20,6 +20,7 @@ from camu.errors import InputError
 from camu.learning.cnn import seeded_cnn
 from camu.learning.configured import model_layout
 from camu.learning.engine import Engine, Samples
+from camu.learning.task import task_of
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme, plans
@@ -111,7 +112,7 @@ def run_rounds(
     run: Run, scheme: Scheme, trainer: Trainer, callbacks: Sequence[Callback] = ()
 ) -> None:
     """Run rounds until the configured end, from the first or from where a checkpoint left off."""
-    check_trainer(scheme, trainer, run.plan)
+    check_trainer(scheme, trainer, run.plan, run.world.config)
     if not run.records:
         check_trace(run.world, scheme, run.plan)
     kind = RealtimeLoop if on_real_arrivals(scheme, trainer) else Loop
@@ -151,13 +152,19 @@ def build_engine(world: World) -> Engine:
     return Engine.from_config(world.config, *samples_of(world))
 
 
-def samples_of(world: World) -> tuple[Samples, Sequence[Int64], Samples]:
-    """The training samples, each device's indices of them, and the test samples."""
+def samples_of(
+    world: World,
+) -> tuple[Samples, Sequence[Int64], Samples, Sequence[Int64]]:
+    """The training samples, each device's indices of them, and both for test samples.
+
+    The indices of test samples are there if a metric of devices is asked for.
+    """
     federation = with_data(world).federation
     assert federation is not None  # with_data gives one or refuses
     data = federation.dataset
     train, test = (data.train_inputs, data.train_targets), (data.test_inputs, data.test_targets)
-    return train, federation.indices, test
+    of_devices = any(metric.of_devices for metric in task_of(world.config).metrics)
+    return train, federation.indices, test, federation.test_indices if of_devices else ()
 
 
 def save_model(result: Result, path: Path) -> None:

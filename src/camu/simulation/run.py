@@ -247,6 +247,12 @@ class Trainer(Protocol):
         """The loss and the metrics on the test samples."""
         ...
 
+    def evaluate_devices(
+        self, weights: Weights, own: Mapping[int, Weights]
+    ) -> list[tuple[float, float]]:
+        """Accuracy and loss of each device on test samples of its own, by its own model if any."""
+        ...
+
 
 @runtime_checkable
 class OnNodes(Protocol):

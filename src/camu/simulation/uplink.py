@@ -65,7 +65,7 @@ class Delivery:
         buffers = trained.weights.buffers - start.buffers
         if self.air is not None:
             own.update, own.squares, own.buffers = *self._sent(job, end - begin), buffers
-            own.change = end - begin if self.keep_change else None
+            own.change = self._kept_change(trained, end - begin)
             return own
         noise = derive(self.config.run.seed, "noise", self.round, unit.leader)
         if type(unit.codec) is Raw and unit.update_scale == 1.0 and job not in self.corrupt:
@@ -83,8 +83,14 @@ class Delivery:
                 array.setflags(write=False)
             own.update, own.buffers = update, buffers
             own.trained = trained.weights.copied() if self.keep_trained else None
-            own.change = end - begin if self.keep_change else None
+            own.change = self._kept_change(trained, end - begin)
         return own
+
+    def _kept_change(self, trained: Trained, change: Float32) -> Float32 | None:
+        """What the scheme's `keep` is shown, if it has one."""
+        if not self.keep_change:
+            return None
+        return change if trained.own is None else trained.own
 
     def _sent(self, job: int, update: Float32) -> tuple[Float32, float]:
         """What a job sends over the air, clean, and the sum of squares of its numbers."""

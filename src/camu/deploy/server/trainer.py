@@ -102,6 +102,12 @@ class NodeTrainer:
         """Accuracy and loss on the server's test samples."""
         return self.engine.evaluate(weights)
 
+    def evaluate_devices(
+        self, weights: Weights, own: Mapping[int, Weights]
+    ) -> list[tuple[float, float]]:
+        """Only nodes know what devices would say; such metrics are refused before a run."""
+        raise InputError("training.metrics: nodes give no metrics of single devices")
+
     def wall_seconds(self) -> float:
         """The time on the mailbox's clock."""
         return self.mailbox.clock()
