@@ -141,7 +141,7 @@ REFUSED = {("adaptive-batch", name) for name in WORLDS if EPOCHS.items() <= WORL
 REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
 # No bits are sent: neither codecs nor P1 have a meaning.
 WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
-REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled")}
+REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled", "fedper", "fedrep")}
 # They divide one band at Shannon's rate.
 SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
 OTHER_BANDS = ("mixed links", "wifi", "several cells", "cells apart, ofdma, moving")

@@ -138,7 +138,6 @@ def test_personal_models_are_the_same_for_any_number_of_workers_and_after_a_stop
         ({"scheme.parameters.personal": "outpt"}, "no parameters of the model; name some of conv1"),
         ({"scheme.parameters.personal": "conv,hidden,output,norm"}, "all parameters"),
         ({"training.momentum": 0.9}, "training.momentum = 0"),
-        ({"training.local_update": "epoch"}, "training.local_update = step"),
     ],
 )
 def test_what_cannot_be_personal_is_refused(keys: dict[str, Any], words: str) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from camu.arrays import AnyArray, Float32
 from camu.config import Config
-from camu.data.batches import Batches, Schedules, Wanted
+from camu.data.batches import Batches, Schedule, Schedules, Wanted
 from camu.errors import CamuError, InputError
 from camu.learning.cnn import SeededCNN
 from camu.learning.configured import seeded
@@ -244,11 +244,15 @@ class Engine:
             schedules = self._schedules(jobs, round_number)
             return self.train_on(kernel, jobs, schedules, round_number)
 
-        def train(start: Weights, job: Job) -> Trained:
-            return self._train_bundle(kernel, [(start, job)], round_number)[0]
+        def schedule_of(job: Job) -> Schedule:
+            return self._schedules([(self.initial, job)], round_number).apart()[0]
+
+        def train(start: Weights, job: Job, schedule: Schedule | None = None) -> Trained:
+            given = Schedules.of([schedule or schedule_of(job)])
+            return self.train_on(kernel, [(start, job)], given, round_number)[0]
 
         return [
-            train(start, job) if job.own is None else train_with_own(start, job, train)
+            train_with_own(start, job, train, schedule_of) if job.own else train(start, job)
             for start, job in jobs
         ]
 
@@ -364,10 +368,8 @@ class Engine:
                     f"job: the {what} has shape {array.shape}; the model has "
                     f"{self.initial.parameters.size} parameters."
                 )
-        if job.own is not None:
-            count = self.initial.parameters.size
-            kept = self.method.under(job.rule).state_length(count)
-            check_own(job.own, count, stateless=not kept and self.local_update == "step")
+        method = self.method.under(job.rule)
+        check_own(job, self.initial.parameters.size, stateless=not method.has_state)
         return sizes
 
 

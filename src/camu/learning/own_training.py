@@ -8,21 +8,29 @@ from dataclasses import replace
 import numpy as np
 
 from camu.arrays import Mask
+from camu.data.batches import Schedule
 from camu.errors import InputError
-from camu.learning.job import Job, OwnTraining, Trained
+from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 
-# Trains one job from a model.
-Train = Callable[[Weights, Job], Trained]
+# Trains one job from a model, on its mini-batches or on these.
+Train = Callable[[Weights, Job, Schedule | None], Trained]
+ScheduleOf = Callable[[Job], Schedule]
 
 
-def train_with_own(start: Weights, job: Job, train: Train) -> Trained:
+def train_with_own(start: Weights, job: Job, train: Train, schedule_of: ScheduleOf) -> Trained:
     """Train a job, and before or after it what its unit trains for itself.
 
     The mini-batches of the second training follow on those of the first one.
     """
     own = job.own
     assert own is not None
+
+    def part(begin: Weights, job: Job, only: Mask | None) -> Trained:
+        if only is None:
+            return train(begin, job, None)
+        return _train_part(begin, job, only, schedule_of(job), train)
+
     update = replace(job, own=None)
     mine = replace(
         update,
@@ -34,33 +42,38 @@ def train_with_own(start: Weights, job: Job, train: Train) -> Trained:
     )
     begin = start.with_parameters(own.start)
     if not own.first:
-        trained = train(start, update)
-        ended = _train_part(begin, replace(mine, first=job.first + job.updates), own.only, train)
+        trained = train(start, update, None)
+        ended = part(begin, replace(mine, first=job.first + job.updates), own.only)
         return trained._replace(own=ended.weights.copied().parameters)
-    ended = _train_part(begin, mine, own.only, train)
+    ended = part(begin, mine, own.only)
     parameters = ended.weights.copied().parameters
     # The update starts with what was trained, and leaves it alone.
     others = None if own.only is None else ~own.only
-    update = replace(update, first=job.first + own.updates)
-    trained = _train_part(start.with_parameters(parameters), update, others, train)
+    trained = part(
+        start.with_parameters(parameters), replace(update, first=job.first + own.updates), others
+    )
     return trained._replace(own=parameters)
 
 
-def _train_part(start: Weights, job: Job, only: Mask | None, train: Train) -> Trained:
+def _train_part(start: Weights, job: Job, only: Mask, schedule: Schedule, train: Train) -> Trained:
     """Train a job in which only some parameters move: after each step the others are put back."""
-    if only is None:
-        return train(start, job)
     weights, losses = start, []
-    for number in job.numbers:
-        trained = train(weights, replace(job, updates=1, first=number))
+    rule = replace(job.rule, steps=1)
+    for number, batch in enumerate(schedule.batches):
+        one = replace(job, updates=1, first=job.first + number, rule=rule)
+        sizes, steps = np.array([len(batch)], np.int32), np.ones(1, np.int32)
+        trained = train(weights, one, Schedule(batch, sizes, steps))
         moved = np.where(only, trained.weights.parameters, weights.parameters)
         weights = trained.weights.copied().with_parameters(moved)
         losses.append(trained.loss)
     return Trained(weights, float(np.mean(losses)))
 
 
-def check_own(own: OwnTraining, parameters: int, stateless: bool) -> None:
+def check_own(job: Job, parameters: int, stateless: bool) -> None:
     """Refuse a training of a unit's own that has no meaning."""
+    own = job.own
+    if own is None:
+        return
     if own.start.shape != (parameters,):
         raise InputError(
             f"own training: its start has shape {own.start.shape}; the model has {parameters} "
@@ -68,11 +81,15 @@ def check_own(own: OwnTraining, parameters: int, stateless: bool) -> None:
         )
     if own.updates < 1 or own.proximal < 0:
         raise InputError(
-            f"own training: {own.updates} updates and a proximal weight of "
-            f"{own.proximal}; give at least 1 update, and a weight from 0."
+            f"own training: {own.updates} updates and a proximal weight of {own.proximal}; give at "
+            "least 1 update, and a weight from 0."
         )
-    if own.only is not None and not stateless:
+    if own.only is None:
+        return
+    if len(job.members) > 1:
+        raise InputError("own training: only units of one device can train a part of the model")
+    if not stateless:
         raise InputError(
-            "own training: a part of the model can be trained by plain steps only; set "
-            "training.local_update = step, training.optimiser = sgd and training.momentum = 0"
+            "own training: a part of the model is trained by plain steps; set training.optimiser = "
+            "sgd and training.momentum = 0"
         )

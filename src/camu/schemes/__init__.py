@@ -1,6 +1,6 @@
 """The schemes, one file each, reading like its paper; their contract and their registry."""
 
-from camu.learning.job import LocalRule
+from camu.learning.job import LocalRule, OwnTraining
 from camu.planning.codecs import Part, Quantised, Raw, Sparse
 from camu.planning.contribution import extra_updates
 from camu.planning.groups import Groups, assess, clusters, make_plan, single_devices

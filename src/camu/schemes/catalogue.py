@@ -130,6 +130,7 @@ FAMILIES = {
     "resources": "Bandwidth, power and frequency of every device.",
     "over the air": "Devices that transmit at once, so that the channel adds their updates up.",
     "compression": "Smaller updates.",
+    "personal": "Models, or parts of models, that stay at the devices.",
     "asynchronous": "Servers that do not wait for everyone.",
     "controls": "Controls that take one idea away.",
 }

@@ -181,6 +181,15 @@ class Scheme(ABC):
 
         `keep` is then given the parameters (q,) that it ends with, in place of `change`. Its steps
         are paid by `LocalRule.work`. Nodes do not do this.
+
+        >>> class Beside(camu.schemes.FedAvg):
+        ...     def own_training(self, view, state, unit):   # a model that never meets others
+        ...         own = view.kept.get(unit, view.weights.parameters)
+        ...         return camu.schemes.OwnTraining(own, updates=1)
+        ...     def keep(self, view, state, unit, change, kept):
+        ...         return change
+        >>> camu.simulate(world, Beside()).history.final.units
+        20
         """
         return None
 
@@ -188,6 +197,12 @@ class Scheme(ABC):
         """The model that a unit's devices use themselves; None: the global one.
 
         Metrics of devices (`training.metrics`, such as `mean-device-accuracy`) judge it.
+
+        >>> class Halved(camu.schemes.FedAvg):
+        ...     def own_model(self, view, state, unit):
+        ...         return view.weights.with_parameters(view.weights.parameters / 2)
+        >>> camu.simulate(world, Halved()).history.final.units
+        20
         """
         return None
 

@@ -1,7 +1,6 @@
 """FedPer: the last layers stay at the devices, all others are learned together."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -31,11 +30,9 @@ class FedPer(Scheme):
     ]
 
     def plan(self, world: World) -> Plan:
-        from camu.learning.engine import model_layout
-
         groups, mask = (
             single_devices(world),
-            personal_mask(model_layout(world.config), self.personal),
+            personal_mask(world, self.personal),
         )
         return make_plan(
             self,
@@ -55,7 +52,7 @@ class FedPer(Scheme):
         if unit not in view.kept:
             return None
         parameters = view.weights.parameters.copy()
-        parameters[personal_mask(view.weights.layout, self.personal)] = view.kept[unit]
+        parameters[personal_mask(view.world, self.personal)] = view.kept[unit]
         return view.weights.with_parameters(parameters)
 
     def own_model(self, view: View, state: State, unit: int) -> Weights | None:
@@ -66,30 +63,38 @@ class FedPer(Scheme):
     ) -> Float32:
         """The device's own parameters after its training."""
         begin = self.start(view, state, unit) or view.weights
-        mask = personal_mask(view.weights.layout, self.personal)
+        mask = personal_mask(view.world, self.personal)
         after: Float32 = (begin.parameters + change)[mask]
         return after
 
     def aggregate(self, view: View, state: State) -> Weights:
         """The mean of what was sent; the personal parameters of the global model stay."""
         mean = super().aggregate(view, state)
-        mask = personal_mask(view.weights.layout, self.personal)
+        mask = personal_mask(view.world, self.personal)
         return mean.with_parameters(np.where(mask, view.weights.parameters, mean.parameters))
 
 
-@lru_cache(maxsize=16)
-def personal_mask(layout: Layout, names: str) -> Mask:
+def personal_mask(world: World, names: str) -> Mask:
     """Which parameters (q,) stay at the devices: those whose names begin so, or the last layer.
 
     Of a model with one layer, its bias.
     """
+    from camu.learning.engine import model_layout
+
+    return world.cached(("personal", names), lambda: _mask(model_layout(world.config), names))
+
+
+def _mask(layout: Layout, names: str) -> Mask:
     entries = layout.parameters
     beginnings = tuple(part.strip() for part in names.split(",") if part.strip())
-    if not beginnings:
-        layers = [entry for entry in entries if len(entry.shape) > 1]
-        last = layers[-1].name.rpartition(".")[0] + "."
-        beginnings = (last + "bias" if len(layers) == 1 else last,)
-    chosen = [entry.name.startswith(beginnings) for entry in entries]
+    layers = [entry for entry in entries if len(entry.shape) > 1]
+    last = layers[-1].name.rpartition(".")[0]
+    chosen = [
+        entry.name.startswith(beginnings)
+        if beginnings
+        else entry.name.rpartition(".")[0] == last and (len(layers) > 1 or len(entry.shape) == 1)
+        for entry in entries
+    ]
     mask = np.repeat(chosen, [entry.size for entry in entries])
     if mask.all() or not mask.any():
         raise InputError(

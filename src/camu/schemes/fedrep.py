@@ -28,12 +28,12 @@ class FedRep(FedPer):
     def own_training(self, view: View, state: State, unit: int) -> OwnTraining:
         """The device's own parameters, before its update."""
         begin = self.start(view, state, unit) or view.weights
-        mask = personal_mask(view.weights.layout, self.personal)
+        mask = personal_mask(view.world, self.personal)
         return OwnTraining(begin.parameters, self.head_updates, only=mask, first=True)
 
     def keep(
         self, view: View, state: State, unit: int, change: Float32, kept: AnyArray | None
     ) -> Float32:
         """The device's own parameters; `change` are those that it trained for itself."""
-        own: Float32 = change[personal_mask(view.weights.layout, self.personal)]
+        own: Float32 = change[personal_mask(view.world, self.personal)]
         return own
