@@ -142,6 +142,7 @@ REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
 # No bits are sent: neither codecs nor P1 have a meaning.
 WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
 REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled", "fedper", "fedrep")}
+REFUSED |= {("fedrep", "momentum, clipping, schedule")}  # parts of a model take plain steps
 # They divide one band at Shannon's rate.
 SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
 OTHER_BANDS = ("mixed links", "wifi", "several cells", "cells apart, ofdma, moving")

@@ -211,6 +211,9 @@ class Evaluation:
         return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
+NOT_EVALUATED = Evaluation(None, math.nan)
+
+
 def training_of(members: Sequence[int], round_number: int) -> str:
     """A short name of the training of some devices, for error messages."""
     return f"Training devices {brief(members)} in round {round_number}"

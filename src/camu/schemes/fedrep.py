@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from camu.arrays import AnyArray, Float32
+from camu.errors import InputError
 from camu.learning.job import LocalRule, OwnTraining
-from camu.schemes.contract import Count, State, View
+from camu.schemes.contract import Count, Plan, State, View, World
 from camu.schemes.fedper import FedPer, personal_mask
 
 
@@ -21,6 +22,15 @@ class FedRep(FedPer):
         *FedPer.choices,
         "a step on some of the parameters costs as much as one on all",
     ]
+
+    def plan(self, world: World) -> Plan:
+        training = world.config.training
+        if training.momentum or training.optimiser != "sgd":
+            raise InputError(
+                f"scheme {self.name}: parts of a model are trained by plain steps; set "
+                "training.optimiser = sgd and training.momentum = 0"
+            )
+        return super().plan(world)
 
     def rule(self) -> LocalRule:
         return LocalRule(work=(self.local_updates + self.head_updates) / self.local_updates)

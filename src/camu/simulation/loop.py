@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from camu.learning.job import Job
+from camu.learning.job import NOT_EVALUATED, Job
 from camu.learning.task import task_of
 from camu.learning.weights import Weights
 from camu.planning.batteries import spending_of
@@ -48,9 +48,9 @@ class Loop:
         self.run, self.scheme, self.trainer = run, scheme, trainer
         self.hooks = Hooks(scheme, run.state)
         self.faults = Faults.of(run.world)
-        self.metrics = task_of(run.world.config).metrics
         self.config = run.world.config
         check_privacy(run.world.config, scheme, run.plan)
+        self.metrics = task_of(self.config).metrics
         self.keeps_state = self.config.training.optimiser_state == "keep"
         self.before = run.weights
         self.nodes = trainer if isinstance(trainer, OnNodes) else None
@@ -65,7 +65,7 @@ class Loop:
         self.counts = dict.fromkeys((*FAULTS, *own), 0)
         self.mean: MeanUpdate | None = None
         self.received: Received | None = None  # the burst of a round over the air
-        # The last answer of `price`: what it depends on, what the ids in that belong to, the costs.
+        # The last price: what it depends on, what the ids in that belong to, the costs.
         self.priced: tuple[tuple[object, ...], object, Costs] | None = None
         self.spending: tuple[Costs, Spending] | None = None  # of these costs
 
@@ -382,17 +382,16 @@ class Loop:
         last = limits.rounds - limits.eval_last < run.round <= limits.rounds
         late = last or run.stopped is not None or run.has_all_rounds
         due = late or run.passes_share or run.round % limits.eval_every == 0
-        found = self.trainer.evaluate(run.weights) if due else None
+        found = self.trainer.evaluate(run.weights) if due else NOT_EVALUATED
         mean = self.trainer.evaluate(run.average) if late and run.average else None
-        more = self.hooks.of_devices(self.view(), self.trainer, self.metrics) if found else {}
+        more = self.hooks.of_devices(self.view(), self.trainer, self.metrics) if due else {}
         record = Record(
             round=run.round,
-            accuracy=found.accuracy if found else None,
-            # A model that has blown up has no loss; nan is not JSON.
-            loss=finite(found.loss) if found else None,
-            label_accuracy=found.label_accuracy if found else (),
+            accuracy=found.accuracy,
+            loss=found.value("loss"),
+            label_accuracy=found.label_accuracy,
             metric=self.metrics[0].name,
-            metrics=found.finite_metrics(more) if found else {},
+            metrics=found.finite_metrics(more),
             average_score=mean.value(self.metrics[0].name) if mean else None,
             virtual_seconds=run.clock.now_seconds,
             joules=dict(run.ledger.totals),
