@@ -371,5 +371,3 @@ class Engine:
         method = self.method.under(job.rule)
         check_own(job, self.initial.parameters.size, stateless=not method.has_state)
         return sizes
-
-

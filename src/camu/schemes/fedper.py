@@ -79,7 +79,7 @@ def personal_mask(world: World, names: str) -> Mask:
 
     Of a model with one layer, its bias.
     """
-    from camu.learning.engine import model_layout
+    from camu.learning.configured import model_layout
 
     return world.cached(("personal", names), lambda: _mask(model_layout(world.config), names))
 

@@ -61,8 +61,7 @@ class Loop:
         self.waits_for_all = waits_for_all(scheme)
         self.takes_mean = plain and not self.hooks.shows_arrivals
         # Of the present round: its faults by kind, and the mean of its updates if that is taken.
-        own = () if self.nodes is None else self.nodes.fault_kinds
-        self.counts = dict.fromkeys((*FAULTS, *own), 0)
+        self.counts = dict.fromkeys((*FAULTS, *(self.nodes.fault_kinds if self.nodes else ())), 0)
         self.mean: MeanUpdate | None = None
         self.received: Received | None = None  # the burst of a round over the air
         # The last price: what it depends on, what the ids in that belong to, the costs.
@@ -102,8 +101,7 @@ class Loop:
     def round(self) -> Record:
         """A round, what the scheme changes after it, and its record."""
         self.before = self.run.weights
-        given_up = replan(self.run, self.scheme)
-        self.charge_idle(given_up, self.run.clock.now_seconds)
+        self.charge_idle(replan(self.run, self.scheme), self.run.clock.now_seconds)
         arrived, waiting = self.advance()
         self.hooks.revise(self.view(() if self.takes_mean else self.shown(arrived)), self.run)
         self.rotate()
@@ -334,8 +332,7 @@ class Loop:
         run, own = self.run, self.hooks.own
         deadline = self.hooks.deadline(self.view()) if "deadline" in own else None
         in_flight = run.visible() if "ready" in own else {}
-        arrived: list[Update] = []
-        found: list[Update] = []
+        arrived, found = list[Update](), list[Update]()
         while run.in_flight:
             if "ready" in own and self.hooks.ready(self.view(arrived, in_flight.copy())):
                 break
@@ -371,8 +368,10 @@ class Loop:
             run.kept.pop(update.unit, None)
             if update.kept is not None:
                 run.kept[update.unit] = update.kept
-        update.weight = run.plan.units[update.unit].weight
-        update.staleness = run.round - update.round
+        update.weight, update.staleness = (
+            run.plan.units[update.unit].weight,
+            run.round - update.round,
+        )
         update.arrived_seconds = run.clock.now_seconds
         return True
 
