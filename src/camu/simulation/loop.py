@@ -1,7 +1,6 @@
 """A round: units train, send over the channel, and are aggregated, on a virtual clock.
 
-A synchronous round is the case in which the server waits for all; a scheme that is ready earlier
-makes the same loop asynchronous.
+A synchronous round waits for all; a scheme that is ready earlier makes the loop asynchronous.
 """
 
 from __future__ import annotations
@@ -163,8 +162,8 @@ class Loop:
         gain = links.uplink_gain * links.rated_fading(run.round)
         drawn = radio.uplink == "packet" or radio.d2d_fading or not radio.knows_channels
         round_ = run.round if drawn else None
-        known = tuple(uplinks.items()), round_, gain.tobytes()
-        asked = *known, id(run.world), id(run.plan), *map(id, own)
+        known = id(run.world), id(run.plan), *map(id, own)
+        asked = *uplinks.items(), round_, gain.tobytes(), *known
         if self.priced is None or self.priced[0] != asked:  # most rounds ask the same
             costs = full_speed_costs(
                 *(run.world, own, run.plan.parameters),
@@ -360,8 +359,9 @@ class Loop:
         run = self.run
         if update.fault is not None:
             self.counts["refused"] += 1
-            number = run.round + 1
-            log.warning("round %d: unit %d is refused: %s", number, update.unit, update.fault)
+            log.warning(
+                "round %d: unit %d is refused: %s", run.round + 1, update.unit, update.fault
+            )
         if not update.usable:
             return False
         if "keep" in self.hooks.own:
