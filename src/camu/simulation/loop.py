@@ -12,13 +12,11 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from camu.learning.job import NOT_EVALUATED, Job
 from camu.learning.task import task_of
 from camu.learning.weights import Weights
-from camu.planning.batteries import spending_of
-from camu.planning.costs import Costs, Spending
+from camu.planning.costs import Costs
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.link_costs import senders
 from camu.planning.rotation import rotated
@@ -28,6 +26,7 @@ from camu.schemes.contract import Scheme, waits_for_all
 from camu.schemes.view import Arrival, InFlight, View, no_array
 from camu.simulation.attendance import Attendance, Faults
 from camu.simulation.burst import Burst, Received, superpose
+from camu.simulation.charges import Charges
 from camu.simulation.cluster_burst import ClusterBursts
 from camu.simulation.history import FAULTS, Record
 from camu.simulation.hooks import Hooks
@@ -65,7 +64,7 @@ class Loop:
         self.received: Received | None = None  # the burst of a round over the air
         # The last price: what it depends on, what the ids in that belong to, the costs.
         self.priced: tuple[tuple[object, ...], object, Costs] | None = None
-        self.spending: tuple[Costs, Spending] | None = None  # of these costs
+        self.charges = Charges(run)
 
     def view(
         self, arrived: Sequence[Arrival] = (), in_flight: dict[int, InFlight] | None = None
@@ -100,7 +99,7 @@ class Loop:
     def round(self) -> Record:
         """A round, what the scheme changes after it, and its record."""
         self.before = self.run.weights
-        self.charge_idle(replan(self.run, self.scheme), self.run.clock.now_seconds)
+        self.charges.book_idle(replan(self.run, self.scheme), self.run.clock.now_seconds)
         arrived, waiting = self.advance()
         self.hooks.revise(self.view(() if self.takes_mean else self.shown(arrived)), self.run)
         self.rotate()
@@ -261,7 +260,7 @@ class Loop:
         if burst is not None:
             self.received, costs = superpose(run, burst, costs, ready[0])
             self.counts["refused"] += self.received.fault is not None
-        self.charge(attendance.units, costs, started)
+        self.charges.book(attendance.units, costs, started)
 
     def job(self, view: View, number: int, unit: Unit) -> Job:
         """The training of one unit in this round."""
@@ -293,36 +292,6 @@ class Loop:
         update.kept = self.hooks.keep(view, update.unit, update.change, before)
         update.memory = update.change = None
 
-    def charge(
-        self, units: Mapping[int, Unit], costs: Costs, started: npt.NDArray[np.bool_]
-    ) -> None:
-        """Book the energy of the units that started, in total and per device."""
-        own = units.values()
-        if self.spending is None or self.spending[0] is not costs:
-            self.spending = costs, spending_of(units, costs)
-        spent = self.run.ledger.book(
-            np.array([float(unit.local_updates) for unit in own]),
-            costs,
-            self.spending[1],
-            [len(unit.members) for unit in own],
-            started,
-            self.config.radio.bs_power_watts,
-        )
-        self.run.batteries.draw(*spent)
-
-    def charge_idle(self, found: Sequence[Update], now: float) -> None:
-        """Book the idle power of these units from their starts until now."""
-        idle_watts = self.run.world.devices.idle_watts
-        if not found or not idle_watts.any():
-            return
-        devices = np.concatenate([np.array(one.members, dtype=np.int64) for one in found])
-        seconds = np.repeat(
-            [now - one.started_seconds for one in found], [len(one.members) for one in found]
-        )
-        joules = idle_watts[devices] * seconds
-        self.run.ledger.book_idle(devices, joules)
-        self.run.batteries.draw(devices, joules)
-
     def wait(self) -> tuple[list[Update], tuple[float, ...]]:
         """Collect arrivals until the scheme is ready or its deadline has come.
 
@@ -345,7 +314,7 @@ class Loop:
         if deadline is not None and not run.in_flight and not found:
             self.next_update(deadline)  # no unit started, but time passes
         now = run.clock.now_seconds
-        self.charge_idle(found, now)
+        self.charges.book_idle(found, now)
         waiting = {one.unit: now - one.started_seconds - one.busy_seconds for one in found}
         return arrived, tuple(max(0.0, waiting[unit]) for unit in sorted(waiting))
 

@@ -82,7 +82,7 @@ class RealtimeLoop(Loop):
                 update.start, update.started_seconds = starts[index], self.launch_seconds
                 self.receivers[update.unit] = view, partial(delivery, index)
                 run.in_flight[update.unit] = update
-        self.charge(attendance.units, costs, np.array(sent, dtype=bool))
+        self.charges.book(attendance.units, costs, np.array(sent, dtype=bool))
 
     def next_update(self, deadline: float | None) -> Update | None:
         """The update of the node that replies next, as the server receives it."""
