@@ -7,6 +7,7 @@ or the next token.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,8 +59,10 @@ class Checked:
 
 def named(where: str, inputs: Any, targets: Any, labels: Any = None) -> Samples:
     """Samples that are called images and labels where they are that."""
-    image = isinstance(inputs, np.ndarray) and inputs.dtype == np.uint8
-    label = np.asarray(targets).dtype.kind not in "fO" if _regular(targets) else False
+    image = getattr(inputs, "dtype", None) == np.uint8
+    label = False
+    with contextlib.suppress(TypeError, ValueError, RuntimeError):  # refused later
+        label = targets is not None and np.asarray(targets).dtype.kind not in "fO"
     return Samples(
         inputs,
         targets,
@@ -67,14 +70,6 @@ def named(where: str, inputs: Any, targets: Any, labels: Any = None) -> Samples:
         f"{where} {'labels' if label else 'targets'}",
         labels,
     )
-
-
-def _regular(values: Any) -> bool:
-    try:
-        np.asarray(values)
-    except (TypeError, ValueError):
-        return False
-    return values is not None
 
 
 def make_dataset(
@@ -192,7 +187,7 @@ def check_samples(samples: Samples, target: TargetChoice = "auto") -> Checked:
 def _array(values: Any, name: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(values)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # of a tensor that has gradients too
         raise InputError(
             f"{name} are not an array ({error}); give all samples the same shape, and pad "
             "sequences to one length"

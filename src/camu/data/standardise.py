@@ -23,32 +23,26 @@ def standardised(dataset: Dataset, indices: tuple[Int64, ...]) -> Dataset:
     numbers = standardised_spec(spec)
     held = np.unique(np.concatenate(indices))
     mean, deviation = _moments(dataset.train_inputs, held, spec.inputs == "images")
-    train, test = (
-        _scaled(inputs, mean, deviation) for inputs in (dataset.train_inputs, dataset.test_inputs)
-    )
-    what = "inputs are"
-    targets, others = dataset.train_targets, dataset.test_targets
-    scaling = Scaling(mean, deviation)
-    if spec.target == "numbers":
-        scaling = Scaling(mean, deviation, *_moments(targets, held, whole=False))
-        assert scaling.target_mean is not None
-        assert scaling.target_deviation is not None
-        targets, others = (
-            _scaled(each, scaling.target_mean, scaling.target_deviation)
-            for each in (targets, others)
-        )
-        units = ", ".join(f"{unit:.6g}" for unit in scaling.target_deviation.tolist())
-        means = ", ".join(f"{unit:.6g}" for unit in scaling.target_mean.tolist())
-        what = f"inputs and targets are (an error of 1 is {units} of the data's own; mean {means})"
-    note = f"data.standardise: {what} in standard deviations of the devices' training data"
-    return replace(
+    scaled = replace(
         dataset,
         spec=numbers,
-        train_inputs=train.reshape(-1, *numbers.shape),
-        train_targets=targets,
-        test_inputs=test.reshape(-1, *numbers.shape),
-        test_targets=others,
-        scaling=scaling,
+        train_inputs=_scaled(dataset.train_inputs, mean, deviation).reshape(-1, *numbers.shape),
+        test_inputs=_scaled(dataset.test_inputs, mean, deviation).reshape(-1, *numbers.shape),
+        scaling=Scaling(mean, deviation),
+    )
+    if spec.target != "numbers":
+        return scaled
+    target_mean, unit = _moments(dataset.train_targets, held, whole=False)
+    units, means = (", ".join(f"{each:.6g}" for each in own) for own in (unit, target_mean))
+    note = (
+        "data.standardise: targets are in standard deviations of the devices' training data; an "
+        f"error of 1 is {units} in your own units, and 0 stands for {means}"
+    )
+    return replace(
+        scaled,
+        train_targets=_scaled(dataset.train_targets, target_mean, unit),
+        test_targets=_scaled(dataset.test_targets, target_mean, unit),
+        scaling=Scaling(mean, deviation, target_mean, unit),
         notes=(*dataset.notes, note),
     )
 
