@@ -42,7 +42,7 @@ from camu.world import World
 from helpers.scheme_runs import bits
 
 Tiny = Callable[..., World]
-COLUMNS = ("uplink_seconds", "update_joules", "fixed_joules")
+COLUMNS = ("uplink_seconds", "downlink_seconds", "update_joules", "fixed_joules")
 EQUAL: dict[str, Any] = {"fleet__cpu_hz": [1e9, 1e9]}
 
 
@@ -76,7 +76,13 @@ def test_the_search_takes_thousands_of_devices(tiny: Tiny) -> None:
     columns = {name: np.array([getattr(unit, name) for unit in units]) for name in COLUMNS}
     many = cast(
         Plan,
-        SimpleNamespace(units=units, access="tdma", column=columns.__getitem__, idle_watts=0.0),
+        SimpleNamespace(
+            units=units,
+            access="tdma",
+            queues=None,
+            column=columns.__getitem__,
+            idle_watts=0.0,
+        ),
     )
     times = np.sort(np.random.default_rng(0).exponential(size=4000))
     assert times[0] < expected_longest(times, 2000) < expected_longest(times, 4000) == times[-1]

@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from camu.cli.console import counted, fits, number_table, print_table
-from camu.world.link_types import SHANNON
 
 if TYPE_CHECKING:
     from camu.planning.batteries import Lifetime
@@ -130,6 +129,8 @@ def _spread(plan: Plan) -> Table:
 
 
 def _who(plan: Plan, world: World) -> Table:
+    from camu.world.link_types import SHANNON
+
     ids, regions = world.devices.ids, world.devices.regions
     typed = any(unit.link != SHANNON for unit in plan.units)  # all of one link type need no column
     rows = []

@@ -14,7 +14,7 @@ class ADsgd(LocalSgd):
     local_updates: Count = 1
     measured_share: PositiveShare = 0.5  # s / q
     sent_share: PositiveShare = 0.01  # entries that a device sends, of all
-    threshold: Positive = 1.4  # of AMP, in standard deviations
+    amp_threshold: Positive = 1.4  # in standard deviations
     steps: Count = 20  # of AMP
     name = "a-dsgd"
     family = "over the air"
@@ -38,7 +38,7 @@ class ADsgd(LocalSgd):
             parameters=plan.parameters,
             measured_share=self.measured_share,
             sent_share=self.sent_share,
-            threshold=self.threshold,
+            threshold=self.amp_threshold,
             steps=self.steps,
             pilot=world.config.training.learning_rate,
         )
