@@ -187,4 +187,4 @@ def test_leaders_in_turn_last_longer_on_the_example(camu: Camu) -> None:
 
 def test_the_downlink_is_part_of_a_plan(camu: Camu) -> None:
     done = camu("plan", "--preset", "demo", "--set", "radio.downlink=true")
-    assert "MB. The base station spends" in " ".join(done.out.split())
+    assert "idle. The base station spends" in " ".join(done.out.split())

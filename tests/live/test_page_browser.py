@@ -76,14 +76,14 @@ def test_a_higher_threshold_leaves_fewer_clusters_with_more_updates(visit: Visit
     assert "was unset" in field.inner_text()
 
 
-def test_half_the_budget_raises_the_objective(visit: Visits) -> None:
+def test_a_smaller_budget_raises_the_objective(visit: Visits) -> None:
     seen = visit()
     spent = float(re.findall(r"[\d.]+", seen.page.get_attribute(
         "[id='field-allocation.energy_joules']", "placeholder"
     ))[0])  # fmt: skip
     seen.type("allocation.energy_joules", f"{spent:.6f}")
     before = seen.total("objective", "camu-joint")
-    seen.type("allocation.energy_joules", f"{spent / 2:.6f}")
+    seen.type("allocation.energy_joules", f"{0.75 * spent:.6f}")
     assert seen.total("objective", "camu-joint") > before
     assert seen.total("shadow_price", "camu-joint") > 0
     assert seen.total("gap", "camu-joint") < 1e-6
@@ -96,7 +96,10 @@ def test_an_impossible_setting_shows_its_sentence_and_keeps_the_last_good_plan(
     clusters = seen.total("clusters")
     seen.type("data.labels_per_device", "11")
     fault = seen.page.locator("[id='fault-field-data.labels_per_device']")
-    assert fault.inner_text() == "data.labels_per_device = 11: the data set has only 10 labels"
+    assert fault.inner_text() == (
+        "data.labels_per_device = 11: the data set has only 10 labels; lower it, or use another "
+        "data.partition"
+    )
     assert seen.page.get_attribute("html", "data-plan") == "refused"
     assert seen.total("clusters") == clusters
     assert seen.page.locator(".device").count() == 40

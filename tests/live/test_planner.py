@@ -69,7 +69,8 @@ def test_an_impossible_setting_is_a_sentence_with_its_key(tmp_path: Path) -> Non
         "errors": [
             {
                 "key": "data.labels_per_device",
-                "text": "data.labels_per_device = 11: the data set has only 10 labels",
+                "text": "data.labels_per_device = 11: the data set has only 10 labels; "
+                "lower it, or use another data.partition",
             }
         ]
     }

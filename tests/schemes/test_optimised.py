@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from dataclasses import replace as change
 from functools import partial
@@ -176,10 +177,25 @@ def test_more_energy_never_hurts() -> None:
     assert values == sorted(values, reverse=True)
 
 
-def test_impossible_budget_names_the_smallest() -> None:
-    with pytest.raises(CamuError, match="smallest") as caught:
-        CamuJoint().plan(build_world(noisy(allocation__energy_joules=1e-6)))
+REAL: dict[str, Any] = {
+    "fleet__idle_watts": 0.1,
+    "radio__circuit_watts": 0.1,
+    "radio__downlink": True,
+}
+
+
+@pytest.mark.parametrize("radio", [{}, REAL, {**REAL, "radio__access": "ofdma"}])
+def test_impossible_budget_names_one_that_would_do(radio: dict[str, Any]) -> None:
+    with pytest.raises(CamuError, match="a budget of 1e-06 J is too small") as caught:
+        CamuJoint().plan(build_world(noisy(**radio, allocation__energy_joules=1e-6)))
     assert caught.value.exit_code == 1
+    found = re.search(r"small: (\S+) J would do \(allocation.energy", str(caught.value))
+    assert found is not None
+    budget = float(found[1])
+    plan = CamuJoint().plan(build_world(noisy(**radio, allocation__energy_joules=budget)))
+    assert 0.9 * budget < plan.round_joules <= budget * (1 + 1e-9)
+    with pytest.raises(CamuError, match="too small"):
+        CamuJoint().plan(build_world(noisy(**radio, allocation__energy_joules=0.9 * budget)))
 
 
 @pytest.mark.slow

@@ -46,18 +46,19 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         costs = _costs(plan)
         print_table(costs if fits(costs, console) else _costs(plan, bars=False), console)
         console.print(_LEGEND, style="dim")
-    received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
-    idle = f", {cost.idle_joules:.3g} idle" if cost.idle_joules else ""
-    station = cost.base_station_joules
-    most = (
-        "at most " if plan.air or plan.gathers_together else ""
-    )  # what is radiated depends on the updates
+    # What is radiated over the air depends on the updates.
+    most = "at most " if plan.air or plan.gathers_together else ""
     console.print(
         f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
         f"{counted(world.devices.count, 'device')}. A round takes "
-        f"{cost.seconds:.4g} s, {most}{cost.joules:.4g} J ({cost.compute_joules:.3g} computing, "
-        f"{cost.transmit_joules:.3g} sending{received}{idle}) and {cost.megabytes:.3g} MB."
-        + (f" The base station spends {station:.3g} J." if station else "")
+        f"{cost.seconds:.4g} s, {most}{cost.joules:.4g} J and {cost.megabytes:.3g} MB."
+    )
+    received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
+    idle = f", {cost.idle_joules:.3g} idle" if cost.idle_joules else ""
+    station = cost.base_station_joules
+    console.print(
+        f"Joules: {cost.compute_joules:.3g} computing, {cost.transmit_joules:.3g} sending"
+        f"{received}{idle}." + (f" The base station spends {station:.3g} J." if station else "")
     )
     console.print(_computing(world))
     if cost.rounds > 1:

@@ -205,7 +205,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
             "objective": None if answer is None else answer.objective,
             "gap": None if answer is None else answer.gap,
             "shadow_price": None if answer is None else answer.shadow_price,
-            "spent_joules": None if answer is None else answer.energy_joules,
+            "spent_joules": None if answer is None else plan.round_joules + plan.saved_joules,
         },
         "tables": {
             "timeline": rows.timeline_rows(plan),

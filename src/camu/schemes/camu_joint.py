@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from camu.allocation.bound import Bound, CorrectedBound, Theorem1
-from camu.allocation.p1 import Problem
+from camu.allocation.p1 import Problem, round_up
 from camu.allocation.solve import solve
 from camu.arrays import Int64
 from camu.config import Config
-from camu.errors import InputError
+from camu.errors import CamuError, InputError
 from camu.planning.cells import refuse_cells
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, gate
@@ -48,20 +48,30 @@ class CamuJoint(Scheme):
         """Solve P1 for the clusters that may update repeatedly; the plan keeps the answer."""
         groups = clusters(world)
         budget = energy_budget(groups, self.max_extra_updates)
-        problem = self.problem(groups, budget)
-        least = problem.smallest_budget_joules + (budget - problem.energy_joules)
-        # Where idle power takes nearly all, the sum may round to less than what is needed.
-        while self.problem(groups, least).energy_joules < problem.smallest_budget_joules:
+        first = paid_first(groups)
+        smallest = self.problem(groups, first + 1.0).smallest_budget_joules  # of any budget
+        least = first + smallest
+        while least - first < smallest:  # where others take nearly all, the sum may round down
             least = math.nextafter(least, math.inf)
-        return within_budget(budget, lambda joules: self.solved(groups, joules), least)
 
-    def solved(self, groups: Groups, joules: float) -> Plan:
+        def solved(joules: float) -> Plan:
+            if joules < least:
+                needed = max(least, self.solved(groups, least, "exact").round_joules)
+                raise CamuError(
+                    f"scheme camu-joint: a budget of {budget:.10g} J is too small: "
+                    f"{round_up(needed)} J would do (allocation.energy_joules)"
+                )
+            return self.solved(groups, joules, world.config.allocation.solver)
+
+        return within_budget(budget, solved, least)
+
+    def solved(self, groups: Groups, joules: float, solver: str) -> Plan:
         """The plan that P1 gives for so many joules."""
         world, problem = groups.world, self.problem(groups, joules)
         allocation, readings = world.config.allocation, world.config.readings
         answer = solve(
             problem,
-            allocation.solver,
+            solver,
             seed=world.seed,
             steps=allocation.ppo_steps,
             reward=readings.ppo_reward,
@@ -113,8 +123,13 @@ def problem_of(
     descent, penalty = bound.p1_coefficients()
     share = world.links.share(count)
     once = groups.costs_of_one_update
-    broadcast = float((once.fixed_joules - once.uplink_joules).sum())
-    waiting, idle_joules = _idle_power(groups)
+    waiting, _ = _idle_power(groups)
+    first = paid_first(groups)
+    if energy_joules <= first:
+        raise CamuError(
+            f"the plan's problem P1: a budget of {energy_joules:.10g} J is too small: receiving "
+            f"the model and idle power take {round_up(first)} J (allocation.energy_joules)"
+        )
     gap, useful = useful_snr(config.radio)
     gain, noise = world.links.uplink_gain[leaders], gap * share.noise_watts
     return Problem(
@@ -128,7 +143,7 @@ def problem_of(
         max_extra_updates=max_extra_updates,
         noise_watts=noise,
         payload_bits=config.radio.bits_per_parameter * parameters,
-        energy_joules=energy_joules - broadcast - idle_joules,
+        energy_joules=energy_joules - first,
         max_power_watts=np.minimum(world.devices.max_power_watts[leaders], useful * noise / gain),
         max_total_power_watts=config.allocation.max_total_power_watts,
         circuit_watts=config.radio.circuit_watts + waiting,
@@ -138,6 +153,12 @@ def problem_of(
         compute_seconds=groups.step_seconds,
         source="the plan's problem P1",
     )
+
+
+def paid_first(groups: Groups) -> float:
+    """Joules of a round's budget that P1 does not divide: those of receiving and of idle power."""
+    once = groups.costs_of_one_update
+    return float((once.fixed_joules - once.uplink_joules).sum()) + _idle_power(groups)[1]
 
 
 def _check_radio(config: Config, idle_watts: float) -> None:
