@@ -359,12 +359,21 @@ def test_hti_is_not_refused_by_rounding(settings: dict[str, Any], seed: int, nam
     assert {unit.local_updates for unit in plan.units} == {1}
 
 
-def test_hti_names_the_energy_that_one_update_of_each_cluster_takes() -> None:
-    once = make_scheme(small(), "hti").plan(build_world(small()))
-    once = once.with_updates([1] * len(once.units))
-    config = small(allocation__energy_joules=0.5 * once.round_joules)
+@pytest.mark.parametrize("name", ["hti", "hti-dynamic"])
+@pytest.mark.parametrize("radio", [{}, REAL, {"radio__carrier_sense_dbm": -60.0, **REAL}])
+def test_hti_names_the_energy_that_one_update_of_each_cluster_takes(
+    radio: dict[str, Any], name: str
+) -> None:
+    """With waits for the medium, idle power and interference, so that it is enough."""
+    config = small(**radio)
+    once = make_scheme(config, name).plan(build_world(config))
+    once = once.with_updates([1] * len(once.units)).repriced(build_world(config))
+    config = small(**radio, allocation__energy_joules=0.5 * once.round_joules)
     with pytest.raises(CamuError, match=f"takes {once.round_joules:.6f}"[:-1]):
-        make_scheme(config, "hti").plan(build_world(config))
+        make_scheme(config, name).plan(build_world(config))
+    config = small(**radio, allocation__energy_joules=once.round_joules)
+    plan = make_scheme(config, name).plan(build_world(config))
+    assert plan.round_joules == pytest.approx(once.round_joules, rel=1e-9)
 
 
 def test_hti_refuses_leaders_with_more_power_than_all_may_have() -> None:

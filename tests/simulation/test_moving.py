@@ -16,6 +16,7 @@ from camu.planning.replanning import replanning_costs
 from camu.schemes import FedAvg, Scheme, State, View
 from camu.simulation import Callback, Record, Run, simulate
 from camu.simulation.dry_run import dry_run
+from camu.simulation.moving import replan
 from camu.world import World
 
 Tiny = Callable[..., World]
@@ -215,6 +216,32 @@ def test_units_on_their_way_go_on_or_are_given_up(tiny: Tiny) -> None:
     given_up = Plans()
     simulate(world, Impatient(), [given_up])
     assert len({tuple(members(plan)) for plan in given_up.plans}) > 1
+
+
+def test_members_that_are_absent_pay_idle_power_while_the_others_are_on_their_way(
+    tiny: Tiny,
+) -> None:
+    class Impatient(camu.schemes.Clustered):
+        def ready(self, view: View, state: Any) -> bool:
+            return bool(view.arrived)
+
+    class Last(Callback):
+        def on_end(self, run: Run, history: camu.History) -> None:
+            self.run = run
+
+    absent = {"faults__dropout_probability": 0.4, "fleet__idle_watts": 0.25}
+    world = tiny(**absent, run__rounds=2, clustering__replan_every=2, run__seed=3)
+    last = Last()
+    simulate(world, Impatient(), [last])
+    run = last.run
+    away = {device for update in run.in_flight.values() for device in update.members}
+    units = {device for unit in run.in_flight for device in run.plan.units[unit].members}
+    assert away < units  # one of them is absent
+    before, began = run.ledger.devices[3].copy(), run.clock.now_seconds
+    replan(run, Impatient())
+    seconds = run.clock.now_seconds - began
+    paid = [0.0 if device in away else 0.25 * seconds for device in range(6)]
+    assert run.ledger.devices[3] - before == pytest.approx(paid)
 
 
 def test_leaders_in_place_of_empty_ones_are_the_best_where_they_are(

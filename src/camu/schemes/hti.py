@@ -46,7 +46,14 @@ class HeterogeneousIntensity(Scheme):
         _check_total_power(groups)
         plan = make_plan(self, groups, groups.contribution_weights, multi_update=True)
         costs, budget = groups.costs_of_one_update, energy_budget(groups, self.max_extra_updates)
-        once = plan.with_updates([1] * len(plan.units)).round_joules
+        least = plan.with_updates([1] * len(plan.units))
+        once, needed = least.round_joules, least.repriced(world).round_joules
+        if budget < needed * (1 - 1e-9):
+            raise CamuError(
+                f"scheme {self.name}: a budget of {budget:.10g} J is too small: one update of each "
+                f"cluster at its leader's own power takes {round_up(needed)} J "
+                "(allocation.energy_joules)"
+            )
 
         def solve(joules: float) -> Plan:
             return self.aligned(plan, costs, joules - once, budget).repriced(world)
@@ -56,14 +63,8 @@ class HeterogeneousIntensity(Scheme):
     def aligned(self, plan: Plan, costs: Costs, extra_joules: float, budget: float) -> Plan:
         """The plan with the updates whose arrivals are closest, for this energy on top of one each.
 
-        What is missing or left over by rounding counts as nothing.
+        What is missing counts as nothing, and so does what is left over by rounding.
         """
-        if extra_joules < -1e-9 * budget:
-            raise CamuError(
-                f"scheme {self.name}: a budget of {budget:.10g} J is too small: one update of each "
-                f"cluster at its leader's own power takes {round_up(budget - extra_joules)} J "
-                "(allocation.energy_joules)"
-            )
         in_turn = plan.access == "tdma" and plan.queues is None
         minimise = minimise_arrival_spread if in_turn else minimise_latency_gap
         most, given = self.max_extra_updates, max(extra_joules, 0.0) + 1e-12 * budget
@@ -158,6 +159,6 @@ class HtiDynamic(HeterogeneousIntensity):
         once = plan.with_updates([1] * len(plan.units)).round_joules
 
         def solve(joules: float) -> Plan:
-            return self.aligned(plan, costs, max(joules - once, 0.0), budget).repriced(world)
+            return self.aligned(plan, costs, joules - once, budget).repriced(world)
 
         return within_budget(budget, solve, min(once, budget))

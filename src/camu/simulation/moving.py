@@ -94,8 +94,8 @@ def _pay(run: Run, costs: Replanning) -> None:
     for row, kind in enumerate(KINDS[1:], start=1):
         paid.devices[row] = getattr(costs, f"{kind}_joules")
         if kind == "idle":  # units on their way pay for theirs when they arrive
-            for unit in run.in_flight:
-                paid.devices[row, list(run.plan.units[unit].members)] = 0.0
+            for update in run.in_flight.values():
+                paid.devices[row, list(update.members)] = 0.0
         paid.totals[kind] = float(paid.devices[row].sum())
     paid.totals["base_station"] = costs.base_station_joules
     paid.bits["uplink"], paid.bits["downlink"] = costs.uplink_bits, costs.downlink_bits
