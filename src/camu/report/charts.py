@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
@@ -20,6 +20,7 @@ from markupsafe import Markup
 from camu.data.store import cache_root
 from camu.errors import CamuError, InputError
 from camu.files import open_regular, write_bytes
+from camu.learning.metrics import Metric
 from camu.report.style import CHARTS, theme
 
 Spec = dict[str, Any]
@@ -39,13 +40,15 @@ def charts() -> dict[str, Spec]:
     return found
 
 
-def chart(key: str, values: Mapping[str, list[Any]] | None = None, /, **properties: Any) -> Spec:
+def chart(key: str, values: Mapping[str, Any] | None = None, /, **properties: Any) -> Spec:
     """A chart with its markers replaced by `values`, and with width, height or title."""
     filled: Spec = _fill(charts()[key], values or {})
     return filled | properties
 
 
-def _fill(spec: Any, values: Mapping[str, list[Any]]) -> Any:
+def _fill(spec: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(spec, str) and isinstance(values.get(spec), str):
+        return values[spec]
     if isinstance(spec, dict):
         return {key: _fill(value, values) for key, value in spec.items()}
     if isinstance(spec, list):
@@ -162,6 +165,12 @@ class Panel:
     row_pixels: int | None = None  # height per cluster or scheme; None: HEIGHT in all
     wide: bool = False
 
+    def titled(self, metric: Metric) -> Panel:
+        """The panel for scores of this metric."""
+        score = metric.title[0].upper() + metric.title[1:]
+        better = "higher" if metric.higher_is_better else "lower"
+        return replace(self, title=self.title.format(score=score, better=better))
+
     @property
     def table(self) -> str:
         """The name of the table without which there is nothing to see."""
@@ -190,7 +199,7 @@ WORLD_PANELS = (
     *(
         Panel(
             f"accuracy-{axis}",
-            f"Accuracy over {name}: higher and further left is better",
+            f"{{score}} over {name}: {{better}} and further left is better",
             _LINES,
             "curves",
             wide=True,
@@ -222,7 +231,7 @@ WORLD_PANELS = (
     *(
         Panel(
             f"frontier-{cost}",
-            f"Accuracy against {name}: on the line, no other scheme is better in both",
+            f"{{score}} against {name}: on the line, no other scheme is better in both",
             _DOTS,
             "frontier",
         )

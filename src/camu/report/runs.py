@@ -20,6 +20,7 @@ from camu.errors import InputError
 from camu.experiments.comparison import UNGROUPED_ROWS
 from camu.experiments.statistics import Verdict
 from camu.files import read_json
+from camu.learning.metrics import Metric
 from camu.planning.plan import Plan
 from camu.report.rows import links_of
 from camu.report.style import PALETTE
@@ -231,6 +232,11 @@ class Group:
     def counted(self) -> tuple[SavedRun, ...]:
         """The runs that statistics use: the finished ones, or all if none has finished."""
         return tuple(run for run in self.runs if run.finished) or self.runs
+
+    @property
+    def metric(self) -> Metric:
+        """What its models are judged by."""
+        return self.runs[0].last.judged
 
 
 def group_runs(runs: Iterable[SavedRun]) -> list[Group]:

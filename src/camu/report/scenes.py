@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from camu.arrays import Float64
 from camu.experiments.statistics import estimate
+from camu.learning.metrics import Metric, finite
 from camu.report import rows
 from camu.report.rows import Rows, short
 from camu.report.runs import Group, SavedRun
@@ -39,6 +41,11 @@ class Scene:
     tables: dict[str, Rows]  # by chart
     plans: dict[str, PlanView]  # by label
 
+    @property
+    def metric(self) -> Metric:
+        """What its models are judged by."""
+        return self.groups[0].metric
+
 
 def scenes_of(groups: Sequence[Group]) -> list[Scene]:
     """The scenes of these groups, in their order."""
@@ -65,10 +72,10 @@ def scenes_of(groups: Sequence[Group]) -> list[Scene]:
 
 
 def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
-    """Mean accuracy of each group with its 95 % band, at points along an axis.
+    """Mean score of each group with its 95 % band, at points along an axis.
 
-    Accuracy is linear between evaluations. A curve ends where its shortest run ends, so every
-    point averages all seeds.
+    Scores are linear between evaluations. A curve ends where its shortest run ends, or a model
+    blows up, so every point averages all seeds.
     """
     found: Rows = []
     for group in groups:
@@ -78,11 +85,14 @@ def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
         places = [np.array([measure(record, axis) for record in run.records]) for run in runs]
         grid = _grid(places)
         known = np.array([score_at(run.records, axis, grid) for run in runs])
+        lowest, highest = (0.0, 1.0) if group.metric.share else (-math.inf, math.inf)
         for x, values in zip(grid.tolist(), known.T, strict=True):
+            if not np.isfinite(values).all():
+                break
             band = estimate(values)
             row = {"scheme": group.label, "x": short(x), "mean": short(band.mean), "n": len(runs)}
-            row["low"] = None if band.low is None else short(max(band.low, 0.0))
-            row["high"] = None if band.high is None else short(min(band.high, 1.0))
+            row["low"] = None if band.low is None else short(max(band.low, lowest))
+            row["high"] = None if band.high is None else short(min(band.high, highest))
             found.append(row)
     return found
 
@@ -157,11 +167,15 @@ def alive_rows(groups: Sequence[Group]) -> Rows:
 
 
 def final_numbers(group: Group) -> dict[str, list[float]]:
-    """What the runs of a group end with, one entry per run: rounds, accuracy, and costs."""
+    """What the runs of a group end with, one entry per run: rounds, scores, and costs.
+
+    There are no scores where a model has blown up.
+    """
     runs = group.counted
+    scores = [finite(run.records[-1].score) for run in runs]
     return {
         "rounds": [run.last.round for run in runs],
-        "accuracy": [run.records[-1].accuracy or 0.0 for run in runs],
+        **({} if None in scores else {"score": [score for score in scores if score is not None]}),
         **{
             cost: [measure(run.last, cost) for run in runs]
             for cost in COSTS
@@ -177,10 +191,13 @@ def frontier_rows(groups: Sequence[Group], cost: str) -> Rows:
     found: Rows = []
     for group in groups:
         values = final_numbers(group)
-        means = {"x": np.mean(values[cost]), "accuracy": np.mean(values["accuracy"])}
-        about = {"scheme": group.label, "family": group.family, "n": len(values["accuracy"])}
+        if "score" not in values:
+            continue
+        means = {"x": np.mean(values[cost]), "score": np.mean(values["score"])}
+        about = {"scheme": group.label, "family": group.family, "n": len(values["score"])}
         found.append(about | {name: short(float(mean)) for name, mean in means.items()})
-    best = unbeaten([(row["x"], row["accuracy"]) for row in found])
+    sign = groups[0].metric.sign
+    best = unbeaten([(row["x"], sign * row["score"]) for row in found])
     few = len(found) <= _NAMED
     return [
         row | {"best": number in best, "named": few or number in best}
@@ -189,15 +206,13 @@ def frontier_rows(groups: Sequence[Group], cost: str) -> Rows:
 
 
 def unbeaten(points: Sequence[tuple[float, float]]) -> set[int]:
-    """The points (cost, accuracy) without another that is as good in both and better in one."""
+    """The points (cost, gain) without another that is as good in both and better in one."""
     return {
         number
-        for number, (cost, accuracy) in enumerate(points)
+        for number, (cost, gain) in enumerate(points)
         if not any(
-            other_cost <= cost
-            and other_accuracy >= accuracy
-            and (other_cost, other_accuracy) != (cost, accuracy)
-            for other_cost, other_accuracy in points
+            other_cost <= cost and other_gain >= gain and (other_cost, other_gain) != (cost, gain)
+            for other_cost, other_gain in points
         )
     }
 

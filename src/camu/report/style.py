@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from camu.learning.metrics import Metric
 from camu.notebook import COLOURS as _COLOURS
 
 PALETTE = list(_COLOURS)
@@ -34,6 +35,9 @@ CHARTS = "charts.json"
 # Markers in a chart; a list that holds one alone is replaced when the chart is drawn.
 SCHEME_NAMES, COLOURS, DASHES = "$schemes", "$colours", "$dashes"
 JOULES, SECONDS = "$joules", "$seconds"
+# These stand for texts: the score, its axis with its ticks, a number, and an interval.
+SCORE, SCORE_AXIS, SCORE_TICKS = "$score", "$score_axis", "$score_ticks"
+SCORE_FORMAT, SCORE_INTERVAL = "$score_format", "$score_interval"
 # On a dark ground the darkest blue and the brightest grey change places with these.
 DARK_SHADES = {"#0072B2": "#2F8AD6", "#C9CED6": "#4B535E"}
 _LIGHT = ("#20262E", "#4A525D", "#E6E9EE", "#9AA3AF")  # ink, soft, grid, line
@@ -45,6 +49,19 @@ DARK_TO_LIGHT = {
 }
 # Marks of these styles take the theme's colours, so that they are seen on light and dark pages.
 INK, FAINT = "ink", "faint"
+
+
+def score_marks(metric: Metric) -> dict[str, str]:
+    """What the markers of a chart of scores stand for."""
+    short = ".1%" if metric.share else ".4~g"
+    words = f"format(datum.low, '{short}') + ' to ' + format(datum.high, '{short}')"
+    return {
+        SCORE: metric.title,
+        SCORE_AXIS: f"test {metric.title}",
+        SCORE_TICKS: ".2~%" if metric.share else "~g",
+        SCORE_FORMAT: ".2%" if metric.share else ",.4~g",
+        SCORE_INTERVAL: f"datum.n > 1 ? {words} : 'one seed has none'",
+    }
 
 
 def theme(dark: bool = False) -> dict[str, Any]:

@@ -24,18 +24,24 @@ def _table(text: Sequence[str], numbers: Sequence[str], families: list[dict[str,
 
 
 def runs_table(groups: Sequence[Group]) -> Table:
-    """A row per world and scheme: seeds, accuracy, costs, rounds."""
+    """A row per world and scheme: seeds, score, costs, rounds."""
     several = any(group.setting for group in groups)
+    metrics = dict.fromkeys(group.metric for group in groups)
     rows = []
     for group in groups:
         values = final_numbers(group)
         costs = [_mean(estimate(values[name])) if name in values else "–" for name in COSTS]
         world = [group.dataset, group.setting] if several else [group.dataset]
-        accuracy, rounds = estimate(values["accuracy"]).show(100, 1), _span(values["rounds"])
-        rows.append([*world, group.label, _seeds(group), accuracy, *costs, rounds])
+        score = show_score(group.metric, estimate(values["score"]), 1) if "score" in values else "–"
+        if len(metrics) > 1:
+            score = f"{group.metric.heading}: {score}"
+        rounds = _span(values["rounds"])
+        rows.append([*world, group.label, _seeds(group), score, *costs, rounds])
+    [one, *more] = metrics
+    final = "final score" if more else f"final {one.title}{' (%)' if one.share else ''}"
     return _table(
         ["data set", *(["setting"] if several else []), "scheme", "seeds"],
-        ["final accuracy (%)", "energy (J)", "virtual time (s)", "sent (MB)", "rounds"],
+        [final, "energy (J)", "virtual time (s)", "sent (MB)", "rounds"],
         _by_family([group.family for group in groups], rows),
     )
 

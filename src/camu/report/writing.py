@@ -13,6 +13,7 @@ from camu import __version__
 from camu.errors import InputError
 from camu.experiments.comparison import UNGROUPED_ROWS, Comparison
 from camu.files import open_regular, write_text
+from camu.learning.metrics import Metric
 from camu.report import charts, style, tables
 from camu.report.rows import Rows
 from camu.report.runs import Findings, Group, SavedRun, group_runs, looks, read_runs
@@ -79,28 +80,29 @@ def _place(folder: Path, out: str | Path | None) -> Path:
 
 def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Progress) -> None:
     """Every chart that has something to show, in a directory per world and scheme."""
-    todo: list[tuple[Path, charts.Panel, dict[str, Rows], int]] = []
+    todo: list[tuple[Path, charts.Panel, dict[str, Rows], int, Metric]] = []
     for scene in scenes:
         place = folder.joinpath(*map(_slug, filter(None, (scene.dataset, scene.setting))))
         for panel in charts.WORLD_PANELS:
-            data = {panel.table: scene.tables[panel.key]}
-            todo.append((place / panel.key, panel, data, len(scene.groups)))
+            data, titled = {panel.table: scene.tables[panel.key]}, panel.titled(scene.metric)
+            todo.append((place / panel.key, titled, data, len(scene.groups), scene.metric))
         for label, view in scene.plans.items():
             rows = len(view.tables["units"])
             todo += [
-                (place / _slug(label) / panel.key, panel, view.tables, rows)
+                (place / _slug(label) / panel.key, panel, view.tables, rows, scene.metric)
                 for panel in charts.PLAN_PANELS
             ]
     todo = [one for one in todo if one[2].get(one[1].table)]
-    for done, (path, panel, data, rows) in enumerate(todo, start=1):
+    for done, (path, panel, data, rows, metric) in enumerate(todo, start=1):
         size = {"width": _WIDTH, "height": panel.height(rows)}
-        drawn = charts.chart(panel.key, _marks(data, look), title=panel.title, **size)
+        marks = {**_marks(data, look), **style.score_marks(metric)}
+        drawn = charts.chart(panel.key, marks, title=panel.title, **size)
         for ending in ("svg", "pdf"):
             charts.save(charts.quiet(drawn, data), path.with_name(f"{path.name}.{ending}"))
         progress("figures", done, len(todo))
 
 
-def _marks(data: dict[str, Rows], look: Look) -> dict[str, list[Any]]:
+def _marks(data: dict[str, Rows], look: Look) -> dict[str, Any]:
     """The schemes in a chart with their colours and dashes."""
     lines = data.get("curves") or data.get("alive", [])
     shown = list(dict.fromkeys(row["scheme"] for row in lines))
@@ -143,8 +145,8 @@ def render(
             for axis, words in style.AXES.items()
             if any(scene.tables[f"accuracy-{axis}"] for scene in scenes)
         },
-        accuracy_panel=charts.WORLD_PANELS[0],
-        world_panels=_world_panels(),
+        accuracy_panel=_titled(charts.WORLD_PANELS, scenes)[0],
+        world_panels=_titled(_world_panels(), scenes),
         plan_panels=charts.PLAN_PANELS,
         data=charts.safe(charts.embeddable(_document(groups, scenes))),
         library=charts.safe(library),
@@ -183,7 +185,6 @@ def _document(groups: list[Group], scenes: list[Scene]) -> dict[str, Any]:
         "themes": {"light": style.theme(), "dark": style.theme(dark=True)},
         "panels": {
             panel.key: {
-                "title": panel.title,
                 "table": panel.table,
                 "row_pixels": panel.row_pixels,
                 "spec": panel.spec("container"),
@@ -200,6 +201,8 @@ def _document(groups: list[Group], scenes: list[Scene]) -> dict[str, Any]:
             {
                 "dataset": scene.dataset,
                 "setting": scene.setting,
+                "score": style.score_marks(scene.metric),
+                "titles": {p.key: p.titled(scene.metric).title for p in charts.WORLD_PANELS},
                 "schemes": [group.label for group in scene.groups],
                 "families": [group.family for group in scene.groups],
                 "tables": pool.numbers(scene.tables),
@@ -219,6 +222,11 @@ def _world_panels() -> list[charts.Panel]:
     return [panel for panel in charts.WORLD_PANELS if panel.table != "curves"]
 
 
+def _titled(panels: Sequence[charts.Panel], scenes: list[Scene]) -> list[charts.Panel]:
+    """The panels with the titles of the first scene."""
+    return [panel.titled(scenes[0].metric) for panel in panels] if scenes else list(panels)
+
+
 def _file(name: str) -> str:
     return (resources.files("camu.report") / "templates" / name).read_text(encoding="utf-8").strip()
 
@@ -236,9 +244,9 @@ def _compared(table: Comparison) -> dict[str, Any]:
     """The tables of a comparison, and words above them."""
     count, seeds = len(table.seeds), tables.seed_words(table.seeds)
     note = (
-        f"Accuracy in %, mean ± 95 % interval over {count} seed{'s' if count > 1 else ''} "
+        f"{table.heading}, mean ± 95 % interval over {count} seed{'s' if count > 1 else ''} "
         f"({seeds}); differences to {table.rows[0].scheme} are paired by seed. "
-        "A run that ended before a budget counts with its final accuracy."
+        f"A run that ended before a budget counts with its final {table.judged.title}."
     )
     whole, seeds_ = tables.comparison_table(table), tables.seeds_table(table)
     return {"note": note, "table": whole, "seeds": seeds_}

@@ -25,11 +25,13 @@
       })));
   }
 
-  // The chart with its markers replaced: a list that holds a marker alone becomes its values.
-  function filled(spec, values) {
-    return JSON.parse(JSON.stringify(spec), (_, value) =>
-      Array.isArray(value) && value.length === 1 && Object.hasOwn(values, value[0])
-        ? values[value[0]] : shade(value));
+  // The chart with its markers replaced: a list that holds a marker alone becomes its values, and
+  // a marker that stands for a text becomes it.
+  function filled(spec, values, texts) {
+    return JSON.parse(JSON.stringify(spec), (_, value) => {
+      if (Array.isArray(value) && value.length === 1 && Object.hasOwn(values, value[0])) return values[value[0]];
+      return typeof value === "string" && Object.hasOwn(texts, value) ? texts[value] : shade(value);
+    });
   }
 
   function config(width, names) {
@@ -67,7 +69,7 @@
       $schemes: schemes,
       $colours: schemes.map((name) => shade(page.looks[name][0])),
       $dashes: schemes.map((name) => page.looks[name][1]),
-    });
+    }, scene().score);
     spec.datasets = { ...spec.datasets, ...tables };
     spec.autosize = { type: "fit-x", contains: "padding" };
     spec.description = find(`${place.id.replace("chart-", "")}-title`).textContent;
@@ -104,6 +106,8 @@
     const some = shown(now);
     const family = some.length < now.schemes.length ? `, ${find("family").value}` : "";
     find("shown-world").textContent = `Shown: ${world(now)}${family}.`;
+    for (const name of page.world_panels) find(`${name}-title`).textContent = now.titles[name];
+    find("accuracy-title").textContent = now.titles[`accuracy-${find("axis").value}`];
     const draws = page.world_panels.map((key) => {
       const table = rows(now.tables[key]);
       // Dots of all schemes are in one chart; the others have a line or a bar for each.
@@ -112,7 +116,6 @@
       return draw(find(`chart-${key}`), key, data, names, names.length);
     });
     const key = `accuracy-${find("axis").value}`;
-    find("accuracy-title").textContent = page.panels[key].title;
     const curves = rows(now.tables[key]).filter((row) => some.includes(row.scheme));
     return Promise.all([draw(find("chart-accuracy"), key, { curves }, some, 0), ...draws]);
   }
