@@ -247,6 +247,23 @@ def test_a_regression_is_compared_and_forecast(camu: Camu, tmp_path: Path) -> No
     assert truth / 2 < row["costs"]["rounds"]["mean"] < 2 * truth
 
 
+def test_perplexity_falls_too(camu: Camu, tmp_path: Path) -> None:
+    digits = ("--preset", "demo", "--set", "machine.workers=1", "--set", "run.eval_every=1")
+    judged = ("--set", 'training.metrics=["perplexity", "accuracy"]', "--set", "run.rounds=4")
+    arguments = (*digits, *judged, "--set", "training.model=logistic")
+    done = camu("run", *arguments, "--set", "run.target=8", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    found = [one["metrics"]["perplexity"] for one in rounds_of(tmp_path / "run")]
+    stopped = next((n for n, one in enumerate(found) if one <= 8), 4)
+    assert len(found) == stopped + 1
+    assert found[0] > min(found)
+    assert f"perplexity {found[-1]:.4g} (best {min(found):.4g})" in done.out
+    done = camu("compare", *arguments, "--seeds", 1, "--out", tmp_path / "c", "--target", 9.5)
+    assert done.code == 0, done.err
+    assert "Perplexity, lower is better" in done.out
+    assert "Cost of reaching perplexity 9.5" in done.out
+
+
 def test_targets_are_checked_against_the_metric(camu: Camu, tmp_path: Path) -> None:
     for more, words in (
         (("run", "--set", "run.target=90"), "run.target = 90: accuracy is from 0 to 1"),
