@@ -185,6 +185,8 @@ def test_workers_and_a_resume_change_nothing(tiny: Tiny, tmp_path: Path) -> None
     resumed = run_in_directory(config, part, resume=True)
     assert resumed.weights_sha256 == whole.weights_sha256
     assert resumed.final.epsilon == whole.final.epsilon > 0
+    assert part.read_summary()["epsilon"] == part.read_history().epsilon == whole.final.epsilon
+    assert [row.get("epsilon") for row in whole.rows()] == [r.epsilon for r in whole.records]
 
 
 def test_what_has_no_epsilon_is_refused(

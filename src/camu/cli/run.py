@@ -190,11 +190,12 @@ def show_summary(directory: RunDirectory, as_json: bool, run: SavedRun | None = 
     metric = find_metric(summary["metric"])
     scores = [summary[f"{name}_score"] for name in ("final", "best")]
     final, best = (metric.show(metric.worst if one is None else one) for one in scores)
+    private = f"epsilon {summary['epsilon']:.3g}; " if "epsilon" in summary else ""
     print(
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: {metric.title} "
         f"{final} (best {best}) after "
         f"{counted(summary['rounds'], 'round')}, {summary['virtual_seconds']:.4g} virtual seconds, "
-        f"{summary['joules']:.4g} J and {sent}; stopped by: {summary['stopped']}; "
+        f"{summary['joules']:.4g} J and {sent}; {private}stopped by: {summary['stopped']}; "
         f"kernel: {summary['kernel']}"
     )
     print(f"everything is in {directory.path}; look at {page}")

@@ -331,6 +331,7 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "metric": history.metric.name,
         "final_score": finite(history.final_score),  # None where the model has blown up
         "best_score": finite(history.best_score),
+        **({} if history.epsilon is None else {"epsilon": history.epsilon}),
         "virtual_seconds": final.virtual_seconds,
         "joules": final.total_joules,
         **{f"joules_{kind}": spent for kind, spent in final.joules.items()},

@@ -239,6 +239,7 @@ class History:
                 "accuracy": record.accuracy,
                 "loss": record.loss,
                 **record.metrics,
+                **({} if record.epsilon is None else {"epsilon": record.epsilon}),
                 "virtual_seconds": record.virtual_seconds,
                 "joules": record.total_joules,
                 **{f"joules_{kind}": record.joules.get(kind, 0.0) for kind in JOULES},
@@ -284,6 +285,12 @@ class History:
         caption = f"The last {len(shown)} of {self.final.round} rounds; stopped by: {self.stopped}"
         chart = line_chart({metric.title: curve}, "rounds", metric.title)
         return chart + html_table(head, shown, caption)
+
+    @property
+    def epsilon(self) -> float | None:
+        """Epsilon of the differential privacy after the last evaluation; None without any."""
+        known = [record.epsilon for record in self.records if record.epsilon is not None]
+        return known[-1] if known else None
 
     def needed_for(self, key: str, target: float) -> float | None:
         """Cost until the first evaluation at this score or better; None if there is none."""
