@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import camu
+from camu.deploy.messages import Task, read_task, write_task
 from camu.errors import InputError
-from camu.learning.job import Job, LocalRule
+from camu.learning.job import Job, LocalRule, one_update
 from camu.learning.method import Method
 from camu.learning.models import build_model
+from camu.learning.weights import weighted_mean
 from camu.planning.contribution import gradient_steps
 from camu.seeding import derive
 from helpers.plain_torch import average, flat, images_and_labels
@@ -264,3 +266,29 @@ def test_a_kept_state_goes_on_where_it_was(small_toy: Any, kernel: str, name: st
             for own, expected in zip(second.states, whole.states, strict=True):
                 assert np.array_equal(own, expected)
             assert not np.array_equal(forgotten.weights.parameters, whole.weights.parameters)
+
+
+@pytest.mark.parametrize("name", ["momentum", "cosine by step", "clipped momentum", "adam"])
+def test_updates_that_are_tasks_of_their_own_are_those_of_the_whole_job(
+    small_toy: Any, name: str
+) -> None:
+    """As nodes and gathers over the air train: one member, one update, the mean in between."""
+    members, weights = UNITS["several"]
+    whole = Job(members, weights, updates=3, rule=LocalRule(proximal=0.2))
+    with small_toy.engine("logistic", "none", method=METHODS[name], workers=1) as engine:
+        (expected,) = engine.train(engine.initial, [whole], ROUND)
+        state, kept = engine.initial, [None] * len(members)
+        for update in range(3):
+            parts = [one_update(whole, device, update, engine.initial, kept) for device in members]
+            task = Task(ROUND, 5, {k: str(k) for k in members}, tuple(parts))
+            sent, starts = read_task(write_task(task, [state] * len(parts)), state.layout)
+            assert [job.round_updates for job in sent.jobs] == [3] * len(members)
+            jobs = [
+                replace(job, states=part.states) for job, part in zip(sent.jobs, parts, strict=True)
+            ]
+            found = list(engine.iterate(starts, jobs, ROUND))
+            pairs = zip(whole.shares, found, strict=True)
+            state = weighted_mean([(share, one.weights) for share, one in pairs])
+            kept = [one.states[0] if one.states else None for one in found]
+    assert np.abs(state.parameters - expected.parameters).max() < 1e-6
+    assert np.abs(state.parameters - engine.initial.parameters).max() > 1e-3
