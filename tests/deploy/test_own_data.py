@@ -9,18 +9,15 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import load_config
-from camu.data import CATALOG, DatasetSpec, dataset_spec, federate, load
-from camu.data.own import shape_name, shape_spec
+from camu.data import CATALOG, DatasetSpec, dataset_spec, load
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import Refusal, check_report, write_report
 from camu.deploy.node_app import Node, answer_query, train_content
 from camu.deploy.node_data import read_own
-from camu.deploy.server import app
 from camu.deploy.server.app import serve
 from camu.errors import InputError
 from helpers.configs import small
@@ -223,90 +220,6 @@ def test_a_servers_own_data_set_is_not_needed_on_nodes(tmp_path: Path) -> None:
     assert report.devices[0].label_counts == (1, 1, 1, 1)
 
 
-SERIES = DatasetSpec("mine", "mine", (2, 5), 3, 1, 1, inputs="numbers")
-METERS = DatasetSpec("mine", "mine", (4,), 10, 1, 1, inputs="numbers", target="numbers", width=2)
-TEXT = DatasetSpec(
-    "mine", "mine", (6,), 1, 1, 1, inputs="tokens", target="next-token", vocabulary=9
-)
-MARKED = DatasetSpec("mine", "mine", (6,), 4, 1, 1, inputs="tokens", vocabulary=9)
-
-
-@pytest.mark.parametrize("form", ["npy", "safetensors"])
-def test_floats_and_tokens_are_read_bit_by_bit(tmp_path: Path, form: str) -> None:
-    def read(spec: DatasetSpec, inputs: Any, targets: Any) -> tuple[Any, Any]:
-        arrays = {"inputs": inputs} | ({} if targets is None else {"targets": targets})
-        for file in tmp_path.glob("a*"):
-            file.unlink()
-        if form == "npy":
-            for name, array in arrays.items():
-                np.save(tmp_path / f"a-{name}.npy", array)
-        else:
-            whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-            save_file(whole, tmp_path / "a.safetensors")
-        return read_own(str(tmp_path), "a", spec)
-
-    draw = np.random.default_rng(0)
-    floats = draw.normal(size=(7, 2, 5)).astype(np.float32)
-    found = read(SERIES, floats, np.arange(7) % 3)
-    assert found[0].tobytes() == floats.tobytes()
-    rows, numbers = draw.normal(size=(7, 4)), draw.normal(size=(7, 2))
-    found = read(METERS, rows, numbers)
-    assert found[0].tobytes() == rows.tobytes()
-    assert (found[1] == numbers.astype(np.float32)).all()
-    tokens = draw.integers(0, 9, (7, 7))
-    found = read(TEXT, tokens, None)
-    assert (found[0] == tokens[:, :-1]).all()
-    assert (found[1] == tokens[:, 1:]).all()
-    assert (read(MARKED, tokens[:, 1:], np.arange(7) % 4)[0] == tokens[:, 1:]).all()
-    for spec, inputs, targets, words in (
-        (SERIES, floats[:, :, 1:], np.arange(7) % 3, r"needs \(n, 2, 5\)"),
-        (SERIES, floats, np.arange(7), "must lie between 0 and 2"),
-        (SERIES, floats, numbers, "one whole number from 0 per sample"),
-        (SERIES, tokens, np.arange(7) % 3, r"tokens \(whole numbers\); .* needs numbers"),
-        (METERS, rows, numbers[:, :1], "are 1 numbers each; .* needs 2"),
-        (METERS, rows * np.nan, numbers, "sample 0 contains nan"),
-        (TEXT, tokens + 1, None, "must be tokens between 0 and 8"),
-        (TEXT, tokens, np.arange(7), "leave the targets out"),
-        (MARKED, tokens, None, "targets are missing; .* needs classes"),
-        (METERS, rows, None, "targets are missing"),
-    ):
-        with pytest.raises(InputError, match=words):
-            read(spec, inputs, targets)
-
-
-@pytest.mark.parametrize("spec", [SERIES, METERS, TEXT, MARKED, CATALOG["digits"]])
-def test_the_name_of_a_shape_says_all_of_it(spec: DatasetSpec) -> None:
-    found = shape_spec(shape_name(spec))
-    assert found is not None
-    for name in ("shape", "classes", "inputs", "target", "width", "vocabulary", "outputs"):
-        assert getattr(found, name) == getattr(spec, name), name
-    assert shape_name(CATALOG["digits"]) == "shape:8x8x10"
-
-
-def test_nodes_report_how_many_samples_where_targets_are_numbers(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    arrays = {
-        f"{split}_{name}": draw.normal(size=(20, *shape))
-        for split in ("train", "test")
-        for name, shape in (("inputs", (4,)), ("targets", (2,)))
-    }
-    np.savez(tmp_path / "mine.npz", **arrays)
-    config = small(data__dataset=str(tmp_path / "mine.npz"), training__model="linear")
-    table = Deployment(config, "x").with_shape().to_run_config()
-    assert table["shape"] == "shape:numbers:4:numbers2:10"
-    np.save(tmp_path / "a-inputs.npy", draw.normal(size=(6, 4)))
-    np.save(tmp_path / "a-targets.npy", draw.normal(size=(6, 2)))
-    context: Any = SimpleNamespace(
-        run_config=table, node_config={"devices": "a", "data": str(tmp_path)}
-    )
-    report = check_report(answer_query(context), dataset_spec(config.data).classes)
-    assert report.devices[0].label_counts == (6, *[0] * 9)
-    context.run_config = (
-        Deployment(config.replace({"data.standardise": True}), "x").with_shape().to_run_config()
-    )
-    assert "data.standardise = true: nodes have data of their own" in answer_query(context).problem
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -318,14 +231,3 @@ def test_nodes_report_how_many_samples_where_targets_are_numbers(tmp_path: Path)
 def test_a_wrong_shape_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="shape"):
         dataset_spec(small(data__dataset=name).data)
-
-
-def test_a_trial_is_evaluated_on_what_its_devices_train_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(app.Engine, "from_config", lambda config, **named: seen.update(named))
-    config = small(data__standardise=True)
-    app._evaluator(config, "")
-    data = federate(config.data, devices=config.fleet.devices, seed=config.run.seed).dataset
-    assert seen["test"][0].dtype == np.float32
-    assert (seen["test"][0] == data.test_inputs).all()
-    assert (seen["test"][1] == data.test_targets).all()
