@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+import camu
 from camu.cli.compare import show_comparison
 from camu.experiments.comparison import Comparison, tabulate
 from camu.report.tables import comparison_table
@@ -152,3 +153,29 @@ def test_many_schemes_are_divided_by_family() -> None:
     assert table.to_markdown().count("**") == 4
     few = tabulate({name: [history(0.1, 0.2)] for name in names[:3]}, [0], families=families)
     assert "odd" not in shown(few)
+
+
+def test_other_metrics_are_shown_beside_the_score() -> None:
+    """Their means over seeds, in a table and in the columns of the CSV file."""
+    metrics = ["mean-device-accuracy", "worst-device-accuracy", "accuracy"]
+    keys = {"run.rounds": 2, "training.metrics": metrics}
+    config = camu.load_config(preset="demo", overrides=keys)
+    histories = {
+        name: [
+            camu.simulate(camu.build_world(config, seed=seed), camu.schemes.SCHEMES[name]()).history
+            for seed in (0, 1)
+        ]
+        for name in ("fedavg", "ditto")
+    }
+    table = tabulate(histories, [0, 1])
+    assert table.metric == "mean-device-accuracy"
+    for row in table.rows:
+        for name in metrics[1:]:
+            ends = [one.final for one in histories[row.scheme]]
+            known = [{**one.metrics, "accuracy": one.accuracy}[name] for one in ends]
+            assert row.metrics[name].mean == pytest.approx(sum(known) / 2)
+    lines = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert [float(line["accuracy"]) for line in lines[:2]] == pytest.approx(
+        [one.final.accuracy for one in histories["fedavg"]]
+    )
+    assert [title for title, _ in table.other_columns()] == ["worst device accuracy", "accuracy"]

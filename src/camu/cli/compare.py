@@ -173,6 +173,9 @@ def show_comparison(table: Comparison, console: Console) -> None:
     title = f"{table.heading} (mean ± 95 % interval, {counted(len(table.seeds), 'seed')})"
     print_table(_table(table, title, table.score_columns()), console)
     console.print()
+    if others := table.other_columns():
+        print_table(_table(table, "Other metrics at the end", others), console)
+        console.print()
     if table.target is None:
         console.print(
             "No cost of a target: not every run became better than an untrained model; "

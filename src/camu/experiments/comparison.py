@@ -64,6 +64,7 @@ class _Figures(Generic[Value]):
     joules_to_target: Value | None
     seconds_to_target: Value | None
     megabytes_to_target: Value | None
+    metrics: dict[str, Value | None]  # besides the score, at the end
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,14 @@ class Comparison:
     def to_csv(self) -> str:
         """A line per scheme and seed, with a head; shares are from 0 to 1."""
         first = ("scheme", "seed")
-        names = [*first, *(f.name for f in fields(SeedRow) if f.name not in first)]
-        rows = ([getattr(run, name) for name in names] for run in self.runs)
-        return to_csv([names, *rows])
+        left = (*first, "metrics")
+        names = [*first, *(f.name for f in fields(SeedRow) if f.name not in left)]
+        others = list(self.rows[0].metrics)
+        rows = (
+            [*(getattr(run, name) for name in names), *map(run.metrics.get, others)]
+            for run in self.runs
+        )
+        return to_csv([[*names, *others], *rows])
 
     def to_latex(self) -> str:
         """A LaTeX tabular (booktabs) with means and 95 % intervals; shares are in %."""
@@ -213,9 +219,19 @@ class Comparison:
         costs = zip(titles, (f"{axis}_to_target" for axis in AXES), strict=True)
         return [("reached", "reached_target"), *costs]
 
+    def other_columns(self) -> list[Column]:
+        """The other metrics at the end; none if the score is the only one."""
+        return [(find_metric(name).title, name) for name in self.rows[0].metrics]
+
     def cells(self, row: Row, columns: Sequence[Column]) -> list[str]:
         """A scheme in these columns, for people; shares are in %."""
-        return [self._cell(name, getattr(row, name)) for _, name in columns]
+        own = row.metrics
+        return [
+            show_score(find_metric(name), own[name])
+            if name in own
+            else self._cell(name, getattr(row, name))
+            for _, name in columns
+        ]
 
     def _cell(self, name: str, value: Any) -> str:
         if name == "reached_target":
@@ -326,6 +342,7 @@ def _figures(
         "virtual_seconds": history.final.virtual_seconds,
         "megabytes": measure(history.final, "megabytes"),
         "weights_sha256": history.weights_sha256,
+        "metrics": history.other_metrics,
     }
     for axis, budget in budgets.items():
         own, first = (one.score_within(axis, budget) for one in (history, baseline))
@@ -341,10 +358,17 @@ def _row(own: Sequence[SeedRow], is_first: bool) -> Row:
     A mean needs a value of every run: leaving runs out would flatter the scheme.
     """
     means: dict[str, Any] = {}
-    for name in [field.name for field in fields(_Figures)][2:]:
+    for name in [field.name for field in fields(_Figures)][2:-1]:
         values = [getattr(run, name) for run in own]
         missing = None in values or (is_first and name in AXES.values())
         means[name] = None if missing else estimate(values)
+    others = {name: [run.metrics.get(name) for run in own] for name in own[0].metrics}
+    means["metrics"] = {
+        name: estimate(known)
+        if len(known := [v for v in values if v is not None]) == len(own)
+        else None
+        for name, values in others.items()
+    }
     reached = sum(run.rounds_to_target is not None for run in own)
     return Row(own[0].scheme, own[0].family, reached_target=reached, **means)
 

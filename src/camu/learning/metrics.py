@@ -61,6 +61,8 @@ class Metric:
         """The name as people write it."""
         if top := _TOP.fullmatch(self.name):
             return f"top-{top[1]} accuracy"
+        if self.of_devices:
+            return self.name.replace("-", " ")
         return _TITLES.get(self.name, self.name.removeprefix("-").rpartition(":")[2])
 
     @property

@@ -182,6 +182,13 @@ class History:
         return score
 
     @property
+    def other_metrics(self) -> dict[str, float | None]:
+        """What was measured besides the score at the last evaluation."""
+        last = self.evaluated[-1]
+        known = {**last.metrics, **({} if last.accuracy is None else {"accuracy": last.accuracy})}
+        return {name: value for name, value in known.items() if name != last.metric}
+
+    @property
     def best_score(self) -> float:
         """The best value of the metric in all evaluations."""
         scores = [record.score for record in self.evaluated]
