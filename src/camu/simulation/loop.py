@@ -368,7 +368,7 @@ class Loop:
             faults=self.counts,
             waiting_seconds=waiting,
             empty=int(run.batteries.empty.sum()),
-            epsilon=epsilon_of(run.releases, self.config.training) if found else None,
+            epsilon=epsilon_of(run.releases, self.config.training) if due else None,
             wall_seconds=None if nodes is None else nodes.wall_seconds() - self.wall_zero,
             nodes=None if nodes is None else nodes.take_nodes(),
         )
