@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -19,15 +18,13 @@ from camu.allocation.document import (
     Key,
     Positive,
     Rule,
+    StatedProblem,
     keys_of,
     number,
     objects,
     read_object,
-    read_problem_document,
-    wrong_value,
 )
-from camu.arrays import AnyArray, Float64
-from camu.errors import InputError
+from camu.arrays import Float64
 
 DevicePositive = Annotated[Float64, POSITIVE, DEVICES]
 DeviceFromZero = Annotated[Float64, FROM_ZERO, DEVICES]
@@ -37,7 +34,7 @@ _FROM_ONE = number("number from 1", least=1.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class DeviceProblem:
+class DeviceProblem(StatedProblem):
     """Devices that compute and then send to the base station, each for itself.
 
     Attributes:
@@ -57,7 +54,8 @@ class DeviceProblem:
         source: named in error messages.
     """
 
-    kind: ClassVar[str]
+    rows: ClassVar = DEVICES
+    counted: ClassVar = "gain"
     cycles: DeviceFromZero
     capacitance: DeviceFromZero
     max_hz: DevicePositive
@@ -71,40 +69,6 @@ class DeviceProblem:
     circuit_watts: Annotated[float, FROM_ZERO] = 0.0
     amplifier_efficiency: Annotated[float, SHARE] = 1.0
     static_watts: DeviceZero = 0.0
-    source: str = "problem"
-
-    def __post_init__(self) -> None:
-        """Freeze the arrays and refuse every value that the problem gives no meaning."""
-        for place, keys in keys_of(type(self)).items():
-            for name, (rule, _) in keys.items():
-                value = getattr(self, name)
-                if place:
-                    self._freeze(name, rule, value)
-                elif not (value is None or rule.holds(value)):
-                    raise wrong_value(self.source, name, value, rule)
-
-    def _freeze(self, name: str, rule: Rule, value: Any) -> None:
-        """Check a number of the devices and keep it as a read-only array."""
-        size = np.size(self.gain)
-        array: AnyArray = np.array(value, dtype=rule.dtype)
-        if size == 0 or (array.size != 1 and array.shape != (size,)):
-            raise InputError(
-                f"{self.source}: {name} has shape {array.shape}, but there are {size} gains; "
-                "give one number per device, of at least one"
-            )
-        array = np.full(size, array)
-        wrong = np.flatnonzero(~np.asarray(rule.holds(array)))
-        if wrong.size:
-            index = int(wrong[0])
-            place = f"{DEVICES}[{index}].{name}"
-            raise wrong_value(self.source, place, array[index].item(), rule)
-        array.setflags(write=False)
-        object.__setattr__(self, name, array)
-
-    @classmethod
-    def from_json(cls, path: str | Path) -> Self:
-        """Read PROBLEM.json; errors name the file, the key and the values that are accepted."""
-        return cls.from_dict(read_problem_document(path), str(path))
 
     @classmethod
     def from_dict(cls, document: object, source: str = "problem") -> Self:
@@ -128,11 +92,6 @@ class DeviceProblem:
         rows = [dict(zip(keys[DEVICES], row, strict=True)) for row in zip(*columns, strict=True)]
         top = {name: getattr(self, name) for name in keys[""]}
         return {"kind": self.kind, DEVICES: rows, **top}
-
-    @property
-    def size(self) -> int:
-        """The number of devices, K."""
-        return int(self.gain.size)
 
     @cached_property
     def noise(self) -> Float64:

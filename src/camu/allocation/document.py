@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
@@ -80,26 +81,23 @@ _QUIET = ("circuit_watts", "amplifier_efficiency")  # left out of the document w
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AllocationProblem:
-    """What P1 and P2 share: leaders with uplinks, a budget of joules, and the document."""
+class StatedProblem:
+    """A problem with a document: a list of clusters or devices, and numbers of all of them."""
 
     kind: ClassVar[str]
-    common: ClassVar[tuple[str, ...]] = ()  # keys of clusters that may stand at the top, for all
-    weight: ClusterFromZero  # G_c
-    gain: ClusterPositive  # ||h_c||^2 of the leader's uplink
-    bandwidth_hz: ClusterPositive  # B_c
-    max_power_watts: ClusterPositive  # the cap of the leader
-    noise_watts: Positive  # at the base station
-    payload_bits: Positive  # of an update
-    energy_joules: Positive  # the budget
-    circuit_watts: Annotated[float, FROM_ZERO] = 0.0  # of a leader that sends, amplifier apart
-    amplifier_efficiency: Annotated[float, SHARE] = 1.0
+    rows: ClassVar[str]  # the list of the document
+    counted: ClassVar[str]  # the column that says how many there are
     source: str = "problem"  # named in error messages
+
+    @property
+    def size(self) -> int:
+        """The number of clusters, C, or of devices, K."""
+        return int(np.size(getattr(self, self.counted)))
 
     def __post_init__(self) -> None:
         """Freeze the arrays and refuse every value that the problem gives no meaning."""
-        if np.size(self.weight) == 0:
-            raise InputError(f"{self.source}: clusters must be {objects('cluster').text}")
+        if self.size == 0:
+            raise InputError(f"{self.source}: {self.rows} must be {objects(self.rows[:-1]).text}")
         for place, keys in keys_of(type(self)).items():
             for name, (rule, _) in keys.items():
                 value = getattr(self, name)
@@ -112,14 +110,13 @@ class AllocationProblem:
     def _freeze(self, place: str, name: str, rule: Rule, value: ArrayLike) -> None:
         """Check a column of a list and keep it as a read-only array."""
         array: AnyArray = np.array(value, dtype=rule.dtype)
-        size = np.size(self.weight)
-        if place == CLUSTERS:
-            if array.size != 1 and array.shape != (size,):
+        if place == self.rows:
+            if array.size != 1 and array.shape != (self.size,):
                 raise InputError(
-                    f"{self.source}: {name} has shape {array.shape}, but there are {size} weights; "
-                    "give one number per cluster"
+                    f"{self.source}: {name} has shape {array.shape}, but there are {self.size} "
+                    f"numbers in {self.counted}; give one per {place[:-1]}"
                 )
-            array = np.full(size, array)
+            array = np.full(self.size, array)
         wrong = np.flatnonzero(~np.asarray(rule.holds(array)))
         if wrong.size:
             index = int(wrong[0])
@@ -134,6 +131,29 @@ class AllocationProblem:
     def from_json(cls, path: str | Path) -> Self:
         """Read PROBLEM.json; errors name the file, the key and the values that are accepted."""
         return cls.from_dict(read_problem_document(path), str(path))
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, document: object, source: str = "problem") -> Self:
+        """Build the problem from the parsed document of PROBLEM.json."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AllocationProblem(StatedProblem):
+    """What P1 and P2 share: leaders with uplinks, a budget of joules, and the document."""
+
+    rows: ClassVar = CLUSTERS
+    counted: ClassVar = "weight"
+    common: ClassVar[tuple[str, ...]] = ()  # keys of clusters that may stand at the top, for all
+    weight: ClusterFromZero  # G_c
+    gain: ClusterPositive  # ||h_c||^2 of the leader's uplink
+    bandwidth_hz: ClusterPositive  # B_c
+    max_power_watts: ClusterPositive  # the cap of the leader
+    noise_watts: Positive  # at the base station
+    payload_bits: Positive  # of an update
+    energy_joules: Positive  # the budget
+    circuit_watts: Annotated[float, FROM_ZERO] = 0.0  # of a leader that sends, amplifier apart
+    amplifier_efficiency: Annotated[float, SHARE] = 1.0
 
     @classmethod
     def from_dict(cls, document: object, source: str = "problem") -> Self:
@@ -196,11 +216,6 @@ class AllocationProblem:
                 own = dict(zip(keys[DEVICES], values, strict=True))
                 clusters[c].setdefault(DEVICES, []).append(own)
         return {"kind": self.kind, CLUSTERS: clusters, **top}
-
-    @property
-    def size(self) -> int:
-        """The number of clusters, C."""
-        return int(self.weight.size)
 
     @cached_property
     def snr_per_watt(self) -> Float64:

@@ -43,9 +43,8 @@ class FedlProblem(DeviceProblem):
     min_power_watts: DevicePositive
     joules_per_second: Positive
 
-    def __post_init__(self) -> None:
-        """Also refuse limits in the wrong order."""
-        super().__post_init__()
+    def _check(self) -> None:
+        """Refuse limits in the wrong order."""
         for low, high in (("min_hz", "max_hz"), ("min_power_watts", "max_power_watts")):
             wrong = np.flatnonzero(getattr(self, low) > getattr(self, high))
             if wrong.size:
