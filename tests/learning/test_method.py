@@ -15,7 +15,7 @@ from torch import nn
 import camu
 from camu.deploy.messages import Task, read_task, write_task
 from camu.errors import InputError
-from camu.learning.job import Job, LocalRule, one_update
+from camu.learning.job import Job, LocalRule, OwnTraining, one_update
 from camu.learning.method import Method
 from camu.learning.models import build_model
 from camu.learning.weights import weighted_mean
@@ -292,3 +292,15 @@ def test_updates_that_are_tasks_of_their_own_are_those_of_the_whole_job(
             kept = [one.states[0] if one.states else None for one in found]
     assert np.abs(state.parameters - expected.parameters).max() < 1e-6
     assert np.abs(state.parameters - engine.initial.parameters).max() > 1e-3
+
+
+def test_parts_of_a_model_follow_the_schedule_of_the_round(small_toy: Any) -> None:
+    """Where a step is a job of its own, it has the rate of its place in the round."""
+    method = replace(METHODS["cosine by step"], weight_decay=0.1)
+    job = Job((1,), (1.0,), updates=4)
+    with small_toy.engine("logistic", "none", method=method, workers=1) as engine:
+        begin = engine.initial.parameters
+        own = OwnTraining(begin, updates=4, only=np.ones(begin.size, dtype=bool), first=True)
+        (found,) = list(engine.iterate(engine.initial, [replace(job, updates=1, own=own)], ROUND))
+        (expected,) = engine.train(engine.initial, [job], ROUND)
+    assert np.array_equal(found.own, expected.parameters)

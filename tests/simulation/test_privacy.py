@@ -199,6 +199,8 @@ def test_what_has_no_epsilon_is_refused(
     world = tiny(**private, **PRIVATE)
     with pytest.raises(InputError, match="no epsilon covers"):
         camu.simulate(world, camu.make_scheme(world.config, "adaptive-tau"))
+    with pytest.raises(InputError, match="devices also train for themselves"):
+        camu.simulate(world, camu.make_scheme(world.config, "ditto"))
     with pytest.raises(InputError, match=r"training\.dp_unit = sample: its noise"):
         check_run(Deployment(world.config, str(tmp_path / "out"), nodes=2))
     monkeypatch.setitem(sys.modules, "dp_accounting", None)

@@ -59,8 +59,9 @@ def _train_part(start: Weights, job: Job, only: Mask, schedule: Schedule, train:
     """Train a job in which only some parameters move: after each step the others are put back."""
     weights, losses = start, []
     rule = replace(job.rule, steps=1)
+    end = job.first + len(schedule.batches)
     for number, batch in enumerate(schedule.batches):
-        one = replace(job, updates=1, first=job.first + number, rule=rule)
+        one = replace(job, updates=1, first=job.first + number, all_updates=end, rule=rule)
         sizes, steps = np.array([len(batch)], np.int32), np.ones(1, np.int32)
         trained = train(weights, one, Schedule(batch, sizes, steps))
         moved = np.where(only, trained.weights.parameters, weights.parameters)

@@ -49,6 +49,11 @@ def check_privacy(config: Config, scheme: Scheme, plan: Plan) -> None:
             f"{key}: scheme {scheme.name} looks at exact losses or gradients, or trains before the "
             "first round, which no epsilon covers; choose another scheme"
         )
+    if own.own_training is not Scheme.own_training:
+        raise InputError(
+            f"{key}: in scheme {scheme.name} devices also train for themselves, and what they send "
+            "then depends on steps that are not counted; choose another scheme"
+        )
     if plan.gathers_together:
         raise InputError(
             f"{key}: in scheme {scheme.name} members transmit to their leader at once, after each "
