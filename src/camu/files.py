@@ -324,14 +324,18 @@ def from_cell(text: str) -> str:
     return text[1:] if text[:1] == "'" and _is_formula(text[1:]) else text
 
 
-def csv_rows(path: Path, what: str) -> tuple[list[list[str]], list[str]]:
+def csv_rows(
+    path: Path, what: str, text: str | None = None, mark: str = ","
+) -> tuple[list[list[str]], list[str]]:
     """The rows of a CSV file that are not blank, and the line where each ends.
 
-    `what` names the right kind of file.
+    `what` names the right kind of file. `text` is its content where it was read already, `mark`
+    what separates columns.
     """
-    rows, places, text = [], [], read_text(path, what)
+    text = read_text(path, what) if text is None else text
+    rows, places = list[list[str]](), list[str]()
     protected = "'" in text  # most large tables have none
-    reader = csv.reader(io.StringIO(text, newline=""))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
     try:
         for row in reader:
             if row:
@@ -345,12 +349,14 @@ def csv_rows(path: Path, what: str) -> tuple[list[list[str]], list[str]]:
     return rows, places
 
 
-def csv_table(path: Path, what: str, content: str) -> tuple[list[str], list[list[str]], list[str]]:
+def csv_table(
+    path: Path, what: str, content: str, text: str | None = None, mark: str = ","
+) -> tuple[list[str], list[list[str]], list[str]]:
     """The header, the rows and their places of a CSV file; every row has all columns.
 
     `content` says what to write into an empty file.
     """
-    rows, places = csv_rows(path, what)
+    rows, places = csv_rows(path, what, text, mark)
     if not rows:
         raise InputError(f"{path}: is empty; write {content}")
     header = [name.strip() for name in rows[0]]

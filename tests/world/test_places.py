@@ -195,7 +195,8 @@ def test_without_positions_and_matrix_uplinks_alone_make_clusters(tmp_path: Path
     )
     world = fleet(tmp_path, "id,snr_db,samples\n" + "\n".join(near + far) + "\n")
     assert world.links.blind
-    (note,) = world.notes
+    power, note = world.notes
+    assert "12 devices have a measured uplink and no power_watts" in power
     assert "12 of 12 devices have no position" in note
     assert "clustered by their uplinks alone" in note
     clusters = cluster_devices(world).clusters
@@ -220,7 +221,7 @@ def test_a_fleet_with_some_positions_uses_them(tmp_path: Path) -> None:
     assert gains[0, 1] == device_gain(known.links, [0], [1])[0, 0]
     assert gains[0, 2] == min(world.links.uplink_gain[[0, 2]])
     assert np.isfinite(gains).all()
-    assert "1 of 3 devices have no position" in world.notes[0]
+    assert "1 of 3 devices have no position" in world.notes[1]
 
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -1,4 +1,4 @@
-"""`camu fleet`: fleet files from other tools, and the boards that devices may have."""
+"""`camu fleet`: checks of fleet files, files from other tools, and boards."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from camu.world.fleet_check import FleetCheck
     from camu.world.ray_tracers import Traced
 
 app = typer.Typer(
-    name="fleet", help="Fleet files from other tools, and boards.", no_args_is_help=True
+    name="fleet",
+    help="Check fleet files, import them from other tools, list boards.",
+    no_args_is_help=True,
 )
 
 
@@ -95,6 +98,76 @@ def import_(
     if traced.transmitters is not None:
         more += f" --set fleet.base_station_file={out / 'stations.csv'}"
     print(f"{len(kept)} devices; plan them with: camu plan --fleet {out / 'fleet.csv'}{more}")
+
+
+@app.command()
+def check(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="A fleet as you have it.")],
+    names: Annotated[
+        str,
+        typer.Option(
+            "--map",
+            metavar="NAME=COLUMN,...",
+            help="Which of your columns are which, as Seriennummer=id,Akku=battery_joules.",
+        ),
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write a repaired copy that camu reads."),
+    ] = None,
+    as_json: Json = False,
+    file: ConfigFile = None,
+    preset: Preset = None,
+    settings: Settings = None,
+) -> None:
+    """List every problem of a fleet file at once, and how it is understood.
+
+    Separators, decimal commas, encodings, names of columns in several languages and units in names
+    are recognised. A repaired copy leaves out repeated rows and coordinates of 0,0, and gives rows
+    with the same id another one. Exit code 1: there are problems left.
+    """
+    from camu.files import write_text
+    from camu.world.fleet_check import check_fleet
+    from camu.world.fleet_clean import parse_names
+
+    config = resolve(file, preset, settings)
+    found = check_fleet(source, parse_names(names), config)
+    if out is not None:
+        check_outputs([out], config, file, source)
+        found = found.repaired(config)
+        write_text(out, found.cleaned.to_csv())
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        _show_check(found, out)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _show_check(found: FleetCheck, out: Path | None) -> None:
+    """What was understood in another way, and what is wrong, row by row."""
+    console = plain_console()
+    for note in found.notes:
+        warn(note)
+    if found.problems:
+        columns = ("line", "column", "value", "problem")
+        table = number_table(columns, text=columns, title=f"{len(found.problems)} problems")
+        for problem in found.problems:
+            place = found.cleaned.table.places[problem.row].removeprefix("line ")
+            table.add_row(place, problem.column, problem.value, problem.text)
+        print_table(table, console)
+    where = f"{out} is written; " if out is not None else ""
+    rows = len(found.cleaned.table.rows)
+    if found.problems:
+        hint = (
+            "mend them there" if out is not None else "mend them, or write a copy with --out FILE"
+        )
+        console.print(f"{where}{rows} devices, {len(found.problems)} problems: {hint}")
+    else:
+        target = out or found.cleaned.table.path
+        console.print(
+            f"{where}{rows} devices, no problems; plan them with: camu plan --fleet {target}"
+        )
 
 
 @app.command()

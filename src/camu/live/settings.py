@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -137,7 +138,7 @@ def in_metres(table: Table, fleet: Fleet) -> Table:
         for row, (x, y) in zip(table.rows, places, strict=True)
     ]
     columns = (*(name for name in table.columns if name not in degrees), "x", "y")
-    return table._replace(columns=columns, rows=rows)
+    return replace(table, columns=columns, rows=rows)
 
 
 def edited(table: Table, edits: FleetEdits) -> Table:

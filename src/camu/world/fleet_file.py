@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -14,11 +15,12 @@ from camu.errors import InputError, suggest
 from camu.seeding import derive
 from camu.world.boards import default_hardware, find_board
 from camu.world.devices import Devices
+from camu.world.fleet_clean import Cleaned, is_nowhere, read_fleet
 from camu.world.fleet_links import fleet_links
 from camu.world.gains import noise_watts
 from camu.world.link_types import LINK_NAMES, SHANNON
 from camu.world.places import Origin, read_stations, to_metres
-from camu.world.tables import LOWEST_DB, Table, read_snr, read_table
+from camu.world.tables import LOWEST_DB, MAINS_CELL, Table, read_snr
 
 PLACES = ("x", "y", "z", "latitude", "longitude", "distance_m", "gain_db", "snr_db", "rssi_dbm")
 UPLINKS = ("gain_db", "snr_db", "rssi_dbm")  # ways to write a measured uplink
@@ -59,19 +61,25 @@ def parse_fleet(
     regions. `origin` is where on the earth the metres of a table are counted from, if that is
     known; base stations may then be given in degrees.
     """
-    table = source if isinstance(source, Table) else read_table(Path(source))
+    cleaned = Cleaned(source) if isinstance(source, Table) else read_fleet(Path(source))
+    table = replace(
+        cleaned.table, problems=[] if cleaned.table.problems is None else cleaned.table.problems
+    )
     path = table.path
     if not table.rows:
         raise InputError(f"{path}: holds 0 devices; write at least one row below the header")
-    notes = _check_columns(table)
+    notes = [*cleaned.notes, *_check_columns(table)]
     labels = _label_columns(table)
     columns = {name: table.numbers(name) for name in (*PLACES, *_HARDWARE, "rate_bps")}
     _check_places(table, columns)
     latitude, longitude = columns["latitude"], columns["longitude"]
+    nowhere = np.array([is_nowhere(row) for row in table.rows])
+    table.refuse_sound(nowhere, "latitude", "0,0 is in the sea; leave both empty if not known")
     if not np.isnan(latitude).all():
         origin = Origin.amid(latitude, longitude)
         columns["x"], columns["y"] = to_metres(table, origin, latitude, longitude)
-    devices = _devices(table, columns, labels, config)
+    devices, more = _devices(table, columns, labels, config)
+    notes += more
     gains = _gains(table, columns, devices, config)
     snr_db = None if snr_path is None else read_snr(Path(snr_path), devices.ids)
     stations = None
@@ -105,14 +113,14 @@ def _check_places(table: Table, columns: Columns) -> None:
         table.refuse_half(one, other, columns[one], columns[other])
     placed = known["x"] | known["latitude"]
     rule = "the row has a position too; leave one of the two empty"
-    table.refuse(known["distance_m"] & placed, "distance_m", rule)
+    table.refuse_sound(known["distance_m"] & placed, "distance_m", rule)
     for one, other in combinations(UPLINKS, 2):
         rule = f"the row has {one} too; leave one of the two empty"
-        table.refuse(known[one] & known[other], other, rule)
+        table.refuse_sound(known[one] & known[other], other, rule)
     lost = ~placed & ~known["distance_m"]
     for name in UPLINKS:
         lost &= ~known[name]
-    table.refuse(
+    table.refuse_sound(
         lost,
         next((name for name in PLACES if name in table.columns), "x"),
         "give the device a position (x, y), a distance_m, or a measured gain_db, snr_db or "
@@ -137,8 +145,7 @@ def _gains(table: Table, columns: Columns, devices: Devices, config: Config) -> 
     gains_db = columns["gain_db"]
     for name, offset_db in (("snr_db", noise_db), ("rssi_dbm", -30.0)):
         found = columns[name] + offset_db - power_db
-        if (found > 0).any():
-            row = int(np.argmax(found > 0))
+        for row in np.flatnonzero(found > 0).tolist():
             measured = columns[name][row]
             table.fail(
                 row,
@@ -147,6 +154,7 @@ def _gains(table: Table, columns: Columns, devices: Devices, config: Config) -> 
                 f"device sends with; write at most {measured - found[row]:.4g}, or correct "
                 "power_watts",
             )
+        table.check()
         gains_db = np.where(np.isnan(gains_db), found, gains_db)
     return from_decibels(np.maximum(gains_db, LOWEST_DB))
 
@@ -235,33 +243,68 @@ def _label_columns(table: Table) -> list[str]:
     return [name for _, name in ordered]
 
 
-def _label_counts(table: Table, labels: list[str]) -> Int64:
-    """Samples per label; with `samples` alone, all samples count as one label."""
+def _label_counts(table: Table, labels: list[str]) -> tuple[Int64, list[str]]:
+    """Samples per label, and what is assumed; with `samples` alone, all count as one label.
+
+    Where no label of a device is counted, its samples are taken to be the mix of all others.
+    """
     samples = table.counts("samples") if "samples" in table.columns else None
     if samples is not None:
         rule = "the device holds no data; leave it out or give it samples"
-        table.refuse(samples == 0, "samples", rule)
+        table.refuse_sound(samples == 0, "samples", rule)
     if not labels:
         assert samples is not None  # the columns were checked
-        return samples[:, None]
-    counts = np.column_stack([table.counts(name) for name in labels])
+        return samples[:, None], []
+    empty = np.array([not any(map(str.strip, _texts(row, labels))) for row in table.rows])
+    unknown = empty if samples is not None else np.zeros(len(empty), dtype=bool)
+    known = replace(table, rows=[{} if u else r for u, r in zip(unknown, table.rows, strict=True)])
+    counts = np.column_stack([known.counts(name, unknown) for name in labels])
     totals = counts.sum(axis=1)
-    if not totals.all():
-        span = labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
-        row = int(np.argmin(totals))
-        table.fail(row, span, "all counts are 0; leave the device out or give it samples")
-    if samples is not None and (samples != totals).any():
-        row = int(np.argmax(samples != totals))
+    span = labels[0] if len(labels) == 1 else f"{labels[0]} to {labels[-1]}"
+    rule = "all counts are 0; leave the device out or give it samples"
+    for row in table.sound_rows((totals == 0) & ~unknown):
+        table.fail(row, span, rule)
+    if samples is None:
+        return counts, []
+    for row in table.sound_rows((samples != totals) & ~unknown):
         table.fail(
             row,
             "samples",
             f"{samples[row]}, but the label columns add up to {totals[row]}; correct one of them, "
             "or leave the column samples out",
         )
+    if not unknown.any():
+        return counts, []
+    if unknown.all() or not counts.sum():
+        rule = "no device has counts of labels; leave the label columns out"
+        table.refuse(unknown, labels[0], rule)
+        return counts, []
+    counts[unknown] = _shared(samples[unknown], counts.sum(axis=0))
+    note = (
+        f"{table.path}: {int(unknown.sum())} of {len(unknown)} devices have no counts of labels; "
+        "their samples are taken to be the mix of all others, so that they are clustered by their "
+        "links"
+    )
+    return counts, [note]
+
+
+def _texts(row: dict[str, Any], names: list[str]) -> list[str]:
+    return ["" if row.get(name) is None else str(row[name]) for name in names]
+
+
+def _shared(samples: Int64, mix: Int64) -> Int64:
+    """So many samples in the shares of a mix, in whole numbers."""
+    exact = samples[:, None] * (mix / mix.sum())
+    counts: Int64 = np.floor(exact).astype(np.int64)
+    for row, left in enumerate((samples - counts.sum(axis=1)).tolist()):
+        counts[row, np.argsort(counts[row] - exact[row], kind="stable")[:left]] += 1
     return counts
 
 
-def _devices(table: Table, columns: Columns, labels: list[str], config: Config) -> Devices:
+def _devices(
+    table: Table, columns: Columns, labels: list[str], config: Config
+) -> tuple[Devices, list[str]]:
+    """The devices, and what is assumed of them; all that is wrong in the table is refused."""
     fleet = config.fleet
     x, y, z = (columns[axis] for axis in "xyz")
     drawn = derive(config.run.seed, "cpu").numpy().uniform(*fleet.cpu_hz, size=len(x))
@@ -273,33 +316,57 @@ def _devices(table: Table, columns: Columns, labels: list[str], config: Config) 
     hardware = {
         name: np.where(np.isnan(columns[name]), defaults[name], columns[name]) for name in _HARDWARE
     }
+    mains = [str(row.get("battery_joules")).strip() == MAINS_CELL for row in table.rows]
+    hardware["battery_joules"] = np.where(mains, np.nan, hardware["battery_joules"])
     largest = hardware["max_power_watts"]
     rule = "is more than max_power_watts of the device; lower the one or raise the other"
-    table.refuse(columns["power_watts"] > largest, "power_watts", rule)
+    table.refuse_sound(columns["power_watts"] > largest, "power_watts", rule)
     hardware["power_watts"] = np.minimum(hardware["power_watts"], largest)  # a default is lowered
     height = np.where(np.isnan(x), np.nan, np.nan_to_num(z))
     link = _links(table, config)
     unmeasurable = ~np.isnan(columns["rate_bps"]) & np.array([name == SHANNON for name in link])
     rule = "a measured rate needs a link type: name it in the column link"
-    table.refuse(unmeasurable, "rate_bps", rule)
-    return Devices(
-        ids=table.ids(),
+    table.refuse_sound(unmeasurable, "rate_bps", rule)
+    ids, regions = table.ids(), table.texts("region")
+    counts, notes = _label_counts(table, labels)
+    table.check()
+    devices = Devices(
+        ids=ids,
         positions=np.column_stack([x, y, height]),
-        regions=table.texts("region"),
-        label_counts=_label_counts(table, labels),
+        regions=regions,
+        label_counts=counts,
         link=link,
         board=board,
         rate_bps=columns["rate_bps"],
         **hardware,
     )
+    return devices, [*notes, *_assumed_power(table, columns, config)]
+
+
+def _assumed_power(table: Table, columns: Columns, config: Config) -> list[str]:
+    """A note where an uplink was measured, and the power that it was sent with is not given."""
+    measured = ~np.isnan(columns["rssi_dbm"]) | ~np.isnan(columns["snr_db"])
+    assumed = int((measured & np.isnan(columns["power_watts"])).sum())
+    if not assumed:
+        return []
+    return [
+        f"{table.path}: {assumed} devices have a measured uplink and no power_watts; they are "
+        f"taken to send with fleet.power_watts = {config.fleet.power_watts:g} W"
+    ]
 
 
 def _boards(table: Table, config: Config) -> tuple[str, ...]:
     """The boards; fleet.board where a row has none."""
     named = table.texts("board")
     for name in dict.fromkeys(filter(None, named)):
-        find_board(name, f"{table.path}, {table.places[named.index(name)]}, column board")
-    return tuple(name or config.fleet.board or "" for name in named)
+        try:
+            find_board(name, "board")
+        except InputError as error:
+            for row in (k for k, one in enumerate(named) if one == name):
+                table.fail(row, "board", str(error).removeprefix("board: "))
+    wrong = {problem.row for problem in table.problems or () if problem.column == "board"}
+    usual = config.fleet.board or ""
+    return tuple("" if row in wrong else name or usual for row, name in enumerate(named))
 
 
 def _links(table: Table, config: Config) -> tuple[str, ...]:

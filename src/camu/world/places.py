@@ -57,8 +57,7 @@ def to_metres(
     """Metres to the east and to the north of the origin; rows that are too far away are refused."""
     east, north = origin.metres(latitude, longitude)
     far = np.nan_to_num(np.hypot(east, north))
-    row = int(np.argmax(far))
-    if far[row] > FARTHEST_M:
+    for row in np.flatnonzero(far > FARTHEST_M).tolist():
         table.fail(
             row,
             "latitude",
@@ -102,6 +101,7 @@ def read_stations(path: str | Path, origin: Origin | None) -> Float64:
                 "the devices are placed in metres; write x and y here, or latitude and longitude "
                 "in the fleet file",
             )
+        assert origin is not None  # the table is refused at once
         east, north = to_metres(table, origin, latitude, longitude)
         x, y = np.where(in_degrees, east, x), np.where(in_degrees, north, y)
     return np.column_stack([x, y, np.where(np.isnan(z), _STATION_HEIGHT_M, z)])

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ LOWEST_DB = -300.0
 LARGEST_COUNT = 10**12
 SYMMETRY_DB = 1e-6  # two directions of a link may differ by this much
 _LONGEST_TEXT = 200
-_ALIASES = {"lat": "latitude", "lon": "longitude"}
+ALIASES = {"lat": "latitude", "lon": "longitude"}
 
 # The least and the largest number in a column, and the rule in words.
 _POWER = f"a power is a positive number from {SMALLEST_WATTS:g} to {LARGEST_WATTS:g} W"
@@ -71,49 +72,107 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
 }
 
 
-class Table(NamedTuple):
+MAINS_CELL = "mains"  # in the column battery_joules: the device has no battery
+_MOST_SHOWN = 12  # problems in one message
+
+
+class Problem(NamedTuple):
+    """A cell that is refused."""
+
+    row: int
+    column: str
+    value: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
     """The rows of a file: the cells by column, and the place of each row in the file.
 
-    A cell is the text of a CSV file or a value of a JSON file; every row has all columns.
+    A cell is the text of a CSV file or a value of a JSON file; every row has all columns. What is
+    wrong is refused at once, or collected in `problems` until `check`, if there is such a list.
     """
 
     path: Path
     columns: tuple[str, ...]
     rows: list[dict[str, Any]]
     places: list[str]
+    problems: list[Problem] | None = None
 
-    def fail(self, row: int, column: str, problem: str) -> NoReturn:
+    def fail(self, row: int, column: str, problem: str) -> None:
         """Refuse a cell."""
-        raise InputError(f"{self.path}, {self.places[row]}, column {column}: {problem}")
+        found = Problem(row, column, self._cell(row, column), problem)
+        if self.problems is None:
+            raise InputError(self.sentence(found))
+        self.problems.append(found)
+
+    def sentence(self, problem: Problem) -> str:
+        """A problem with the place of its cell."""
+        place = f"{self.path}, {self.places[problem.row]}, column {problem.column}"
+        return f"{place}: {problem.text}"
+
+    def check(self) -> None:
+        """Refuse the table if problems were collected, with all of them."""
+        found = sorted(set(self.problems or ()), key=lambda problem: problem.row)
+        if len(found) == 1:
+            raise InputError(self.sentence(found[0]))
+        if found:
+            rows = len({problem.row for problem in found})
+            lines = [
+                f"{self.places[one.row]}, column {one.column}: {one.text}"
+                for one in found[:_MOST_SHOWN]
+            ]
+            left = len(found) - len(lines)
+            more = [f"and {left} more; `camu fleet check {self.path}` lists all"] if left else []
+            raise InputError(
+                "\n  ".join([f"{self.path}: {len(found)} problems in {rows} rows", *lines, *more])
+            )
 
     def refuse(self, wrong: npt.NDArray[np.bool_], column: str, rule: str) -> None:
-        """Refuse the first row that is wrong, if any is; the message has the cell and the rule."""
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            cell = self.rows[row].get(column)
-            text = "" if cell is None else str(cell).strip()[:40]
-            self.fail(row, column, f"{text or 'the cell is empty'}; {rule}")
+        """Refuse the rows that are wrong; the message has the cell and the rule."""
+        for row in np.flatnonzero(wrong).tolist():
+            self.fail(row, column, f"{self._cell(row, column) or 'the cell is empty'}; {rule}")
+
+    def refuse_sound(self, wrong: npt.NDArray[np.bool_], column: str, rule: str) -> None:
+        """Refuse the rows that are wrong, but for those with a cell that is refused already."""
+        sound = np.zeros(len(self.rows), dtype=bool)
+        sound[self.sound_rows(wrong)] = True
+        self.refuse(sound, column, rule)
+
+    def sound_rows(self, wrong: npt.NDArray[np.bool_]) -> list[int]:
+        """The rows that are wrong, but for those with a cell that is refused already."""
+        known = {problem.row for problem in self.problems or ()}
+        return [row for row in np.flatnonzero(wrong).tolist() if row not in known]
+
+    def _cell(self, row: int, column: str) -> str:
+        cell = self.rows[row].get(column)
+        return "" if cell is None else str(cell).strip()[:40]
 
     def refuse_half(self, one: str, other: str, first: Float64, second: Float64) -> None:
         """Refuse a row with only one of two columns that belong together."""
         rule = f"give {one} and {other}, or neither"
-        self.refuse(np.isnan(first) & ~np.isnan(second), one, rule)
-        self.refuse(np.isnan(second) & ~np.isnan(first), other, rule)
+        self.refuse_sound(np.isnan(first) & ~np.isnan(second), one, rule)
+        self.refuse_sound(np.isnan(second) & ~np.isnan(first), other, rule)
 
     def numbers(self, column: str) -> Float64:
         """The numbers of a column, within its limits; nan where a cell or the column is missing."""
-        values = self.floats(column)
+        values = self.floats(column, ("", MAINS_CELL) if column == "battery_joules" else ("",))
         low, high, rule = _LIMITS[column]
         self.refuse((values < low) | (values > high), column, rule)
         return values
 
-    def counts(self, column: str) -> Int64:
-        """The whole numbers of a column from 0; every cell needs one."""
+    def counts(self, column: str, missing: npt.ArrayLike = False) -> Int64:
+        """The whole numbers of a column from 0; only rows in `missing` may have none."""
         values = self.floats(column)
-        self.refuse(np.isnan(values), column, "write a whole number, 0 if there are none")
+        empty = np.isnan(values) & np.array([not self._cell(k, column) for k in range(len(values))])
+        self.refuse(
+            empty & ~np.asarray(missing), column, "write a whole number, 0 if there are none"
+        )
         wrong = (values < 0) | (values > LARGEST_COUNT) | (values != np.floor(values))
-        self.refuse(wrong, column, f"write a whole number from 0 to {LARGEST_COUNT:g}")
-        return values.astype(np.int64)
+        self.refuse(
+            wrong & ~np.isnan(values), column, f"write a whole number from 0 to {LARGEST_COUNT:g}"
+        )
+        return np.where(wrong | np.isnan(values), 0, values).astype(np.int64)
 
     def floats(self, column: str, empty: Sequence[str] = ("",)) -> Float64:
         """The finite numbers of a column; nan for such cells, and where the column is missing."""
@@ -122,15 +181,18 @@ class Table(NamedTuple):
         return np.array(found, dtype=np.float64)
 
     def _float(self, row: int, column: str, cell: Any, empty: Sequence[str]) -> float:
-        self._check_type(row, column, cell, "a number")
+        if not self._is_plain(row, column, cell, "a number"):
+            return math.nan
         if cell is None or (isinstance(cell, str) and cell.strip().lower() in empty):
             return math.nan
         try:
             value = float(cell)
         except (ValueError, OverflowError):
             self.fail(row, column, f"{str(cell)[:40]!r} is not a number; write digits, and a point")
+            return math.nan
         if not math.isfinite(value):
             self.fail(row, column, f"{str(cell).strip()!r} is not a finite number; write one")
+            return math.nan
         return value
 
     def texts(self, column: str) -> tuple[str, ...]:
@@ -138,8 +200,8 @@ class Table(NamedTuple):
         found = []
         for number, row in enumerate(self.rows):
             cell = row.get(column)
-            self._check_type(number, column, cell, "text")
-            text = "" if cell is None else str(cell).strip()
+            plain = self._is_plain(number, column, cell, "text")
+            text = "" if cell is None or not plain else str(cell).strip()
             if not text.isprintable() or len(text) > _LONGEST_TEXT:
                 rule = f"write at most {_LONGEST_TEXT} characters that can be printed"
                 self.fail(number, column, f"{ascii(text)[:40]}; {rule}")
@@ -157,10 +219,12 @@ class Table(NamedTuple):
                 self.fail(row, "id", f"{name!r} is already the id of {there}; ids must differ")
         return names
 
-    def _check_type(self, row: int, column: str, cell: Any, wanted: str) -> None:
-        """Refuse true and false, lists and objects of a JSON file."""
+    def _is_plain(self, row: int, column: str, cell: Any, wanted: str) -> bool:
+        """Whether a cell is text, a number or nothing; JSON has other values, too."""
         if isinstance(cell, bool) or not isinstance(cell, str | int | float | None):
             self.fail(row, column, f"{json.dumps(cell)[:40]} is not {wanted}; write {wanted}")
+            return False
+        return True
 
 
 def read_table(path: Path) -> Table:
@@ -173,12 +237,12 @@ def read_table(path: Path) -> Table:
     else:
         content = "a header line and a line per device"
         table = _from_csv(path, "a CSV or JSON file of devices", content)
-    short = [name for name in _ALIASES if name in table.columns]
-    names = {name: _ALIASES[name] for name in short if _ALIASES[name] not in table.columns}
+    short = [name for name in ALIASES if name in table.columns]
+    names = {name: ALIASES[name] for name in short if ALIASES[name] not in table.columns}
     if not names:
         return table
     rows = [{names.get(name, name): cell for name, cell in row.items()} for row in table.rows]
-    return table._replace(columns=tuple(names.get(n, n) for n in table.columns), rows=rows)
+    return replace(table, columns=tuple(names.get(n, n) for n in table.columns), rows=rows)
 
 
 def read_trace(
