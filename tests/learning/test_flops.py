@@ -13,7 +13,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import camu
 from camu.config import Config, load_config
-from camu.data import DatasetSpec
 from camu.data.catalog import CATALOG
 from camu.learning.cnn import full_shape
 from camu.learning.flops import _of_products, _products, training_flops
@@ -70,8 +69,7 @@ def test_the_formula_counts_as_torch_does(
     name: str, shape: tuple[int, ...], normalisation: str
 ) -> None:
     for classes in (2, 10):
-        spec = DatasetSpec("own", "", shape, classes, 9, 9)
-        products = _products(name, spec, classes, normalisation)
+        products = _products(name, shape, classes, normalisation)
         assert products is not None
         module = build_model(name, shape, classes, normalisation, derive(0, "own-count"))
         with FlopCounterMode(display=False) as counter:
@@ -83,8 +81,7 @@ def test_the_formula_counts_as_torch_does(
 @pytest.mark.parametrize("name", ["mlp", "cnn1d", "svm", "linear"])
 def test_the_formula_counts_series_as_torch_does(name: str, shape: tuple[int, ...]) -> None:
     for outputs in (1, 4):
-        spec = DatasetSpec("own", "", shape, 4, 9, 9, inputs="numbers")
-        products = _products(name, spec, outputs, "batch")
+        products = _products(name, shape, outputs, "batch")
         assert products is not None
         module = build_model(name, shape, outputs, "batch", derive(0, "own-count"))
         with FlopCounterMode(display=False) as counter:

@@ -21,6 +21,7 @@ from camu.cli import (
     fleet,
     forecast,
     live,
+    measure,
     plan,
     report,
     reproduce,
@@ -43,6 +44,7 @@ app = typer.Typer(
 for command in (
     *(demo.demo, plan.plan, live.live, run.run, compare.compare, forecast.forecast, report.report),
     *(export.export, schemes.schemes, allocate.allocate, reproduce.reproduce, bench.bench),
+    measure.measure,
 ):
     app.command()(command)
 for group in (config, data, fleet, deploy):

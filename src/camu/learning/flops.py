@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from camu.config import Config
@@ -23,6 +24,7 @@ from camu.learning.cnn import (
     ImageShape,
     Normalisation,
     full_shape,
+    sample_shape,
 )
 from camu.learning.layouts import KERNEL_1D, MLP_HIDDEN, SERIES_CHANNELS
 from camu.learning.task import task_of
@@ -37,37 +39,37 @@ _known: dict[tuple[Any, ...], float] = {}
 
 def training_flops(config: Config) -> float:
     """FLOPs of one step of the configured model per sample: by formula, or by torch's counter."""
-    name, spec = config.training.model, dataset_spec(config.data)
+    name, spec, task = config.training.model, dataset_spec(config.data), task_of(config)
     # A class that was changed and loaded again has the same name and other layers.
     kind = import_object(name, "training.model") if is_plugin(name) else None
     normalisation = config.training.normalisation
-    outputs = task_of(config).outputs
-    key = name, kind, spec.shape, outputs, spec.vocabulary, spec.inputs, normalisation
+    shape = sample_shape(spec)
+    key = name, kind, shape, task.outputs, spec.vocabulary, spec.inputs, normalisation
     if key not in _known:
-        products = _products(name, spec, outputs, normalisation)
+        products = _products(name, shape, task.outputs, normalisation)
         _known[key] = _counted(config, spec) if products is None else _of_products(products)
     return _known[key]
 
 
 def _products(
-    name: str, spec: DatasetSpec, outputs: int, normalisation: str
+    name: str, shape: tuple[int, ...], outputs: int, normalisation: str
 ) -> Sequence[int] | None:
     """Multiplications of the layers of a built-in model, the first one first; None: not known."""
     if name in ("logistic", "linear", "svm"):
-        return [math.prod(spec.shape) * outputs]
+        return [math.prod(shape) * outputs]
     if name == "mlp":
-        return [math.prod(spec.shape) * MLP_HIDDEN, MLP_HIDDEN**2, MLP_HIDDEN * outputs]
+        return [math.prod(shape) * MLP_HIDDEN, MLP_HIDDEN**2, MLP_HIDDEN * outputs]
     if name == "cnn1d":
         first, second = SERIES_CHANNELS
-        channels, length = spec.shape
+        channels, length = shape
         halved = -(-length // 2)
         convolutions = length * channels * first, halved * first * second
         return [*(KERNEL_1D * numbers for numbers in convolutions), second * outputs]
     if name == "cnn":
-        cnn = CNN(full_shape(spec.shape), outputs, cast(Normalisation, normalisation))
+        cnn = CNN(full_shape(shape), outputs, cast(Normalisation, normalisation))
         return list(_cnn_products(cnn))
     if name == "resnet8":
-        return list(_resnet8_products(full_shape(spec.shape), outputs))
+        return list(_resnet8_products(full_shape(shape), outputs))
     return None
 
 
@@ -101,36 +103,74 @@ def _of_products(products: Sequence[int]) -> float:
 
 
 def _counted(config: Config, spec: DatasetSpec) -> float:
-    """FLOPs of one step per sample by torch's counter; no weight or random number changes."""
+    """FLOPs of one step per sample by torch's counter."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from camu.learning.models import seeded_model
-
-    name = config.training.model
-    model = seeded_model(config).train()
-    counter, before = FlopCounterMode(display=False), torch.backends.mkldnn.enabled
-    # oneDNN runs some recurrent layers as a whole, in which the counter finds no products.
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    try:
-        own = user_code(f"training.model = {name}", model)
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), own, counter:
-            model(_samples(spec)).sum().backward()
-    finally:
-        torch.backends.mkldnn.enabled = before
+    mapping = {torch.ops.aten.convolution_backward: _convolution_backward}
+    counter = FlopCounterMode(display=False, custom_mapping=mapping)
+    watch_pass(config, spec, _COUNTED_SAMPLES, counter)
     total = counter.get_total_flops()
     if not total:
         raise InputError(
-            f"training.model = {name}: it has no products of matrices that could be counted; set "
-            "fleet.cycles_per_sample to the cycles that a sample takes"
+            f"training.model = {config.training.model}: it has no products of matrices that could "
+            "be counted; set fleet.cycles_per_sample to the cycles that a sample takes"
         )
     return total / _COUNTED_SAMPLES
 
 
-def _samples(spec: DatasetSpec) -> torch.Tensor:
+def watch_pass(
+    config: Config, spec: DatasetSpec, samples: int, watcher: AbstractContextManager[Any]
+) -> None:
+    """Send samples forward and backward through the configured model inside a context manager.
+
+    No random number of the user's is drawn.
+    """
+    import torch
+
+    from camu.learning.models import seeded_model
+
+    model = seeded_model(config).train()
+    before = torch.backends.mkldnn.enabled
+    if any(isinstance(part, torch.nn.RNNBase) for part in model.modules()):
+        # oneDNN runs some of them as a whole, so that their operations are not seen.
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        own = user_code(f"training.model = {config.training.model}", model)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), own, watcher:
+            model(_samples(spec, samples)).sum().backward()
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
+def _convolution_backward(
+    grad_shape: Sequence[int],
+    x_shape: Sequence[int],
+    weight_shape: Sequence[int],
+    bias: object,
+    stride: object,
+    padding: object,
+    dilation: object,
+    transposed: bool,
+    output_padding: object,
+    groups: int,
+    output_mask: Sequence[bool],
+    out_shape: object = None,
+) -> int:
+    """FLOPs of the gradients of inputs and weights, each as many as forward.
+
+    Torch's own count takes every group of channels as large as all of them.
+    """
+    from torch.utils.flop_counter import conv_flop_count
+
+    inputs, weights, outputs = (list(one) for one in (x_shape, weight_shape, grad_shape))
+    forward = conv_flop_count(inputs, weights, outputs, transposed=transposed)
+    return forward * sum(output_mask[:2])
+
+
+def _samples(spec: DatasetSpec, count: int) -> torch.Tensor:
     """Samples of the data set's shape and type."""
     import torch
 
-    shape = full_shape(spec.shape) if spec.inputs == "images" else spec.shape
     kind = torch.int64 if spec.inputs == "tokens" else torch.float32
-    return torch.zeros((_COUNTED_SAMPLES, *shape), dtype=kind)
+    return torch.zeros((count, *sample_shape(spec)), dtype=kind)
