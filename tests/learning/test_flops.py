@@ -47,6 +47,14 @@ class Recurrent(nn.Module):
         return self.output(self.cell(images.flatten(1, 2))[0][:, -1])
 
 
+class Grouped(nn.Sequential):
+    def __init__(self, shape, outputs):
+        super().__init__(
+            *(nn.Conv2d(1, 8, 3), nn.Conv2d(8, 16, 3, groups=4), nn.ConvTranspose2d(16, 4, 2)),
+            *(nn.Flatten(), nn.Linear(4 * 25, outputs)),
+        )
+
+
 class Scale(nn.Module):
     def __init__(self, shape, outputs):
         super().__init__()
@@ -117,6 +125,14 @@ def test_recurrent_layers_are_counted_step_by_step(tmp_path: Path) -> None:
     expected = 2 * (2 * steps * inputs + (3 * steps - 1) * hidden + 3 * 16 * 10)
     assert training_flops(own("Recurrent", tmp_path)) == expected
     assert torch.backends.mkldnn.enabled
+
+
+def test_groups_of_channels_count_as_what_they_are(tmp_path: Path) -> None:
+    """Torch's counter takes the gradient of weights for 4 times as large as it is here."""
+    first, grouped = 36 * 9 * 8, 16 * 9 * 2 * 16
+    transposed, linear = 16 * 4 * 16 * 4, 4 * 25 * 10
+    expected = 2 * (2 * first + 3 * (grouped + transposed + linear))
+    assert training_flops(own("Grouped", tmp_path)) == expected
 
 
 def test_counting_draws_nothing_from_torch(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def watch_pass(
 
     from camu.learning.models import seeded_model
 
-    model = seeded_model(config).train()
+    model, inputs = seeded_model(config).train(), _samples(spec, samples)
     before = torch.backends.mkldnn.enabled
     if any(isinstance(part, torch.nn.RNNBase) for part in model.modules()):
         # oneDNN runs some of them as a whole, so that their operations are not seen.
@@ -138,7 +138,7 @@ def watch_pass(
     try:
         own = user_code(f"training.model = {config.training.model}", model)
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), own, watcher:
-            model(_samples(spec, samples)).sum().backward()
+            model(inputs).sum().backward()
     finally:
         torch.backends.mkldnn.enabled = before
 
