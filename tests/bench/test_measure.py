@@ -43,7 +43,7 @@ def step_of(flops: float, seconds: float) -> Step:
         ("logistic", "digits"),
         ("cnn", "digits"),
         ("logistic", "japanese-vowels"),
-        ("logistic", "diabetes"),
+        ("linear", "diabetes"),
         ("Text", "shakespeare"),
     ],
 )
