@@ -23,7 +23,7 @@ Watts = Annotated[float | None, typer.Option(metavar="W", min=0, max=1e6)]
 
 def measure(
     model: Annotated[
-        str, typer.Argument(help="cnn, resnet8, logistic, or your own as module:Class.")
+        str, typer.Argument(help="As training.model: cnn, mlp, gru, or your own as module:Class.")
     ],
     dataset: Annotated[
         str | None,
