@@ -80,6 +80,18 @@ def test_the_status_is_shown_in_words_and_as_json(camu: Callable[..., Any], tmp_
     assert json.loads(camu("deploy", "status", tmp_path, "--json").out)["round"] == 3
 
 
+def test_a_falling_error_is_shown_by_its_name(camu: Callable[..., Any], tmp_path: Path) -> None:
+    journal = running(tmp_path)
+    journal.update(accuracy=None, metric="rmse", score=52.125)
+    words = camu("deploy", "status", tmp_path).out
+    assert "round 3 of 9, RMSE 52.12, 1.25 J" in words
+    registry = CollectorRegistry()
+    registry.register(RunMetrics(tmp_path))
+    labels = {"run": tmp_path.name, "metric": "rmse"}
+    assert registry.get_sample_value("camu_score", labels) == 52.125
+    assert registry.get_sample_value("camu_accuracy", {"run": tmp_path.name}) is None
+
+
 def test_a_server_that_is_gone_is_noticed(camu: Callable[..., Any], tmp_path: Path) -> None:
     journal = running(tmp_path)
     assert read_status(tmp_path)["state"] == "running"

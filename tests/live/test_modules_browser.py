@@ -252,16 +252,40 @@ def test_snr_orders_devices_by_cluster(call: Call) -> None:
 def test_training_extends_curves_and_begins_anew_where_the_file_did(call: Call) -> None:
     assert call("training.js", """
         let run = { scheme: 'camu', points: [], devices: null, summary: null };
-        const point = (round, accuracy) =>
-          ({ round, accuracy, joules: 2 * round, seconds: 3 * round });
+        const point = (round, score) =>
+          ({ round, score, joules: 2 * round, seconds: 3 * round });
         run = m.extend(run, { points: [point(0, 0.1), point(1, null)] });
         run = m.extend(run, { points: [point(2, 0.3)] });
         const rows = m.curves([run], 'joules').map((row) => [row.x, row.mean]);
-        const sent = { round: 3, accuracy: 0.4, megabytes: 2.5 };
+        const sent = { round: 3, score: 0.4, megabytes: 2.5 };
         rows.push(...m.curves([{ points: [sent] }], 'megabytes').map((row) => [row.x, row.mean]));
         run = m.extend(run, { again: true, points: [point(0, 0.1)] });
         return [rows, run.points.length, m.percent(0.1234), m.percent(null)];
     """) == [[[0, 0.1], [4, 0.3], [2.5, 0.4]], 1, "12.34 %", "–"]  # fmt: skip
+
+
+def test_scores_are_shown_in_the_units_of_their_metric(call: Call) -> None:
+    assert call("training.js", """
+        const rmse = { name: 'RMSE', share: false }, accuracy = { name: 'accuracy', share: true };
+        const point = (score, blown = false) => ({ round: 1, score, blown });
+        const runs = [
+          { points: [] },
+          { points: [point(52.125), point(null)], score: rmse },
+          { points: [point(0.875)], score: accuracy },
+          { points: [point(3), point(null, true)], score: rmse },
+        ];
+        const column = m.scoreName(runs);
+        return [column, ...runs.map((run) => m.lastScore(run, column)), m.scoreName([])];
+    """) == ["RMSE", "–", "52.13", "accuracy 87.5 %", "blown up", "score"]  # fmt: skip
+
+
+def test_marks_that_are_texts_are_filled_in(call: Call) -> None:
+    assert call("charts.js", """
+        const spec = { title: '$score', domain: ['$schemes'], other: ['x', '$score'] };
+        return m.filled(spec, { $score: 'RMSE', $schemes: ['a', 'b'] }, (value) => value);
+    """) == {
+        "title": "RMSE", "domain": ["a", "b"], "other": ["x", "RMSE"],
+    }  # fmt: skip
 
 
 def test_follow_says_how_long_it_takes(call: Call) -> None:

@@ -146,3 +146,20 @@ def test_a_named_pipe_does_not_stop_the_feed(tmp_path: Path, name: str) -> None:
     if name == "plan.json":
         with pytest.raises(InputError, match="there is no plan yet"):
             following.plan("piped")
+
+
+def test_a_falling_error_is_told_with_its_name_and_a_blow_up(tmp_path: Path) -> None:
+    judged = {"accuracy": None, "loss": None, "metric": "rmse"}
+    scores = [{"rmse": 80.5}, {}, {"rmse": 50.25}, {"rmse": None}]
+    lines = [line(n, **judged, metrics=own) for n, own in enumerate(scores)]
+    (tmp_path / "rounds.jsonl").write_text("".join(lines))
+    news = Watch(tmp_path).look()
+    told = [(point["score"], point["blown"]) for point in news["points"]]
+    assert told == [(80.5, False), (None, False), (50.25, False), (None, True)]
+    assert [point["round"] for point in watching.thinned(news["points"][:3])] == [0, 2]
+    assert [point["round"] for point in watching.thinned(news["points"])] == [0, 2, 3]
+    assert (news["score"]["name"], news["score"]["share"]) == ("RMSE", False)
+    assert news["score"]["marks"]["$score_axis"] == "test RMSE"
+    json.dumps(news, allow_nan=False)
+    (tmp_path / "rounds.jsonl").write_text(line(0, metric="of tomorrow", metrics={"x": 1}))
+    assert "points" not in Watch(tmp_path).look()

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +20,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from camu.errors import CamuError, InputError
 from camu.files import write_json
+from camu.learning.metrics import finite
 from camu.simulation.history import History, Record
 from camu.simulation.run import Callback, Run
 
@@ -81,6 +82,7 @@ class RoundStatus(Callback):
         self.journal = journal
         self.faults: Counter[str] = Counter()
         self.accuracy: float | None = None
+        self.score: float | None = None
 
     def on_start(self, run: Run) -> None:
         """Say that rounds begin."""
@@ -98,6 +100,8 @@ class RoundStatus(Callback):
             round=record.round,
             rounds=run.world.config.run.rounds,
             accuracy=self.accuracy,
+            metric=record.metric,
+            score=self.score,
             virtual_seconds=record.virtual_seconds,
             wall_seconds=record.wall_seconds,
             joules=record.total_joules,
@@ -117,6 +121,7 @@ class RoundStatus(Callback):
     def _count(self, record: Record) -> None:
         self.faults.update(record.faults)
         self.accuracy = self.accuracy if record.accuracy is None else record.accuracy
+        self.score = self.score if record.score is None else finite(record.score)
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -156,6 +161,7 @@ METRICS = {  # by name: what it is, and the label by whose texts it has several 
     "round": ("Rounds that have ended.", ""),
     "rounds": ("Rounds that the run will have.", ""),
     "accuracy": ("On the test samples, when it was last evaluated.", ""),
+    "score": ("The first of training.metrics, when it was last evaluated.", "metric"),
     "joules": ("Joules of all devices.", ""),
     "virtual_seconds": ("Seconds on the virtual clock.", ""),
     "wall_seconds": ("Seconds since the first round began.", ""),
@@ -198,6 +204,7 @@ class RunMetrics:
             "run_state": {status["state"]: 1},
             "node_online": {str(node["name"])[:200]: node["online"] for node in nodes},
             "faults": status.get("faults", {}),
+            "score": _score(status),
             "certificate_seconds_left": {
                 end.path.name: end.day.timestamp() - time.time() for end in self.certificates()
             },
@@ -210,6 +217,12 @@ class RunMetrics:
                 "nodes_online": len(online),
             }
         return found
+
+
+def _score(status: Mapping[str, Any]) -> dict[str, float] | None:
+    """The score in a status by the name of its metric."""
+    score = status.get("score")
+    return None if score is None else {str(status["metric"]): score}
 
 
 def serve_metrics(port: int, metrics: RunMetrics) -> Any:

@@ -14,8 +14,9 @@ from typing import Any
 
 from camu.errors import InputError
 from camu.files import Tail, open_regular
+from camu.learning.metrics import find_metric, finite
 from camu.report import rows
-from camu.report.style import PALETTE
+from camu.report.style import PALETTE, score_marks
 from camu.simulation.directory import RunDirectory
 from camu.simulation.history import Record
 from camu.simulation.manifest import MANIFEST
@@ -47,6 +48,9 @@ class Watch:
         news: dict[str, Any] = {"again": True} if self.rounds.again else {}
         if points:
             news["points"] = points
+            metric = find_metric(points[-1]["metric"])
+            marks = score_marks(metric)
+            news["score"] = {"name": metric.title, "share": metric.share, "marks": marks}
         if (ledger := self._changed(self.directory.path / LEDGER)) is not None:
             news["devices"] = ledger
         if (summary := self._changed(self.directory.summary)) is not None:
@@ -74,10 +78,12 @@ def _point(line: str) -> dict[str, Any] | None:
     try:
         data = json.loads(line)
         record = Record.from_dict({name: data[name] for name in _RECORD if name in data})
-        bits, faults = record.total_bits, record.faults.items()
+        bits, faults, score = record.total_bits, record.faults.items(), record.score
         point = {
             "round": int(record.round),
-            "accuracy": record.accuracy,
+            "metric": record.metric,
+            "score": finite(score),
+            "blown": score is not None and finite(score) is None,
             "seconds": record.virtual_seconds,
             "joules": record.total_joules,
             "megabytes": None if bits is None else bits / 8e6,
@@ -87,6 +93,8 @@ def _point(line: str) -> dict[str, Any] | None:
         }
         json.dumps(point, allow_nan=False)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        return None
+    except InputError:  # judged by a metric of another version
         return None
     return point
 
@@ -221,11 +229,11 @@ class Feed:
 
 
 def thinned(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The points with an accuracy and the last one, each with the faults since the one before."""
+    """The points with a score and the last one, each with the faults since the one before."""
     kept, faults = [], Counter[str]()
     for point in points:
         faults.update(point["faults"])
-        if point["accuracy"] is not None or point is points[-1]:
+        if point["score"] is not None or point["blown"] or point is points[-1]:
             kept.append({**point, "faults": dict(faults)})
             faults.clear()
     return kept

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from camu.cli.console import counted, warn
-from camu.cli.deploy.run import OwnAuthority, Superlink
+from camu.cli.deploy.run import OwnAuthority, Superlink, shown_score
 from camu.cli.guard import print_json
 from camu.cli.options import Json
 
@@ -49,8 +49,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
     }
     lines = [f"run {found.get('run', '?')}: {words.get(state, state)}"]
     if "round" in found:
-        accuracy = found.get("accuracy")
-        shown = "" if accuracy is None else f", accuracy {accuracy:.2%}"
+        score = shown_score(found)
+        shown = f", {score}" if score else ""
         lines.append(
             f"round {found['round']} of {found['rounds']}{shown}, {found['joules']:.4g} J, "
             f"{found['virtual_seconds']:.4g} virtual and {found['wall_seconds'] or 0:.4g} real "

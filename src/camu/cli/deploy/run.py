@@ -116,11 +116,18 @@ class ProgressDisplay(WorkBar):
 
     def show(self, status: dict[str, Any]) -> None:
         """Advance the bar to the round of a status."""
-        state = (
-            f"accuracy {status['accuracy'] or 0.0:.2%}  {status['joules']:.3g} J  "
-            f"{status['virtual_seconds']:.3g} s"
-        )
-        self(self.title, status["round"], self.rounds, state)
+        costs = f"{status['joules']:.3g} J  {status['virtual_seconds']:.3g} s"
+        score = shown_score(status) or "no score"
+        self(self.title, status["round"], self.rounds, f"{score}  {costs}")
+
+
+def shown_score(status: dict[str, Any]) -> str:
+    """The score in a status for people; "" where there is none."""
+    from camu.learning.metrics import find_metric
+
+    metric = find_metric(str(status.get("metric", "accuracy")))
+    score = status.get("score", status.get("accuracy"))
+    return "" if score is None else f"{metric.title} {metric.show(score)}"
 
 
 def run(

@@ -23,10 +23,13 @@ export function startTheme(changed) {
   show();
 }
 
-// The chart with its markers replaced: a list that holds a marker alone becomes its values.
+// The chart with its markers replaced: a list that holds a marker alone becomes its values, and a
+// marker that stands for a text becomes it.
 export function filled(spec, values, coloured) {
-  return JSON.parse(JSON.stringify(spec), (_, value) =>
-    (Array.isArray(value) && value.length === 1 && Object.hasOwn(values, value[0]) ? values[value[0]].map(coloured) : coloured(value)));
+  return JSON.parse(JSON.stringify(spec), (_, value) => {
+    if (Array.isArray(value) && value.length === 1 && Array.isArray(values[value[0]])) return values[value[0]].map(coloured);
+    return typeof value === "string" && typeof values[value] === "string" ? values[value] : coloured(value);
+  });
 }
 
 export class Chart {

@@ -1,9 +1,9 @@
-// Follows runs that go on elsewhere: a table of them, their accuracy, and the map of one.
+// Follows runs that go on elsewhere: a table of them, their scores, and the map of one.
 import { Stream, get, post } from "./api.js";
 import { Chart, startTheme } from "./charts.js";
 import { element, fillTable, find, number } from "./dom.js";
 import { FleetMap } from "./map.js";
-import { curves, extend, percent, troubles } from "./training.js";
+import { curves, extend, judged, lastScore, scoreName, troubles } from "./training.js";
 
 const MOST_CURVES = 12;
 const MOST_ROWS = 100;
@@ -68,23 +68,28 @@ class Follow {
     if (this.total > all.length) notes.push(`The latest ${all.length} runs are read.`);
     if (all.length > MOST_ROWS) notes.push(`The table shows the first ${MOST_ROWS}.`);
     if (all.length > MOST_CURVES) notes.push(`The chart shows the first ${MOST_CURVES} of the table.`);
+    const score = judged(all.map(([, run]) => run));
+    const alike = all.filter(([, run]) => !run.score || run.score.name === score.name);
+    if (alike.length < all.length) notes.push(`The chart shows the runs that are judged by ${score.name}.`);
+    if (score) find("accuracy-title").textContent = score.name[0].toUpperCase() + score.name.slice(1);
     find("follow-note").textContent = this.total ? notes.join(" ") : "There is no run here yet; the page waits for one.";
     this.offer(all);
-    this.drawCurves(all.slice(0, MOST_CURVES));
+    this.drawCurves(alike.slice(0, MOST_CURVES));
   }
 
   drawTable(all) {
     const nodes = all.some(([, run]) => run.nodes !== null);
+    const score = scoreName(all.map(([, run]) => run));
     const rows = all.slice(0, MOST_ROWS).map(([name, run]) => {
       const last = run.points.at(-1);
       const faults = {};
       for (const point of run.points) for (const [kind, count] of Object.entries(point.faults)) faults[kind] = (faults[kind] ?? 0) + count;
       const state = run.state === "no news" ? `no news for ${duration(run.quiet)}` : run.state;
       return [element("span", { title: name }, run.short), run.about.scheme, run.about.seed, state, `${last?.round ?? 0} of ${run.about.rounds}`, duration(run.eta),
-        percent(run.points.findLast((point) => point.accuracy !== null)?.accuracy), number(last?.joules), number(last?.megabytes), ...(nodes ? [run.nodes ?? "–"] : []), last?.units ?? "–",
+        lastScore(run, score), number(last?.joules), number(last?.megabytes), ...(nodes ? [run.nodes ?? "–"] : []), last?.units ?? "–",
         troubles(faults, last?.empty)];
     });
-    fillTable(find("follow-runs"), ["run", "scheme", "seed", "state", "round", "left", "accuracy", "joules", "megabytes", ...(nodes ? ["nodes"] : []), "units heard", "faults"], rows);
+    fillTable(find("follow-runs"), ["run", "scheme", "seed", "state", "round", "left", score, "joules", "megabytes", ...(nodes ? ["nodes"] : []), "units heard", "faults"], rows);
   }
 
   drawCurves(all) {
@@ -96,6 +101,7 @@ class Follow {
     const axis = find("axis").value;
     find("chart-accuracy").dataset.points = drawn.reduce((sum, run) => sum + run.points.length, 0);
     this.chart.draw(`accuracy-${axis}`, { curves: curves(drawn, axis) }, {
+      ...judged(drawn)?.marks,
       $schemes: drawn.map((run) => run.scheme),
       $colours: drawn.map((_, index) => palette[index % palette.length]),
       $dashes: drawn.map((_, index) => [[1, 0], [6, 3], [2, 2]][Math.floor(index / palette.length) % 3]),

@@ -6,6 +6,20 @@ const KEY = "camu-training"; // per tab: a reload goes on, another tab does not 
 
 export const percent = (value) => (value === null || value === undefined ? "–" : `${number(100 * value, 4)} %`);
 
+// What the first of some runs is judged by; the server sends it with the first rounds.
+export const judged = (runs) => runs.find((run) => run.score)?.score;
+
+// The head of a column of scores.
+export const scoreName = (runs) => judged(runs)?.name ?? "score";
+
+// The last score of a run; named where the column holds others too.
+export function lastScore(run, column) {
+  const last = run.points.findLast((point) => point.score !== null || point.blown);
+  if (!last) return "–";
+  const text = last.blown ? "blown up" : run.score?.share ? percent(last.score) : number(last.score);
+  return run.score && run.score.name !== column ? `${run.score.name} ${text}` : text;
+}
+
 // Faults by kind and batteries that are empty, in words.
 export const troubles = (faults, empty) => [
   ...Object.entries(faults).map(([kind, count]) => `${count} ${kind}`),
@@ -14,11 +28,11 @@ export const troubles = (faults, empty) => [
 
 const title = (one) => `${one.number}: ${one.schemes.map((name, index) => `${name} ${one.runs[index].state}`).join(", ")}`;
 
-// The rows of the accuracy chart.
+// The rows of the chart of scores.
 export const curves = (runs, axis) => runs.flatMap((run) => run.points
   .map((point) => ({ ...point, x: axis === "rounds" ? point.round : point[axis] }))
-  .filter((point) => point.accuracy !== null && point.x !== null)
-  .map((point) => ({ scheme: run.scheme, x: point.x, mean: point.accuracy, n: 1, low: null, high: null })));
+  .filter((point) => point.score !== null && point.x !== null)
+  .map((point) => ({ scheme: run.scheme, x: point.x, mean: point.score, n: 1, low: null, high: null })));
 
 // What an event adds to what is known of the runs.
 export function extend(run, news) {
@@ -26,6 +40,7 @@ export function extend(run, news) {
   return {
     ...run,
     points: news.points ? [...points, ...news.points] : points,
+    score: news.score ?? run.score,
     devices: news.devices ?? run.devices,
     sha: news.weights_sha256 ?? run.sha,
   };
@@ -113,16 +128,16 @@ export class Training {
     find("stop").disabled = over || !this.is("running", "waiting", "paused", "failed");
     const failed = this.status?.runs.find((run) => run.state === "failed");
     find("train-fault").textContent = failed ? failed.error : "";
+    const score = scoreName(this.runs);
     const rows = this.runs.map((run, index) => {
       const last = run.points.at(-1);
-      const measured = run.points.findLast((point) => point.accuracy !== null);
       const word = this.status.over && this.status.runs[index].state === "paused" ? "stopped" : this.status.runs[index].state;
       const { sha } = run;
-      return [run.scheme, word, last ? last.round : 0, percent(measured?.accuracy), number(last?.joules), number(last?.seconds), number(last?.megabytes),
+      return [run.scheme, word, last ? last.round : 0, lastScore(run, score), number(last?.joules), number(last?.seconds), number(last?.megabytes),
         troubles(last?.faults ?? {}, last?.empty),
         element("code", { title: sha ?? "", "data-sha": sha ?? "" }, sha ? sha.slice(0, 12) : "–")];
     });
-    fillTable(find("runs"), rows.length ? ["scheme", "state", "round", "accuracy", "joules", "virtual seconds", "megabytes", "faults", "weights"] : [], rows);
+    fillTable(find("runs"), rows.length ? ["scheme", "state", "round", score, "joules", "virtual seconds", "megabytes", "faults", "weights"] : [], rows);
     document.documentElement.dataset.training = this.status ? this.status.runs.map((run) => run.state).join(" ") : "";
     this.draw();
     this.drawn();
@@ -136,6 +151,7 @@ export class Training {
     const axis = find("axis").value;
     place.dataset.points = this.runs.reduce((sum, run) => sum + run.points.length, 0);
     this.chart.draw(`accuracy-${axis}`, { curves: curves(this.runs, axis) }, {
+      ...judged(this.runs)?.marks,
       $schemes: names,
       $colours: names.map((_, index) => this.palette[index % this.palette.length]),
       $dashes: names.map((_, index) => [[1, 0], [6, 3], [2, 2]][index % 3]),
