@@ -35,8 +35,11 @@ from camu.deploy.host.control import (
 )
 from camu.deploy.host.keys import Expiry, expiry, make_keys, renew_server
 from camu.deploy.host.superlink import load_certificate
-from camu.deploy.status import Journal, RunMetrics, read_status, serve_metrics
+from camu.deploy.status import Journal, RoundStatus, RunMetrics, read_status, serve_metrics
 from camu.errors import CamuError, InputError
+from camu.schemes import make_scheme
+from camu.simulation.result import simulate
+from camu.world import build_world
 from helpers.configs import small
 
 NODES = [
@@ -90,6 +93,20 @@ def test_a_falling_error_is_shown_by_its_name(camu: Callable[..., Any], tmp_path
     labels = {"run": tmp_path.name, "metric": "rmse"}
     assert registry.get_sample_value("camu_score", labels) == 52.125
     assert registry.get_sample_value("camu_accuracy", {"run": tmp_path.name}) is None
+
+
+def test_rounds_of_a_regression_tell_their_score(tmp_path: Path) -> None:
+    keys = {"data__dataset": "diabetes", "data__standardise": True, "data__with_replacement": True}
+    config = small(
+        **keys, training__model="linear", training__learning_rate=0.02, run__rounds=3,
+        run__eval_every=2, run__eval_last=1,
+    )  # fmt: skip
+    history = simulate(
+        build_world(config), make_scheme(config), [RoundStatus(Journal(tmp_path))]
+    ).history
+    found = json.loads((tmp_path / "status.json").read_text())
+    assert (found["accuracy"], found["metric"]) == (None, "rmse")
+    assert found["score"] == history.final_score < history.records[0].score
 
 
 def test_a_server_that_is_gone_is_noticed(camu: Callable[..., Any], tmp_path: Path) -> None:

@@ -345,6 +345,25 @@ def test_a_fleet_in_degrees_is_edited_and_its_base_stations_are_drawn(
     assert seen.page.locator(".map").first.locator(".device").count() == 4
 
 
+def test_a_regression_is_followed_beside_images(
+    start: Callable[..., Any], visit: Visits, tmp_path: Path
+) -> None:
+    own = {"data__dataset": "diabetes", "data__standardise": True, "data__with_replacement": True}
+    own |= {"training__model": "linear", "training__learning_rate": 0.02, "run__rounds": 2}
+    run_in_directory(small(**own), RunDirectory(tmp_path / "study" / "regression"))
+    seen = visit(start("--follow", str(tmp_path / "study")).address)
+    seen.page.locator("#chart-accuracy svg.marks text:has-text('test RMSE')").first.wait_for()
+    assert seen.page.locator("#accuracy-title").inner_text() == "RMSE"
+    heads = seen.page.locator("#follow-runs thead th").all_inner_texts()
+    lines = (tmp_path / "study" / "regression" / "rounds.jsonl").read_text().splitlines()
+    error = json.loads(lines[-1])["metrics"]["rmse"]
+    row = seen.page.locator("#follow-runs tbody tr").locator("th, td").all_inner_texts()
+    assert float(row[heads.index("RMSE")]) == pytest.approx(error, rel=1e-3)
+    run_in_directory(small(run__rounds=1), RunDirectory(tmp_path / "study" / "images"))
+    seen.page.locator("#follow-runs tbody tr").nth(1).wait_for()
+    assert "judged by" in seen.page.locator("#follow-note").inner_text()
+
+
 def test_a_run_elsewhere_is_followed_without_touching_it(
     start: Callable[..., Any], visit: Visits, tmp_path: Path
 ) -> None:

@@ -67,10 +67,10 @@ class Follow {
     const notes = [];
     if (this.total > all.length) notes.push(`The latest ${all.length} runs are read.`);
     if (all.length > MOST_ROWS) notes.push(`The table shows the first ${MOST_ROWS}.`);
-    if (all.length > MOST_CURVES) notes.push(`The chart shows the first ${MOST_CURVES} of the table.`);
     const score = judged(all.map(([, run]) => run));
     const alike = all.filter(([, run]) => !run.score || run.score.name === score.name);
     if (alike.length < all.length) notes.push(`The chart shows the runs that are judged by ${score.name}.`);
+    if (alike.length > MOST_CURVES) notes.push(`The chart shows the first ${MOST_CURVES} of these runs.`);
     if (score) find("accuracy-title").textContent = score.name[0].toUpperCase() + score.name.slice(1);
     find("follow-note").textContent = this.total ? notes.join(" ") : "There is no run here yet; the page waits for one.";
     this.offer(all);

@@ -238,7 +238,8 @@ const share = (device, ledger, index) =>
 
 function describe(device, cluster, unit, leads, away, empty) {
   const words = [`device ${device.id}`, device.region, `cluster ${cluster}${leads ? " (leader)" : ""}`, `${unit.updates} local update${unit.updates === 1 ? "" : "s"}`, `${device.samples} samples: ${device.main}`];
-  words.push(`${device.board ?? "CPU"}: ${Number((device.cpu_hz / 1e9).toPrecision(3))} GHz, ${Number(device.cycles_per_sample.toPrecision(3))} cycles a sample`);
+  // A run that is followed tells no CPU.
+  if (device.cpu_hz !== null) words.push(`${device.board ?? "CPU"}: ${Number((device.cpu_hz / 1e9).toPrecision(3))} GHz, ${Number(device.cycles_per_sample.toPrecision(3))} cycles a sample`);
   if (device.snr_db !== null) words.push(`SNR ${device.snr_db} dB`);
   if (device.at) words.push(`at ${device.at.slice(0, 2).map((value) => Number(value.toFixed(2))).join(", ")} m`);
   if (device.battery_joules !== null) words.push(`battery ${device.battery_joules} J`);
