@@ -151,6 +151,7 @@ def test_a_fit_finds_a_falling_curve() -> None:
         ("perplexity", Curve(4.0, -30.0, 0.8)),
         ("loss", Curve(-3.0, -2.0, 0.6)),
         ("r2", Curve(0.5, 2.5, 0.7)),
+        ("spread-device-accuracy", Curve(0.04, -0.3, 0.8)),  # a share that falls
     ],
 )
 def test_a_forecast_of_any_score_holds_the_truth(metric: str, curve: Curve) -> None:

@@ -90,10 +90,10 @@ Fit = Callable[[Float64, Float64], Curve]
 def fit_curve(rounds: Float64, scores: Float64, metric: Metric = ACCURACY) -> Curve:
     """The curve with the least squared error over evaluations.
 
-    Scores that are no shares are counted from the first one, as parts of the way to the best one.
+    Scores that do not rise to 1 are counted from the first one, as parts of the way to the best.
     """
     zero, unit = 0.0, 1.0
-    if not metric.share:
+    if not _rises_to_one(metric):
         zero = float(scores[0])
         unit = metric.best(scores.tolist()) - zero or float(metric.sign)
     values, top = (scores - zero) / unit, (metric.limit - zero) / unit
@@ -111,6 +111,11 @@ def fit_curve(rounds: Float64, scores: Float64, metric: Metric = ACCURACY) -> Cu
     )
     a, log_b, c = found.x.tolist()
     return Curve(zero + unit * a, unit * math.exp(log_b), c)
+
+
+def _rises_to_one(metric: Metric) -> bool:
+    """Whether scores are shares of which higher is better."""
+    return metric.share and metric.higher_is_better
 
 
 def fit_power_law(rounds: Float64, shares: Float64) -> Curve:
@@ -162,7 +167,7 @@ def _continued(runs: Sequence[History], target: float) -> dict[str, float] | str
     if len(rounds) < FEWEST_POINTS:
         return "too few evaluations for a model; run more rounds, or evaluate more often"
     fits: list[Fit] = [partial(fit_curve, metric=metric)]
-    if metric.share:
+    if _rises_to_one(metric):
         fits.append(fit_power_law)
     curve, factor = min((_tried(fit, rounds, scores) for fit in fits), key=itemgetter(1))
     last = float(rounds[-1])
@@ -190,7 +195,7 @@ def _mean_curve(runs: Sequence[History], metric: Metric) -> tuple[Float64, Float
     first = [record.round for record in runs[0].evaluated]
     rounds = np.array(first[: min(len(run.evaluated) for run in runs)], dtype=float)
     mean = np.mean([score_at(run.evaluated, "rounds", rounds) for run in runs], axis=0)
-    gains = metric.sign * (mean if metric.share else mean - mean[0])
+    gains = metric.sign * (mean if _rises_to_one(metric) else mean - mean[0])
     start = int(np.argmax(gains >= 0.5 * gains.max()))
     return rounds[start:], mean[start:]
 

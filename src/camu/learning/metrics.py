@@ -79,7 +79,7 @@ class Metric:
     @property
     def limit(self) -> float:
         """The best value that it can have; infinite where it is not known."""
-        return 1.0 if self.share else _LIMITS.get(self.name, -self.worst)
+        return float(self.higher_is_better) if self.share else _LIMITS.get(self.name, -self.worst)
 
     @property
     def needs_outputs(self) -> bool:
