@@ -106,6 +106,7 @@ def test_a_model_that_has_blown_up_has_no_number(metric: str) -> None:
     good = scored([0.5, 0.4, 0.6], metric)
     table = tabulate({"fedavg": [good], "camu": [scored([0.5, 0.45, None], metric)]}, [0])
     assert table.rows[1].final_score is None
+    assert "A model has blown up and has no score: camu." in shown(table)
     assert table.rows[1].difference is None
     assert table.runs[1].best_score is not None
     text = json.dumps(table.to_dict(), allow_nan=False)

@@ -49,6 +49,7 @@ def test_a_page_of_a_falling_error(falls: Path, page_data: Anything, column: Any
     assert "final RMSE" in text
     assert "final RMSE (%)" not in text
     assert "55.25" in text
+    assert "blown up" in text
     assert "RMSE over rounds: lower and further left is better" in text
     [scene] = page_data(page)["scenes"]
     assert scene["titles"]["frontier-joules"].startswith("RMSE against energy")
@@ -79,16 +80,18 @@ def test_the_frontier_has_the_least_errors(tmp_path: Path, make_run: Anything) -
 
 
 def test_bands_of_errors_are_not_cut_at_one(tmp_path: Path, make_run: Anything) -> None:
-    for seed, last in enumerate((50.0, 52.0)):
+    for seed, last in enumerate((50.0, 52.0)):  # from 80 and 2: an interval that reaches below 0
         folder = tmp_path / str(seed)
         settings = (*REGRESSION, f"run.seed={seed}")
         make_run(folder, "fedavg", seed, rounds=1, finished=False, settings=settings)
         file = folder / "rounds.jsonl"
         rounds = [json.loads(line) for line in file.read_text().splitlines()]
-        for one, score in zip(rounds, (80.0, last), strict=True):
+        for one, score in zip(rounds, ((80.0, 2.0)[seed], last), strict=True):
             one |= {"accuracy": None, "metric": "rmse", "metrics": {"rmse": score}}
         file.write_text("".join(json.dumps(one) + "\n" for one in rounds))
     rows = curve_rows(group_runs(read_runs([tmp_path]).runs), "rounds")
+    assert (rows[0]["mean"], rows[0]["low"]) == (41.0, 0.0)
+    assert rows[0]["high"] == pytest.approx(41 + 12.706 * 39, rel=1e-4)
     assert (rows[-1]["mean"], rows[-1]["n"]) == (51.0, 2)
     assert rows[-1]["low"] == pytest.approx(51 - 12.706 * np.sqrt(2) / np.sqrt(2), rel=1e-4)
     assert rows[-1]["high"] == pytest.approx(51 + 12.706, rel=1e-4)

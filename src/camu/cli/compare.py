@@ -176,6 +176,8 @@ def show_comparison(table: Comparison, console: Console) -> None:
     if others := table.other_columns():
         print_table(_table(table, "Other metrics at the end", others), console)
         console.print()
+    if table.blown_up:
+        console.print(table.blown_up, highlight=False)
     if table.target is None:
         console.print(
             "No cost of a target: not every run became better than an untrained model; "

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.experiments.statistics import Estimate, estimate
+from camu.experiments.statistics import Estimate, estimate, show_score
 from camu.files import to_csv
 from camu.learning.metrics import Metric, find_metric, finite
 from camu.notebook import Point, html_table, line_chart
@@ -119,6 +119,12 @@ class Comparison:
         if self.target is None:
             return ""
         return f"{self.target:.0%}" if self.judged.share else f"{self.judged.title} {self.target:g}"
+
+    @property
+    def blown_up(self) -> str:
+        """A sentence about schemes without a score at the end; "" if all have one."""
+        lost = [row.scheme for row in self.rows if row.final_score is None]
+        return f"A model has blown up and has no score: {', '.join(lost)}." if lost else ""
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data."""
@@ -241,16 +247,6 @@ class Comparison:
         if name.endswith("_to_target"):
             return str(value.show(digits=1 if name == "rounds_to_target" else 2))
         return show_score(self.judged, value)
-
-
-def show_score(metric: Metric, value: Estimate | None, digits: int = 2) -> str:
-    """A score, or a difference of scores; shares in % with these digits, others with four."""
-    if value is None:
-        return "-"
-    if metric.share:
-        return value.show(100, digits)
-    size = max(abs(value.mean), (value.high or 0.0) - (value.low or 0.0))
-    return value.show(digits=min(6, max(0, 3 - math.floor(math.log10(size)))) if size > 0 else 0)
 
 
 def tabulate(

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from camu.learning.metrics import Metric
+
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 POWER = 0.8  # chance that so many seeds decide
@@ -70,6 +72,16 @@ class Estimate:
             return False
         error = self.sd / math.sqrt(self.n)
         return abs(self.mean) + error * student_quantile(1 - ALPHA / tests, self.n - 1) < margin
+
+
+def show_score(metric: Metric, value: Estimate | None, digits: int = 2) -> str:
+    """A score, or a difference of scores; shares in % with these digits, others with four."""
+    if value is None:
+        return "-"
+    if metric.share:
+        return value.show(100, digits)
+    size = max(abs(value.mean), (value.high or 0.0) - (value.low or 0.0))
+    return value.show(digits=min(6, max(0, 3 - math.floor(math.log10(size)))) if size > 0 else 0)
 
 
 def estimate(values: Sequence[float], tests: int = 1) -> Estimate:

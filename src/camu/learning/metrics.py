@@ -185,7 +185,8 @@ def compute(metric: Metric, outputs: AnyArray, targets: AnyArray) -> float:
     if is_plugin(own):
         return _own(own, outputs, targets)
     try:
-        return float(_function(metric.name)(outputs, targets))
+        with np.errstate(over="ignore", invalid="ignore"):  # of a model that is blowing up
+            return float(_function(metric.name)(outputs, targets))
     except ValueError as error:
         raise InputError(
             f"training.metrics: {metric.name} has no value on these test samples ({error}); choose "

@@ -25,6 +25,7 @@ MOST_SCHEMES = 6
 FIXED = frozenset(
     (
         *INPUT_FILES,
+        "fleet.board",
         "data.directory",
         "data.target_column",
         "data.label_column",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +84,8 @@ def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
         places = [np.array([measure(record, axis) for record in run.records]) for run in runs]
         grid = _grid(places)
         known = np.array([score_at(run.records, axis, grid) for run in runs])
-        lowest, highest = (0.0, 1.0) if group.metric.share else (-math.inf, math.inf)
+        ends = (group.metric.limit, group.metric.worst)
+        lowest, highest = (0.0, 1.0) if group.metric.share else sorted(ends)
         for x, values in zip(grid.tolist(), known.T, strict=True):
             if not np.isfinite(values).all():
                 break

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from camu.experiments.comparison import UNGROUPED_ROWS, Comparison, SeedRow, show_score
-from camu.experiments.statistics import Estimate, Verdict, estimate
+from camu.experiments.comparison import UNGROUPED_ROWS, Comparison, SeedRow
+from camu.experiments.statistics import Estimate, Verdict, estimate, show_score
 from camu.learning.metrics import Metric
 from camu.report.runs import Group
 from camu.report.scenes import final_numbers
@@ -32,7 +32,9 @@ def runs_table(groups: Sequence[Group]) -> Table:
         values = final_numbers(group)
         costs = [_mean(estimate(values[name])) if name in values else "–" for name in COSTS]
         world = [group.dataset, group.setting] if several else [group.dataset]
-        score = show_score(group.metric, estimate(values["score"]), 1) if "score" in values else "–"
+        score = "blown up"
+        if "score" in values:
+            score = show_score(group.metric, estimate(values["score"]), 1)
         if len(metrics) > 1:
             score = f"{group.metric.heading}: {score}"
         rounds = _span(values["rounds"])

@@ -248,6 +248,7 @@ def _compared(table: Comparison) -> dict[str, Any]:
         f"({seeds}); differences to {table.rows[0].scheme} are paired by seed. "
         f"A run that ended before a budget counts with its final {table.judged.title}."
     )
+    note = f"{note} {table.blown_up}".rstrip()
     whole, seeds_ = tables.comparison_table(table), tables.seeds_table(table)
     return {"note": note, "table": whole, "seeds": seeds_}
 
