@@ -397,6 +397,18 @@ def two_sided(fed: Federation) -> Vector:
     return weights
 
 
+def test_two_sided_by_samples_is_fedavg_with_participation() -> None:
+    """McMahan et al.: the models of the drawn devices, weighted by their samples."""
+    scheme = SCHEMES["two-sided"](local_updates=2, share=0.3, sample_weights=True)
+    fed = Federation(scheme, 3)
+    assert len(set(fed.samples.tolist())) > 1
+    weights = fed.initial
+    for round_ in range(fed.rounds):
+        who = drawn(fed, round_, 6)
+        weights = fed.inside(who) @ np.array([fed.train(weights, round_, k, 2)[0] for k in who])
+    assert np.abs(fed.simulated() - weights).max() < 2e-6
+
+
 @reference("cost-effective", participants=7, updates=3)
 def cost_effective(fed: Federation) -> Vector:
     """With given K and E; what the pilots would choose has tests of its own."""

@@ -19,8 +19,9 @@ def export(
 ) -> None:
     """Write the trained model of a run: tensors by name, a torch program, or ONNX.
 
-    The model takes float images in [0, 1] of shape (n, channels, height, width) and gives logits
-    (n, classes). `.pt2` is loaded with torch.export.load; `.onnx` needs the extra `onnx`.
+    The model takes samples as it was trained on, images as floats in [0, 1] of shape (n, channels,
+    height, width), and gives logits (n, classes) or numbers. `.pt2` is loaded with
+    torch.export.load; `.onnx` needs the extra `onnx`.
     """
     from camu.simulation.export import export_model
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from camu.config import Config
 from camu.data import DatasetSpec, dataset_spec
@@ -29,9 +29,6 @@ from camu.learning.cnn import (
 from camu.learning.layouts import KERNEL_1D, MLP_HIDDEN, SERIES_CHANNELS
 from camu.learning.task import task_of
 from camu.plugins import import_object, is_plugin, user_code
-
-if TYPE_CHECKING:
-    import torch
 
 _COUNTED_SAMPLES = 2  # batch norm in training needs more than one
 _known: dict[tuple[Any, ...], float] = {}
@@ -128,9 +125,9 @@ def watch_pass(
     """
     import torch
 
-    from camu.learning.models import seeded_model
+    from camu.learning.models import made_up_inputs, seeded_model
 
-    model, inputs = seeded_model(config).train(), _samples(spec, samples)
+    model, inputs = seeded_model(config).train(), made_up_inputs(spec, samples)
     before = torch.backends.mkldnn.enabled
     if any(isinstance(part, torch.nn.RNNBase) for part in model.modules()):
         # oneDNN runs some of them as a whole, so that their operations are not seen.
@@ -166,11 +163,3 @@ def _convolution_backward(
     inputs, weights, outputs = (list(one) for one in (x_shape, weight_shape, grad_shape))
     forward = conv_flop_count(inputs, weights, outputs, transposed=transposed)
     return forward * sum(output_mask[:2])
-
-
-def _samples(spec: DatasetSpec, count: int) -> torch.Tensor:
-    """Samples of the data set's shape and type."""
-    import torch
-
-    kind = torch.int64 if spec.inputs == "tokens" else torch.float32
-    return torch.zeros((count, *sample_shape(spec)), dtype=kind)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from camu.config import Config
-from camu.data import dataset_spec
+from camu.data import DatasetSpec, dataset_spec
 from camu.errors import InputError
 from camu.learning.catalog import MODELS
 from camu.learning.cnn import Normalisation, SeededCNN, full_shape, model_stream, sample_shape
@@ -104,6 +104,12 @@ def seeded_model(config: Config) -> nn.Module:
         model_stream(config),
         **arguments,
     )
+
+
+def made_up_inputs(spec: DatasetSpec, samples: int) -> torch.Tensor:
+    """Inputs of the shape and type that a model gets, all zero."""
+    kind = torch.int64 if spec.inputs == "tokens" else torch.float32
+    return torch.zeros((samples, *sample_shape(spec)), dtype=kind)
 
 
 def as_module(model: nn.Module | SeededCNN) -> nn.Module:

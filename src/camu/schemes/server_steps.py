@@ -78,6 +78,7 @@ class TwoSided(Scheme):
     local_updates: Count = 2  # K
     share: PositiveShare = 0.5  # n / m
     server_rate: Positive = 1.0  # eta; that of the devices, eta_L, is training.learning_rate
+    sample_weights: bool = False  # weights by data size; with server_rate = 1 this is FedAvg
     name = "two-sided"
     family = "server"
     citation = (
@@ -88,7 +89,8 @@ class TwoSided(Scheme):
     def plan(self, world: World) -> Plan:
         groups = single_devices(world)
         even = np.full(len(groups), 1 / len(groups))
-        return make_plan(self, groups, even, self.local_updates)
+        weights = groups.sample_weights if self.sample_weights else even
+        return make_plan(self, groups, weights, self.local_updates)
 
     def select(self, view: View, state: State) -> Iterable[int]:
         return view.draw(self.share)

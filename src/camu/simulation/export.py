@@ -15,8 +15,7 @@ from camu.config import Config
 from camu.data import dataset_spec
 from camu.errors import CamuError, InputError
 from camu.files import write_bytes
-from camu.learning.cnn import full_shape
-from camu.learning.models import seeded_model
+from camu.learning.models import made_up_inputs, seeded_model
 from camu.sealed import check_tensors
 from camu.simulation.directory import RunDirectory
 from camu.simulation.manifest import REMEDY
@@ -56,7 +55,7 @@ def export_model(directory: str | Path, path: Path) -> None:
     """Write the trained model of a finished run to a file; its suffix chooses the format.
 
     `.safetensors` holds the named tensors, `.pt2` is a program for `torch.export.load`, `.onnx` is
-    for other runtimes. The programs take float images in [0, 1], any number of them at a time.
+    for other runtimes. The programs take any number of samples, images as floats in [0, 1].
     """
     check_format(path)
     module, run = load_model(directory), RunDirectory(Path(directory))
@@ -101,12 +100,13 @@ def _pt2(module: nn.Module, config: Config) -> bytes:
 
 
 def _onnx(module: nn.Module, config: Config) -> bytes:
+    spec = dataset_spec(config.data)
     batch = torch.export.Dim("batch")
     program = torch.onnx.export(
         module,
         _example(config),
-        input_names=["images"],
-        output_names=["logits"],
+        input_names=["images" if spec.inputs == "images" else "inputs"],
+        output_names=["outputs" if spec.target == "numbers" else "logits"],
         dynamic_shapes=({0: batch},),
         dynamo=True,
         verbose=False,
@@ -116,5 +116,5 @@ def _onnx(module: nn.Module, config: Config) -> bytes:
 
 
 def _example(config: Config) -> tuple[torch.Tensor]:
-    """Two images: torch takes a batch of one for a constant."""
-    return (torch.zeros(2, *full_shape(dataset_spec(config.data).shape)),)
+    """Two samples: torch takes a batch of one for a constant."""
+    return (made_up_inputs(dataset_spec(config.data), 2),)

@@ -57,8 +57,8 @@ class Result:
     def model(self) -> torch.nn.Module:
         """The trained model as a module of ordinary torch layers, ready to predict.
 
-        It takes float images in [0, 1] of shape (n, channels, height, width), gives logits, and is
-        in evaluation mode.
+        It takes samples as it was trained on, images as floats in [0, 1] of shape (n, channels,
+        height, width), gives logits or numbers, and is in evaluation mode.
         """
         from camu.learning.models import seeded_model  # torch takes long to load
 
