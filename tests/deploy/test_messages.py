@@ -84,9 +84,22 @@ def test_all_of_a_job_arrives() -> None:
         read_task(content, LAYOUT)
 
 
+def test_frozen_parameters_are_not_sent_back() -> None:
+    """Two of the buffers are frozen: the server has them, and a node cannot change them."""
+    layout = Layout(LAYOUT.parameters, (Entry("body", (2,)), Entry("mean", (3,))), frozen=1)
+    start = Weights(np.zeros(8), np.arange(5), layout)
+    changed = Weights(np.ones(8), np.full(5, 7.0), layout)
+    content = write_result(TASK, [Trained(changed, 0.1)] * 2)
+    assert content["job-0"]["buffers"].shape == (3,)
+    for found in read_result(content, TASK, start):
+        assert isinstance(found, Trained)
+        assert found.weights.buffers.tolist() == [0, 1, 7, 7, 7]
+        assert found.weights.parameters.tolist() == [1] * 8
+
+
 def test_a_result_arrives_as_it_was_sent() -> None:
     content = write_result(TASK, [trained(1, 0.1), trained(2, float("inf"))])
-    found = [one for one in read_result(content, TASK, LAYOUT) if isinstance(one, Trained)]
+    found = [one for one in read_result(content, TASK, state()) if isinstance(one, Trained)]
     assert [one.weights.sha256() for one in found] == [state(1).sha256(), state(2).sha256()]
     assert found[0].loss == 0.1
     assert np.isnan(found[1].loss)
@@ -99,7 +112,7 @@ def test_a_result_for_another_round_is_refused(key: str, value: Any) -> None:
     head[key] = value
     content["camu"] = ConfigRecord({"json": json.dumps(head)})
     with pytest.raises(Refusal, match=f"it is for|its result: {key}"):
-        read_result(content, TASK, LAYOUT)
+        read_result(content, TASK, state())
 
 
 def spoilt(array: Array, name: str = "parameters") -> RecordDict:
@@ -141,7 +154,7 @@ def lying(count: int, shape: tuple[int, ...], kind: str = "<f4") -> Array:
     ],
 )
 def test_arrays_of_a_wrong_kind_are_refused_each_on_its_own(array: Array) -> None:
-    first, second = read_result(spoilt(array), TASK, LAYOUT)
+    first, second = read_result(spoilt(array), TASK, state())
     assert isinstance(first, Refusal)
     assert isinstance(second, Trained)
 
@@ -149,13 +162,13 @@ def test_arrays_of_a_wrong_kind_are_refused_each_on_its_own(array: Array) -> Non
 def test_missing_arrays_and_heads_are_refused() -> None:
     content = write_result(TASK, [trained(), trained()])
     del content["job-1"]
-    assert isinstance(read_result(content, TASK, LAYOUT)[1], Refusal)
+    assert isinstance(read_result(content, TASK, state())[1], Refusal)
     with pytest.raises(Refusal, match="1 losses for 2 jobs"):
-        read_result(write_result(TASK, [trained()]), TASK, LAYOUT)
+        read_result(write_result(TASK, [trained()]), TASK, state())
     for head in (ConfigRecord({}), ConfigRecord({"json": "{"}), ConfigRecord({"json": "[]"})):
         content["camu"] = head
         with pytest.raises(Refusal):
-            read_result(content, TASK, LAYOUT)
+            read_result(content, TASK, state())
     with pytest.raises(Refusal):
         head_text(RecordDict())
 
@@ -204,7 +217,7 @@ def test_a_head_that_is_too_long_or_too_deep_is_refused(monkeypatch: pytest.Monk
 @given(st.binary(max_size=300))
 def test_no_bytes_get_past_the_door_unless_they_are_an_array(data: bytes) -> None:
     array = Array(dtype="float32", shape=(8,), stype="numpy.ndarray", data=data)
-    first = read_result(spoilt(array), TASK, LAYOUT)[0]
+    first = read_result(spoilt(array), TASK, state())[0]
     assert isinstance(first, Refusal) or first.weights.parameters.shape == (8,)
 
 

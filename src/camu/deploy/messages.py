@@ -219,18 +219,25 @@ def read_task(content: RecordDict, layout: Layout) -> tuple[Task, list[Weights]]
 
 
 def write_result(task: Task, results: Sequence[Trained]) -> RecordDict:
-    """A node's result: the trained state and the loss of each job, in the order of the jobs."""
+    """A node's result: the trained state and the loss of each job, in the order of the jobs.
+
+    Frozen parameters are not sent, because the server has them.
+    """
     losses = tuple(r.loss if math.isfinite(r.loss) else None for r in results)
     head = _ResultHead(task.round, task.first, losses, task.nonce)
     content = _content(_RESULT_HEAD.dump_json(head))
     for number, result in enumerate(results):
         state = result.weights
-        content[f"job-{number}"] = _arrays(parameters=state.parameters, buffers=state.buffers)
+        moving = state.buffers[state.layout.frozen_count :]
+        content[f"job-{number}"] = _arrays(parameters=state.parameters, buffers=moving)
     return content
 
 
-def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Trained | Refusal]:
-    """The outcome of each job of this very task, each on its own; a wrong head refuses all."""
+def read_result(content: RecordDict, task: Task, start: Weights) -> list[Trained | Refusal]:
+    """The outcome of each job of this very task, each on its own; a wrong head refuses all.
+
+    Frozen parameters are those of the state that the task starts from.
+    """
     head = parse(_RESULT_HEAD, head_text(content), "its result")
     # People count rounds and updates from 1.
     for what, found, expected in (
@@ -246,7 +253,11 @@ def read_result(content: RecordDict, task: Task, layout: Layout) -> list[Trained
     results: list[Trained | Refusal] = []
     for number, loss in enumerate(head.losses):
         try:
-            state = _weights(content, f"job-{number}", layout)
+            record, layout = _record(content, f"job-{number}"), start.layout
+            frozen = start.buffers[: layout.frozen_count]
+            moving = _flat(record, "buffers", layout.buffer_count - len(frozen))
+            parameters = _flat(record, "parameters", layout.parameter_count)
+            state = Weights(parameters, np.concatenate((frozen, moving)), layout)
             results.append(Trained(state, math.nan if loss is None else loss))
         except Refusal as refusal:
             results.append(refusal)

@@ -406,7 +406,8 @@ def _unchanged_global_generators(device: torch.device) -> Iterator[None]:
         if not all(map(torch.equal, before, states())):
             raise InputError(
                 "model: it draws from torch's global generator in training, so its runs could not "
-                "be repeated; use nn.Dropout layers, which are given a derived generator."
+                "be repeated; use nn.Dropout layers, which are given a derived generator, and set "
+                "dropout= of nn.LSTM, nn.GRU and attention to 0."
             )
 
 

@@ -46,6 +46,7 @@ class Layout:
 
     parameters: tuple[Entry, ...]
     buffers: tuple[Entry, ...]
+    frozen: int = 0  # of the buffers: so many at the beginning are frozen parameters
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
@@ -54,16 +55,23 @@ class Layout:
         trained = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         carried: list[tuple[str, torch.Tensor]] = []
         carried += [(n, p) for n, p in module.named_parameters() if not p.requires_grad]
+        frozen = len(carried)
         carried += [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
         return cls(
             tuple(Entry(name, tuple(tensor.shape)) for name, tensor in trained),
             tuple(Entry(name, tuple(tensor.shape)) for name, tensor in carried),
+            frozen,
         )
 
     @cached_property
     def parameter_count(self) -> int:
         """The number of trainable parameters, q."""
         return sum(entry.size for entry in self.parameters)
+
+    @cached_property
+    def frozen_count(self) -> int:
+        """How many numbers at the beginning of the buffers no training changes."""
+        return sum(entry.size for entry in self.buffers[: self.frozen])
 
     @cached_property
     def buffer_count(self) -> int:

@@ -200,7 +200,7 @@ class NodeTrainer:
         self.on_their_way.discard(request.unit)
         trained: Trained | None = None
         try:
-            (found,) = self._read(content, task)
+            (found,) = self._read(content, task, request.start)
             if isinstance(found, Refusal):
                 raise found
             trained = self._clip(found, request, norm_limit(self.recent, self.clip), task.round)
@@ -209,10 +209,12 @@ class NodeTrainer:
             self._leave_out(refusal, request, task.round)
         self.replies.append((request.unit, trained))
 
-    def _read(self, content: RecordDict | Silence, task: Task) -> list[Trained | Refusal]:
+    def _read(
+        self, content: RecordDict | Silence, task: Task, start: Weights
+    ) -> list[Trained | Refusal]:
         if isinstance(content, Silence):
             raise content
-        return read_result(content, task, self.initial.layout)
+        return read_result(content, task, start)
 
     def _check_together(self, job: Job) -> None:
         """Refuse a unit on several nodes; nodes of a trial can hold any data."""
@@ -310,7 +312,8 @@ class NodeTrainer:
         for node, name in nodes.items():
             found: Sequence[Trained | Refusal]
             try:
-                found = self._read(replies[node], tasks[node])
+                start = requests[by_node[name][0]].start
+                found = self._read(replies[node], tasks[node], start)
             except Refusal as refusal:
                 left_out.add(name)
                 found = [refusal] * len(by_node[name])
