@@ -207,8 +207,8 @@ def test_lora_adapters_are_all_that_is_sent_and_help_a_model_that_was_trained_be
     first = RunDirectory(folder / "base")
     run_in_directory(base, first)
     save_file(load_file(first.model), folder / "backbone.safetensors")
-    changes = {"training.model": "./adapters.py:Net", "data.dataset": "./mine.py:negatives"} | {"run.rounds": 50}
-    world = build_world(base.replace(changes))
+    changes = {"training.model": "./adapters.py:Net", "data.dataset": "./mine.py:negatives"}
+    world = build_world(base.replace({**changes, "run.rounds": 50}))
     adapters = 4 * ((64 + 200) + (200 + 200) + (200 + 10))
     assert parameter_count(world) == adapters
     assert adapters < 0.07 * parameter_count(build_world(base))
