@@ -366,10 +366,12 @@ class MachineConfig(Section):
         "Where gradients are computed; `cuda`, a graphics card, trains with torch's layers only, "
         "which for the built-in CNN is slower than compiled kernels on a processor.",
     )
-    kernel: Literal["auto", "native", "torch"] = machine_field(
+    kernel: Literal["auto", "native", "batched", "torch"] = machine_field(
         "auto",
-        "What computes gradients: `native` compiled kernels, `torch` its layers, `auto` the "
-        "kernels where they exist. Results name the kernel, since their last bits depend on it.",
+        "What computes gradients: `native` compiled kernels, `torch` its layers, unit by unit, "
+        "`batched` torch's layers for several units at once, `auto` kernels where they exist, else "
+        "`batched` where the model allows it. Results name the kernel, since their last bits "
+        "depend on it.",
     )
     checkpoint_every: Count = machine_field(5, "Rounds between checkpoints.", "rounds")
     tensorboard: bool = machine_field(False, "Write TensorBoard events (extra `tracking`).")

@@ -34,7 +34,7 @@ from camu.learning.method import PLAIN_METHOD, Method
 from camu.learning.native import compiled_draw
 from camu.learning.native_kernel import choose_device, find_kernels, native_kernels
 from camu.learning.own_training import check_own, train_with_own
-from camu.learning.pool import Pool, Result, Work, available_cores, bundled
+from camu.learning.pool import Pool, Result, Work, available_cores, bundled, in_groups
 from camu.learning.task import Task, task_of, task_of_arrays
 from camu.learning.testing import TestSamples, evaluate, evaluate_devices
 from camu.learning.weights import Weights
@@ -53,8 +53,8 @@ class Engine:
     floats, or tokens; ``device_indices`` lists the training samples that each device holds.
     ``batch`` is a number of samples (int) or a fraction of a device's data (float). ``l2`` adds
     ``l2/2 * |w|^2`` to every device's loss, ``method`` is the rest of its steps. ``workers`` 0
-    takes one per processor core. ``device`` is "cpu" or "cuda", ``kernel`` is "auto", "native" or
-    "torch". ``task`` is the usual one for the types of the samples, unless it is given.
+    takes one per processor core. ``device`` is "cpu" or "cuda", ``kernel`` a value of
+    `machine.kernel`. ``task`` is the usual one for the types of the samples, unless it is given.
     ``test_indices`` lists the test samples of each device, for `evaluate_devices`.
     """
 
@@ -116,13 +116,18 @@ class Engine:
         found = find_kernels(wanted, model, device, self.task, self.method)
         if found is not None:
             return native_kernels(found, model, optimiser, *data, self.task)
-        from camu.learning.torch_kernel import torch_kernels  # torch takes long to load
+        given = model, device, optimiser, *data, self.seed, self.task
+        if wanted == "torch":
+            from camu.learning.torch_kernel import torch_kernels  # torch takes long to load
 
-        return torch_kernels(model, device, optimiser, *data, self.seed, self.task)
+            return torch_kernels(*given)
+        from camu.learning.batched_kernel import batched_kernels
+
+        return batched_kernels(wanted, *given)
 
     @property
     def kernel(self) -> str:
-        """What computes, and decides the last bits: `torch`, `native avx2` or `native avx512`."""
+        """What computes, and decides the last bits: `Provenance.kernel`."""
         return self.provenance.kernel
 
     @property
@@ -221,7 +226,10 @@ class Engine:
             return Work(training_of(members, round_number), work, cost)
 
         numbered = ((n, *pair) for n, pair in enumerate(pairs))
-        bundles = bundled(numbered, self._checked_cost, self.workers, expected)
+        if at_once := self._kernels.at_once:
+            bundles = in_groups(numbered, self._checked_cost, at_once, expected)
+        else:
+            bundles = bundled(numbered, self._checked_cost, self.workers, expected)
         for outcomes in self._pool.stream(task(*bundle) for bundle in bundles):
             yield from outcomes
             del outcomes  # the pool may then begin another task

@@ -171,7 +171,7 @@ class Provenance:
     `dataclasses.asdict` gives it as JSON takes it. What has no part in a result is empty.
     """
 
-    kernel: str  # `torch`, `native avx2` or `native avx512`
+    kernel: str  # `torch`, `torch batched`, `native avx2` or `native avx512`
     device: str = "cpu"  # or `cuda` with the names of the card and of CUDA's version
     instructions: str = ""  # instruction set of the processor that the kernel uses
     compiler: str = ""  # of the compiled kernels
@@ -188,6 +188,7 @@ class Kernels:
     make: Callable[
         [ctypes.c_int32], Kernel
     ]  # a worker's kernel; the flag ends its work between two steps
+    at_once: int = 0  # jobs that it trains together, which decides their last bits; 0: each alone
 
 
 class Kernel(Protocol):

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 IMAGES = ((1, 28, 28), (1, 8, 8), (3, 32, 32))
 _SHAPES = ("28x28", "8x8", "3x32x32")
 MOST_CLASSES = 256
-KERNELS = ("auto", "native", "torch")
+KERNELS = ("auto", "native", "batched", "torch")
 
 
 def compiled_cnn(model: nn.Module | SeededCNN) -> CNN | None:
@@ -80,12 +80,12 @@ def find_kernels(
 ) -> tuple[CNN, str] | None:
     """Model and instruction set of the compiled kernels to train with; None: torch's layers.
 
-    `wanted` is "auto", "native" or "torch". With "auto", kernels that should be there and are not
+    `wanted` is one of `KERNELS`. With "auto", kernels that should be there and are not
     are mentioned once.
     """
     if wanted not in KERNELS:
-        raise InputError(f'machine.kernel = {wanted!r}: use "auto", "native" or "torch"')
-    cnn = compiled_cnn(model) if wanted != "torch" and task.native else None
+        raise InputError(f"machine.kernel = {wanted!r}: use {', '.join(KERNELS)}")
+    cnn = compiled_cnn(model) if wanted in ("auto", "native") and task.native else None
     instructions = native.instruction_set() if cnn is not None else None
     if cnn is None:
         reason = (
@@ -315,7 +315,7 @@ def provenance(config: Config) -> Provenance:
         return native_provenance(found[1])
     from camu.learning.torch_kernel import torch_provenance  # torch takes long to load
 
-    return torch_provenance(device)
+    return torch_provenance(device, wanted)
 
 
 def choose_device(name: str) -> str:

@@ -8,6 +8,7 @@ order of the tasks, whatever order they were computed in.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import queue
 import sys
@@ -31,6 +32,7 @@ TASKS_AHEAD = 32
 # whose data the kernels have driven out of the caches: 0.2 ms for an item of 400 samples, which
 # trains for 5 ms, and more for many small ones, where threads wait for each other's Python code.
 BUNDLE_COST, BUNDLE_ITEMS = 1600.0, 32
+GROUPS, LEAST_IN_GROUP = 8, 4
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,22 @@ def bundled(
         total += more
     if bundle:
         yield bundle, total
+
+
+def in_groups(
+    items: Iterable[Item], cost: Callable[[Item], float], most: int, expected: int = 0
+) -> Iterator[tuple[list[Item], float]]:
+    """Items in their order, up to so many together, and what they cost in sum.
+
+    They are the same groups for any number of workers, at least `GROUPS` of them if that leaves
+    several items to a group, so that workers share them.
+    """
+    size = min(most, max(LEAST_IN_GROUP, expected // GROUPS)) if expected else most
+    if expected:  # of much the same size
+        size = math.ceil(expected / math.ceil(expected / size))
+    ahead = iter(items)
+    while group := list(islice(ahead, size)):
+        yield group, sum(map(cost, group))
 
 
 def available_cores() -> int:

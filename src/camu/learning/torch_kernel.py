@@ -48,6 +48,7 @@ from camu.learning.weights import Layout, Weights, weighted_mean
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
 
+BATCHED = "torch batched"  # the name of `BatchedKernel` in results
 Tensors = tuple[Tensor, Tensor]  # inputs and targets on the training device
 
 
@@ -97,15 +98,19 @@ class TorchKernel:
         schedules: Schedules,
         round_number: int,
     ) -> list[Trained]:
-        results = []
-        for (start, job), schedule in zip(jobs, schedules.apart(), strict=True):
-            try:
-                results.append(self._train_job(start, job, schedule, round_number))
-            except (CamuError, CancelledError):
-                raise
-            except Exception as error:  # in the user's module: name the unit, not the whole task
-                raise failure(training_of(job.members, round_number), error) from error
-        return results
+        return [
+            self.train_one(*own, schedule, round_number)
+            for own, schedule in zip(jobs, schedules.apart(), strict=True)
+        ]
+
+    def train_one(self, start: Weights, job: Job, schedule: Schedule, round_number: int) -> Trained:
+        """Train one job; an error in the user's module names the unit, not the whole task."""
+        try:
+            return self._train_job(start, job, schedule, round_number)
+        except (CamuError, CancelledError):
+            raise
+        except Exception as error:
+            raise failure(training_of(job.members, round_number), error) from error
 
     def _train_job(
         self, start: Weights, job: Job, schedule: Schedule, round_number: int
@@ -317,7 +322,7 @@ class TorchKernel:
             inputs = inputs.to(torch.float32)
         fewer = inputs.flip(0)[: max(1, len(inputs) // 2)]
         halves = [inputs, fewer if self._task.inputs == "tokens" else fewer * 0.5]
-        with _unchanged_global_generators(self._device), torch.no_grad():
+        with unchanged_global_generators(self._device), torch.no_grad():
             self.module.train()
             others = self._other_buffers()
             together = self._probe_pass(halves)
@@ -386,7 +391,7 @@ def check_outputs(task: Task, shape: tuple[int, ...], targets: Tensor, samples: 
 
 
 @contextlib.contextmanager
-def _unchanged_global_generators(device: torch.device) -> Iterator[None]:
+def unchanged_global_generators(device: torch.device) -> Iterator[None]:
     """Refuse draws from torch's global generators inside the block, and undo them."""
     cards = [device] if device.type == "cuda" else []
 
@@ -411,14 +416,15 @@ def _unchanged_global_generators(device: torch.device) -> Iterator[None]:
             )
 
 
-def torch_provenance(device: str) -> Provenance:
-    """What decides the bits of torch's layers on a device."""
+def torch_provenance(device: str, wanted: str) -> Provenance:
+    """What decides the bits of torch's layers on a device, for a value of `machine.kernel`."""
     where, instructions = device, ""
     if device == "cuda":
         where = f"cuda, {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
     else:
         instructions = f"{torch.backends.cpu.get_cpu_capability()} {_processor_maker()}"
-    return Provenance("torch", where, instructions, torch=str(torch.__version__))
+    kernel = "torch" if wanted == "torch" else BATCHED
+    return Provenance(kernel, where, instructions, torch=str(torch.__version__))
 
 
 def _processor_maker() -> str:
@@ -451,6 +457,7 @@ def torch_kernels(
     test: Data | None,
     seed: int,
     task: Task,
+    kind: type[TorchKernel] = TorchKernel,
 ) -> Kernels:
     """Kernels of torch's layers; a model that cannot be trained is refused."""
     if device == "cuda":
@@ -460,7 +467,7 @@ def torch_kernels(
     given = held[0] or held[1]
     if given is None:
         raise CamuError("an engine needs training or test samples")
-    kernel = partial(TorchKernel, as_module(model), where, optimiser, *held, seed, task)
+    kernel = partial(kind, as_module(model), where, optimiser, *held, seed, task)
     probe = kernel(ctypes.c_int32(0))
     if optimiser.method.dp_unit != "none" and probe.layout.buffer_count:
         raise InputError(
@@ -470,7 +477,7 @@ def torch_kernels(
         )
     fused = probe.can_fuse(given)
     return Kernels(
-        provenance=torch_provenance(device),
+        provenance=torch_provenance(device, "torch"),
         fused=fused,
         whole_devices=probe.mixes_samples,
         make=partial(kernel, fused=fused),

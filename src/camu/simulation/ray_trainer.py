@@ -104,7 +104,7 @@ class Machine:
                 f"{self.kernel!r}, and results would depend on which of them trains; set "
                 f"{native.LIMIT}=avx2 in the environment of this command, or machine.kernel = torch"
             )
-        if self.kernel == "torch" and other.instructions != self.instructions:
+        if self.kernel.startswith("torch") and other.instructions != self.instructions:
             log.warning(
                 "Ray machine %s computes with %s, this one with %s: rounding may differ, so the "
                 "run may not be repeatable bit by bit",
