@@ -438,7 +438,7 @@ def test_without_a_library_torch_trains_and_it_is_said_once(
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             with toy.engine() as engine:
-                assert engine.kernel == "torch"
+                assert engine.kernel == "torch batched"
     (message,) = [record.getMessage() for record in caplog.records]
     assert "camu was installed without them, because no C++ compiler was found" in message
     with pytest.raises(
@@ -500,7 +500,7 @@ def test_other_models_train_on_torch_without_a_word(
     small_toy: Toy, caplog: pytest.LogCaptureFixture
 ) -> None:
     with small_toy.engine("logistic", "none") as engine:
-        assert engine.kernel == "torch"
+        assert engine.kernel == "torch batched"
     assert not caplog.records
     with pytest.raises(
         InputError, match="they train the built-in CNN on uint8 images of 28x28, 8x8"
@@ -524,7 +524,7 @@ def test_kernels_that_compute_wrongly_are_not_used(
     native_kernel.trouble.cache_clear()
     native_kernel._mention.cache_clear()
     with toy.engine() as engine:
-        assert engine.kernel == "torch"
+        assert engine.kernel == "torch batched"
     assert "their gradient differs from torch's by" in caplog.text
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 # Jobs that a worker is given at once, and numbers in the models that take a step at once: more
 # gain little, and drive each other out of the processor's caches.
-UNITS, NUMBERS = 16, 1 << 21
+UNITS, NUMBERS = 32, 1 << 21
 # Steps of a unit with more FLOPs are quicker one by one: grouped convolutions are slower than as
 # many single ones, and products of matrices as fast. Measured: see docs/engine.md.
 MOST_FLOPS, MOST_FLOPS_OF_CONVOLUTIONS = 1e8, 2e7

@@ -198,7 +198,7 @@ class Stack:
             firsts.append(int(place[begin]))
             begin += 1 if self._together else len(job.members)
         parameters, buffers = (
-            self._flat(layers)[firsts] for layers in (self.parameters, self.buffers)
+            self._flat(layers, firsts) for layers in (self.parameters, self.buffers)
         )
         means = np.zeros(len(self._jobs))
         for row, loss in zip(self.rows, losses, strict=True):
@@ -213,18 +213,20 @@ class Stack:
         """The velocities that the jobs asked for."""
         if self._states is None or self._jobs[0].states is None:
             return [()] * len(self._jobs)
-        states, kept, begin = self._flat(self._states)[place], [], 0
+        states, kept, begin = self._flat(self._states, place.tolist()), [], 0
         for job in self._jobs:
             end = begin + (1 if self._together else len(job.members))
             kept.append(tuple(own.copy() for own in states[begin:end]))
             begin = end
         return kept
 
-    def _flat(self, layers: Layers) -> Float32:
-        """The states of the models as rows."""
+    def _flat(self, layers: Layers, rows: list[int]) -> Float32:
+        """The states of some models, one to a row."""
         if not layers:
-            return np.zeros((len(self.rows), 0), dtype=np.float32)
+            return np.zeros((len(rows), 0), dtype=np.float32)
         flat = torch.cat([layer.flatten(1) for layer in layers.values()], 1)
+        if rows != list(range(len(flat))):
+            flat = flat[rows]
         result: Float32 = flat.cpu().numpy()
         return result
 
@@ -246,11 +248,11 @@ class UnitBatchNorm(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         """The batch, normalised by its own samples."""
-        if self.track:
-            around = [0, *range(2, batch.dim())]
-            values = batch.numel() // batch.shape[1]
-            variance, mean = torch.var_mean(batch.detach(), around, correction=min(1, values - 1))
-            self.seen.append((mean, variance))
-        return torch.batch_norm(
-            *(batch, self.weight, self.bias, None, None, True, 0.0, self.eps), False
+        outputs, mean, scale = torch.native_batch_norm(
+            *(batch, self.weight, self.bias, None, None, True, 0.0, self.eps)
         )
+        values = batch.numel() // batch.shape[1]
+        # The scale is 1 / sqrt(variance + eps), and running variances are without bias.
+        variance = scale.detach().square().reciprocal().sub(self.eps).clamp(min=0)
+        self.seen.append((mean.detach(), variance * (values / max(1, values - 1))))
+        return outputs
