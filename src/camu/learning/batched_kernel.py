@@ -97,8 +97,9 @@ class BatchedKernel(TorchKernel):
         most = int(sizes.max())
         if most > self._most_samples or not method.is_linear or method.dp_unit != "none":
             return None
-        if self._unit_norms and several:
-            return None  # each member has statistics of its own
+        unlike = int(sizes.min()) < most and self._models(job) > 1
+        if self._unit_norms and (several or unlike):
+            return None  # each member has statistics of its own, and its batches are not filled up
         # Smaller batches are filled up, to at most 1.4 times their size; not where samples see each
         # other.
         exact = schedule.sizes.tobytes(), schedule.steps.tobytes()

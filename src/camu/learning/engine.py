@@ -234,6 +234,20 @@ class Engine:
             yield from outcomes
             del outcomes  # the pool may then begin another task
 
+    def groups(self, jobs: int, expected: int) -> list[list[int]]:
+        """Which of so many jobs train together, by number, where that decides their last bits."""
+        if at_once := self._kernels.at_once:
+            numbers = in_groups(range(jobs), lambda _: 0.0, at_once, expected)
+            return [group for group, _ in numbers]
+        return [[number] for number in range(jobs)]
+
+    def train_group(self, jobs: Sequence[tuple[Weights, Job]], round_number: int) -> list[Trained]:
+        """Train the jobs of one group, each from its start."""
+        for _, job in jobs:
+            self._check_job(job)
+        what = training_of([device for _, job in jobs for device in job.members], round_number)
+        return self.on_worker(what, lambda kernel: self._train_bundle(kernel, jobs, round_number))
+
     def train_on(
         self,
         kernel: Kernel,

@@ -1,8 +1,8 @@
 """Trains the units of one run on the actors of a Ray cluster: `machine.engine = "ray"`.
 
-An actor trains one job at a time as a local worker does, and results are taken in the order of the
-jobs, so they are bitwise the same. The loop, evaluation and the oracle stay in this process. An
-actor that dies is replaced, and its job is repeated.
+An actor trains jobs as a local worker does, one by one or those that make up a batched program, and
+results are taken in the order of the jobs, so they are bitwise the same. The loop, evaluation and
+the oracle stay in this process. An actor that dies is replaced, and its jobs are repeated.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import length_hint
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -138,12 +139,16 @@ class Actor:
             return error
         return Machine.here(self._engine)
 
-    def train(self, round_: Round, number: int, job: Job) -> Any:
-        """What is delivered of one job, or an error."""
+    def train(self, round_: Round, group: Mapping[int, Job]) -> list[Any] | CamuError:
+        """What is delivered of some jobs by number, which train together, or an error."""
         try:
-            start = round_.start if isinstance(round_.start, Weights) else round_.start[number]
-            (trained,) = self._engine.iterate(start, [job], round_.number)
-            return round_.deliver(number, trained)
+            start = round_.start
+            pairs = [
+                (start if isinstance(start, Weights) else start[number], job)
+                for number, job in group.items()
+            ]
+            trained = self._engine.train_group(pairs, round_.number)
+            return [round_.deliver(*own) for own in zip(group, trained, strict=True)]
         except CamuError as error:
             return error
 
@@ -154,15 +159,15 @@ class _Slot:
 
     actor: Any
     answer: Any  # Ray's reference to it; None: the actor is idle
-    job: int | None = None  # None: the actor prepares itself
+    group: int | None = None  # None: the actor prepares itself
     failures: int = 0  # at starting, one after another
 
 
 @dataclass(eq=False)
 class _Progress:
-    """The jobs of a round that are waiting, lost or done, by number."""
+    """The groups of jobs of a round that are waiting, lost or done, by number."""
 
-    jobs: Sequence[Job]
+    groups: Sequence[Mapping[int, Job]]
     costs: Sequence[int]
     waiting: list[tuple[int, int]] = field(default_factory=list)  # a heap, longest first
     done: dict[int, Any] = field(default_factory=dict)
@@ -191,19 +196,22 @@ class ActorPool:
         for slot in self._slots:
             self._end(slot)
 
-    def train(self, round_: Round, jobs: Sequence[Job]) -> Iterator[Any]:
+    def train(self, round_: Round, groups: Sequence[Mapping[int, Job]]) -> Iterator[Any]:
         """What is delivered, in the order of the jobs, of which only so many are held at a time."""
-        for job in jobs:
+        for job in (job for group in groups for job in group.values()):
             job.check(len(self._samples))
         costs = [
-            job.updates * job.rule.steps * int(self._samples[list(job.members)].sum())
-            for job in jobs
+            sum(
+                job.updates * job.rule.steps * int(self._samples[list(job.members)].sum())
+                for job in group.values()
+            )
+            for group in groups
         ]
-        progress, shared, added = _Progress(jobs, costs), ray.put(round_), 0
+        progress, shared, added = _Progress(groups, costs), ray.put(round_), 0
         ahead = max(JOBS_AHEAD, 2 * len(self._slots))
         try:
-            for due in range(len(jobs)):
-                for number in range(added, min(len(jobs), due + ahead)):
+            for due in range(len(groups)):
+                for number in range(added, min(len(groups), due + ahead)):
                     progress.add(number)
                     added = number + 1
                 self._hand_out(progress, shared)
@@ -216,14 +224,14 @@ class ActorPool:
                 outcome = progress.done.pop(due)
                 if isinstance(outcome, CamuError):
                     raise outcome
-                yield outcome
+                yield from outcome
         finally:
             for slot in self._slots:  # of a round that was given up
-                if slot.job is not None:
-                    slot.job, slot.answer = None, None
+                if slot.group is not None:
+                    slot.group, slot.answer = None, None
 
     def _start(self, slot: _Slot) -> None:
-        slot.actor, slot.job = self._kind.remote(), None
+        slot.actor, slot.group = self._kind.remote(), None
         slot.answer = slot.actor.prepare.remote(self._setup)
 
     def _end(self, slot: _Slot) -> None:
@@ -233,14 +241,14 @@ class ActorPool:
     def _hand_out(self, progress: _Progress, shared: Any) -> None:
         for slot in self._slots:
             if slot.answer is None and progress.waiting:
-                _, slot.job = heapq.heappop(progress.waiting)
-                slot.answer = slot.actor.train.remote(shared, slot.job, progress.jobs[slot.job])
+                _, slot.group = heapq.heappop(progress.waiting)
+                slot.answer = slot.actor.train.remote(shared, progress.groups[slot.group])
 
     def _collect(self, progress: _Progress, round_number: int, wait: bool) -> None:
         """Take the answers that have come; wait for at least one if asked to."""
         owing = {slot.answer: slot for slot in self._slots if slot.answer is not None}
         if wait:
-            at_work = any(slot.job is not None for slot in owing.values())
+            at_work = any(slot.group is not None for slot in owing.values())
             limit = None if at_work else START_SECONDS
             if not ray.wait(list(owing), timeout=limit)[0]:
                 raise CamuError(
@@ -261,13 +269,13 @@ class ActorPool:
         except RayError as error:
             self._replace(slot, error, progress, round_number)
             return
-        if slot.job is not None:
-            progress.done[slot.job] = answer
+        if slot.group is not None:
+            progress.done[slot.group] = answer
         elif isinstance(answer, CamuError):
             raise answer
         else:
             self._here.compare(answer)
-        slot.job, slot.answer, slot.failures = None, None, 0
+        slot.group, slot.answer, slot.failures = None, None, 0
 
     def _replace(
         self, slot: _Slot, error: RayError, progress: _Progress, round_number: int
@@ -276,7 +284,7 @@ class ActorPool:
         last_line = str(error).strip().rpartition("\n")[2]
         reason = last_line.rpartition("Worker exit detail: ")[2]
         self._end(slot)
-        if slot.job is None:
+        if slot.group is None:
             slot.failures += 1
             if slot.failures == ATTEMPTS:
                 raise CamuError(
@@ -284,12 +292,12 @@ class ActorPool:
                     f"on every machine of the cluster ({reason})"
                 )
         else:
-            what = training_of(progress.jobs[slot.job].members, round_number)
-            progress.lost[slot.job] += 1
-            if progress.lost[slot.job] == ATTEMPTS:
+            what = _training_of(progress.groups[slot.group], round_number)
+            progress.lost[slot.group] += 1
+            if progress.lost[slot.group] == ATTEMPTS:
                 raise CamuError(f"{what} ended its worker on Ray {ATTEMPTS} times ({reason})")
             log.warning("%s lost its worker on Ray and is repeated", what)
-            progress.add(slot.job)
+            progress.add(slot.group)
         self._start(slot)
 
 
@@ -305,7 +313,15 @@ class RayEngine(Engine):
         round_number: int,
         deliver: Callable[[int, Trained], Any] = lambda _, trained: trained,
     ) -> Iterator[Any]:
-        return self.actors.train(Round(round_number, start, deliver), list(jobs))
+        expected, own = length_hint(jobs), list(jobs)
+        groups = [
+            {number: own[number] for number in group} for group in self.groups(len(own), expected)
+        ]
+        return self.actors.train(Round(round_number, start, deliver), groups)
+
+
+def _training_of(group: Mapping[int, Job], round_number: int) -> str:
+    return training_of([own for job in group.values() for own in job.members], round_number)
 
 
 @contextlib.contextmanager
