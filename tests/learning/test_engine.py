@@ -25,7 +25,7 @@ from camu.learning.engine import Engine
 from camu.learning.job import Job, LocalRule
 from camu.learning.models import build_model
 from camu.learning.native_kernel import provenance
-from camu.learning.pool import BUNDLE_COST, BUNDLE_ITEMS, bundled
+from camu.learning.pool import BUNDLE_COST, BUNDLE_ITEMS, bundled, in_groups
 from camu.learning.weights import Weights, weighted_mean
 from camu.seeding import derive
 from helpers import plain_torch
@@ -163,9 +163,11 @@ def test_training_learns_and_evaluation_counts_right(small_toy: Toy, kernel: str
 
 
 @pytest.mark.slow
-def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(small_toy: Toy) -> None:
+def test_results_come_in_the_order_of_jobs_and_may_be_taken_one_by_one(
+    small_toy: Toy, kernel: str
+) -> None:
     jobs = [Job((k % 5,), (1.0,), 1 + k % 4) for k in range(150)]
-    with small_toy.engine() as engine:
+    with small_toy.engine(kernel=kernel) as engine:
         stream = engine.iterate(engine.initial, jobs, 0)
         first = next(stream).weights
         stream.close()
@@ -223,8 +225,23 @@ def test_few_items_are_spread_and_many_small_ones_share_a_task() -> None:
     assert large == [[0], [1], [2], [3], [4], [5]]
 
 
-def test_units_may_start_from_different_models(small_toy: Toy) -> None:
-    with small_toy.engine() as engine:
+def test_groups_are_of_like_items_and_of_one_size() -> None:
+    def groups(costs: list[float], most: int, expected: int = 0) -> list[list[int]]:
+        found = list(in_groups(range(len(costs)), costs.__getitem__, most, expected))
+        assert all(total == sum(costs[item] for item in group) for group, total in found)
+        assert [item for group, _ in found for item in group] == list(range(len(costs)))
+        return [group for group, _ in found]
+
+    assert list(map(len, groups([1.0] * 70, 32))) == [32, 32, 6]
+    assert list(map(len, groups([1.0] * 1000, 32, 1000))) == [32] * 31 + [8]
+    assert list(map(len, groups([1.0] * 100, 32, 100))) == [12] * 8 + [4]
+    assert list(map(len, groups([1.0] * 9, 32, 9))) == [3, 3, 3]
+    assert groups([1.0, 4.0, 5.0, 1.0, 0.2], 32) == [[0, 1], [2], [3], [4]]
+    assert groups([], 32) == []
+
+
+def test_units_may_start_from_different_models(small_toy: Toy, kernel: str) -> None:
+    with small_toy.engine(kernel=kernel) as engine:
         (other,) = engine.train(engine.initial, [UNIT], 0)
         job = Job((0,), (1.0,))
         pair = [t.weights for t in engine.iterate([engine.initial, other], [job, job], 1)]

@@ -210,3 +210,18 @@ def test_a_run_of_another_version_is_read_and_not_continued(
         done = camu(*command)
         assert done.code == 0, done.err
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+
+
+def test_a_run_on_batched_layers_goes_on_with_the_same_bits_and_not_on_others(
+    tmp_path: Path,
+) -> None:
+    config = small(training__model="logistic", run__rounds=2, scheme__name="fedavg")
+    longer = config.replace({"run.rounds": 4, "machine.workers": 3})
+    directory = RunDirectory(tmp_path / "run")
+    run_in_directory(config, directory)
+    assert Manifest.of(config).provenance["kernel"] == "torch batched"
+    with pytest.raises(InputError, match=r"kernel \(was torch batched, now torch\)"):
+        run_in_directory(longer.replace({"machine.kernel": "torch"}), directory, resume=True)
+    resumed = run_in_directory(longer, directory, resume=True)
+    whole = run_in_directory(longer, RunDirectory(tmp_path / "whole"))
+    assert resumed.weights_sha256 == whole.weights_sha256

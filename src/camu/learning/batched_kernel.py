@@ -227,7 +227,7 @@ class BatchedKernel(TorchKernel):
         return flops / count
 
 
-def batched_kernels(
+def kernels_of_layers(
     wanted: str,
     model: nn.Module | SeededCNN,
     device: str,
@@ -237,7 +237,9 @@ def batched_kernels(
     seed: int,
     task: Task,
 ) -> Kernels:
-    """Kernels of torch's layers that batch units where the model allows it."""
+    """Kernels of torch's layers, which batch units where that is wanted and the model allows it."""
+    if wanted == "torch":
+        return torch_kernels(model, device, optimiser, train, test, seed, task)
     made = torch_kernels(model, device, optimiser, train, test, seed, task, BatchedKernel)
     made = replace(made, provenance=torch_provenance(device, wanted))
     if train is None:

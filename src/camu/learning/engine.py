@@ -116,14 +116,9 @@ class Engine:
         found = find_kernels(wanted, model, device, self.task, self.method)
         if found is not None:
             return native_kernels(found, model, optimiser, *data, self.task)
-        given = model, device, optimiser, *data, self.seed, self.task
-        if wanted == "torch":
-            from camu.learning.torch_kernel import torch_kernels  # torch takes long to load
+        from camu.learning.batched_kernel import kernels_of_layers  # torch takes long to load
 
-            return torch_kernels(*given)
-        from camu.learning.batched_kernel import batched_kernels
-
-        return batched_kernels(wanted, *given)
+        return kernels_of_layers(wanted, model, device, optimiser, *data, self.seed, self.task)
 
     @property
     def kernel(self) -> str:
@@ -208,13 +203,6 @@ class Engine:
         share a block of memory: take ``weights.copied()`` of those that you keep.
         """
         expected = length_hint(jobs)
-        if isinstance(start, Weights):
-            pairs: Iterable[tuple[Weights, Job]] = zip(repeat(start), jobs)
-        else:
-            jobs = list(jobs)
-            if len(start) != len(jobs):
-                raise InputError(f"start: {len(start)} states were given for {len(jobs)} jobs.")
-            pairs = zip(start, jobs, strict=True)
 
         def task(bundle: Sequence[tuple[int, Weights, Job]], cost: float) -> Work[list[Any]]:
             def work(kernel: Kernel) -> list[Any]:
@@ -225,7 +213,7 @@ class Engine:
             members = [device for _, _, job in bundle for device in job.members]
             return Work(training_of(members, round_number), work, cost)
 
-        numbered = ((n, *pair) for n, pair in enumerate(pairs))
+        numbered = _numbered(start, jobs)
         if at_once := self._kernels.at_once:
             bundles = in_groups(numbered, self._checked_cost, at_once, expected)
         else:
@@ -234,12 +222,14 @@ class Engine:
             yield from outcomes
             del outcomes  # the pool may then begin another task
 
-    def groups(self, jobs: int, expected: int) -> list[list[int]]:
-        """Which of so many jobs train together, by number, where that decides their last bits."""
+    def groups(
+        self, start: Weights | Sequence[Weights], jobs: Sequence[Job], expected: int
+    ) -> list[list[int]]:
+        """Which jobs train together, by number, where that decides their last bits."""
         if at_once := self._kernels.at_once:
-            numbers = in_groups(range(jobs), lambda _: 0.0, at_once, expected)
-            return [group for group, _ in numbers]
-        return [[number] for number in range(jobs)]
+            found = in_groups(_numbered(start, jobs), self._checked_cost, at_once, expected)
+            return [[number for number, _, _ in group] for group, _ in found]
+        return [[number] for number in range(len(jobs))]
 
     def train_group(self, jobs: Sequence[tuple[Weights, Job]], round_number: int) -> list[Trained]:
         """Train the jobs of one group, each from its start."""
@@ -393,3 +383,15 @@ class Engine:
         method = self.method.under(job.rule)
         check_own(job, self.initial.parameters.size, stateless=not method.has_state)
         return sizes
+
+
+def _numbered(
+    start: Weights | Sequence[Weights], jobs: Iterable[Job]
+) -> Iterator[tuple[int, Weights, Job]]:
+    """Jobs with their numbers, and the models that they start from."""
+    if not isinstance(start, Weights):
+        jobs = list(jobs)
+        if len(start) != len(jobs):
+            raise InputError(f"start: {len(start)} states were given for {len(jobs)} jobs.")
+    starts = repeat(start) if isinstance(start, Weights) else start
+    return ((n, *pair) for n, pair in enumerate(zip(starts, jobs, strict=False)))

@@ -32,7 +32,8 @@ TASKS_AHEAD = 32
 # whose data the kernels have driven out of the caches: 0.2 ms for an item of 400 samples, which
 # trains for 5 ms, and more for many small ones, where threads wait for each other's Python code.
 BUNDLE_COST, BUNDLE_ITEMS = 1600.0, 32
-GROUPS, LEAST_IN_GROUP = 8, 4
+# Groups are of fixed sizes, so that results do not depend on the number of workers.
+GROUPS, LEAST_IN_GROUP, UNLIKE = 8, 4, 4.0
 
 
 @dataclass(frozen=True)
@@ -174,17 +175,27 @@ def bundled(
 def in_groups(
     items: Iterable[Item], cost: Callable[[Item], float], most: int, expected: int = 0
 ) -> Iterator[tuple[list[Item], float]]:
-    """Items in their order, up to so many together, and what they cost in sum.
+    """Items in their order, up to so many of like cost together, and what they cost in sum.
 
-    They are the same groups for any number of workers, at least `GROUPS` of them if that leaves
-    several items to a group, so that workers share them.
+    They are the same groups for any number of workers. Where it is known how many items come, they
+    are at least `GROUPS`, so that workers share them, unless these would be very small.
     """
-    size = min(most, max(LEAST_IN_GROUP, expected // GROUPS)) if expected else most
-    if expected:  # of much the same size
-        size = math.ceil(expected / math.ceil(expected / size))
-    ahead = iter(items)
-    while group := list(islice(ahead, size)):
-        yield group, sum(map(cost, group))
+    size = most
+    if expected:
+        size = min(most, max(LEAST_IN_GROUP, expected // GROUPS))
+        size = math.ceil(expected / math.ceil(expected / size))  # of much the same size
+    group: list[Item] = []
+    costs: list[float] = []
+    for item in items:
+        own = cost(item)
+        unlike = bool(costs) and not costs[0] / UNLIKE <= own <= costs[0] * UNLIKE
+        if unlike or len(group) == size:
+            yield group, sum(costs)
+            group, costs = [], []
+        group.append(item)
+        costs.append(own)
+    if group:
+        yield group, sum(costs)
 
 
 def available_cores() -> int:

@@ -315,7 +315,7 @@ class RayEngine(Engine):
     ) -> Iterator[Any]:
         expected, own = length_hint(jobs), list(jobs)
         groups = [
-            {number: own[number] for number in group} for group in self.groups(len(own), expected)
+            {number: own[number] for number in group} for group in self.groups(start, own, expected)
         ]
         return self.actors.train(Round(round_number, start, deliver), groups)
 
