@@ -62,13 +62,23 @@ class TestOnACard:
         assert not torch.backends.cuda.matmul.allow_tf32
         assert not torch.backends.cudnn.allow_tf32
 
+    def test_units_are_batched_as_on_the_processor_and_repeatably(self, small_toy: Toy) -> None:
+        jobs = [Job((device,), (1.0,), 3) for device in range(5)]
+        results = []
+        for device, kernel in (("cpu", "torch"), ("cuda", "batched"), ("cuda", "batched")):
+            with small_toy.engine("cnn", "group", batch=4, device=device, kernel=kernel) as engine:
+                results.append(engine.train(engine.initial, jobs, 0))
+        for one, other, again in zip(*results, strict=True):
+            assert one.parameters == pytest.approx(other.parameters, abs=1e-4)
+            assert other.sha256() == again.sha256()
+
     def test_it_is_said_that_no_compiled_kernels_train(
         self, small_toy: Toy, caplog: pytest.LogCaptureFixture
     ) -> None:
         with small_toy.engine(device="cuda") as engine:
             found = engine.provenance
         assert "they compute on the processor, and cuda was asked for" in caplog.text
-        assert found.kernel == "torch"
+        assert found.kernel == "torch batched"
         assert torch.cuda.get_device_name() in found.device
         assert found.torch == torch.__version__
 
