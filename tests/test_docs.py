@@ -148,7 +148,7 @@ def stripped(text: str) -> list[str]:
     [
         ("cart-2,Hall,13.5,3.0,1.0,21,20,20,19", "cart-2,Hall,13.5,3.0,1.0,21,20,20,-4"),
         ("\ndoor-1,", "\ncart-2,"),
-        ("id,region", "ID,region"),
+        ("id,region", "ident,region"),
         ("120,0,0,0,0,0,0,130", "120,0,0,0,0,0,0,"),
     ],
 )
