@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import camu
-from camu.planning import medium
+from camu.planning import gathering, nearby
 from camu.planning.costs import device_spending
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.groups import Groups
-from camu.planning.medium import carrier_sense_watts
+from camu.planning.nearby import carrier_sense_watts
 from camu.simulation.dry_run import dry_run
 from camu.world import World
 from helpers.configs import IDEAL
@@ -177,8 +177,8 @@ def pairs_in_a_square(count: int, side: float, **overrides: Any) -> tuple[World,
 def test_neighbours_found_by_place_are_those_of_all_pairs(
     keys: dict[str, Any], kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(medium, "_BLOCK", 16)
-    monkeypatch.setattr(medium, "_MOST_KEPT", kept)
+    monkeypatch.setattr(nearby, "_BLOCK", 16)
+    monkeypatch.setattr(nearby, "_MOST_KEPT", kept)
     world, groups = pairs_in_a_square(60, 200.0, **keys)
     shared = groups.costs_of_one_update.medium
     assert shared is not None
@@ -192,7 +192,7 @@ def test_neighbours_found_by_place_are_those_of_all_pairs(
 
 def test_many_clusters_gather_as_their_messages_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a block of them, of which many interfere at a time."""
-    monkeypatch.setattr(medium, "_BLOCK", 16)
+    monkeypatch.setattr(nearby, "_BLOCK", 16)
     _, groups = pairs_in_a_square(30, 350.0)
     updates = np.random.default_rng(1).integers(1, 3, 30)
     plan = camu.make_plan(camu.schemes.FedAvg(), groups, groups.sample_weights, updates)
@@ -257,3 +257,36 @@ def test_the_answer_is_sent_timed_and_paid() -> None:
     heard = world.config.radio.receive_watts * (sum(up) + 2 * answer)
     assert costs.listening_joules == pytest.approx([heard], rel=1e-12)
     assert costs.gather_bits.tolist() == [3 * bits]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", [350.0, 1100.0, 3600.0])  # 80, 810 and 8 600 m2 per device
+def test_a_gather_is_work_for_those_whom_it_disturbs_only(
+    side: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once when it begins and once when it ends, however many gather far away."""
+    updated, add = 0, gathering._Sending._add_level
+
+    def counted(own: Any, columns: Any, change: Any) -> None:
+        nonlocal updated
+        updated += len(columns)
+        add(own, columns, change)
+
+    monkeypatch.setattr(gathering._Sending, "_add_level", counted)
+    world, groups = pairs_in_a_square(750, side)
+    leaders = np.array(groups.leaders)
+    gains = world.links.pair_gain(leaders[:, None], leaders)
+    np.fill_diagonal(gains, 0.0)
+    near = gains * world.devices.power_watts[leaders] > 1e-3 * world.links.noise_watts
+    camu.make_plan(camu.schemes.FedAvg(), groups, groups.sample_weights)
+    assert 0 < updated <= 2 * (near | near.T).sum()
+    assert side < 3000 or (near | near.T).mean() < 0.1
+
+
+def test_a_world_without_waits_has_the_same_clusters() -> None:
+    world = paper_world()
+    free = world.without_waits()
+    assert camu.schemes.clusters(free).members == camu.schemes.clusters(world).members
+    plan = camu.plan(camu.make_scheme(free.config, "camu"), free)
+    assert (plan.column("wait_seconds") == 0).all()
+    assert camu.planning.groups.clustering(free) is camu.planning.groups.clustering(world)

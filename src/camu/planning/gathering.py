@@ -10,7 +10,11 @@ from functools import partial
 import numpy as np
 
 from camu.arrays import Float64, Int64
-from camu.planning.medium import NEGLIGIBLE, Medium, kept_few, short
+from camu.planning.medium import Medium, kept_few, short
+from camu.planning.nearby import NEGLIGIBLE
+
+_AHEAD = 8  # messages of a gather that are foreseen
+_PLACES = np.arange(_AHEAD)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,73 +37,85 @@ def gathers_of_round(
 
 
 class _Sending:
-    """The gathers in progress, a column each, and how much of its bits the present sender has left.
+    """The gathers in progress, a column each, with the messages that follow as rates are now.
 
-    When a sender ends counts from the last change of the rates: what the sender of that time had
-    left, and all who came after it.
+    Only so many messages of a gather are foreseen, from its present sender on: rates change often.
     """
 
-    NUMBERS = ("end", "since", "rest", "begin", "left", "duration", "level", "high", "low")
-    PLACES = ("unit", "sender", "last", "first")
+    NUMBERS = ("end", "left", "level", "high", "low")
+    PLACES = ("unit", "sender", "stop")
 
-    def __init__(self) -> None:
+    def __init__(self, units: int) -> None:
         self.count = 0
-        self.numbers, self.places = np.zeros((len(self.NUMBERS), 8)), np.zeros((4, 8), np.int64)
-        self.loud = np.zeros((8, 8))  # of each gather at the leader of each other, in noise powers
+        self.column = np.full(units, -1)  # of each unit; -1: it does not gather now
+        self.numbers, self.places = np.zeros((len(self.NUMBERS), 8)), np.zeros((3, 8), np.int64)
+        self.touched = np.zeros(8, dtype=bool)  # whose interference is another one
+        self.times = np.zeros((8, _AHEAD + 1))  # when the first one begins, and when each ends
+        self.seconds = np.zeros((8, _AHEAD))  # that each still takes
+        self.longer = np.zeros((8, _AHEAD))  # the share of these that is due to interference
         self._name_rows()
 
     def _name_rows(self) -> None:
-        self.end, self.since, self.rest, self.begin, self.left = self.numbers[:5]
-        self.duration, self.level, self.high, self.low = self.numbers[5:]
-        self.unit, self.sender, self.last, self.first = self.places
+        self.end, self.left, self.level, self.high, self.low = self.numbers
+        self.unit, self.sender, self.stop = self.places
 
-    def append(self, heard: Float64, told: Float64) -> int:
-        """A new column; how loud the others are to it, and it to them."""
+    def append(self, unit: int, columns: Int64, heard: Float64, told: Float64) -> int:
+        """A new column; how loud those in these columns are to it, and it to them."""
         new = self.count
-        if new == self.loud.shape[0]:
+        if new == len(self.times):
             self.numbers = np.pad(self.numbers, ((0, 0), (0, new)))
             self.places = np.pad(self.places, ((0, 0), (0, new)))
-            self.loud = np.pad(self.loud, (0, new))
+            self.touched = np.pad(self.touched, (0, new))
+            for name in ("times", "seconds", "longer"):
+                setattr(self, name, np.pad(getattr(self, name), ((0, new), (0, 0))))
             self._name_rows()
-        self.loud[:new, new], self.loud[new, :new] = heard, told
-        self._add_level(told)
+        self._add_level(columns, told)
         levels = heard.tolist()
         self.high[new] = high = math.fsum(levels)
         self.low[new] = math.fsum([*levels, -high])
+        self.unit[new], self.touched[new], self.column[unit] = unit, True, new
         self.count += 1
         return new
 
-    def remove(self, column: int) -> None:
-        """Forget a gather; the last column takes its place."""
-        self._add_level(-self.loud[column, : self.count])
+    def remove(self, column: int, columns: Int64, told: Float64) -> None:
+        """Forget a gather that was so loud to others; the last column takes its place."""
+        self._add_level(columns, -told)
+        self.column[self.unit[column]] = -1
         self.count -= 1
         last = self.count
+        if column == last:
+            return
         self.numbers[:, column] = self.numbers[:, last]
         self.places[:, column] = self.places[:, last]
-        self.loud[:last, column] = self.loud[:last, last]
-        self.loud[column, :last] = self.loud[last, :last]
+        for rows in (self.touched, self.times, self.seconds, self.longer):
+            rows[column] = rows[last]
+        self.column[self.unit[column]] = column
 
     def next_end(self, until: float) -> int | None:
-        """The column whose sender ends first, if that is not after this time."""
+        """The column whose foreseen messages end first, if that is not after this time."""
         if not self.count:
             return None
         column = int(self.end[: self.count].argmin())
         return column if self.end[column] <= until else None
 
-    def _add_level(self, change: Float64) -> None:
-        """Add to the interference of each, with what rounding loses: nothing drifts."""
-        own = slice(0, self.count)
-        before = self.high[own]
+    def _add_level(self, columns: Int64, change: Float64) -> None:
+        """Add to the interference of some, with what rounding loses: nothing drifts."""
+        before = self.high[columns]
         after = before + change
         part = after - before
-        self.low[own] += (before - (after - part)) + (change - part)
-        self.high[own] = after
+        self.low[columns] += (before - (after - part)) + (change - part)
+        self.high[columns] = after
+        self.touched[columns] = True
 
-    def new_levels(self) -> Float64:
-        """The interference of each gather as it is now, in noise powers."""
-        level: Float64 = self.high[: self.count] + self.low[: self.count]
+    def disturbed_otherwise(self) -> tuple[Int64, Float64]:
+        """The columns whose interference has changed, and what it is now, in noise powers."""
+        own = self.touched[: self.count].nonzero()[0]
+        self.touched[own] = False
+        level = self.high[own] + self.low[own]
         level[level < 0.5 * NEGLIGIBLE] = 0.0  # nobody is as silent: what rounding left of none
-        return level
+        changed = level != self.level[own]
+        changed |= self.end[own] == math.inf  # it begins
+        return own[changed], level[changed]
 
 
 class _Round:
@@ -117,7 +133,7 @@ class _Round:
         self.longer = np.zeros(len(medium.places))  # in which each sender sends
         self.waiting = np.full(len(self.left), math.inf)  # since when
         self.busy = np.zeros(len(self.left), dtype=np.int64)  # neighbours that gather now
-        self.sending = _Sending()
+        self.sending = _Sending(len(self.left))
         units = np.flatnonzero(medium.counts).tolist()
         self.waits[units] = math.inf
         starts = np.broadcast_to(start_seconds, updates.shape).tolist()
@@ -131,7 +147,7 @@ class _Round:
             free, changed = [], False
             while (column := sending.next_end(now)) is not None:
                 now = float(sending.end[column])
-                near = self.end_message(column, now)
+                near = self.end_messages(column, now)
                 if near is not None:
                     free.append(near)
             changed = bool(free)
@@ -163,27 +179,24 @@ class _Round:
             listening[medium.places] = heard
         return joules, listening
 
-    def end_message(self, column: int, now: float) -> Int64 | None:
-        """Let the next one send, or end the gather: then return the neighbours of the unit."""
-        sending, medium = self.sending, self.medium
-        sender, level = int(sending.sender[column]), float(sending.level[column])
-        if level:
-            longer = now - sending.begin[column] - sending.left[column] * medium.seconds[sender]
-            self.longer[sender] += longer
-        if sender == sending.last[column]:
-            return self.finish(column, now)
-        after = slice(int(sending.first[column]) + 1, sender + 2)
-        seconds = medium.sending_seconds(after, level) if level else medium.seconds[after]
-        sending.sender[column], sending.begin[column], sending.left[column] = sender + 1, now, 1.0
-        sending.duration[column] = seconds[-1]
-        start = sending.since[column] + sending.rest[column]
-        sending.end[column] = start + math.fsum(seconds.tolist())
-        return None
+    def end_messages(self, column: int, now: float) -> Int64 | None:
+        """Foresee the next ones, or end the gather: then return the neighbours of the unit."""
+        sending, own = self.sending, np.array([column])
+        first, stop = sending.sender[column], sending.stop[column]
+        if stop - first > _AHEAD:
+            self.progress(own, now)
+            self.foresee(own, now)
+            return None
+        if sending.level[column]:
+            extra = sending.seconds[column] * sending.longer[column]
+            self.longer[first:stop] += extra[: stop - first]
+        return self.finish(column, now)
 
     def finish(self, column: int, now: float) -> Int64:
         """End a gather; its unit computes again, or is ready. Returns its neighbours."""
         unit = int(self.sending.unit[column])
-        self.sending.remove(column)
+        columns, _, told = self.disturbance(unit)
+        self.sending.remove(column, columns, told)
         near = self.medium.neighbours(unit)
         self.busy[near] -= 1
         self.left[unit] -= 1
@@ -205,28 +218,61 @@ class _Round:
             self.busy[self.medium.neighbours(unit)] += 1
         return bool(len(units))
 
+    def disturbance(self, unit: int) -> tuple[Int64, Float64, Float64]:
+        """The columns of gathers near a unit, how loud they are to it, and it to them."""
+        others, gain = self.medium.disturbed(unit)
+        columns = self.sending.column[others]
+        now = columns >= 0
+        return columns[now], *self.medium.loudness(unit, others[now], gain[now])
+
     def begin(self, unit: int, now: float) -> None:
-        """The first sender of a unit, as if nobody disturbed it: the rates follow."""
+        """A gather begins; `retune` foresees its messages."""
         sending, senders = self.sending, self.medium.senders(unit)
-        new = sending.append(*self.medium.loudness(unit, sending.unit[: sending.count]))
-        seconds = self.medium.seconds[senders.start]
-        sending.places[:, new] = unit, senders.start, senders.stop - 1, senders.start
-        sending.numbers[:7, new] = now + seconds, now, seconds, now, 1.0, seconds, 0.0
+        new = sending.append(unit, *self.disturbance(unit))
+        sending.sender[new], sending.stop[new] = senders.start, senders.stop
+        sending.end[new], sending.left[new], sending.level[new] = math.inf, 1.0, 0.0
+        sending.times[new], sending.seconds[new], sending.longer[new] = math.inf, 0.0, 0.0
 
     def retune(self, now: float) -> None:
         """The rates of gathers whose interference is another one since some began or ended."""
-        sending = self.sending
-        level = sending.new_levels()
-        own = np.flatnonzero(level != sending.level[: sending.count])
-        if not len(own):
-            return
-        senders, elapsed = sending.sender[own], now - sending.begin[own]
-        share, alone = elapsed / sending.duration[own], self.medium.seconds[senders]
-        longer = np.where(sending.level[own] > 0, elapsed - share * alone, 0.0)
-        self.longer[senders] += longer
-        left, level = np.maximum(sending.left[own] - share, 0.0), level[own]
-        seconds = np.where(level > 0, self.medium.sending_seconds(senders, level), alone)
-        sending.begin[own] = sending.since[own] = now
-        sending.left[own], sending.duration[own], sending.level[own] = left, seconds, level
-        sending.rest[own], sending.first[own] = left * seconds, senders
-        sending.end[own] = now + sending.rest[own]
+        own, level = self.sending.disturbed_otherwise()
+        if len(own):
+            self.progress(own, now)
+            self.sending.level[own] = level
+            self.foresee(own, now)
+
+    def progress(self, own: Int64, now: float) -> None:
+        """Who sends now in these columns, how much it has left, and how long the others took."""
+        sending, times, seconds = self.sending, self.sending.times[own], self.sending.seconds[own]
+        first, stop = sending.sender[own], sending.stop[own]
+        spent = np.minimum(np.maximum(now - times[:, :-1], 0.0), seconds)
+        if sending.level[own].any():
+            senders = np.minimum(first[:, None] + _PLACES, stop[:, None] - 1)
+            np.add.at(self.longer, senders.ravel(), (spent * sending.longer[own]).ravel())
+        passed = np.minimum(np.add.reduce(times[:, 1:] <= now, axis=1), stop - first)
+        present = np.arange(len(own)), np.minimum(passed, _AHEAD - 1)
+        sent, whole = spent[present], seconds[present]
+        rest = 1.0 - np.divide(sent, whole, out=np.zeros_like(sent), where=whole > 0)
+        rest *= np.where(passed > 0, 1.0, sending.left[own])
+        sending.left[own] = np.where(passed < _AHEAD, rest, 1.0)
+        sending.sender[own] = first + passed
+
+    def foresee(self, own: Int64, now: float) -> None:
+        """When the next messages in these columns end if rates stay as they are now."""
+        sending, medium = self.sending, self.medium
+        places = sending.sender[own][:, None] + _PLACES
+        stop, level = sending.stop[own][:, None], sending.level[own][:, None]
+        senders = np.minimum(places, stop - 1)
+        seconds = alone = medium.seconds[senders]
+        if level.any():
+            seconds = np.where(level > 0, medium.sending_seconds(senders, level), alone)
+            part = np.divide(alone, seconds, out=np.ones_like(alone), where=seconds > 0)
+            sending.longer[own] = 1.0 - part
+        else:
+            sending.longer[own] = 0.0
+        seconds[places >= stop] = 0.0
+        following = np.add.accumulate(seconds, axis=1) - seconds[:, :1]
+        seconds[:, 0] *= sending.left[own]
+        ends = (now + seconds[:, :1]) + following
+        sending.times[own, 0], sending.times[own, 1:] = now, ends
+        sending.seconds[own], sending.end[own] = seconds, ends[:, -1]

@@ -16,26 +16,22 @@ Only units that start in the same round share the medium here, and uplinks have 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from camu.arrays import AnyArray, Float64, Int64, from_decibels
+from camu.arrays import AnyArray, Float64, Int64
 from camu.planning.link_costs import Sent, gather_messages, side_by_side
+from camu.planning.nearby import NEGLIGIBLE, Nearby
 from camu.world import World
 
 Value = TypeVar("Value")
 
-NEGLIGIBLE = 1e-3  # of the noise
-_PREAMBLE_DBM, _PREAMBLE_HZ = -82.0, 20e6  # what an 802.11 receiver must notice in this band
 _KEPT = 32  # rounds and neighbourhoods of a world, which are asked for again
-_BLOCK = 256  # units whose neighbours are found at a time
-_MOST_KEPT = 1 << 24  # neighbours of all units; others are found again when they are asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +63,14 @@ class Medium:
         return short(self.leaders, self.counts, *sent)
 
     @cached_property
-    def _hearing(self) -> _Hearing:
+    def _nearby(self) -> Nearby:
         units, leaders = np.flatnonzero(self.counts), self.leaders
-        make = partial(_Hearing, self.world, units, leaders)
+        make = partial(Nearby, self.world, units, leaders)
         return kept_few(self.world, short(units, leaders), make)
 
     def neighbours(self, unit: int) -> Int64:
         """The units that gather which this one hears, or which hear it."""
-        return self._hearing.neighbours(unit)
+        return self._nearby.neighbours(unit)
 
     def cliques(self) -> list[Int64]:
         """The units that gather, each in one set of which any two hear each other.
@@ -99,24 +95,22 @@ class Medium:
             found.append(np.array(together))
         return found
 
-    def loudness(self, unit: int, others: Int64) -> tuple[Float64, Float64]:
-        """How loud other units are at the leader of this one, and it at theirs, in noise powers."""
-        links, power = self.world.links, self.world.devices.power_watts
+    def disturbed(self, unit: int) -> tuple[Int64, Float64]:
+        """The units that disturb this one, or that it disturbs, and the gains between them."""
+        return self._nearby.disturbed(unit)
+
+    def loudness(self, unit: int, others: Int64, gain: Float64) -> tuple[Float64, Float64]:
+        """How loud others are at the leader of this unit, and it at theirs, in noise powers."""
+        noise, power = self.world.links.noise_watts, self.world.devices.power_watts
         leader, their = self.leaders[unit], self.leaders[others]
-        if not len(others):
-            return np.zeros(0), np.zeros(0)
-        gain = links.pair_gain(np.array([leader]), their)
         heard, told = gain * power[their], gain * power[leader]
-        least, disturbs = NEGLIGIBLE * links.noise_watts, np.ones(len(others), dtype=bool)
-        if links.types is not None:  # each other link type has a band of its own
-            plain = np.isneginf(links.types.lowest_snr_db)
-            disturbs = plain[their] & plain[leader]
+        least = NEGLIGIBLE * noise
         return (
-            np.where(disturbs & (heard > least), heard / links.noise_watts, 0.0),
-            np.where(disturbs & (told > least), told / links.noise_watts, 0.0),
+            np.where(heard > least, heard / noise, 0.0),
+            np.where(told > least, told / noise, 0.0),
         )
 
-    def sending_seconds(self, senders: Int64 | slice, interference: Float64 | float) -> Float64:
+    def sending_seconds(self, senders: Int64, interference: Float64 | float) -> Float64:
         """How long senders need for a message under interference, in noise powers; it is not 0."""
         links = self.world.links
         rates = links.rate_bps(self.snr[senders] * links.noise_watts / (1 + interference), 1.0)
@@ -140,83 +134,6 @@ def kept_few(world: World, key: bytes, make: Callable[[], Value]) -> Value:
             del known[next(iter(known))]
         known[key] = make()
     return known[key]
-
-
-class _Hearing:
-    """Which units hear each other, found for a block of units when one of them is asked for."""
-
-    def __init__(self, world: World, units: Int64, leaders: Int64) -> None:
-        self.world, self.units, self.leaders = world, units, leaders[units]
-        self.threshold = carrier_sense_watts(world)  # (K,)
-        self.known: dict[int, Int64] = {}
-        self.entries = 0
-
-    def neighbours(self, unit: int) -> Int64:
-        """The units that this one hears, or that hear it."""
-        if (found := self.known.get(unit)) is not None:
-            return found
-        place = int(np.searchsorted(self.units, unit))
-        if self.entries > _MOST_KEPT:
-            return self.rows(place, place + 1)[0]
-        start = place - place % _BLOCK
-        rows = self.rows(start, min(start + _BLOCK, len(self.units)))
-        self.known.update(zip(self.units[start:].tolist(), rows, strict=False))
-        self.entries += sum(map(len, rows))
-        return self.known[unit]
-
-    def rows(self, start: int, stop: int) -> list[Int64]:
-        """The neighbours of the units in these places."""
-        first, second = self.pairs(start, stop)
-        here, there = self.leaders[first], self.leaders[second]
-        gain, power = self.world.links.pair_gain(here, there), self.world.devices.power_watts
-        hears = np.maximum(gain * power[there], gain * power[here]) >= self.threshold[here]
-        hears &= here != there
-        if (types := self.world.links.types) is not None:
-            hears &= (types.place[here] == types.place[there]) & types.senses[there]
-        ends = np.searchsorted(first[hears], np.arange(start + 1, stop))
-        return np.split(self.units[second[hears]], ends)
-
-    def pairs(self, start: int, stop: int) -> tuple[Int64, Int64]:
-        """All pairs of one of these places with one that may hear it, by the first and the second.
-
-        They are those within the largest distance at which a leader can be heard.
-        """
-        if self.tree is None:
-            first, second = np.divmod(
-                np.arange(start * len(self.units), stop * len(self.units)), len(self.units)
-            )
-            return first, second
-        asked = type(self.tree)(self.tree.data[start:stop])
-        found = asked.sparse_distance_matrix(self.tree, self.reach_m, output_type="ndarray")
-        order = np.lexsort((found["j"], found["i"]))
-        return start + found["i"][order], found["j"][order]
-
-    @cached_property
-    def reach_m(self) -> float:
-        """The largest distance on the ground at which a leader can be heard."""
-        loudest = float(self.world.devices.power_watts[self.leaders].max())
-        return self.world.links.reach_m(float(self.threshold[self.leaders].min()) / loudest)
-
-    @cached_property
-    def tree(self) -> Any:
-        """The leaders in the plane; None for a few, or where distance bounds nothing."""
-        if len(self.units) <= _BLOCK or not math.isfinite(self.reach_m):
-            return None
-        from scipy.spatial import cKDTree  # loading it takes long
-
-        return cKDTree(self.world.devices.positions[self.leaders, :2])
-
-
-def carrier_sense_watts(world: World) -> Float64:
-    """The received power from which on each device takes the medium for busy (K,)."""
-    radio, types = world.config.radio, world.links.types
-    if radio.carrier_sense_dbm is not None:
-        threshold = float(from_decibels(radio.carrier_sense_dbm - 30.0))
-    else:
-        share = radio.bandwidth_hz / _PREAMBLE_HZ
-        threshold = float(from_decibels(_PREAMBLE_DBM - 30.0)) * share
-    bands = np.ones(world.devices.count)
-    return threshold * (bands if types is None else types.bandwidth_hz / radio.bandwidth_hz)
 
 
 @dataclass(frozen=True, eq=False)

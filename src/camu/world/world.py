@@ -97,6 +97,12 @@ class World:
         devices = replace(self.devices, **changes)
         return replace(self, links=replace(self.links, devices=devices))
 
+    def without_waits(self) -> World:
+        """The same world, with the same clusters, but no gather waits for another one."""
+        free = replace(self, config=self.config.replace({"radio.d2d": "free"}))
+        vars(free)["_known"] = self._known
+        return free
+
     def at(self, seconds: float) -> World:
         """The world with its devices where they are at this virtual second, and links from there.
 
