@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import brentq, minimize_scalar
 
 from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
+from camu.errors import CamuError
 
 
 def problem_of(index: int, devices: int = 5, blocks: int = 4, **more: Any) -> BlocksProblem:
@@ -89,6 +90,10 @@ def test_the_assignment_is_the_best_of_all(
     padded[:devices, :blocks] = values
     everyone = range(max(shape))
     best = max(padded[everyone, list(order)].sum() for order in itertools.permutations(everyone))
+    if best == 0.0:
+        with pytest.raises(CamuError, match="no device can compute"):
+            solve_blocks(problem)
+        return
     answer = solve_blocks(problem)
     assert problem.samples.sum() - answer.objective == pytest.approx(best, rel=1e-6)
     assert answer.gap < 1e-9
@@ -112,10 +117,20 @@ def test_nobody_takes_part_where_every_packet_is_lost() -> None:
     problem = problem_of(0, interference_watts=[1.0] * 4, deadline_seconds=1e9)
     answer = solve_blocks(replace(problem, device_energy_joules=1e9))
     assert answer.objective == pytest.approx(problem.samples.sum())
-    lost = solve_blocks(replace(problem, deadline_seconds=1e-6))
-    assert (lost.block == -1).all()
-    assert lost.energy_joules == lost.round_seconds == 0.0
-    assert lost.objective == lost.lower_bound == problem.samples.sum()
+
+
+def test_limits_that_nobody_keeps_are_refused_with_the_least_that_will_do() -> None:
+    problem = problem_of(0)
+    with pytest.raises(CamuError, match=r"deadline_seconds = 1e-06 is too short.*give at least"):
+        solve_blocks(replace(problem, deadline_seconds=1e-6))
+    with pytest.raises(CamuError, match=r"at least ([\d.e-]+) s") as refused:
+        solve_blocks(replace(problem, deadline_seconds=1e-6))
+    least = float(str(refused.value).split("at least ")[1].split()[0])
+    assert (solve_blocks(replace(problem, deadline_seconds=1.00001 * least)).block >= 0).sum() == 1
+    with pytest.raises(CamuError, match="at least"):
+        solve_blocks(replace(problem, deadline_seconds=0.9999 * least))
+    with pytest.raises(CamuError, match="device_energy_joules = 1e-12 is too small"):
+        solve_blocks(replace(problem, device_energy_joules=1e-12))
 
 
 def test_one_block_goes_to_the_device_with_the_most_expected_samples() -> None:

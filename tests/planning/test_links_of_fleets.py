@@ -363,7 +363,9 @@ def test_a_plan_and_a_fleet_file_keep_link_types(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.rate_bps, world.devices.rate_bps)
 
 
-@pytest.mark.parametrize("name", ["camu-joint", "fedl", "ofdma-energy", "resource-blocks"])
+@pytest.mark.parametrize(
+    "name", ["camu-joint", "fedl", "ofdma-energy", "ofdma-time", "resource-blocks"]
+)
 def test_schemes_that_divide_one_band_refuse_link_types(name: str) -> None:
     assert name in SCHEMES
     with pytest.raises(camu.InputError, match=f"scheme {name}: .* set radio.link"):

@@ -33,7 +33,7 @@ def planned(world: World, name: str, **parameters: Any) -> Plan:
 
 
 @pytest.mark.parametrize("access", ["tdma", "ofdma"])
-@pytest.mark.parametrize("name", ["ofdma-energy", "fedl", "resource-blocks"])
+@pytest.mark.parametrize("name", ["ofdma-energy", "ofdma-time", "fedl", "resource-blocks"])
 def test_the_snr_of_an_uplink_is_that_within_its_own_band(
     tiny: Tiny, name: str, access: str
 ) -> None:
@@ -63,6 +63,19 @@ def test_least_energy_costs_less_than_equal_shares_in_as_long_a_round(
     assert best.arrival_seconds == pytest.approx(best.round_seconds, rel=1e-6)  # all at once
     assert best.column("bandwidth_hz").sum() == pytest.approx(world.links.radio.bandwidth_hz)
     final = simulate(world, SCHEMES["ofdma-energy"]()).history.final
+    assert final.total_joules == pytest.approx(final.round * best.round_joules)
+
+
+@pytest.mark.parametrize("access", ["tdma", "ofdma"])
+def test_the_shortest_round_costs_no_more_than_equal_shares(tiny: Tiny, access: str) -> None:
+    equal = planned(tiny(radio__access="ofdma"), "local-sgd")
+    best = planned(world := tiny(radio__access=access), "ofdma-time")
+    assert best.access == "ofdma"
+    assert best.round_seconds < 0.999 * equal.round_seconds
+    assert busy_joules(best).sum() == pytest.approx(busy_joules(equal).sum(), rel=1e-6)
+    assert best.column("bandwidth_hz").sum() == pytest.approx(world.links.radio.bandwidth_hz)
+    final = simulate(world, SCHEMES["ofdma-time"]()).history.final
+    assert final.virtual_seconds == pytest.approx(final.round * best.round_seconds)
     assert final.total_joules == pytest.approx(final.round * best.round_joules)
 
 

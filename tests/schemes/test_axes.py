@@ -140,11 +140,19 @@ WORLDS: dict[str, dict[str, Any]] = {
 REFUSED = {("adaptive-batch", name) for name in WORLDS if EPOCHS.items() <= WORLDS[name].items()}
 REFUSED |= {("cost-effective", "empty batteries"), ("fedsa", "empty batteries")}
 # No bits are sent: neither codecs nor P1 have a meaning.
-WITHOUT_BITS = ("camu-joint", "fedl", "fedlamp", "fedpaq", "ofdma-energy", "resource-blocks")
+WITHOUT_BITS = (
+    "camu-joint",
+    "fedl",
+    "fedlamp",
+    "fedpaq",
+    "ofdma-energy",
+    "ofdma-time",
+    "resource-blocks",
+)
 REFUSED |= {(name, "analog") for name in (*WITHOUT_BITS, "width-scaled", "fedper", "fedrep")}
 REFUSED |= {("fedrep", "momentum, clipping, schedule")}  # parts of a model take plain steps
 # They divide one band at Shannon's rate.
-SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "resource-blocks")
+SHANNON_ONLY = ("camu-joint", "fedl", "ofdma-energy", "ofdma-time", "resource-blocks")
 OTHER_BANDS = ("mixed links", "wifi", "several cells", "cells apart, ofdma, moving")
 REFUSED |= {(name, where) for name in SHANNON_ONLY for where in OTHER_BANDS}
 REFUSED |= {("camu-joint", "packets and tries")}  # P1 sends every update once

@@ -113,7 +113,8 @@ def fedavg(fed: Federation) -> Vector:
 
 
 @reference("local-sgd", local_updates=3)
-@reference("ofdma-energy", local_updates=3)  # these two change what devices spend, not the model
+@reference("ofdma-energy", local_updates=3)  # these change what devices spend, not the model
+@reference("ofdma-time", local_updates=3)
 @reference("fedl", local_updates=3)
 @reference("cotaf", local_updates=3, norm="last")
 @reference("least-error-air", local_updates=3)

@@ -423,6 +423,39 @@ def test_the_noise_of_a_gather_is_that_of_its_weakest_member(tiny: Tiny) -> None
     assert np.mean(errors_found) == pytest.approx(max(terms), rel=4 * math.sqrt(2 / count) + 1e-3)
 
 
+@pytest.mark.parametrize(
+    "keys", [{"radio__phase_error_rad": 0.5}, {"radio__time_offset_symbols": 0.9}]
+)
+def test_phase_and_time_errors_change_what_a_leader_gathers(tiny: Tiny, keys: Any) -> None:
+    """Without noise the part of a member's change that arrives is a turned, late copy of it."""
+    world = noiseless(tiny(radio__d2d="free", **keys))
+    plan = camu.plan(SCHEMES["cluster-air"](), world)
+    number = max(range(len(plan.units)), key=lambda u: len(plan.units[u].members))
+    unit, draw = plan.units[number], np.random.default_rng(2)
+    start = start_of(plan.parameters)
+    change = draw.standard_normal(plan.parameters).astype("f4")
+    sender = next(k for k, device in enumerate(unit.members) if device != unit.leader)
+    models = [Trained(start, 1.0) for _ in unit.members]
+    models[sender] = Trained(start.with_parameters(start.parameters + change), 1.0)
+    costs = full_speed_costs(world, plan.units, plan.parameters, gather_symbols=plan.gather_symbols)
+    angles, parts = [], []
+    for round_ in range(400):
+        gathers = ClusterBursts(world, round_, plan.units, costs, plan.gather_symbols or 0)
+        got = gathers.gathered(number, 0, start, models).parameters - start.parameters
+        pairs = (got / unit.member_weights[sender]).astype(float)[: 2 * (len(got) // 2)]
+        sent = change.astype(float)[: len(pairs)].view(complex)
+        found = np.vdot(sent, pairs.view(complex)) / np.vdot(sent, sent)
+        angles.append(float(np.angle(found)))
+        parts.append(abs(found))
+    if "radio__phase_error_rad" in keys:
+        assert np.std(angles) == pytest.approx(0.5, rel=4 / math.sqrt(2 * 400))
+        assert parts == pytest.approx([1.0] * 400, rel=1e-3)
+    else:  # 1 - t of the symbol arrives, t uniform up to 0.9; the symbols before are not alike
+        assert np.mean(parts) == pytest.approx(1 - 0.45, abs=0.05)
+        assert min(parts) > 0.05
+        assert np.std(parts) == pytest.approx(0.9 / math.sqrt(12), rel=0.15)
+
+
 def test_clusters_out_of_range_disturb_a_gather(tiny: Tiny) -> None:
     """Deaf clusters add the received powers of each other's leaders to the noise."""
     world = tiny(radio__carrier_sense_dbm=100.0)

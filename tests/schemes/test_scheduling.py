@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from camu.errors import InputError
 from camu.planning.queues import arrivals
 from camu.schemes import SCHEMES
 from camu.schemes.contract import State, View
@@ -34,7 +35,7 @@ def chosen_by(world: World, name: str, **parameters: Any) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("access", ["tdma", "ofdma"])
-@pytest.mark.parametrize("share", [0.3, 0.6, 1.0])
+@pytest.mark.parametrize("share", [0.5, 0.7, 1.0])
 def test_those_of_fedcs_arrive_before_the_deadline(tiny: Tiny, share: float, access: str) -> None:
     world = tiny(run__rounds=3, radio__access=access)
     scheme = SCHEMES["fedcs"](round_share=share)  # type: ignore[call-arg]
@@ -49,10 +50,24 @@ def test_those_of_fedcs_arrive_before_the_deadline(tiny: Tiny, share: float, acc
         assert len(chosen[0]) == len(whole.units)
 
 
+def test_a_deadline_that_nobody_meets_is_refused_with_the_least_that_will_do(tiny: Tiny) -> None:
+    with pytest.raises(InputError, match=r"round_share = 1e-06: no device .* set round_share to"):
+        plan(SCHEMES["fedcs"](round_share=1e-6), tiny())  # type: ignore[call-arg]
+    made = plan(SCHEMES["local-sgd"](), world := tiny())
+    least = made.column("seconds").min() / made.round_seconds
+    kept = plan(SCHEMES["fedcs"](round_share=1.001 * least), world)  # type: ignore[call-arg]
+    assert len(chosen_by(world, "fedcs", round_share=1.001 * least)[0]) == 1
+    assert kept.round_seconds == made.round_seconds
+    with pytest.raises(InputError, match=f"to {least:.2f}"):
+        plan(SCHEMES["fedcs"](round_share=0.999 * least), world)  # type: ignore[call-arg]
+
+
 def test_fedcs_goes_on_where_all_devices_are_late(tiny: Tiny) -> None:
     """Deep fades make updates late; they arrive in a later round, and nobody waits for them."""
     world = tiny(run__rounds=40, run__eval_every=40, radio__fading="rayleigh")
-    scheme: Any = SCHEMES["fedcs"](round_share=0.01)  # type: ignore[call-arg]
+    made = plan(SCHEMES["local-sgd"](), world)
+    least = made.column("seconds").min() / made.round_seconds
+    scheme: Any = SCHEMES["fedcs"](round_share=least)  # type: ignore[call-arg]
     limit = plan(scheme, world).column("seconds").max()
     records = simulate(world, scheme).history.records
     assert len(records) == 41
@@ -64,7 +79,7 @@ def test_fedcs_goes_on_where_all_devices_are_late(tiny: Tiny) -> None:
 def test_the_greedy_choice_of_fedcs_is_near_the_most_that_fit(tiny: Tiny) -> None:
     """Of all subsets of the devices; greedy is no optimum, but at most one device short here."""
     world = tiny(run__rounds=1)
-    for share in (0.2, 0.35, 0.5, 0.65, 0.8):
+    for share in (0.5, 0.55, 0.6, 0.7, 0.8):
         whole = plan(SCHEMES["fedcs"](round_share=share), world)  # type: ignore[call-arg]
         ready, air = whole.column("ready_seconds"), whole.column("uplink_seconds")
         limit = max(share * whole.round_seconds, (ready + air).min())

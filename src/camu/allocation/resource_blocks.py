@@ -23,6 +23,7 @@ from camu.allocation.device_problem import DevicePositive, DeviceProblem
 from camu.allocation.document import FROM_ZERO, Positive, Rule
 from camu.allocation.shannon import limited_nats
 from camu.arrays import Float64, Int64
+from camu.errors import CamuError
 
 _BLOCKS = Rule(
     "a list with at least one number that is not negative",
@@ -113,6 +114,7 @@ def solve_blocks(problem: BlocksProblem) -> BlockAnswer:
     """The best assignment; its lower bound is the value of prices of the blocks."""
     began = time.perf_counter()
     found = edges(problem)
+    _check_limits(problem, found)
     worth = np.where(found.feasible, problem.samples[:, None] * (found.packet_error - 1.0), 0.0)
     from scipy.optimize import linear_sum_assignment  # loading it takes long
 
@@ -146,6 +148,24 @@ def solve_blocks(problem: BlocksProblem) -> BlockAnswer:
         packet_error=own(found.packet_error, 1.0),
         seconds=time.perf_counter() - began,
         details={"participants": len(rows)},
+    )
+
+
+def _check_limits(problem: BlocksProblem, found: Edges) -> None:
+    """Refuse limits that no device keeps on any block."""
+    if found.feasible.any():
+        return
+    affordable = found.power_watts > 0.0
+    if affordable.any():
+        raise CamuError(
+            f"{problem.source}: deadline_seconds = {problem.deadline_seconds:.6g} is too short: no "
+            "device can compute and send within it and device_energy_joules; give at least "
+            f"{found.seconds[affordable].min():.6g} s"
+        )
+    least = float(problem.compute_joules(problem.max_hz).min())
+    raise CamuError(
+        f"{problem.source}: device_energy_joules = {problem.device_energy_joules:.6g} is too "
+        f"small: no device can compute, which costs {least:.6g} J or more, and send; give more"
     )
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from camu.allocation.device_answer import DeviceAnswer
 from camu.allocation.fedl import FedlProblem, solve_fedl
-from camu.allocation.ofdma import OfdmaEnergy
-from camu.allocation.ofdma_exact import solve_ofdma_energy
+from camu.allocation.ofdma import OfdmaEnergy, OfdmaTime
+from camu.allocation.ofdma_exact import solve_ofdma_energy, solve_ofdma_time
 from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
 from camu.schemes.contract import Plan, Positive, PositiveShare, State, View, World
 from camu.schemes.device_problems import device_problem, equal_shares
@@ -39,6 +39,27 @@ class LeastEnergyOfdma(LocalSgd):
         deadline = max(problem.deadline_seconds, problem.shortest_deadline)
         answer = solve_ofdma_energy(replace(problem, deadline_seconds=deadline))
         return _allocated(equal, world, answer)
+
+
+@dataclass(frozen=True)
+class ShortestOfdma(LocalSgd):
+    """Local SGD with the shortest round that costs what equal shares of the band cost."""
+
+    name = "ofdma-time"
+    family = "resources"
+    citation = LeastEnergyOfdma.citation
+    simplified = LeastEnergyOfdma.simplified
+    choices = [
+        "the budget is what computing at full speed and sending cost with equal shares",
+        "idle power is not part of the budget: a shorter round costs less of it",
+        "all send at the same time, whatever radio.access is",
+    ]
+
+    def plan(self, world: World) -> Plan:
+        equal = equal_shares(super().plan(world), world)
+        problem = device_problem(self.name, equal, world)
+        assert isinstance(problem, OfdmaTime)
+        return _allocated(equal, world, solve_ofdma_time(problem))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from camu.schemes.a_dsgd import ADsgd
 from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau
 from camu.schemes.age_scheduling import AgeScheduling
-from camu.schemes.allocated import Fedl, LeastEnergyOfdma, ResourceBlocks
+from camu.schemes.allocated import Fedl, LeastEnergyOfdma, ResourceBlocks, ShortestOfdma
 from camu.schemes.beamforming_air import BeamformingAir
 from camu.schemes.broadband_analog import BroadbandAnalog
 from camu.schemes.camu import Camu
@@ -99,6 +99,7 @@ KINDS: tuple[type[Scheme], ...] = (
     BestChannel,
     ProportionalFair,
     LeastEnergyOfdma,
+    ShortestOfdma,
     Fedl,
     ResourceBlocks,
     ADsgd,

@@ -1,12 +1,14 @@
 """FedCS: as many devices as can send one after the other before a deadline."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from camu.errors import InputError
 from camu.planning.queues import Channels
-from camu.schemes.contract import PositiveShare, State, View
+from camu.schemes.contract import Plan, PositiveShare, State, View, World
 from camu.schemes.local_sgd import LocalSgd
 
 
@@ -29,8 +31,20 @@ class FedCs(LocalSgd):
         "the deadline is a share of a round of all devices; the original's is in minutes",
         "times are those of mean channels, so that fading can make an update late",
         "under `ofdma` nobody waits for the band: all that are in time with their own share",
-        "if nobody is in time, the fastest device alone, with the time that it needs",
+        "a deadline that no device meets is refused; if only those with empty batteries met "
+        "it, the fastest of the others trains alone, with the time that it needs",
     ]
+
+    def plan(self, world: World) -> Plan:
+        made = super().plan(world)
+        least = float(made.column("seconds").min()) / made.round_seconds
+        if self.round_share < least * (1 - 1e-9):
+            raise InputError(
+                f"scheme fedcs: round_share = {self.round_share:g}: no device is ready and has "
+                f"sent before this share of a round of all devices, {made.round_seconds:.4g} s; "
+                f"set round_share to {math.ceil(1e4 * least) / 1e4:g} or more"
+            )
+        return made
 
     def select(self, view: View, state: State) -> Iterable[int]:
         """Take the device with the least t_up + max(0, t_compute - now), keep it if in time."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.arrays import Float32, Float64
+from camu.config import RadioConfig
 from camu.learning.weights import WeightedSum, Weights
 from camu.planning.air import ALIGNED, Air, Amplitudes, Reception, Senders
 from camu.planning.costs import Costs
@@ -19,7 +20,7 @@ from camu.planning.plan import Plan
 from camu.planning.unit import Unit
 from camu.schemes.aggregation import moved
 from camu.schemes.view import Arrival, no_array
-from camu.seeding import derive
+from camu.seeding import Stream, derive
 from camu.simulation.run import Run, Update
 from camu.simulation.uplink import refuse
 from camu.world import World
@@ -77,6 +78,15 @@ class Mismatch:
         late = radio.time_offset_symbols * draw.random(links.count)
         ratio = np.ones(len(leaders)) if radio.knows_channels else air.true_over_known(senders)
         return cls(ratio * np.exp(1j * phases[leaders]), late[leaders])
+
+    @classmethod
+    def among(cls, radio: RadioConfig, count: int, stream: Stream) -> Mismatch | None:
+        """That of so many devices that know their channels; None: there is none."""
+        if not (radio.phase_error_rad or radio.time_offset_symbols):
+            return None
+        draw = stream.numpy(1)
+        turns = np.exp(1j * radio.phase_error_rad * draw.standard_normal(count))
+        return cls(turns, radio.time_offset_symbols * draw.random(count))
 
     def only(self, rows: npt.NDArray[np.bool_]) -> Mismatch:
         """That of some of the units."""

@@ -1,7 +1,7 @@
 """Gathers over the air: members of a unit transmit to their leader at once, after every update.
 
-The leader adds its own model without noise. Channels between devices are known, and what leaders
-out of range send counts as noise, as if all of them gathered at the same time.
+The leader adds its own model without noise. Channels between devices are known, errors of phase and
+time apart, and what leaders out of range send counts as noise, as if all of them gathered at once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from camu.planning.air import Senders, aligned
 from camu.planning.costs import Costs
 from camu.planning.unit import Unit
 from camu.seeding import derive
+from camu.simulation.burst import Mismatch
 from camu.simulation.run import Run, Trainer, Update
 from camu.simulation.uplink import Delivery
 from camu.world import World
@@ -98,7 +99,12 @@ class ClusterBursts:
         self.joules[self.starts[unit] + rows] += np.where(found.power_watts > 0, watts, 0) * seconds
         stream = derive(self.world.seed, "gather-burst", self.round, own.leader, update)
         draws = stream.numpy().standard_normal(mean.parameters.size)
-        return mean.with_parameters((mean.parameters + found.noise * draws).astype(np.float32))
+        received = mean.parameters + found.noise * draws
+        if (mismatch := Mismatch.among(self.world.config.radio, len(rows), stream)) is not None:
+            for row, k in enumerate(rows):
+                change = models[k].weights.parameters - start.parameters
+                received += own.member_weights[k] * (mismatch.heard(row, change) - change)
+        return mean.with_parameters(received.astype(np.float32))
 
     def senders(self, unit: int, rows: Int64) -> Senders:
         """The members of a unit that send to its leader."""
@@ -107,9 +113,9 @@ class ClusterBursts:
         gain = links.pair_gain(devices, np.full(len(rows), own.leader), self.round)
         louder = 0.0
         if medium is not None:
-            everyone = np.flatnonzero(medium.counts)
-            far = np.setdiff1d(everyone, [unit, *medium.neighbours(unit)])
-            louder = float(medium.loudness(unit, far)[0].sum())
+            others, gains = medium.disturbed(unit)
+            far = ~np.isin(others, medium.neighbours(unit))
+            louder = float(medium.loudness(unit, others[far], gains[far])[0].sum())
         return Senders(
             weight=np.array(own.member_weights)[rows],
             power_watts=self.world.devices.power_watts[devices],
