@@ -35,7 +35,7 @@ def chosen_by(world: World, name: str, **parameters: Any) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("access", ["tdma", "ofdma"])
-@pytest.mark.parametrize("share", [0.5, 0.7, 1.0])
+@pytest.mark.parametrize("share", [0.7, 0.85, 1.0])
 def test_those_of_fedcs_arrive_before_the_deadline(tiny: Tiny, share: float, access: str) -> None:
     world = tiny(run__rounds=3, radio__access=access)
     scheme = SCHEMES["fedcs"](round_share=share)  # type: ignore[call-arg]

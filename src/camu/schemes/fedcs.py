@@ -11,12 +11,15 @@ from camu.planning.queues import Channels
 from camu.schemes.contract import Plan, PositiveShare, State, View, World
 from camu.schemes.local_sgd import LocalSgd
 
+_DEFAULT_SHARE = 0.5
+
 
 @dataclass(frozen=True)
 class FedCs(LocalSgd):
     """Devices are taken one by one, each time the one that lengthens the round least."""
 
-    round_share: PositiveShare = 0.5  # the deadline T as a share of a round of all devices
+    # The deadline T as a share of a round of all devices; None: half, or what the fastest needs.
+    round_share: PositiveShare | None = None
     name = "fedcs"
     family = "selection"
     citation = (
@@ -28,17 +31,18 @@ class FedCs(LocalSgd):
         "the aggregation takes no time",
     ]
     choices = [
-        "the deadline is a share of a round of all devices; the original's is in minutes",
+        "the deadline is a share of a round of all devices, by default half of it, or more if the "
+        "fastest device needs more; the original's is in minutes",
         "times are those of mean channels, so that fading can make an update late",
         "under `ofdma` nobody waits for the band: all that are in time with their own share",
-        "a deadline that no device meets is refused; if only those with empty batteries met "
+        "a given deadline that no device meets is refused; if only those with empty batteries met "
         "it, the fastest of the others trains alone, with the time that it needs",
     ]
 
     def plan(self, world: World) -> Plan:
         made = super().plan(world)
         least = float(made.column("seconds").min()) / made.round_seconds
-        if self.round_share < least * (1 - 1e-9):
+        if self.round_share is not None and self.round_share < least * (1 - 1e-9):
             raise InputError(
                 f"scheme fedcs: round_share = {self.round_share:g}: no device is ready and has "
                 f"sent before this share of a round of all devices, {made.round_seconds:.4g} s; "
@@ -51,7 +55,8 @@ class FedCs(LocalSgd):
         plan, left = view.plan, np.array(view.powered, dtype=np.int64)
         ready, air = plan.column("ready_seconds")[left], plan.column("uplink_seconds")[left]
         fastest = float((ready + air).min()) if len(left) else 0.0
-        limit = max(self.round_share * plan.round_seconds, fastest)
+        share = _DEFAULT_SHARE if self.round_share is None else self.round_share
+        limit = max(share * plan.round_seconds, fastest)
         chosen: list[int] = []
         now, kept = np.zeros(len(left)), np.zeros(len(left), dtype=bool)
         channels, queues = Channels(), plan.uplink_queues
