@@ -80,10 +80,14 @@ def measure(
     else:
         _show(steps, by_others, out)
     if out is not None and idle_watts is None:
-        warn(
-            f"{out}: no watts were given, so devices with this profile get fleet.idle_watts, "
-            "fleet.static_watts and fleet.capacitance"
-        )
+        _warn_of_watts(out)
+
+
+def _warn_of_watts(out: Path) -> None:
+    warn(
+        f"{out}: no watts were given, so devices with this profile get fleet.idle_watts, "
+        "fleet.static_watts and fleet.capacitance"
+    )
 
 
 def _config(

@@ -33,12 +33,8 @@ from camu.learning.layers import SegmentBatchNorm
 from camu.learning.pool import failure
 from camu.learning.stack import Given, Layers, Seen, Stack, UnitBatchNorm, padded, stacked
 from camu.learning.task import Task
-from camu.learning.torch_kernel import (
-    TorchKernel,
-    torch_kernels,
-    torch_provenance,
-    unchanged_global_generators,
-)
+from camu.learning.torch_kernel import TorchKernel, torch_kernels
+from camu.learning.torch_setup import torch_provenance, unchanged_global_generators
 from camu.learning.weights import Weights
 
 log = logging.getLogger(__name__)

@@ -313,7 +313,7 @@ def provenance(config: Config) -> Provenance:
     found = None if model is None else find_kernels(wanted, model, device, *how)
     if found is not None:
         return native_provenance(found[1])
-    from camu.learning.torch_kernel import torch_provenance  # torch takes long to load
+    from camu.learning.torch_setup import torch_provenance  # torch takes long to load
 
     return torch_provenance(device, wanted)
 

@@ -6,15 +6,11 @@ and taking a step are single operations whatever the number of layers.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import ctypes
-import os
-import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +28,6 @@ from camu.learning.kernel import (
     DeviceBatch,
     Kernels,
     Optimiser,
-    Provenance,
     Tested,
     micro_batches,
 )
@@ -43,13 +38,19 @@ from camu.learning.networks import PaperCNN
 from camu.learning.pool import failure
 from camu.learning.private_steps import add_noise, clip, private_gradient
 from camu.learning.task import Task
+from camu.learning.torch_setup import (
+    Tensors,
+    as_tensors,
+    channels_last,
+    check_outputs,
+    make_repeatable,
+    torch_provenance,
+    unchanged_global_generators,
+)
 from camu.learning.torch_steps import Steps
 from camu.learning.weights import Layout, Weights, weighted_mean
 from camu.plugins import user_code
 from camu.seeding import Stream, derive
-
-BATCHED = "torch batched"  # the name of `BatchedKernel` in results
-Tensors = tuple[Tensor, Tensor]  # inputs and targets on the training device
 
 
 class TorchKernel:
@@ -214,16 +215,16 @@ class TorchKernel:
         return Weights(self.parameters.cpu().numpy(), self._buffers().cpu().numpy(), self.layout)
 
     def _buffers(self) -> Tensor:
-        flat = [tensor.reshape(-1) for tensor in self._buffer_tensors()]
+        flat = [tensor.reshape(-1) for tensor in self._bufferas_tensors()]
         return torch.cat(flat) if flat else torch.zeros(0, device=self._device)
 
     def _set_buffers(self, flat: Tensor) -> None:
         start = 0
-        for tensor in self._buffer_tensors():
+        for tensor in self._bufferas_tensors():
             tensor.copy_(flat[start : start + tensor.numel()].view(tensor.shape))
             start += tensor.numel()
 
-    def _buffer_tensors(self) -> list[Tensor]:
+    def _bufferas_tensors(self) -> list[Tensor]:
         return [held[name].detach() for held, name in self._carried]
 
     def _find_carried(self) -> list[tuple[dict[str, Any], str]]:
@@ -306,7 +307,7 @@ class TorchKernel:
         if self._task.inputs == "numbers":
             return inputs.to(torch.float32)
         images = inputs.to(torch.float32).div_(255)
-        return _channels_last(images) if self._built_in else images
+        return channels_last(images) if self._built_in else images
 
     def can_fuse(self, data: Tensors) -> bool:
         """Find out whether devices may share a pass, and refuse what breaks reproducibility.
@@ -354,101 +355,6 @@ class TorchKernel:
         return [own.clone() for own in self.module.buffers() if id(own) not in norms]
 
 
-def _channels_last(images: Tensor) -> Tensor:
-    """The images with channels as the last index in memory, which is quicker to convolve."""
-    _, channels, height, width = images.shape
-    if channels > 1:
-        return images.contiguous(memory_format=torch.channels_last)
-    # With one channel both orders are the same in memory, and torch goes by the strides.
-    return images.as_strided(images.shape, (height * width, 1, width, 1))
-
-
-def _tensors(data: Data | None, device: torch.device) -> Tensors | None:
-    """Inputs and targets on a device."""
-    if data is None:
-        return None
-    # torch warns about read-only memory such as memory maps, so it is copied.
-    arrays = [own if own.flags.writeable else own.copy() for own in (data.inputs, data.targets)]
-    inputs, targets = (torch.from_numpy(own).to(device) for own in arrays)
-    return inputs, targets
-
-
-def check_outputs(task: Task, shape: tuple[int, ...], targets: Tensor, samples: int) -> None:
-    """Refuse a model whose outputs do not fit the targets."""
-    if task.target == "numbers":
-        wanted: tuple[int, ...] = (samples, targets.shape[1])
-        fits, words = shape == wanted, f"(samples, {targets.shape[1]})"
-    else:
-        classes = int(targets.max()) + 1
-        places = tuple(targets.shape[1:])
-        single = shape == (samples, 1) and task.outputs == 1
-        fits = single or (shape[:-1] == (samples, *places) and shape[-1] >= classes)
-        words = f"({', '.join(map(str, ('samples', *places)))}, classes) with {classes} classes"
-    if not fits:
-        raise InputError(
-            f"model: for {samples} samples it gives an array of shape {shape}; it must be {words}."
-        )
-
-
-@contextlib.contextmanager
-def unchanged_global_generators(device: torch.device) -> Iterator[None]:
-    """Refuse draws from torch's global generators inside the block, and undo them."""
-    cards = [device] if device.type == "cuda" else []
-
-    def states() -> list[Tensor]:
-        return [torch.random.get_rng_state(), *map(torch.cuda.get_rng_state, cards)]
-
-    with torch.random.fork_rng(devices=cards):
-        before = states()
-        try:
-            yield
-        except CamuError:
-            raise
-        except Exception as error:
-            raise CamuError(
-                f"model: a pass over a few training images failed: {type(error).__name__}: {error}"
-            ) from error
-        if not all(map(torch.equal, before, states())):
-            raise InputError(
-                "model: it draws from torch's global generator in training, so its runs could not "
-                "be repeated; use nn.Dropout layers, which are given a derived generator, and set "
-                "dropout= of nn.LSTM, nn.GRU and attention to 0."
-            )
-
-
-def torch_provenance(device: str, wanted: str) -> Provenance:
-    """What decides the bits of torch's layers on a device, for a value of `machine.kernel`."""
-    where, instructions = device, ""
-    if device == "cuda":
-        where = f"cuda, {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
-    else:
-        instructions = f"{torch.backends.cpu.get_cpu_capability()} {_processor_maker()}"
-    kernel = "torch" if wanted == "torch" else BATCHED
-    return Provenance(kernel, where, instructions, torch=str(torch.__version__))
-
-
-def _processor_maker() -> str:
-    """The maker of the processor: torch's matrix products differ with it."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-            if line.startswith("vendor_id"):
-                return line.split()[-1]
-    return platform.machine()
-
-
-def _make_repeatable() -> None:
-    """Let CUDA give the same bits in every run, and single precision: no TF32.
-
-    These are settings of the whole process. An operation that has no repeatable form on a graphics
-    card then fails with torch's error.
-    """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-
-
 def torch_kernels(
     model: nn.Module | SeededCNN,
     device: str,
@@ -461,9 +367,9 @@ def torch_kernels(
 ) -> Kernels:
     """Kernels of torch's layers; a model that cannot be trained is refused."""
     if device == "cuda":
-        _make_repeatable()
+        make_repeatable()
     where = torch.device(device)
-    held = _tensors(train, where), _tensors(test, where)
+    held = as_tensors(train, where), as_tensors(test, where)
     given = held[0] or held[1]
     if given is None:
         raise CamuError("an engine needs training or test samples")
