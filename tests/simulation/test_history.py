@@ -80,7 +80,7 @@ def test_comparison_claims_and_page_interpolate_at_equal_joules() -> None:
     assert accuracy_ahead(DEAR, CHEAP, "joules") == pytest.approx(np.mean(mine - theirs))
     # The page draws two runs that end at 8 J and at 12 J on one grid up to 8 J.
     runs = [SimpleNamespace(records=h.evaluated) for h in (DEAR, CHEAP)]
-    group = cast(Group, SimpleNamespace(label="both", counted=runs))
+    group = cast(Group, SimpleNamespace(label="both", counted=runs, metric=DEAR.metric))
     last = curve_rows([group], "joules")[-1]
     assert last["x"] == 8.0
     assert last["mean"] == pytest.approx((expected + 0.5) / 2, rel=1e-4)
