@@ -125,7 +125,7 @@ def watch_pass(
     """
     import torch
 
-    from camu.learning.models import made_up_inputs, seeded_model
+    from camu.learning.models import made_up_inputs, one_tensor, seeded_model
 
     model, inputs = seeded_model(config).train(), made_up_inputs(spec, samples)
     before = torch.backends.mkldnn.enabled
@@ -135,7 +135,7 @@ def watch_pass(
     try:
         own = user_code(f"training.model = {config.training.model}", model)
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), own, watcher:
-            model(inputs).sum().backward()
+            one_tensor(model(inputs)).sum().backward()  # type: ignore[no-untyped-call]
     finally:
         torch.backends.mkldnn.enabled = before
 

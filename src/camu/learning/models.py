@@ -112,6 +112,16 @@ def made_up_inputs(spec: DatasetSpec, samples: int) -> torch.Tensor:
     return torch.zeros((samples, *sample_shape(spec)), dtype=kind)
 
 
+def one_tensor(outputs: object) -> torch.Tensor:
+    """The outputs of a model; anything but a tensor is refused."""
+    if not isinstance(outputs, torch.Tensor):
+        raise InputError(
+            f"training.model: its forward returns {type(outputs).__name__}; return a tensor of "
+            "outputs"
+        )
+    return outputs
+
+
 def as_module(model: nn.Module | SeededCNN) -> nn.Module:
     """The module of a model that may be given by its description."""
     if isinstance(model, nn.Module):

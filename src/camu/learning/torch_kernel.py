@@ -33,7 +33,7 @@ from camu.learning.kernel import (
 )
 from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.losses import find_loss
-from camu.learning.models import as_module
+from camu.learning.models import as_module, one_tensor
 from camu.learning.networks import PaperCNN
 from camu.learning.pool import failure
 from camu.learning.private_steps import add_noise, clip, private_gradient
@@ -340,11 +340,7 @@ class TorchKernel:
         for dropout in self._dropouts:
             dropout.generator = derive(0, "probe").torch(self._device.type)
         with user_code("the model's forward", self.module, "(self, inputs)"):
-            outputs: Tensor = self.module(torch.cat(parts))
-        if not isinstance(outputs, Tensor):
-            raise InputError(
-                f"model: its forward returns {type(outputs).__name__}; return a tensor of outputs"
-            )
+            outputs = one_tensor(self.module(torch.cat(parts)))
         for norm in self._norms:
             norm.begin()
         return outputs

@@ -44,14 +44,17 @@ def check_outputs(task: Task, shape: tuple[int, ...], targets: Tensor, samples: 
         wanted: tuple[int, ...] = (samples, targets.shape[1])
         fits, words = shape == wanted, f"(samples, {targets.shape[1]})"
     else:
-        classes = int(targets.max()) + 1
-        places = tuple(targets.shape[1:])
-        single = shape == (samples, 1) and task.outputs == 1
-        fits = single or (shape[:-1] == (samples, *places) and shape[-1] >= classes)
-        words = f"({', '.join(map(str, ('samples', *places)))}, classes) with {classes} classes"
+        classes, places = int(targets.max()) + 1, tuple(targets.shape[1:])
+        width = shape[-1] if shape else 0
+        enough = width == task.outputs if task.outputs else width >= classes
+        fits = enough and shape[:-1] == (samples, *places)
+        last = str(task.outputs or "classes")
+        words = f"({', '.join(map(str, ('samples', *places, last)))})"
+        words += "" if task.outputs else f" with {classes} classes"
     if not fits:
         raise InputError(
-            f"model: for {samples} samples it gives an array of shape {shape}; it must be {words}."
+            f"training.model: for {samples} samples it gives an array of shape {shape}; it must be "
+            f"{words}"
         )
 
 
