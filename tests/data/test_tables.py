@@ -103,6 +103,13 @@ def test_two_tables_are_training_and_test(tmp_path: Path, suffix: str) -> None:
     assert data.test_targets.tolist() == [1, 0]
     federation = federate(config.data, devices=3, seed=0)
     assert [part.tolist() for part in federation.indices] == [[0], [1, 3], [2]]
+    assert not [note for note in federation.notes if "device_column" in note]
+    ignored = config.replace({"data.partition": "iid", "data.samples_per_device": 1})
+    notes = federate(ignored.data, devices=3, seed=0).notes
+    (note,) = [note for note in notes if note.startswith("data.device_column = user: ")]
+    assert note.endswith(
+        'by data.partition = "iid", not by this column; set data.partition = "given"'
+    )
 
 
 def test_single_precision_columns_stay_so(tmp_path: Path) -> None:

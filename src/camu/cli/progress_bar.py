@@ -38,14 +38,14 @@ class ProgressBar(Callback):
 
 
 class Notes(Callback):
-    """Prints what a user should know of the fleet, each sentence once for all runs."""
+    """Prints what a user should know of the fleet and of cycles, each sentence once for all."""
 
     def __init__(self) -> None:
         self.said: set[str] = set()
 
     def on_start(self, run: Run) -> None:
         """Say what was not said before."""
-        for note in run.world.notes:
+        for note in (*run.world.notes, *run.world.cycles_warnings()):
             if note not in self.said:
+                self.said.add(note)
                 warn(note)
-        self.said.update(run.world.notes)

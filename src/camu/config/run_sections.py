@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from camu.config.fields import (
     Choice,
@@ -190,6 +190,12 @@ class TrainingConfig(Section):
         allow_inf_nan=True,
     )
 
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _one_metric(cls, given: Any) -> Any:
+        """A single name is a list of one."""
+        return (given,) if isinstance(given, str) else given
+
     @model_validator(mode="before")
     @classmethod
     def _samples_replace_the_fraction(cls, given: Any) -> Any:
@@ -222,6 +228,21 @@ class TrainingConfig(Section):
             raise rule_error(
                 "the rate would fall to 0; set training.schedule_factor above 0", *keys
             )
+        return self
+
+    @model_validator(mode="after")
+    def _private_only_with_a_unit(self) -> TrainingConfig:
+        """Refuse noise that nobody would add: who sets it counts on privacy."""
+        for name in ("dp_clip", "dp_noise", "dp_delta"):
+            usual = type(self).model_fields[name].default
+            if self.dp_unit == "none" and getattr(self, name) != usual:
+                key = f"training.{name}"
+                raise rule_error(
+                    f"{key} does nothing without training.dp_unit; set it to sample or update, or "
+                    f"leave {key} out",
+                    key,
+                    "training.dp_unit",
+                )
         return self
 
     @property

@@ -135,6 +135,11 @@ def federate(config: DataConfig, devices: int, seed: int) -> Federation:
             f'data.partition = "given": the data come in {len(partition.parts)} parts, and '
             f"{unused} of them are not used, because there are {devices} devices",
         )
+    elif config.device_column is not None and not isinstance(partition, Given):
+        notes = (
+            f"data.device_column = {config.device_column}: samples are dealt by data.partition = "
+            f'"{config.partition}", not by this column; set data.partition = "given"',
+        )
     return _federation(config, dataset, indices, seed, notes, partition)
 
 

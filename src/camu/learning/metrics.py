@@ -59,8 +59,8 @@ class Metric:
     @property
     def title(self) -> str:
         """The name as people write it."""
-        if top := _TOP.fullmatch(self.name):
-            return f"top-{top[1]} accuracy"
+        if self.top is not None:
+            return f"top-{self.top} accuracy"
         if self.of_devices:
             return self.name.replace("-", " ")
         return _TITLES.get(self.name, self.name.removeprefix("-").rpartition(":")[2])
@@ -80,6 +80,12 @@ class Metric:
     def limit(self) -> float:
         """The best value that it can have; infinite where it is not known."""
         return float(self.higher_is_better) if self.share else _LIMITS.get(self.name, -self.worst)
+
+    @property
+    def top(self) -> int | None:
+        """How many of the largest outputs count; None for other metrics."""
+        found = _TOP.fullmatch(self.name)
+        return None if found is None else int(found[1])
 
     @property
     def needs_outputs(self) -> bool:
@@ -184,6 +190,8 @@ def compute(metric: Metric, outputs: AnyArray, targets: AnyArray) -> float:
     own = metric.name.removeprefix("-")
     if is_plugin(own):
         return _own(own, outputs, targets)
+    if outputs.dtype == np.float32 and targets.dtype == np.float32:  # squares need the digits
+        outputs, targets = outputs.astype(np.float64), targets.astype(np.float64)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # of a model that is blowing up
             return float(_function(metric.name)(outputs, targets))
@@ -201,9 +209,14 @@ def _own(path: str, outputs: AnyArray, targets: AnyArray) -> float:
     with user_code(what, function, "(outputs, targets)"):
         value = function(outputs, targets)
     try:
-        return float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise InputError(f"{what}: it returned {type(value).__name__}; return a number") from None
+    if math.isnan(number):
+        raise InputError(
+            f"{what}: it returned nan for finite outputs; return a number for every model"
+        )
+    return number
 
 
 def _function(name: str) -> Function:

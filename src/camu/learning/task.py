@@ -88,7 +88,9 @@ def _check(spec: DatasetSpec, dataset: str, loss: str, metrics: tuple[Metric, ..
     """Refuse what does not fit the targets of a data set."""
     about = {
         "classes": f"{spec.classes} classes",
-        "numbers": f"{spec.width} numbers per sample",
+        "numbers": "one number per sample"
+        if spec.width == 1
+        else f"{spec.width} numbers per sample",
         "next-token": "the next token",
     }
     holds = f"the targets of data.dataset = {dataset} are {about[spec.target]}"
@@ -103,6 +105,11 @@ def _check(spec: DatasetSpec, dataset: str, loss: str, metrics: tuple[Metric, ..
         if spec.target not in metric.targets:
             usual = ", ".join(_USUAL_METRICS[spec.target])
             raise InputError(f"training.metrics: {metric.name}: {holds}; use for example {usual}")
+        if (top := metric.top) is not None and top >= spec.classes:
+            raise InputError(
+                f"training.metrics: {metric.name}: {holds}, so that it would always be 100 %; use "
+                "a smaller number"
+            )
         if metric.name == "perplexity" and loss != "cross-entropy":
             raise InputError(
                 f"training.metrics: perplexity is e to the cross-entropy, and training.loss = "

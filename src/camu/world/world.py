@@ -118,7 +118,11 @@ class World:
     def warnings(self, parameters: int = PAPER_MODEL_PARAMETERS) -> list[str]:
         """What a user should know before trusting a plan in this world; empty if all is well."""
         uplinks = _uplink_warnings(self.config.radio, self.links, parameters)
-        return [*self.notes, *_cycles_warnings(self.config, self.devices), *uplinks]
+        return [*self.notes, *self.cycles_warnings(), *uplinks]
+
+    def cycles_warnings(self) -> list[str]:
+        """A sentence on a fixed number of cycles that is far from what the model takes."""
+        return _cycles_warnings(self.config, self.devices)
 
 
 def build_world(
@@ -264,12 +268,15 @@ def _stations(config: Config) -> Float64:
 
 
 def _cycles_warnings(config: Config, devices: Devices) -> list[str]:
-    """A sentence on a fixed number of cycles that is far from what the model takes."""
+    """That sentence, or none."""
     fixed = config.fleet.cycles_per_sample
     modelled = np.isnan(devices.sample_seconds) & (devices.cycles_per_sample == fixed)
     if fixed == "auto" or not modelled.any():
         return []
-    flops = training_flops(config)
+    try:
+        flops = training_flops(config)
+    except InputError:  # a module without products is not counted, and its number is as good as any
+        return []
     ratio = fixed * config.fleet.flops_per_cycle / flops
     if 1 / _FAR_OFF <= ratio <= _FAR_OFF:
         return []
