@@ -20,7 +20,7 @@ from camu.bench.suite import (
     make_engine,
     run_bench,
 )
-from camu.bench.workloads import EVALUATION, OWN_MODEL, WORKLOADS, Workload
+from camu.bench.workloads import EVALUATION, OWN_MODELS, WORKLOADS, Workload
 from camu.errors import InputError
 from camu.learning.weights import weighted_mean
 
@@ -126,7 +126,8 @@ def test_the_engine_and_both_loops_compute_the_same_update(name: str, tuned: Tun
     usual = np.median(found, axis=0)
     if name == "W2" and torch.backends.cpu.get_cpu_capability() != "AVX512":
         usual[0] = found[:, 0].min()  # the parameters of the plain loop
-    assert usual.max() < 2e-5
+    # Updates of the other models are small beside their parameters, which are rounded.
+    assert usual.max() < (2e-4 if workload.model in OWN_MODELS.values() else 2e-5)
     assert np.max(differences) < 2e-2
 
 
@@ -159,7 +160,7 @@ def test_floating_point_operations_are_those_of_the_layers() -> None:
     model = WORKLOADS["W1"].build_model()
     assert flops_per_sample(model) == 2 * (2 * first + 3 * second + 3 * linear)
     assert flops_per_sample(model, backward=False) == 2 * (first + second + linear)
-    assert flops_per_sample(Workload(2, 4, 2, 2, model=OWN_MODEL).build_model()) > 0
+    assert flops_per_sample(Workload(2, 4, 2, 2, model=OWN_MODELS["own"]).build_model()) > 0
 
 
 def test_each_repetition_trains_the_next_devices() -> None:

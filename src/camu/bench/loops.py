@@ -32,25 +32,6 @@ from camu.work import end_with_parent
 EVALUATION_BATCH = 500
 
 
-class OwnNetwork(nn.Module):
-    """The network of the workload `own`, as a user may write it; the engine does not know it."""
-
-    def __init__(self, image_shape: tuple[int, int, int], classes: int) -> None:
-        super().__init__()
-        channels, height, width = image_shape
-        self.first = nn.Conv2d(channels, 8, 3, stride=2, padding=1)
-        self.norm = nn.BatchNorm2d(8)
-        self.second = nn.Conv2d(8, 16, 3, stride=2, padding=1)
-        self.hidden = nn.Linear(16 * (-(-height // 4)) * (-(-width // 4)), 32)
-        self.output = nn.Linear(32, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits of float images."""
-        features = self.norm(self.first(images)).relu()
-        features = self.second(features).relu()
-        return cast(Tensor, self.output(self.hidden(features.flatten(1)).relu()))
-
-
 class PlainLoop:
     """The obvious way: torch's layers, its default threads, one device after another."""
 

@@ -23,7 +23,12 @@ LEARNING_RATE = 0.05
 SEED = 0
 IMAGE = (28, 28)
 CLASSES = 10
-OWN_MODEL = "camu.bench.loops:OwnNetwork"
+OWN_MODELS = {
+    "own": "camu.bench.own:OwnNetwork",
+    "mlp": "camu.bench.own:OwnPerceptron",
+    "gru": "camu.bench.own:OwnRecurrent",
+    "resnet8": "resnet8",
+}
 MADE_UP_MNIST = "camu.bench.workloads:mnist_sized"  # a value of data.dataset
 
 Samples = tuple[UInt8, Int64]  # images and labels
@@ -118,12 +123,16 @@ class Workload:
 
 _LARGE = Workload(devices=30, samples_per_device=2000, batch=400, units=30)
 _MANY = Workload(1000, 60, 12, units=30, plain_devices=300, tuned_devices=500)
+# Some of these take long, so that a loop trains few devices.
+_OWN = replace(_LARGE, plain_devices=4, tuned_devices=8)
+_OWN_MANY = replace(_MANY, units=1000, plain_devices=60, tuned_devices=60)
 WORKLOADS = {
     "W1": _LARGE,
     "W2": replace(_LARGE, local_update="epoch", plain_devices=10, tuned_devices=10),
     "W3": _MANY,
     "W3d": replace(_MANY, units=1000),
-    "own": replace(_LARGE, model=OWN_MODEL),
+    **{name: replace(_OWN, model=model) for name, model in OWN_MODELS.items()},
+    **{f"{name}-many": replace(_OWN_MANY, model=model) for name, model in OWN_MODELS.items()},
 }
 EVALUATION = Workload(
     devices=4, samples_per_device=20, batch=10, units=4, test_samples=10_000, plain_devices=4

@@ -61,9 +61,11 @@ def bench(
     """Measure the engine against a plain and a tuned loop of torch, in turn and repeatedly.
 
     W1: 30 devices, one step of 400 samples each. W2: the same with an epoch of 5 steps. W3: 1 000
-    devices, one step of 12 samples each, in 30 units. W3d: the same in 1 000 units. own: W1 with a
-    model of the user's own. evaluation: 10 000 test images. run: `camu run --preset study` from its
-    start to its report. growth: rounds of 1 000 single devices out of 1 000, 10 000 and 100 000.
+    devices, one step of 12 samples each, in 30 units. W3d: the same in 1 000 units. own, mlp, gru,
+    resnet8: W1 with a convolutional network of the user's own, a perceptron, a GRU and a ResNet;
+    own-many and so on: W3d with these. evaluation: 10 000 test images. run: `camu run --preset
+    study` from its start to its report. growth: rounds of 1 000 single devices out of 1 000, 10 000
+    and 100 000.
     """
     from camu.bench.suite import MEASUREMENTS, run_bench
 
