@@ -79,6 +79,7 @@ WORLDS: dict[str, dict[str, Any]] = {
         **UNEQUAL,
     },
     "noise": {"radio.noise_dbm": -80.0, "radio.uplink": "hybrid"},
+    "noise on raw weights": {"radio.uplink": "hybrid-weights", "radio.noise_dbm": -110.0},
     "digital, unequal data": {"radio.uplink": "digital", **UNEQUAL},
     "analog": {"radio.uplink": "analog", "radio.noise_dbm": -80.0, **UNEQUAL, **MISSED},
     "packets and tries": {
@@ -89,6 +90,11 @@ WORLDS: dict[str, dict[str, Any]] = {
     "packets, ofdma": {"radio.uplink": "packet", "radio.noise_dbm": -85.0, "radio.access": "ofdma"},
     "dvfs": {"fleet.dvfs": True, "radio.access": "ofdma"},
     "free medium": {"radio.d2d": "free"},
+    "free medium, fading between devices": {
+        "radio.d2d": "free",
+        "radio.fading": "rayleigh",
+        "radio.d2d_fading": True,
+    },
     "static power": POWER,
     "idle power, downlink": {"fleet.idle_watts": 0.2, **DOWNLINK},
     "interference, capped rates": FAR,
@@ -174,7 +180,11 @@ PAIRS = [
 LEARN = {"adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"}
 # Where devices leave, leaders change or links fade, a round costs another sum than the plan's.
 CHANGING = {"rotating leaders", "empty batteries", "all at once", "packets and tries"}
-CHANGING |= {"fading between devices", "rates from estimates"}
+CHANGING |= {
+    "fading between devices",
+    "free medium, fading between devices",
+    "rates from estimates",
+}
 CHANGING |= {"moving", "moving and replanned", "cells apart, ofdma, moving"}
 CHOICES = ("pilot", "select", "ready", "deadline", "revise")
 

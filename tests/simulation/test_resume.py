@@ -89,6 +89,21 @@ SCHEMES: dict[str, dict[str, Any]] = {
         "radio__pilot_symbols": 8,
         "radio__csi_correlation": 0.8,
     },
+    "precoding by the last norm, phase errors": {
+        "scheme__name": "cotaf",
+        "scheme__parameters": {"norm": "last"},
+        "radio__noise_dbm": -85.0,
+        "radio__fading": "rayleigh",
+        "radio__pilot_symbols": 4,
+        "radio__phase_error_rad": 0.2,
+        "radio__time_offset_symbols": 0.3,
+    },
+    "gathers over the air": {
+        "scheme__name": "cluster-air",
+        "radio__noise_dbm": -85.0,
+        "radio__phase_error_rad": 0.2,
+        "faults__dropout_probability": 0.2,
+    },
     "server": {"training__server_momentum": 0.5, "run__server_average": 0.8},
 }
 Tiny = Callable[..., World]
