@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,16 @@ def shown(table: Comparison) -> str:
 
 
 FALLING = {"fedavg": [scored([78.0, 60.0, 55.25])], "camu": [scored([79.0, 50.125, 53.0])]}
+
+
+def test_costs_of_small_models_keep_their_digits() -> None:
+    (run,) = FALLING["camu"]
+    small = [replace(one, bits={**one.bits, "uplink": 21_768 * one.round}) for one in run.records]
+    table = tabulate({"camu": [replace(run, records=tuple(small))]}, [0], target=55.0)
+    (row,) = table.rows
+    assert row.megabytes_to_target is not None
+    assert row.megabytes_to_target.mean == pytest.approx(21_768 / 8e6)
+    assert table.cells(row, table.cost_columns())[-1] == "0.00272"
 
 
 def test_less_error_is_better_in_a_comparison() -> None:

@@ -245,8 +245,13 @@ class Comparison:
         if value is None:
             return "-"
         if name.endswith("_to_target"):
-            return str(value.show(digits=1 if name == "rounds_to_target" else 2))
+            return str(value.show(digits=1 if name == "rounds_to_target" else _digits(value.mean)))
         return show_score(self.judged, value)
+
+
+def _digits(cost: float) -> int:
+    """Two decimals of a cost; of small models and fleets, three digits of it."""
+    return 2 if cost >= 0.1 or cost <= 0 else min(9, 2 - math.floor(math.log10(cost)))
 
 
 def tabulate(
