@@ -30,7 +30,10 @@ ASYNCHRONOUS = [
 SYNCHRONOUS = [
     name
     for name, kind in SCHEMES.items()
-    if name not in ASYNCHRONOUS and not kind.uses_oracle and kind.family != "over the air"
+    if name not in ASYNCHRONOUS
+    and not kind.uses_oracle
+    and kind.family != "over the air"
+    and kind.own_training is Scheme.own_training  # nodes refuse what devices train for themselves
 ]
 
 
