@@ -200,4 +200,12 @@ def test_a_trial_on_standardised_numbers_is_the_simulation(
     served = serve(fake_grid([1, 2], answer), deployment)
     simulated = simulate(build_world(config), make_scheme(config, "fedavg")).history
     assert served.final.loss == pytest.approx(simulated.final.loss, rel=1e-5)
+    # Nodes train alone, and say so: the bits are those of a simulation that does the same.
+    alone = build_world(config.replace({"machine.kernel": "torch"}))
+    apart = simulate(alone, make_scheme(config, "fedavg")).history
+    assert served.weights_sha256 == apart.weights_sha256
+    own: Any = SimpleNamespace(
+        run_config=table, node_config={"partition-id": 0, "num-partitions": 2}
+    )
+    assert answer_query(own).provenance["kernel"] == "torch"
     assert served.final.loss < 0.95 * served.records[0].loss

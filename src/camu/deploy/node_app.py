@@ -33,6 +33,7 @@ from camu.errors import CamuError, InputError
 from camu.learning.configured import model_layout
 from camu.learning.engine import Engine, Samples
 from camu.learning.job import Job, Trained
+from camu.learning.kernel import BATCHED
 from camu.learning.native_kernel import provenance
 from camu.learning.weights import Weights
 from camu.world import World, build_world, with_data
@@ -92,6 +93,8 @@ def _kept_node(run: tuple[tuple[str, Any], ...], node: tuple[tuple[str, Any], ..
     # Flower's simulator, where all is on one machine, has no such list.
     if "allow" in options:
         check_allowed(config, str(options["allow"]).split(","))
+    if provenance(config).kernel == BATCHED:  # units train alone here
+        config = config.replace({"machine.kernel": "torch"})
     return Node.of(config, options, deployment.measured)
 
 

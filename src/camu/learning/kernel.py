@@ -20,6 +20,7 @@ from camu.learning.weights import Weights
 # A fused pass takes devices until it holds this many samples; one device is never divided, unless
 # the model's samples do not see each other.
 MICRO_BATCH_SAMPLES = 512
+BATCHED = "torch batched"  # many units at once on torch's layers, as results name it
 
 
 @dataclass(frozen=True, eq=False)

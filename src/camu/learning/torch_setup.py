@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from camu.errors import CamuError, InputError
-from camu.learning.kernel import Data, Provenance
+from camu.learning.kernel import BATCHED, Data, Provenance
 from camu.learning.task import Task
 
 Tensors = tuple[Tensor, Tensor]  # inputs and targets on the training device
-BATCHED = "torch batched"  # the name of `BatchedKernel` in results
 
 
 def channels_last(images: Tensor) -> Tensor:
