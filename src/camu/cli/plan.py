@@ -65,6 +65,7 @@ def plan(
     Nothing is trained. With --fleet the devices come from your file, and the rest from the preset
     `demo` unless you name another. With batteries it also says when devices are empty.
     """
+    from camu.planning.air_words import unused_errors
     from camu.schemes import make_scheme, plans
     from camu.simulation.dry_run import battery_life, round_cost
     from camu.world import build_world
@@ -76,7 +77,7 @@ def plan(
     with stage(f"planning with {config.scheme.name}"):
         planner = make_scheme(config)
         made = plans.plan(planner, world)
-    for text in world.warnings(made.parameters):
+    for text in (*world.warnings(made.parameters), *unused_errors(made, world)):
         warn(text)
     with stage("taking rounds without training"):
         cost = round_cost(world, planner, made)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from camu.cli.console import WorkBar, warn
+from camu.planning.air_words import unused_errors
 from camu.simulation.history import History, Record
 from camu.simulation.run import Callback, Run
 
@@ -38,14 +39,16 @@ class ProgressBar(Callback):
 
 
 class Notes(Callback):
-    """Prints what a user should know of the fleet and of cycles, each sentence once for all."""
+    """Prints what a user should know of fleet, cycles and plan, each sentence once for all."""
 
     def __init__(self) -> None:
         self.said: set[str] = set()
 
     def on_start(self, run: Run) -> None:
         """Say what was not said before."""
-        for note in (*run.world.notes, *run.world.cycles_warnings()):
+        world = run.world
+        plan = unused_errors(run.plan, world)
+        for note in (*world.notes, *world.cycles_warnings(), *plan):
             if note not in self.said:
                 self.said.add(note)
                 warn(note)

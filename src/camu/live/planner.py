@@ -26,6 +26,7 @@ from camu.live.settings import (
     in_metres,
     plain,
 )
+from camu.planning.air_words import unused_errors
 from camu.planning.codecs import parameter_count
 from camu.planning.link_words import unsendable
 from camu.report import rows
@@ -97,7 +98,7 @@ class Planner:
             "warnings": [
                 *world.warnings(parameter_count(world)),
                 # Schemes with the same updates say the same.
-                *dict.fromkeys(text for own in schemes.values() for text in own["unsendable"]),
+                *dict.fromkeys(text for own in schemes.values() for text in own["notes"]),
             ],
             "commands": commands(state.schemes),
             "values": {
@@ -171,7 +172,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
     answer = plan.allocation  # None for schemes that solve no P1
     document = plan.to_dict(world)
     return {
-        "unsendable": unsendable(plan, world),
+        "notes": [*unsendable(plan, world), *unused_errors(plan, world)],
         "units": [
             {
                 "members": list(unit.members),

@@ -23,6 +23,7 @@ from camu.world.movement import Movement, key_of_movement, movement_of
 from camu.world.picture import world_html
 from camu.world.places import read_stations
 from camu.world.rates import analog_seconds
+from camu.world.unused import unused_keys
 
 if TYPE_CHECKING:
     from camu.data import Federation
@@ -158,7 +159,7 @@ def build_world(
     devices = place_devices(config, label_counts)
     notes = () if federation is None else (*federation.dataset.notes, *federation.notes)
     links = build_links(config.radio, devices, _stations(config), config.run.seed)
-    return _moving(World(config, links, federation, notes=notes))
+    return _completed(World(config, links, federation, notes=notes))
 
 
 def read_fleet(
@@ -238,11 +239,13 @@ def world_of_fleet(
     if counts is not None:
         labels = tuple(range(counts.shape[1]))
         world = replace(world.with_devices(label_counts=counts), labels=labels)
-    return _moving(world)
+    return _completed(world)
 
 
-def _moving(world: World) -> World:
-    """The world at second 0 with devices that move, if the configuration says so."""
+def _completed(world: World) -> World:
+    """The world at second 0 with devices that move, and what it leaves unused, if any."""
+    unused = unused_keys(world.config, len(world.base_stations))
+    world = replace(world, notes=(*world.notes, *unused))
     movement = movement_of(world.config, world.devices, world.left_out)
     if movement is None:
         return world
