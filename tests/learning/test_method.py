@@ -304,3 +304,9 @@ def test_parts_of_a_model_follow_the_schedule_of_the_round(small_toy: Any) -> No
         (found,) = list(engine.iterate(engine.initial, [replace(job, updates=1, own=own)], ROUND))
         (expected,) = engine.train(engine.initial, [job], ROUND)
     assert np.array_equal(found.own, expected.parameters)
+
+
+@pytest.mark.parametrize("name", ["schedule_rounds=7", "schedule_factor=0.5", "schedule_by=step"])
+def test_numbers_of_a_schedule_without_one_are_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"has no effect: set training\.schedule too"):
+        camu.load_config(preset="demo", settings=[f"training.{name}"])

@@ -223,6 +223,11 @@ class TrainingConfig(Section):
             raise rule_error(
                 "training.nesterov is a form of momentum; set training.momentum", *keys
             )
+        own = {"schedule_rounds": 100, "schedule_factor": 0.1, "schedule_by": "round"}
+        for name, usual in own.items():
+            if self.schedule == "constant" and getattr(self, name) != usual:
+                keys = "training.schedule", f"training.{name}"
+                raise rule_error(f"training.{name} has no effect: set training.schedule too", *keys)
         if self.schedule == "step" and not self.schedule_factor:
             keys = "training.schedule", "training.schedule_factor"
             raise rule_error(

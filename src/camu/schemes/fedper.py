@@ -26,6 +26,7 @@ class FedPer(Scheme):
     choices = [
         "a device whose update is lost keeps its earlier personal parameters",
         "the broadcast is charged with the whole model",
+        "of a model with one layer, the bias is personal",
         "the global model has untrained personal parameters: judge it by mean-device-accuracy",
     ]
 
