@@ -44,7 +44,7 @@ torture: .venv/.dev
 soak: .venv/.dev
 	cd tests && ../$(BIN)/python -m torture --inputs 0 --flips 0 --kills 0 --limits 0 --deployments 0 --soak
 
-# Link formulas against ns-3 (libns3-dev) and Sionna (SIONNA_PYTHON); about five minutes.
+# Link formulas against ns-3 (libns3-dev) and Sionna (the extra `sionna`); about five minutes.
 validate-links: .venv/.base
 	scripts/validate_links/run $(BIN)/python
 
