@@ -179,21 +179,27 @@ def test_a_measured_rate_replaces_the_models() -> None:
 
 # Microseconds from one delivered frame to the next and millijoules of a station per frame, with the
 # radio of ns-3: stations that always have a frame of 1536 bytes for their neighbour; ns-3 3.37,
-# `make validate-links`. By MCS and stations.
-NS3_WIFI_N = {
-    (0, 1): (2092.05, 2.336),
-    (7, 1): (373.48, 0.3801),
-    (0, 5): (2375.30, 11.370),
-    (7, 5): (379.00, 1.731),
-    (0, 20): (2877.70, 52.895),
-    (7, 20): (428.54, 7.617),
+# `make validate-links`. By link, MCS and stations.
+NS3_WIFI = {
+    ("wifi-n", 0, 1): (2092.05, 2.336),
+    ("wifi-n", 7, 1): (373.41, 0.38),
+    ("wifi-n", 0, 5): (2375.30, 11.37),
+    ("wifi-n", 7, 5): (379.00, 1.731),
+    ("wifi-n", 0, 20): (2877.70, 52.89),
+    ("wifi-n", 7, 20): (428.54, 7.617),
+    ("wifi-ax", 0, 1): (1646.09, 1.828),
+    ("wifi-ax", 9, 1): (298.51, 0.2945),
+    ("wifi-ax", 4, 5): (447.23, 2.051),
+    ("wifi-ax", 4, 10): (474.38, 4.279),
+    ("wifi-ax", 0, 20): (2212.39, 40.59),
+    ("wifi-ax", 7, 20): (381.32, 6.735),
 }
 
 
-@pytest.mark.parametrize(("case", "expected"), NS3_WIFI_N.items())
-def test_wifi_cells_of_ns3(case: tuple[int, int], expected: tuple[float, float]) -> None:
-    (mcs, stations), (microseconds, millijoules) = case, expected
-    wifi = Wifi(ax=False, radio=RADIOS["wifi-ax"])  # the currents of ns-3
+@pytest.mark.parametrize(("case", "expected"), NS3_WIFI.items())
+def test_wifi_cells_of_ns3(case: tuple[str, int, int], expected: tuple[float, float]) -> None:
+    (link, mcs, stations), (microseconds, millijoules) = case, expected
+    wifi = Wifi(ax=link == "wifi-ax", radio=RADIOS["wifi-ax"])  # the currents of ns-3
     found = wifi.send(12_000, air_time.WIFI_SNR_DB[mcs], stations)
     delivered = 0.9  # stations in ns-3 lose no frames to noise
     assert 1e6 * delivered * float(found.seconds) == pytest.approx(microseconds, rel=0.02)
