@@ -89,7 +89,9 @@ def tiny(**changes: object) -> Config:
 
 
 def own(**changes: object) -> Config:
-    return tiny(scheme__name="fedavg", training__model="./own_net.py:Net", **changes)
+    """Its units train one by one: what `forward` does happens on the actor of each."""
+    model = {"training__model": "./own_net.py:Net", "machine__kernel": "torch"}
+    return tiny(scheme__name="fedavg", **model, **changes)
 
 
 class After(Callback):
