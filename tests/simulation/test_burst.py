@@ -311,7 +311,7 @@ def test_nodes_have_no_air(tiny: Tiny, tmp_path: Path) -> None:
 
     plan = camu.plan(Together(), tiny())
     with pytest.raises(InputError, match="there is no air between the sockets of nodes"):
-        check_trainer(Together(), Nodes(), plan)  # type: ignore[arg-type]
+        check_trainer(Together(), Nodes(), plan, tiny().config)  # type: ignore[arg-type]
     config = tiny(scheme__name="cotaf").config
     with pytest.raises(InputError, match=r"scheme.name = cotaf: its devices transmit at once"):
         check_run(Deployment(config, str(tmp_path / "out"), nodes=2))

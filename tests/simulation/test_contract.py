@@ -404,10 +404,11 @@ def test_a_scheme_that_needs_the_oracle_is_refused_without_it(tiny: Callable[...
     class Needy(FedAvg):
         uses_oracle = True
 
-    plan = FedAvg().plan(tiny())
-    check_trainer(FedAvg(), Nodes(), plan)  # type: ignore[arg-type]
+    world = tiny()
+    plan = FedAvg().plan(world)
+    check_trainer(FedAvg(), Nodes(), plan, world.config)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="only a simulation has; choose another scheme"):
-        check_trainer(Needy(), Nodes(), plan)  # type: ignore[arg-type]
+        check_trainer(Needy(), Nodes(), plan, world.config)  # type: ignore[arg-type]
 
 
 # Mistakes

@@ -55,7 +55,7 @@ def fleet(dice: random.Random, place: Path) -> Case:
     content: str | bytes = lines
     if kind == "text":
         content = dice.choice(
-            ["", "\n\n", ",".join(header), lines.replace(",", ";"), lines.encode("utf-16"),
+            ["", "\n\n", ",".join(header), lines.replace(",", " "), lines.encode("utf-32"),
              b"\xff\xfe" + lines.encode(), lines.replace("gate-1", '"gate-1'), bytes(100)]
         )  # fmt: skip
     write(path, content)

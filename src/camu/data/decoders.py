@@ -33,13 +33,14 @@ def embedded(spec: DatasetSpec) -> Dataset:
     the target of diabetes is its progression a year after ten measures were taken.
     """
     inputs, targets = _columns(spec)
-    purpose = "digits-split" if spec.inputs == "images" else "table-split"
-    order = derive(0, purpose).numpy().permutation(len(targets))
+    images = spec.inputs == "images"
+    stream = derive(0, "digits-split") if images else derive(0, "table-split")
+    order = stream.numpy().permutation(len(targets))
     train, test = order[: spec.train_samples], order[spec.train_samples :]
-    if spec.inputs == "images":
-        images = np.rint(inputs.reshape(-1, *spec.shape) * (255 / 16)).astype(np.uint8)
+    if images:
+        pixels = np.rint(inputs.reshape(-1, *spec.shape) * (255 / 16)).astype(np.uint8)
         digits = targets.astype(np.uint8)
-        return Dataset(spec, images[train], digits[train], images[test], digits[test])
+        return Dataset(spec, pixels[train], digits[train], pixels[test], digits[test])
     rows = inputs.astype(np.float32)
     if spec.target == "classes":
         classes = targets.astype(np.int64)
