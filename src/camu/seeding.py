@@ -66,6 +66,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "theory-noise": (),
     "theory-start": (),
     "bench-model": (),
+    "measure": ("samples",),  # samples of a step that `camu measure` times
     "bench-data": ("devices", "samples"),
 }
 OWN_PURPOSE = "own-"

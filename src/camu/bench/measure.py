@@ -96,7 +96,7 @@ def _timed(engine: Engine, steps: int) -> float:
 
 def _made_up(spec: DatasetSpec, task: Task, samples: int) -> tuple[AnyArray, AnyArray]:
     """Random samples of the data set's shape and type, and targets."""
-    draw, shape = derive(0, "bench-data", 1, samples).numpy(), (samples, *spec.shape)
+    draw, shape = derive(0, "measure", samples).numpy(), (samples, *spec.shape)
     inputs: AnyArray
     if spec.inputs == "images":
         inputs = draw.integers(0, 256, shape, dtype=np.uint8)
