@@ -66,7 +66,7 @@ clean:
 	@touch $@
 
 .venv/.dev: .venv/.base
-	$(PIP) --report .venv/dev.json --no-build-isolation -e '.[dev,tracking,onnx,flower,live,ray,hf,privacy]'
+	$(PIP) --report .venv/dev.json --no-build-isolation -e '.[dev,tracking,onnx,flower,live,ray,hf,privacy,tune]'
 	$(CHECK_HASHES) .venv/dev.json
 	@touch $@
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from camu.cli.options import resolve
 from camu.config import load_config
 from camu.errors import InputError
 from camu.schemes import FAMILIES, SCHEMES, Camu, make_scheme
-from camu.schemes.variants import read_variants, split_schemes
+from camu.schemes.variants import keys_of, label_of, read_variants, split_schemes, word_of
 
 CONFIG = load_config(preset="demo")
 
@@ -64,8 +65,47 @@ def test_variants_have_labels_and_parameters_of_their_own() -> None:
         (["camu@threshold_quantile=7"], "threshold_quantile"),
         (["fedsa@first=abc"], "first"),
         (["drift@local_updates=3"], "parameters go with one scheme"),
+        (["fedavg@radio.noise_dbm=-90"], "the same for all schemes"),
+        (["fedavg@training.model=logistic"], "the same for all schemes"),
+        (["fedavg@training.metrics=loss"], "the same for all schemes"),
+        (
+            ["fedavg@training.learning_rat=1"],
+            "--schemes fedavg@training.learning_rat=1: unknown key",
+        ),
+        (["fedavg@training.learning_rate=0"], "learning_rate"),
     ],
 )
 def test_wrong_words_are_refused(words: list[str], why: str) -> None:
     with pytest.raises(InputError, match=why):
         read_variants(CONFIG, words)
+
+
+def test_a_scheme_has_keys_of_the_configuration_for_itself() -> None:
+    words = [
+        "local-sgd@training.learning_rate=0.3@local_updates=8",
+        "fedavg@training.batch_samples=7@fleet.dvfs=true",
+        "camu@clustering.leader=best-uplink",
+    ]
+    sgd, fedavg, camu = (variant.config for variant in read_variants(CONFIG, words))
+    assert (sgd.training.learning_rate, sgd.scheme.parameters) == (0.3, {"local_updates": 8})
+    assert (fedavg.training.batch_samples, fedavg.training.batch_fraction) == (7, None)
+    assert fedavg.fleet.dvfs
+    assert camu.clustering.leader == "best-uplink"
+    assert camu.training == CONFIG.training
+
+
+def test_words_are_written_as_they_are_read() -> None:
+    given = {"local_updates": 3, "training.learning_rate": 0.1, "fleet.dvfs": True}
+    word = word_of("local-sgd", given)
+    assert word == "local-sgd@local_updates=3@training.learning_rate=0.1@fleet.dvfs=true"
+    variant = read_variants(CONFIG, [word])[0]
+    assert variant.label == label_of("local-sgd", given)
+    assert variant.config == CONFIG.replace(keys_of("local-sgd", given))
+
+
+def test_the_option_scheme_takes_parameters() -> None:
+    config = resolve(None, "demo", None, scheme="fedprox@proximal=1.0@training.learning_rate=0.2")
+    assert (config.scheme.name, config.scheme.parameters) == ("fedprox", {"proximal": 1.0})
+    assert config.training.learning_rate == 0.2
+    with pytest.raises(InputError, match="parameters go with one scheme"):
+        resolve(None, "demo", None, scheme="drift@local_updates=3")

@@ -110,7 +110,11 @@ Seed = Annotated[
 ]
 Scheme = Annotated[
     str | None,
-    typer.Option("--scheme", metavar="NAME", help="Scheme, or your own as module:Class."),
+    typer.Option(
+        "--scheme",
+        metavar="NAME",
+        help="Scheme, or your own as module:Class; NAME@PARAMETER=VALUE sets a parameter.",
+    ),
 ]
 Fleet = Annotated[
     str | None,
@@ -190,10 +194,15 @@ def resolve(
     """The configuration that a command line asks for."""
     from camu.config import load_config
 
-    options = {"run.seed": seed, "scheme.name": scheme, **overrides}
+    variant = scheme is not None and "@" in scheme
+    options = {"run.seed": seed, "scheme.name": None if variant else scheme, **overrides}
     given = {key: value for key, value in options.items() if value is not None}
     _check_names(given)
     config = load_config(file, preset, settings or [], given)
+    if variant:
+        from camu.schemes.variants import with_parameters
+
+        config = with_parameters(config, str(scheme))
     if config.fleet.snr_file is not None and config.fleet.file is None:
         raise InputError("--snr: it belongs to a fleet; give --fleet FILE too")
     return config

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import Field
 
@@ -115,6 +115,8 @@ class Scheme(ABC):
     simplified: ClassVar[Sequence[str]] = ()  # what the cited work has and this does not
     choices: ClassVar[Sequence[str]] = ()  # steps that the cited work leaves open
     uses_oracle: ClassVar[bool] = False  # needs exact losses or gradients: simulation only
+    # What `camu tune` searches besides the learning rate and the server's momentum; see tunable.py.
+    tunable: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -18,6 +18,11 @@ class FedPaq(Scheme):
     share: PositiveShare = 0.5  # r / n
     levels: Count = 7  # s
     name = "fedpaq"
+    tunable = {
+        "local_updates": (1, 20, "log"),
+        "share": (0.1, 1.0),
+        "levels": [1, 3, 7, 15, 127],  # 2, 3, 4, 5 and 8 bits
+    }
     family = "compression"
     citation = "Reisizadeh et al., FedPAQ, AISTATS 2020"
     simplified = ["entropy coding of the levels is not counted"]

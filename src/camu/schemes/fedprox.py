@@ -18,6 +18,7 @@ class FedProx(LocalSgd):
     proximal: NonNegative = 0.1  # m; the authors try 0.001, 0.01, 0.1 and 1
     straggler_share: Share = 0.0  # of the devices that do partial work; the authors try 0.5 and 0.9
     name = "fedprox"
+    tunable = {"proximal": [0.001, 0.01, 0.1, 1.0]}  # the authors' values
     family = "drift"
     citation = "Li et al., Federated optimization in heterogeneous networks, MLSys 2020"
     simplified = []

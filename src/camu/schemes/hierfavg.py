@@ -14,6 +14,7 @@ class HierFavg(Scheme):
     local_updates: Count = 2  # k2, averages at the leader
     steps: Count = 2  # k1, steps of a member between two averages
     name = "hierfavg"
+    tunable = {"local_updates": (1, 8), "steps": (1, 10, "log")}
     family = "clusters"
     citation = "Liu et al., Client-edge-cloud hierarchical federated learning, ICC 2020"
     choices = ["leaders of the dual-segment clusters act as edge servers"]

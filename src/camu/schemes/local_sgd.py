@@ -14,6 +14,7 @@ class LocalSgd(Scheme):
     local_updates: Count = 2
     name = "local-sgd"
     family = "reference"
+    tunable = {"local_updates": (1, 20, "log")}
     citation = "Stich, Local SGD converges fast and communicates little, ICLR 2019"
     simplified = ["a constant learning rate and the last model; see `local-sgd-decay`"]
     choices = ["weights by data size; the analysis assumes equal ones"]
