@@ -9,13 +9,15 @@ from __future__ import annotations
 import io
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from camu.arrays import Float32
@@ -23,27 +25,60 @@ from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.weights import Layout, Weights
 
 HEAD = "camu"  # the record with the JSON
-HEADER_BYTES = 1024  # more than numpy's header of a flat array needs
 LARGEST_HEAD = 50_000_000  # characters
+LONGEST_REASON = 500  # characters of a reason in logs
 MOST = 100_000  # devices of a node, and labels
 # No conversions (a truth value is not a number), no nan.
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Nonce = Annotated[str, Field(max_length=64)]
-ShortText = Annotated[str, Field(max_length=100)]
 Value = TypeVar("Value")
 
 
+def printable(text: str, most: int = LONGEST_REASON) -> str:
+    """A text that fits in a line of a log: what cannot be printed is escaped, the rest cut off.
+
+    A node could otherwise write lines of its own into logs, or control the terminal.
+    """
+    cut = text[:most]
+    if not cut.isprintable():
+        cut = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+    return cut if len(text) <= most else f"{cut} ..."
+
+
+def _check_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("use characters that can be printed")
+    return text
+
+
+ShortText = Annotated[str, Field(max_length=100), AfterValidator(_check_printable)]
+
+
 class Refusal(Exception):
-    """The reason why something from a node is not used."""
+    """The reason why something from a node is not used; short, and fit to be printed."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(printable(why))
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turn any error of reading what a node sent into a Refusal: it concerns that node alone."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except Exception as error:
+        raise Refusal(f"{what} cannot be read ({type(error).__name__}: {error})") from error
 
 
 @checked(frozen=True, config=STRICT)
 class DeviceReport:
     """One device: its samples of each label, and its speed."""
 
-    id: Annotated[str, Field(min_length=1, max_length=200)]
+    id: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_printable)]
     label_counts: Annotated[tuple[Count, ...], Field(max_length=MOST)]
     # Measured, for one local update; None: the run did not ask for it.
     update_seconds: Annotated[float, Field(ge=1e-9, lt=1e6)] | None
@@ -163,7 +198,7 @@ def read_report(content: RecordDict, classes: int) -> Report:
 def check_report(report: Report, classes: int) -> Report:
     """The report itself; a Refusal where it does not fit a data set of so many classes."""
     if report.problem:
-        raise Refusal(f"it cannot take part: {ascii(report.problem)[1:-1]}")
+        raise Refusal(f"it cannot take part: {report.problem}")
     if not report.devices and report.partition is None:
         raise Refusal("its report names no device")
     if len({device.id for device in report.devices}) < len(report.devices):
@@ -315,7 +350,7 @@ def _weights(content: RecordDict, name: str, layout: Layout) -> Weights:
 
 
 def _flat(record: ArrayRecord, name: str, count: int) -> Float32:
-    """A flat float32 array of the right length; compared before numpy allocates anything."""
+    """A flat float32 array of the right length; compared before anything is allocated."""
     array = record.get(name)
     if not isinstance(array, Array):
         raise Refusal(f"its {name} are missing")
@@ -324,21 +359,19 @@ def _flat(record: ArrayRecord, name: str, count: int) -> Float32:
             f"its {name} are {array.dtype} of shape {tuple(array.shape)}; the model has "
             f"{count} numbers in float32"
         )
-    data = array.data
-    if array.stype != "numpy.ndarray" or len(data) > 4 * count + HEADER_BYTES:
+    data, header = array.data, _header(count)
+    if array.stype != "numpy.ndarray" or len(data) != len(header) + 4 * count:
         raise Refusal(f"its {name} are {len(data)} bytes of {array.stype}, which is not their size")
-    try:
-        with io.BytesIO(data) as stream:
-            if np.lib.format.read_magic(stream) != (1, 0):
-                raise Refusal(f"its {name} are not in the format of a numpy array")
-            shape, _, kind = np.lib.format.read_array_header_1_0(stream)
-            if shape != (count,) or kind != np.dtype("<f4"):
-                raise Refusal(
-                    f"the header of its {name} says {kind} {shape}, which does not match the record"
-                )
-            body = stream.read()
-    except ValueError:
-        raise Refusal(f"its {name} are not in the format of a numpy array") from None
-    if len(body) != 4 * count:
-        raise Refusal(f"its {name} are cut off")
-    return np.frombuffer(body, dtype="<f4").astype(np.float32)
+    # Compared, not parsed: numpy reads a header as Python code, and fails in many ways.
+    if not data.startswith(header):
+        raise Refusal(f"its {name} are not a flat array of {count} numbers in float32")
+    return np.frombuffer(data, dtype="<f4", offset=len(header)).astype(np.float32)
+
+
+@lru_cache(maxsize=64)
+def _header(count: int) -> bytes:
+    """What numpy writes before a flat array of so many numbers in float32."""
+    with io.BytesIO() as stream:
+        head = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
+        np.lib.format.write_array_header_1_0(stream, head)
+        return stream.getvalue()

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from camu.deploy.messages import Refusal, Report
+from camu.deploy.messages import Refusal, Report, refusing
 from camu.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Silence(Refusal):
     """The reason why there is no reply at all."""
 
 
-OnReply = Callable[[int, RecordDict | Silence], None]  # node, content
+OnReply = Callable[[int, RecordDict | Refusal], None]  # node, content
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ class Mailbox:
         subject: str,
         seconds: float,
         on_wait: Callable[[set[int]], None],
-    ) -> dict[int, RecordDict | Silence]:
+    ) -> dict[int, RecordDict | Refusal]:
         """Send messages and wait until all replies are here or the time is over.
 
         `on_wait` is told every few seconds which nodes have not replied yet.
         """
-        replies: dict[int, RecordDict | Silence] = {}
+        replies: dict[int, RecordDict | Refusal] = {}
         self.send(contents, kind, subject, seconds, replies.__setitem__)
         noted = self.clock()
         while len(replies) < len(contents):
@@ -139,13 +139,17 @@ def pause() -> None:
     time.sleep(POLL_SECONDS)
 
 
-def _content(message: Message, node: int) -> RecordDict | Silence:
-    if message.has_error():
-        error = message.error
-        return Silence(f"error {error.code}: {error.reason or 'no reason given'}")
-    if message.metadata.src_node_id != node:
-        return Silence("another node replied in its place")
-    return message.content
+def _content(message: Message, node: int) -> RecordDict | Refusal:
+    try:
+        with refusing("its reply"):
+            if message.has_error():
+                error = message.error
+                return Silence(f"error {error.code}: {error.reason or 'no reason given'}")
+            if message.metadata.src_node_id != node:
+                return Silence("another node replied in its place")
+            return message.content
+    except Refusal as refusal:
+        return refusal
 
 
 class Owner(NamedTuple):

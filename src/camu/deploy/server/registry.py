@@ -14,8 +14,16 @@ from dataclasses import dataclass, field, replace
 from flwr.app import RecordDict
 
 from camu import __version__
-from camu.deploy.messages import Refusal, Report, name_some, query_content, read_report
-from camu.deploy.server.mailbox import NOTE_SECONDS, QUERY, Mailbox, Silence, check_claim, pause
+from camu.deploy.messages import (
+    Refusal,
+    Report,
+    name_some,
+    printable,
+    query_content,
+    read_report,
+    refusing,
+)
+from camu.deploy.server.mailbox import NOTE_SECONDS, QUERY, Mailbox, check_claim, pause
 from camu.deploy.status import Event, Journal
 from camu.errors import CamuError
 
@@ -143,15 +151,16 @@ class NodeRegistry:
         )
 
     def _note(self, event: Event, name: str, what: str) -> None:
-        self.journal.event(event, f"node {name} {what}", node=name)
+        self.journal.event(event, f"node {printable(name)} {what}", node=name)
         self.show(self.journal.status.get("waiting_for", []))
 
-    def _enter(self, node: int, content: RecordDict | Silence) -> None:
+    def _enter(self, node: int, content: RecordDict | Refusal) -> None:
         """Take in the reply of a node to the query."""
         try:
-            if isinstance(content, Silence):
+            if isinstance(content, Refusal):
                 raise content
-            report = read_report(content, self.classes)
+            with refusing("its report"):
+                report = read_report(content, self.classes)
             earlier = self.reports.get(report.name)
             report = check_claim(report, node, self.mailbox.owners(), earlier)
             self._check(report, earlier)
@@ -164,13 +173,13 @@ class NodeRegistry:
             for other in self._replaced_by(report):
                 del self.reports[other]
                 self._lost.discard(other)
-                log.info("node %s takes the place of node %s", name, other)
+                log.info("node %s takes the place of %s", printable(name), printable(other))
             self.reports[name] = report
             other_version = report.version != __version__
             version = f", with camu {report.version or '?'}" if other_version else ""
             self._note("node-new", name, f"has reported, as node {node}{version}")
             if other_version:
-                log.warning("node %s has another version of camu%s", name, version)
+                log.warning("node %s has another version of camu%s", printable(name), version)
         else:
             if not earlier.key:  # from before a restart of a trial
                 self.reports[name] = replace(earlier, key=report.key)
@@ -178,7 +187,7 @@ class NodeRegistry:
                 self._lost.discard(name)
                 self._note("node-back", name, f"is online again, as node {node}")
         self.present[name] = node
-        log.info("node %s is %s", node, name)
+        log.info("node %s is %s", node, printable(name))
 
     def _refuse(self, node: int, why: str) -> None:
         """Do without a node for a while."""

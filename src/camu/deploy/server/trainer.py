@@ -22,7 +22,15 @@ from flwr.app import RecordDict
 
 from camu.arrays import Float32, sum_of_squares
 from camu.deploy.deployment import Deployment
-from camu.deploy.messages import Refusal, Task, name_some, read_result, write_task
+from camu.deploy.messages import (
+    Refusal,
+    Task,
+    name_some,
+    printable,
+    read_result,
+    refusing,
+    write_task,
+)
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.mailbox import TRAIN, Mailbox, Silence, pause
 from camu.deploy.server.registry import NodeRegistry
@@ -193,7 +201,7 @@ class NodeTrainer:
         self.replies.clear()
 
     def _receive(
-        self, request: _Request, task: Task, node: int, content: RecordDict | Silence
+        self, request: _Request, task: Task, node: int, content: RecordDict | Refusal
     ) -> None:
         """Keep a unit's result, or the fact that there is none; an arrival has no round of others
         to be compared with, so its norm is compared with those of the arrivals before it."""
@@ -210,11 +218,12 @@ class NodeTrainer:
         self.replies.append((request.unit, trained))
 
     def _read(
-        self, content: RecordDict | Silence, task: Task, start: Weights
+        self, content: RecordDict | Refusal, task: Task, start: Weights
     ) -> list[Trained | Refusal]:
-        if isinstance(content, Silence):
+        if isinstance(content, Refusal):
             raise content
-        return read_result(content, task, start)
+        with refusing("its result"):
+            return read_result(content, task, start)
 
     def _check_together(self, job: Job) -> None:
         """Refuse a unit on several nodes; nodes of a trial can hold any data."""
@@ -360,7 +369,8 @@ class NodeTrainer:
         silent = isinstance(refusal, Silence)
         self.faults["silent" if silent else "refused"] += 1
         (self.silent if silent else self.refused).update(request.job.members)
-        what = f"{self._names(request)} {'takes no part' if silent else 'is refused'}"
+        node = printable(self.hosts[request.job.members[0]], 60)
+        what = f"{self._names(request)} {'takes no part' if silent else 'is refused'} (node {node})"
         log.warning("round %d: %s %s: %s", round_number + 1, kind, what, refusal)
 
 
