@@ -274,7 +274,7 @@ def test_unknown_preset_suggests() -> None:
 def test_every_key_says_what_it_affects() -> None:
     end, nothing = keys_affecting("stopping"), keys_affecting("none")
     limits = {"rounds", "target", "max_virtual_seconds", "max_joules", "patience"}
-    limits |= {"min_virtual_seconds", "min_joules"}
+    limits |= {"min_virtual_seconds", "min_joules", "min_megabytes"}
     assert end == {f"run.{name}" for name in limits}
     machinery = {f"machine.{name}" for name in Config().machine.model_dump()}
     assert nothing == machinery

@@ -13,7 +13,7 @@ import pytest
 
 import camu
 from camu.config import Config, load_config
-from camu.config.run_sections import MODELS as NAMES
+from camu.config.training_section import MODELS as NAMES
 from camu.learning.catalog import MODELS
 from camu.learning.networks import GRU, MLP, CNN1d, Linear
 from camu.planning.codecs import parameter_count

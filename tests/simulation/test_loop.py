@@ -221,6 +221,7 @@ def test_budgets_stop_the_run(changes: dict[str, float], reason: str) -> None:
     [
         ("run__min_joules", lambda record: record.total_joules),
         ("run__min_virtual_seconds", lambda record: record.virtual_seconds),
+        ("run__min_megabytes", lambda record: sum(record.bits.values()) / 8e6),
     ],
 )
 def test_a_run_continues_until_it_has_spent_enough(key: str, measure: Any) -> None:
@@ -238,6 +239,7 @@ def test_a_run_continues_until_it_has_spent_enough(key: str, measure: Any) -> No
     [
         ("run__min_joules", lambda record: record.total_joules),
         ("run__min_virtual_seconds", lambda record: record.virtual_seconds),
+        ("run__min_megabytes", lambda record: sum(record.bits.values()) / 8e6),
     ],
 )
 def test_a_run_is_evaluated_near_the_budget_that_it_has_to_spend(key: str, measure: Any) -> None:

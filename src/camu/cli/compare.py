@@ -88,8 +88,8 @@ def compare(
 
     Intervals are 95 % (Student's t over seeds); differences to the first scheme are paired by seed.
     Scores (the first of training.metrics) are compared at the rounds, joules, seconds and megabytes
-    that every run has spent; with run.min_joules and run.min_virtual_seconds every run goes on
-    until it has spent these.
+    that every run has spent; with run.min_joules, run.min_virtual_seconds and
+    run.min_megabytes every run goes on until it has spent these.
     Finished runs are used again, and a second call continues where the first was cut off. A run is
     done again if a key, your own code or the version of camu changed. --out also gets
     comparison.json and comparison.csv.

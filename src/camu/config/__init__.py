@@ -25,12 +25,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from camu.config.radio_section import RadioConfig
-    from camu.config.run_sections import ClusteringConfig, ReadingsConfig, TrainingConfig
+    from camu.config.run_sections import ClusteringConfig, ReadingsConfig
     from camu.config.schema import Config, keys_affecting, load_config
+    from camu.config.training_section import TrainingConfig
     from camu.config.world_sections import DataConfig, FleetConfig, Region
 else:
     _MODULES = {
-        **dict.fromkeys(("ClusteringConfig", "ReadingsConfig", "TrainingConfig"), "run_sections"),
+        **dict.fromkeys(("ClusteringConfig", "ReadingsConfig"), "run_sections"),
+        "TrainingConfig": "training_section",
         **dict.fromkeys(("Config", "keys_affecting", "load_config"), "schema"),
         **dict.fromkeys(("DataConfig", "FleetConfig", "Region"), "world_sections"),
         "RadioConfig": "radio_section",

@@ -32,8 +32,8 @@ from camu.config.run_sections import (
     ReadingsConfig,
     RunConfig,
     SchemeConfig,
-    TrainingConfig,
 )
+from camu.config.training_section import TrainingConfig
 from camu.config.words import section_model
 from camu.config.world_sections import DataConfig, FaultsConfig, FleetConfig
 from camu.errors import InputError

@@ -138,6 +138,12 @@ class DataConfig(Section):
     with_replacement: bool = field(
         False, "Let several devices hold the same sample where the data set is too small."
     )
+    validation_share: Share = field(
+        0.0,
+        "Share of its samples that each device holds back from training. Models are judged by "
+        "these in place of the test samples, which stay unseen: for choosing rates and the like.",
+        "1",
+    )
 
 
 class FleetConfig(Section):

@@ -29,6 +29,7 @@ from camu.data.partition import (
 from camu.data.samples import check_parts
 from camu.data.standardise import standardised
 from camu.data.store import load_configured
+from camu.data.validation import held_back
 from camu.errors import InputError
 from camu.plugins import import_method, user_code
 from camu.seeding import derive
@@ -211,6 +212,10 @@ def _federation(
         test_parts = tuple(test_parts[part] for part in chosen)
     else:
         test_parts = None
+    if config.validation_share:
+        share = config.validation_share
+        dataset, parts, test_parts, said = held_back(dataset, parts, share, seed)
+        indices, notes = tuple(parts), (*notes, said)
     if config.standardise:
         dataset = standardised(dataset, indices)
     if dataset.train_inputs.dtype == np.float64:

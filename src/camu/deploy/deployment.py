@@ -174,6 +174,11 @@ def check_run(deployment: Deployment) -> CheckedRun:
             f"training.dp_unit = {config.training.dp_unit}: its noise follows from the seed, which "
             "the server knows, so it would protect no node; leave it out of a deployment"
         )
+    if config.data.validation_share:
+        raise InputError(
+            f"data.validation_share = {config.data.validation_share:g}: nodes train on all samples "
+            "that they hold; leave it out of a deployment"
+        )
     if scheme.uses_oracle:
         raise InputError(
             f"scheme.name = {config.scheme.name}: it needs exact losses or gradients on all data, "

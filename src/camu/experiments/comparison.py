@@ -28,11 +28,15 @@ AXES = {
 
 
 def budgets_of(config: Config) -> dict[str, float | None]:
-    """The least joules and seconds of every run, where they are configured, and its rounds."""
+    """The least joules, seconds and megabytes of every run, where configured, and its rounds."""
     run = config.run
-    longer = run.min_joules is not None or run.min_virtual_seconds is not None
-    rounds = run.rounds if longer else None
-    return {"rounds": rounds, "joules": run.min_joules, "seconds": run.min_virtual_seconds}
+    least = {
+        "joules": run.min_joules,
+        "seconds": run.min_virtual_seconds,
+        "megabytes": run.min_megabytes,
+    }
+    longer = any(value is not None for value in least.values())
+    return {"rounds": run.rounds if longer else None, **least}
 
 
 Value = TypeVar("Value", float, Estimate)

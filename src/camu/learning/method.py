@@ -11,7 +11,7 @@ import numpy as np
 from camu.arrays import Float64
 
 if TYPE_CHECKING:
-    from camu.config.run_sections import TrainingConfig
+    from camu.config.training_section import TrainingConfig
     from camu.learning.job import LocalRule
 
 ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-8  # as in torch

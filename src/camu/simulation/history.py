@@ -97,6 +97,11 @@ class Record:
         return None if self.bits is None else sum(self.bits.values())
 
     @property
+    def megabytes(self) -> float:
+        """What was sent since the start; 0 where an earlier version counted no bits."""
+        return (self.total_bits or 0) / 8e6
+
+    @property
     def total_joules(self) -> float:
         """Energy of all devices since the start."""
         return sum(self.joules.get(kind, 0.0) for kind in KINDS)
@@ -330,7 +335,7 @@ def measure(record: Record, key: str) -> float:
     values = {
         "joules": record.total_joules,
         "seconds": record.virtual_seconds,
-        "megabytes": (record.total_bits or 0) / 8e6,
+        "megabytes": record.megabytes,
         "rounds": float(record.round),
     }
     if key not in values:

@@ -53,6 +53,11 @@ class Ledger:
         return sum(self.totals[kind] for kind in KINDS)
 
     @property
+    def megabytes(self) -> float:
+        """What was sent."""
+        return sum(self.bits.values()) / 8e6
+
+    @property
     def device_joules(self) -> Float64:
         """What each device has spent, read-only (K,)."""
         if self._device_joules is None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from camu.arrays import Float64
 from camu.config import Config
-from camu.config.run_sections import TrainingConfig
+from camu.config.training_section import TrainingConfig
 from camu.data.batches import batch_samples
 from camu.errors import InputError
 from camu.planning.plan import Plan

@@ -142,23 +142,25 @@ class Run:
 
     @property
     def has_all_rounds(self) -> bool:
-        """Whether it has run for `run.rounds`, and for the least joules and seconds if set."""
+        """Whether it has run for `run.rounds`, and for the least joules and the like if set."""
         limits = self.world.config.run
         return (
             self.round >= limits.rounds
             and self.ledger.joules >= (limits.min_joules or 0.0)
             and self.clock.now_seconds >= (limits.min_virtual_seconds or 0.0)
+            and self.ledger.megabytes >= (limits.min_megabytes or 0.0)
         )
 
     @property
     def passes_share(self) -> bool:
-        """Whether this round passes 80, 85, ..., 100 % of the least joules or seconds."""
+        """Whether this round passes 80, 85, ..., 100 % of the least joules and the like."""
         if not self.records:
             return False
         limits, before = self.world.config.run, self.records[-1]
         spent = (
             (limits.min_joules, before.total_joules, self.ledger.joules),
             (limits.min_virtual_seconds, before.virtual_seconds, self.clock.now_seconds),
+            (limits.min_megabytes, before.megabytes, self.ledger.megabytes),
         )
         return any(
             least is not None and earlier < share * least <= now

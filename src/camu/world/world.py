@@ -239,7 +239,8 @@ def world_of_fleet(
     if counts is not None:
         labels = tuple(range(counts.shape[1]))
         world = replace(world.with_devices(label_counts=counts), labels=labels)
-    return _completed(world)
+    world = _completed(world)  # what devices hold back is known once they have their samples
+    return world if counts is not None or not config.data.validation_share else with_data(world)
 
 
 def _completed(world: World) -> World:
