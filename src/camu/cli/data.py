@@ -26,6 +26,7 @@ def list_(as_json: Json = False) -> None:
     """List the data sets: what they hold, licence, where each would come from, cached or not."""
     from camu.data import CATALOG
     from camu.data.store import cache_root
+    from camu.installed import installed
 
     if as_json:
         facts = ("name", "title", "shape", "inputs", "target", "train_samples", "test_samples")
@@ -61,6 +62,8 @@ def list_(as_json: Json = False) -> None:
             f"{spec.name}: {spec.title} ({spec.inputs}, {says}); from {origin}; "
             f"SHA-256 {spec.sha256[:12]}"
         )
+    for name, path in installed("datasets").items():
+        print(f"{name}: from an installed package ({path})")
     print(f"cache: {cache_root()} (CAMU_DATA overrides it)")
 
 

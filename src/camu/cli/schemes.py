@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from camu.cli.console import plain_console
+from camu.cli.console import plain_console, warn
 from camu.cli.guard import print_json
 from camu.cli.options import Json
+from camu.errors import InputError
 
 
 def schemes(
@@ -28,8 +30,9 @@ def schemes(
 
     rows = [describe(name, kind) for name, kind in SCHEMES.items()]
     rows.sort(key=lambda row: list(FAMILIES).index(row["family"]))
+    brought = [] if markdown else list(_brought())
     if as_json:
-        print_json(rows, indent=2)
+        print_json(rows + brought, indent=2)
         return
     families = {
         title: [row for row in rows if row["family"] == family]
@@ -38,6 +41,8 @@ def schemes(
     if markdown:
         print("\n".join(_markdown(families)))
         return
+    if brought:
+        families["Schemes of installed packages."] = brought
     console = plain_console()
     for title, own in families.items():
         table = Table(box=None, header_style="bold", padding=(0, 2, 1, 0), title_justify="left")
@@ -48,14 +53,26 @@ def schemes(
             table.add_row(names, "\n".join(_facts(row)), "\n".join(_parameters(row)) or "-")
         console.print(title, style="bold")
         console.print(table)
-    print("Your own: --scheme module:Class (docs/own-scheme.md).")
+    print("Your own: --scheme module:Class (docs/own-scheme.md). Packages: docs/plug-ins.md.")
+
+
+def _brought() -> Iterator[dict[str, Any]]:
+    """The schemes of installed packages; one that cannot be loaded is said."""
+    from camu.installed import installed
+    from camu.schemes import describe, find_scheme
+
+    for name in installed("schemes"):
+        try:
+            yield describe(name, find_scheme(name))
+        except InputError as error:
+            warn(f"{name} cannot be used: {error}")
 
 
 def _facts(row: dict[str, Any]) -> list[str]:
     """Everything about a scheme but its name and parameters, a line each."""
     return [
         row["sentence"],
-        f"From: {row['citation']}.",
+        *([f"From: {row['citation']}."] if row["citation"] else []),
         *(f"Simplified: {text}." for text in row["simplified"]),
         *(f"Our choice: {text}." for text in row["choices"]),
     ]

@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from camu.errors import suggest
+from camu.installed import Group, import_path, installed
 from camu.plugins import HUGGING_FACE, is_path, is_plugin, missing_name
 
 # Limits within which every time, energy and ratio that follows from the numbers is finite.
@@ -29,6 +30,7 @@ MOST = 10**9  # of anything that is counted
 AUTO: Literal["auto"] = "auto"
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+SchemeName = Annotated[str, AfterValidator(partial(import_path, "schemes"))]
 Watts = Annotated[float, Field(ge=SMALLEST_WATTS, le=LARGEST_WATTS)]
 Decibels = Annotated[float, Field(ge=-300, le=300)]
 
@@ -65,11 +67,15 @@ printable = AfterValidator(_check_printable)  # for names that are shown in tabl
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some names, or with `code` own code as ``module:name``, or with `data` own data."""
+    """One of some names, or with `code` own code as ``module:name``, or with `data` own data.
+
+    What installed packages bring to a `group` is own code by another name.
+    """
 
     names: tuple[str, ...]
     data: bool = False
     code: bool = True
+    group: Group | None = None
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -86,11 +92,14 @@ class Choice:
         return handler(schema) | {"enum": [*self.names, *code, *data]}
 
     def _check(self, value: str) -> str:
+        if self.group:
+            value = import_path(self.group, value)
         if value in self.names or (self.code and is_plugin(value)):
             return value
         if self.data and (is_path(value) or value.startswith(HUGGING_FACE)):
             return value
-        hint = suggest(value, self.names)
+        brought = installed(self.group) if self.group else ()
+        hint = suggest(value, [*self.names, *brought])
         if self.data and os.path.exists(value):
             hint = f"; for the path, write ./{value}"
         if self.code and (wrong := missing_name(value)):

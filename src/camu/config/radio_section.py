@@ -23,6 +23,7 @@ LINKS = (
     *("shannon", "lora-sf7", "lora-sf8", "lora-sf9", "lora-sf10", "lora-sf11", "lora-sf12"),
     *("802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr"),
 )
+PATH_LOSSES = ("paper", "log-distance", "umi", "uma")
 UPLINKS = ("digital", "packet", "analog", "hybrid", "hybrid-weights")
 
 
@@ -36,7 +37,7 @@ class RadioConfig(Section):
     )
     bs_gain_dbi: float = field(5.0, "Antenna gain of the base station.", "dBi", ge=-100, le=100)
     device_gain_dbi: float = field(0.0, "Antenna gain of a device.", "dBi", ge=-100, le=100)
-    path_loss: Annotated[str, Choice(("paper", "log-distance", "umi", "uma"))] = field(
+    path_loss: Annotated[str, Choice(PATH_LOSSES, group="channels")] = field(
         "paper",
         "`paper`: (c / 4 pi f d)^exponent; `log-distance`: free space at 1 m times d^-exponent; "
         "`umi`, `uma`: 3GPP TR 38.901 with LOS probability; your own as `module:name`.",
@@ -128,7 +129,7 @@ class RadioConfig(Section):
         ge=0,
         le=LARGEST_WATTS,
     )
-    uplink: Annotated[str, Choice(UPLINKS)] = field(
+    uplink: Annotated[str, Choice(UPLINKS, group="channels")] = field(
         "digital",
         "`digital`: bits without error, which cost time and energy; `packet`: an update arrives "
         "whole, after up to packet_tries tries, or is lost; `analog`: uncoded, two parameters per "

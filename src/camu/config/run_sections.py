@@ -11,6 +11,7 @@ from camu.config.fields import (
     Choice,
     Count,
     Decibels,
+    SchemeName,
     Section,
     Share,
     Watts,
@@ -86,7 +87,9 @@ NotNan = Annotated[float, Field(ge=-math.inf, allow_inf_nan=True)]
 class SchemeConfig(Section):
     """Which scheme, and its parameters."""
 
-    name: str = field("camu", "Scheme by name (`camu schemes`), or your own as `module:Class`.")
+    name: SchemeName = field(
+        "camu", "Scheme by name (`camu schemes`), or your own as `module:Class`."
+    )
     aggregation: Literal["mean", "median", "trimmed-mean", "multi-krum"] = field(
         "mean", "How updates are combined: weighted by the plan, or by a robust rule."
     )

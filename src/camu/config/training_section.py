@@ -16,7 +16,7 @@ LOSSES = ("auto", "cross-entropy", "binary", "hinge", "squared", "huber")
 class TrainingConfig(Section):
     """Model and local training."""
 
-    model: Annotated[str, Choice(MODELS)] = field(
+    model: Annotated[str, Choice(MODELS, group="models")] = field(
         "cnn",
         "Images: `cnn` (the paper's), `resnet8` (group norm, for colour images). Series (channels, "
         "length): `cnn1d`, `gru`, which also reads tokens. Any floats and images: `mlp` (two "

@@ -67,7 +67,7 @@ class Region(Section):
 class DataConfig(Section):
     """Which data set, and how it is dealt to the devices."""
 
-    dataset: Annotated[str, Choice(DATASETS, data=True)] = field(
+    dataset: Annotated[str, Choice(DATASETS, data=True, group="datasets")] = field(
         "mnist",
         "The data set; your own as a path (`./data.npz`, a CSV or Parquet table, or a "
         "directory), as `module:function` that returns inputs and targets, or as `hf:NAME` "

@@ -1,5 +1,8 @@
 """The schemes, one file each, reading like its paper; their contract and their registry."""
 
+# What is imported here is what users import from camu.schemes, and what files of schemes need.
+# mypy: implicit-reexport
+
 from camu.learning.job import LocalRule, OwnTraining
 from camu.planning.codecs import Part, Quantised, Raw, Sparse
 from camu.planning.contribution import extra_updates

@@ -1,5 +1,8 @@
 """The classes of all schemes, by name, and their families."""
 
+# What is imported here is what users import from camu.schemes, and what files of schemes need.
+# mypy: implicit-reexport
+
 from camu.schemes.a_dsgd import ADsgd
 from camu.schemes.adaptive_batch import AdaptiveBatch
 from camu.schemes.adaptive_tau import AdaptiveTau

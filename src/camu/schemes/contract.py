@@ -21,6 +21,9 @@ Every number per unit (weights, updates, powers, learning-rate factor, batch, pr
 between gathers, codec) is part of the plan, so `revise` can change it.
 """
 
+# What is imported here is what users import from camu.schemes, and what files of schemes need.
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 import inspect

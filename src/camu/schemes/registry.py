@@ -11,22 +11,24 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from camu.config import Config
 from camu.errors import InputError, suggest
+from camu.installed import import_path, installed
 from camu.plugins import import_object, is_plugin, missing_name, user_code
 from camu.schemes.catalogue import ALIASES, SCHEMES
 from camu.schemes.contract import Scheme
 
 
 def find_scheme(name: str) -> type[Scheme]:
-    """The class of a scheme, by its name or as ``module:Class``."""
-    name = ALIASES.get(name, name)
+    """The class of a scheme, by its name, as PACKAGE.NAME or as ``module:Class``."""
+    name = import_path("schemes", ALIASES.get(name, name))
     if name in SCHEMES:
         return SCHEMES[name]
     if wrong := missing_name(name):
         raise InputError(f"scheme.name = {name}: {wrong}")
     if not is_plugin(name):
         raise InputError(
-            f"scheme.name = {name}: no such scheme{suggest(name, [*SCHEMES, *ALIASES])}; there are "
-            f"{', '.join(SCHEMES)}, or your own as module:Class"
+            f"scheme.name = {name}: no such scheme"
+            f"{suggest(name, [*SCHEMES, *ALIASES, *installed('schemes')])}; there are "
+            f"{', '.join([*SCHEMES, *installed('schemes')])}, or your own as module:Class"
         )
     found = import_object(name, "scheme.name")
     if not isinstance(found, type):

@@ -14,6 +14,7 @@ from typing import Any
 from camu.config import Config
 from camu.config.layers import parse_value
 from camu.errors import InputError, suggest
+from camu.installed import import_path, installed
 from camu.schemes.catalogue import ALIASES, FAMILIES, SCHEMES
 from camu.schemes.registry import configs_for, field_names, find_scheme, make_scheme
 
@@ -113,8 +114,9 @@ def _entries(schemes: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]
             yield from ((word, member, {}) for member in members if member not in plain)
             plain.update(members)
             continue
+        name = import_path("schemes", name)
         if name not in (*SCHEMES, *ALIASES) and ":" not in name and not name.endswith(".py"):
-            words = [*SCHEMES, *ALIASES, ALL, *FAMILIES]
+            words = [*SCHEMES, *ALIASES, *installed("schemes"), ALL, *FAMILIES]
             raise InputError(
                 f"--schemes: {name or word}: no such scheme{suggest(name, words)}; `camu schemes` "
                 f"lists them; families are {', '.join(FAMILIES)}; or your own as module:Class"
