@@ -166,8 +166,8 @@ def test_a_plan_says_how_long_batteries_last(camu: Camu) -> None:
     first = found["empty"]["first"]
     assert f"the leaders {first['device']} of unit 1 (round {first['rounds']})" in done.err
     words = [line.split() for line in done.out.splitlines()]
-    hours = f"{first['seconds'] / 3600:.4g}"
-    assert ["first", first["device"], str(first["rounds"]), hours] in words
+    days = f"{first['seconds'] / 86_400:.3g}"
+    assert ["first", first["device"], str(first["rounds"]), days, "never", "100"] in words
     leaders = {leader["device"]: leader for leader in found["leaders"]}
     assert max(leaders.values(), key=lambda one: one["share"])["device"] == first["device"]
     assert sum(leader["share"] for leader in leaders.values()) < 1

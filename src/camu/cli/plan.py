@@ -105,6 +105,7 @@ def _document(
     plan: Plan, world: World, cost: RoundCost, lifetime: Lifetime | None
 ) -> dict[str, Any]:
     """Everything as plain data."""
+    from camu.planning.battery_days import battery_days
     from camu.planning.link_words import unsendable
 
     document = plan.to_dict(world)
@@ -113,6 +114,9 @@ def _document(
     if lifetime is not None:
         names = [device["id"] for device in document["devices"]]
         document["batteries"] = lifetime.to_dict(plan, names)
+        days = battery_days(world, lifetime)
+        for device, *numbers in zip(document["devices"], *vars(days).values(), strict=True):
+            device |= {key: _finite(n) for key, n in zip(vars(days), numbers, strict=True)}
     pairs = zip(document["devices"], _hardware(world), strict=True)
     return document | {
         "config_toml": world.config.to_toml(),
@@ -162,6 +166,7 @@ def _hardware(world: World) -> Iterator[dict[str, Any]]:
         "cycles_per_sample": devices.cycles_per_sample,
         "idle_watts": devices.idle_watts,
         "static_watts": devices.static_watts,
+        "sleep_watts": devices.sleep_watts,
         "power_watts": devices.power_watts,
         "max_power_watts": devices.max_power_watts,
         "snr_db": snr,
@@ -169,8 +174,12 @@ def _hardware(world: World) -> Iterator[dict[str, Any]]:
     }
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     for link, board, row in zip(devices.link, devices.board, rows, strict=True):
-        cells = (value if math.isfinite(value) else None for value in row)
+        cells = map(_finite, row)
         yield {**dict(zip(columns, cells, strict=True)), "link": link, "board": board or None}
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
 
 
 def _bias(scheme: CamuScheme, plan: Plan, world: World) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -230,15 +231,19 @@ def leaders_that_end(found: Lifetime, plan: Plan, world: World) -> str | None:
 
 def show_lifetime(found: Lifetime, plan: Plan, world: World, console: Console) -> None:
     """When the first, the median and the last device is empty, and what leaders carry."""
-    ids = world.devices.ids
-    rows = []
+    from camu.planning.battery_days import battery_days
+
+    ids, days = world.devices.ids, battery_days(world, found)
+    rows: list[tuple[str, ...]] = []
     for name, device in found.milestones().items():
         if device is None:
-            rows.append((name, "none", f"not within {found.rounds}", ""))
+            rows.append((name, "none", f"not within {found.rounds}", "", "", ""))
         else:
-            hours = f"{found.empty_seconds[device] / 3600:.4g}"
-            rows.append((name, ids[device], f"{found.empty_round[device]}", hours))
-    names = ("empty", "device", "rounds", "hours")
+            numbers = (days.days_with_learning[device], days.days_without_learning[device])
+            share = f"{100 * days.learning_share[device]:.3g}"
+            cells = (f"{found.empty_round[device]}", *map(_days, numbers), share)
+            rows.append((name, ids[device], *cells))
+    names = ("empty", "device", "rounds", "days", "without learning", "learning %")
     console.print()
     print_table(number_table(names, rows, "Batteries", text=names[:2]), console)
     console.print()
@@ -246,6 +251,10 @@ def show_lifetime(found: Lifetime, plan: Plan, world: World, console: Console) -
     console.print(
         f"\nJain's fairness of the joules per device: {found.fairness:.3f} (1: all pay the same)."
     )
+
+
+def _days(number: float) -> str:
+    return "never" if math.isinf(number) else f"{number:.3g}"
 
 
 def _leaders(found: Lifetime, plan: Plan, world: World) -> Table:

@@ -243,6 +243,12 @@ class FleetConfig(Section):
         ge=0,
         le=LARGEST_WATTS,
     )
+    sleep_watts: Annotated[float | Literal["auto"], OrAuto(0.0, LARGEST_WATTS)] | None = field(
+        None,
+        "What a device draws while it sleeps between rounds; that of its board if it has one, and "
+        "`auto`: only devices with a board sleep. Unset: devices stay awake, at idle power.",
+        "W",
+    )
     min_hz: float = field(1e8, "Least CPU frequency, with dvfs.", "Hz", ge=1, le=LARGEST_HZ)
     dvfs: bool = field(
         False,

@@ -180,6 +180,7 @@ def fleet_csv(devices: Devices) -> str:
         "harvest_watts": devices.harvest_watts,
         "idle_watts": devices.idle_watts,
         "static_watts": devices.static_watts,
+        "sleep_watts": devices.sleep_watts,
         "rate_bps": devices.rate_bps,
     }
     labels = [f"label_{label}" for label in range(devices.label_counts.shape[1])]

@@ -7,7 +7,7 @@ leader if need be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -187,6 +187,11 @@ class Harvest:
 
         A battery never holds more than its capacity.
         """
+        for begin, until, watts in self.stretches(start, end):
+            np.minimum(charge + watts * (until - begin), capacity, out=charge)
+
+    def stretches(self, start: float, end: float) -> Iterator[tuple[float, float, Float64]]:
+        """Stretches of time from one virtual second to another, with the power in each (K,)."""
         now = start
         while now < end:
             until = end
@@ -197,7 +202,7 @@ class Harvest:
                     break
                 self._watts[devices] = watts
                 self._next += 1
-            np.minimum(charge + self._watts * (until - now), capacity, out=charge)
+            yield now, until, self._watts
             now = until
 
 
@@ -227,6 +232,7 @@ class Lifetime:
         empty_seconds: the same moment in virtual seconds (K,); nan: not within these.
         battery: whether a device has a battery (K,).
         round_joules: what a round costs each device on average (K,), of the first rounds.
+        round_seconds: how long it is from the start of one of these to that of the next.
     """
 
     rounds: int
@@ -234,6 +240,7 @@ class Lifetime:
     empty_seconds: Float64
     battery: np.typing.NDArray[np.bool_]
     round_joules: Float64
+    round_seconds: float
 
     @property
     def share(self) -> Float64:

@@ -293,6 +293,7 @@ class _Batteries(_DryRun):
         first = 1 if self.alike else max(1, min(MOST_ROUNDS, config.run.rounds))
         self.go(config.run.rounds if self.batteries.harvesting else first)
         mean = run.device_joules / max(1, run.round)
+        length = run.clock.now_seconds / max(1, run.round)
         for _ in range(0 if self.batteries.harvesting else _MOST_STRETCHES):
             spent, began, seconds = run.device_joules, run.round, run.clock.now_seconds
             self.go(1 if self.alike else _WINDOW)
@@ -301,7 +302,7 @@ class _Batteries(_DryRun):
             if run.stopped or not self.skip(each, (run.clock.now_seconds - seconds) / rounds):
                 break
         empty = self.batteries.empty_round
-        return Lifetime(run.round, empty, self.empty_seconds, self.battery, mean)
+        return Lifetime(run.round, empty, self.empty_seconds, self.battery, mean, length)
 
     def go(self, rounds: int) -> None:
         """Take rounds one by one."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from camu.arrays import Float64
 from camu.config import Config
-from camu.config.fields import LARGEST_HZ, LARGEST_WATTS
+from camu.config.fields import AUTO, LARGEST_HZ, LARGEST_WATTS
 from camu.errors import InputError, suggest
 from camu.files import read_text
 from camu.learning.flops import training_flops
@@ -133,6 +133,7 @@ def default_hardware(config: Config, names: Sequence[str], drawn_hz: Float64) ->
         "capacitance": fleet.capacitance,
         "idle_watts": fleet.idle_watts,
         "static_watts": fleet.static_watts,
+        "sleep_watts": np.nan if fleet.sleep_watts in (None, AUTO) else fleet.sleep_watts,
     }
     hardware = {key: value * np.ones(len(names)) for key, value in usual.items()}
     for name in dict.fromkeys(filter(None, names)):
@@ -140,7 +141,8 @@ def default_hardware(config: Config, names: Sequence[str], drawn_hz: Float64) ->
         own = np.array([other == name for other in names])
         hardware["cpu_hz"][own] = board.cpu_hz
         hardware["cycles_per_sample"][own] = training_flops(config) / board.flops_per_cycle
-        for key in ("capacitance", "idle_watts", "static_watts"):
+        sleeps = () if fleet.sleep_watts is None else ("sleep_watts",)
+        for key in ("capacitance", "idle_watts", "static_watts", *sleeps):
             if (value := getattr(board, key)) is not None:
                 hardware[key][own] = value
     return hardware

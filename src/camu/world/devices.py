@@ -22,6 +22,7 @@ _MISSING = {
     "idle_watts": 0.0,
     "static_watts": 0.0,
     "harvest_watts": 0.0,
+    "sleep_watts": np.nan,
     "sample_seconds": np.nan,
     "sample_joules": np.nan,
     "label_epsilon": np.nan,
@@ -55,6 +56,7 @@ class Devices:
     # What each draws while it takes part, and what it draws more while it computes. Empty: nothing.
     idle_watts: Float64 = with_default(default_factory=lambda: np.zeros(0))
     static_watts: Float64 = with_default(default_factory=lambda: np.zeros(0))
+    sleep_watts: Float64 = with_default(default_factory=lambda: np.zeros(0))  # nan: stays awake
     # Measured rate of an upload; nan where that of the link type holds. Empty: everywhere.
     rate_bps: Float64 = with_default(default_factory=lambda: np.zeros(0))
 
@@ -97,6 +99,12 @@ class Devices:
     def samples(self) -> Int64:
         """|D_k|, the number of samples of each device."""
         return read_only_ints(self.label_counts.sum(axis=1))
+
+    @cached_property
+    def resting_watts(self) -> Float64:
+        """What each draws while it takes part in no round: asleep, or idle if it stays awake."""
+        asleep = np.isfinite(self.sleep_watts)
+        return read_only_floats(np.where(asleep, self.sleep_watts, self.idle_watts))
 
     def select(self, indices: npt.ArrayLike) -> Devices:
         """The devices with these indices, in this order."""

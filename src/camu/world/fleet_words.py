@@ -31,6 +31,7 @@ SYNONYMS: dict[str, str] = {
     "harvest_watts": "harvest solar solarpower pv",
     "idle_watts": "idle idlepower leerlauf ruheleistung",
     "static_watts": "static staticpower",
+    "sleep_watts": "sleep sleeppower schlaf schlafleistung",
     "link": "link technology radio funk funktechnik verbindung anbindung technologie enlace",
     "rate_bps": "rate bps datarate bitrate throughput datenrate durchsatz debit velocidad",
     "board": "board hardware plattform platform geraetetyp",
@@ -52,7 +53,10 @@ def _times(factor: float) -> Callable[[float], float]:
 
 
 _ENERGY = ("battery_joules",)
-_POWER = ("power_watts", "max_power_watts", "harvest_watts", "idle_watts", "static_watts")
+_POWER = (
+    *("power_watts", "max_power_watts", "harvest_watts", "idle_watts", "static_watts"),
+    "sleep_watts",
+)
 _LENGTH = ("x", "y", "z", "distance_m")
 UNITS: dict[str, Unit] = {
     **{

@@ -65,6 +65,7 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
         *(0, LARGEST_JOULES),
         f"an energy is from 0 to {LARGEST_JOULES:g} J; leave it empty if it is not known",
     ),
+    "sleep_watts": (0, LARGEST_WATTS, f"a power is from 0 to {LARGEST_WATTS:g} W"),
     "idle_watts": (0, LARGEST_WATTS, f"a power is from 0 to {LARGEST_WATTS:g} W"),
     "static_watts": (0, LARGEST_WATTS, f"a power is from 0 to {LARGEST_WATTS:g} W"),
     "rate_bps": (1e-6, 1e15, "a rate is a positive number from 1e-6 to 1e15 bit/s"),

@@ -1,0 +1,67 @@
+"""How many days batteries last, with learning and without, and what share of it learning takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from camu.arrays import Float64
+from camu.planning.batteries import Harvest, Lifetime
+from camu.world import World
+
+DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, eq=False)
+class BatteryDays:
+    """Days until each full battery is empty (K,); nan on mains power, inf if it never is.
+
+    Attributes:
+        days_with_learning: rounds go on as planned, and devices rest in between.
+        days_without_learning: devices rest all the time, asleep or idle.
+        learning_share: of the mean power with learning, what is drawn for learning (0 to 1); of
+            devices on mains power too.
+    """
+
+    days_with_learning: Float64
+    days_without_learning: Float64
+    learning_share: Float64
+
+
+def battery_days(world: World, found: Lifetime) -> BatteryDays:
+    """The days that a forecast of batteries (`simulation.dry_run.battery_life`) comes to.
+
+    A battery that is not empty within the forecast, because the device harvests, is drained by what
+    a round costs on average.
+    """
+    resting = world.devices.resting_watts
+    learning = np.maximum(found.round_joules / found.round_seconds, resting)
+    seconds = np.where(
+        np.isnan(found.empty_seconds), seconds_until_empty(world, learning), found.empty_seconds
+    )
+    with np.errstate(invalid="ignore"):
+        share = np.where(learning > 0, 1.0 - resting / learning, 0.0)
+    without = seconds_until_empty(world, resting)
+    mains = ~found.battery
+    return BatteryDays(
+        np.where(mains, np.nan, seconds / DAY_SECONDS),
+        np.where(mains, np.nan, without / DAY_SECONDS),
+        np.asarray(share),
+    )
+
+
+def seconds_until_empty(world: World, watts: Float64) -> Float64:
+    """How long full batteries last at a steady power (K,), with what devices harvest; or inf."""
+    capacity = world.devices.battery_joules
+    charge, empty = capacity.copy(), np.full(len(capacity), np.inf)
+    for start, end, harvested in Harvest(world).stretches(0.0, np.inf):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drain = watts - harvested
+            lasts = np.where(drain > 0, charge / drain, np.inf)
+            gone = np.isinf(empty) & (lasts <= end - start)
+            empty[gone] = start + lasts[gone]
+            if np.isinf(end):
+                break
+            charge = np.minimum(charge - drain * (end - start), capacity)
+    return empty
