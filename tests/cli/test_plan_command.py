@@ -188,3 +188,14 @@ def test_leaders_in_turn_last_longer_on_the_example(camu: Camu) -> None:
 def test_the_downlink_is_part_of_a_plan(camu: Camu) -> None:
     done = camu("plan", "--preset", "demo", "--set", "radio.downlink=true")
     assert "idle. The base station spends" in " ".join(done.out.split())
+
+
+def test_plan_refuses_noise_for_models_that_run_refuses(camu: Callable[..., Any]) -> None:
+    pytest.importorskip("dp_accounting")
+    private = ("--preset", "demo", "--set", "training.dp_unit=sample")
+    outcomes = [camu(command, *private) for command in ("plan", "run")]
+    assert [outcome.code for outcome in outcomes] == [2, 2]
+    for outcome in outcomes:
+        assert "training.dp_unit = sample: the model has buffers" in outcome.err
+    group = ("--set", "training.normalisation=group")
+    assert camu("plan", *private, *group).code == 0

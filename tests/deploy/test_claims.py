@@ -15,8 +15,9 @@ from flwr.app import RecordDict
 
 from camu.data import dataset_spec
 from camu.deploy import node_app
+from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import Deployment, check_allowed
-from camu.deploy.messages import REPORT, DeviceReport, Refusal, Report, parse, write_report
+from camu.deploy.messages import REPORT, DeviceReport, Report, parse, write_report
 from camu.deploy.node_data import noisy_counts
 from camu.deploy.server.fleet import load_reports, save_reports
 from camu.deploy.server.mailbox import Mailbox, Owner, binding, check_claim, owners

@@ -12,8 +12,9 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
 
+from camu.deploy.array_records import Refusal, printable
 from camu.deploy.deployment import Deployment
-from camu.deploy.messages import Refusal, head_text, printable
+from camu.deploy.messages import head_text
 from camu.deploy.server.app import serve
 from helpers.configs import small
 from helpers.nodes import honest, partition_nodes, wait_without_time

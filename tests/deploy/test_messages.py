@@ -16,9 +16,9 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from camu.config import load_config
+from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import (
-    Refusal,
     Report,
     Task,
     head_text,

@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.deploy import flower, node_app
+from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import LARGEST_BUNDLE_BYTES, Deployment, make_bundle, read_bundle
 from camu.deploy.flower import (
     FLOWER,
@@ -27,7 +28,6 @@ from camu.deploy.flower import (
 )
 from camu.deploy.host.superlink import Guard, check_guarded, superlink_command, use_own_server_app
 from camu.deploy.host.supernode import use_own_node_app
-from camu.deploy.messages import Refusal
 from camu.deploy.server import app as server_app
 from camu.errors import CamuError, InputError
 from helpers.configs import small

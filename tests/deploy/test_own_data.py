@@ -14,8 +14,9 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.config import load_config
 from camu.data import CATALOG, DatasetSpec, dataset_spec, load
+from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import Deployment
-from camu.deploy.messages import Refusal, check_report, write_report
+from camu.deploy.messages import check_report, write_report
 from camu.deploy.node_app import Node, answer_query, train_content
 from camu.deploy.node_data import read_own
 from camu.deploy.server.app import serve

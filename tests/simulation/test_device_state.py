@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from camu.config import load_config
-from camu.deploy.deployment import Deployment, check_run
+from camu.deploy.deployment import Deployment
 from camu.deploy.server.trainer import NodeTrainer
 from camu.errors import InputError
-from camu.learning.job import Job
+from camu.learning.job import Job, OwnTraining
 from camu.schemes import (
     ClusterScaffold,
     FedAvg,
@@ -199,13 +199,12 @@ def test_a_lost_update_leaves_the_optimiser_where_training_left_it(tiny: Tiny) -
     assert set(watch.rounds[-1]) == set(range(world.devices.count))
 
 
-def test_nodes_refuse_what_their_processes_cannot_remember(tiny: Tiny, tmp_path: Path) -> None:
-    keep = {"training__momentum": 0.9, "training__optimiser_state": "keep"}
-    with pytest.raises(InputError, match=r"training\.optimiser_state = keep"):
-        check_run(Deployment(tiny(**keep).config, str(tmp_path / "out"), nodes=2))
+def test_nodes_refuse_what_lasts_for_several_tasks(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny(training__momentum=0.9).config
     apart = Deployment(config, str(tmp_path / "out"), nodes=2, granularity="device")
     trainer = NodeTrainer(apart, *[None] * 2, {}, ["0"], None)  # type: ignore[list-item,arg-type]
     with pytest.raises(InputError, match=r"training\.momentum .* use --granularity leader"):
         trainer._train_devices([], [Job((0,), (1.0,), updates=2)], 0)
-    assert trainer._train_devices([], [], 0) == []
+    own = OwnTraining(np.zeros(3, np.float32))
+    with pytest.raises(InputError, match=r"also train for themselves.* use --granularity leader"):
+        trainer._train_devices([], [Job((0,), (1.0,), own=own)], 0)

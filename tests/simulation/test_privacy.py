@@ -201,8 +201,10 @@ def test_what_has_no_epsilon_is_refused(
         camu.simulate(world, camu.make_scheme(world.config, "adaptive-tau"))
     with pytest.raises(InputError, match="devices also train for themselves"):
         camu.simulate(world, camu.make_scheme(world.config, "ditto"))
-    with pytest.raises(InputError, match=r"training\.dp_unit = sample: its noise"):
-        check_run(Deployment(world.config, str(tmp_path / "out"), nodes=2))
+    with pytest.raises(InputError, match=r"training\.dp_unit = sample: scheme oort chooses by"):
+        camu.make_scheme(world.config, "oort").plan(world)
+    with pytest.raises(InputError, match=r"training\.dp_unit = sample: nodes count .* by rounds"):
+        check_run(Deployment(world.config, str(tmp_path / "out"), "device", nodes=2))
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     monkeypatch.setattr("camu.simulation.privacy.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"camu-fl\[privacy\]"):

@@ -6,6 +6,7 @@ from its own installation, and take nothing but a table of plain values from a b
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import math
@@ -19,10 +20,10 @@ from typing import Any, Literal, NamedTuple
 import tomli_w
 
 from camu import __version__
-from camu.config import Config
+from camu.config import Config, keys_affecting
 from camu.data import dataset_spec, is_own
 from camu.data.own import shape_name, shape_spec
-from camu.deploy.messages import Refusal
+from camu.deploy.array_records import Refusal
 from camu.deploy.status import OWN_FILES
 from camu.errors import InputError
 from camu.schemes import Scheme, make_scheme
@@ -105,6 +106,14 @@ class Deployment:
         table = {key: value for key, value in vars(self).items() if key != "config"}
         return {"config": self.config.to_toml(), **table}
 
+    @property
+    def identity(self) -> str:
+        """What nodes call the run in what they keep; the same when it is continued."""
+        decisive = keys_affecting("result")
+        values = {key: repr(v) for key, v in self.config.flat().items() if key in decisive}
+        text = "\n".join([self.out, *(f"{key} = {values[key]}" for key in sorted(values))])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
     @classmethod
     def from_run_config(cls, table: Mapping[str, Any]) -> Deployment:
         """The deployment that a run config describes."""
@@ -164,15 +173,11 @@ def check_run(deployment: Deployment) -> CheckedRun:
     """Refuse a directory in which the run cannot be, and a scheme that needs a simulation."""
     config, directory = deployment.config, RunDirectory(Path(deployment.out))
     scheme = make_scheme(config)
-    if config.training.optimiser_state == "keep":
+    if config.training.dp_unit != "none" and deployment.granularity == "device":
         raise InputError(
-            "training.optimiser_state = keep: a process that trains on a node ends with the round, "
-            "and its optimiser with it; use reset in a deployment"
-        )
-    if config.training.dp_unit != "none":
-        raise InputError(
-            f"training.dp_unit = {config.training.dp_unit}: its noise follows from the seed, which "
-            "the server knows, so it would protect no node; leave it out of a deployment"
+            f"training.dp_unit = {config.training.dp_unit}: nodes count what they release by "
+            "rounds, and with --granularity device each local update leaves them; use "
+            "--granularity leader"
         )
     if config.data.validation_share:
         raise InputError(

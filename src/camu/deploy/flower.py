@@ -19,8 +19,8 @@ from importlib.metadata import version
 from types import CodeType
 from typing import Any
 
+from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import read_bundle
-from camu.deploy.messages import Refusal
 from camu.errors import CamuError, InputError
 
 log = logging.getLogger(__name__)

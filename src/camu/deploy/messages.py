@@ -6,45 +6,33 @@ trusted: sizes are compared before anything is decoded, and nothing is unpickled
 
 from __future__ import annotations
 
-import io
 import math
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from camu.arrays import Float32
-from camu.learning.job import Job, LocalRule, Trained
+from camu.arrays import Float32, Mask
+from camu.deploy.array_records import Refusal, flat, pack, record_of, weights_of
+from camu.learning.job import Job, LocalRule, OwnTraining, Trained
 from camu.learning.weights import Layout, Weights
 
 HEAD = "camu"  # the record with the JSON
 LARGEST_HEAD = 50_000_000  # characters
-LONGEST_REASON = 500  # characters of a reason in logs
 MOST = 100_000  # devices of a node, and labels
 # No conversions (a truth value is not a number), no nan.
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+# What an optimiser keeps stays at its node: with the server, this stands for it.
+AT_NODE = np.zeros(0, dtype=np.float32)
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 Nonce = Annotated[str, Field(max_length=64)]
 Value = TypeVar("Value")
-
-
-def printable(text: str, most: int = LONGEST_REASON) -> str:
-    """A text that fits in a line of a log: what cannot be printed is escaped, the rest cut off.
-
-    A node could otherwise write lines of its own into logs, or control the terminal.
-    """
-    cut = text[:most]
-    if not cut.isprintable():
-        cut = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
-    return cut if len(text) <= most else f"{cut} ..."
 
 
 def _check_printable(text: str) -> str:
@@ -54,24 +42,6 @@ def _check_printable(text: str) -> str:
 
 
 ShortText = Annotated[str, Field(max_length=100), AfterValidator(_check_printable)]
-
-
-class Refusal(Exception):
-    """The reason why something from a node is not used; short, and fit to be printed."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(printable(why))
-
-
-@contextmanager
-def refusing(what: str) -> Iterator[None]:
-    """Turn any error of reading what a node sent into a Refusal: it concerns that node alone."""
-    try:
-        yield
-    except Refusal:
-        raise
-    except Exception as error:
-        raise Refusal(f"{what} cannot be read ({type(error).__name__}: {error})") from error
 
 
 @checked(frozen=True, config=STRICT)
@@ -129,8 +99,23 @@ class Task:
 
 
 @checked(frozen=True, config=STRICT)
+class _OwnHead:
+    """What a unit trains for itself, as JSON."""
+
+    start: Count
+    updates: Count
+    proximal: float
+    only: Count | None
+    first: bool
+
+
+@checked(frozen=True, config=STRICT)
 class _JobHead:
-    """A job as JSON; states and vectors are arrays of the message, named by their numbers."""
+    """A job as JSON; states and vectors are arrays of the message, named by their numbers.
+
+    `keeps` says of each member whether its optimiser has kept something at the node; None: it
+    begins anew in each round.
+    """
 
     members: tuple[Count, ...]
     weights: tuple[float, ...]
@@ -141,6 +126,8 @@ class _JobHead:
     start: Count
     correction: Count | None
     anchor: Count | None
+    keeps: tuple[bool, ...] | None = None
+    own: _OwnHead | None = None
 
 
 @checked(frozen=True, config=STRICT)
@@ -162,6 +149,8 @@ class _ResultHead:
     first: Count
     losses: tuple[float | None, ...]  # None: not finite
     nonce: Nonce
+    anew: tuple[Count, ...] = ()  # devices whose kept optimisers were not found
+    problem: Annotated[str, Field(max_length=500)] = ""  # why the node does not train
 
 
 REPORT, REPORTS = TypeAdapter(Report), TypeAdapter(tuple[Report, ...])
@@ -221,15 +210,17 @@ def write_task(task: Task, starts: Sequence[Weights]) -> RecordDict:
             start=_place(start, states),
             correction=_place(job.correction, vectors),
             anchor=_place(job.anchor, vectors),
+            keeps=None if job.states is None else tuple(one is not None for one in job.states),
+            own=_own_head(job.own, vectors),
         )
         for job, start in zip(task.jobs, starts, strict=True)
     )
     head = _TaskHead(task.round, task.devices, dict(task.ids), jobs, task.nonce)
     content = _content(_TASK_HEAD.dump_json(head))
     for number, state in enumerate(states):
-        content[f"state-{number}"] = _arrays(parameters=state.parameters, buffers=state.buffers)
+        content[f"state-{number}"] = pack(parameters=state.parameters, buffers=state.buffers)
     for number, vector in enumerate(vectors):
-        content[f"vector-{number}"] = _arrays(vector=vector)
+        content[f"vector-{number}"] = pack(vector=vector)
     return content
 
 
@@ -237,15 +228,17 @@ def read_task(content: RecordDict, layout: Layout) -> tuple[Task, list[Weights]]
     """The task and the state that each of its jobs starts from, on a node."""
     head = parse(_TASK_HEAD, head_text(content), "the task")
     vectors: dict[int | None, Float32 | None] = {None: None}
-    for number in {n for job in head.jobs for n in (job.correction, job.anchor)} - {None}:
-        record = _record(content, f"vector-{number}")
-        vectors[number] = _flat(record, "vector", layout.parameter_count)
-    states = {job.start: _weights(content, f"state-{job.start}", layout) for job in head.jobs}
+    for number in {n for job in head.jobs for n in _vectors_of(job)}:
+        record = record_of(content, f"vector-{number}")
+        vectors[number] = flat(record, "vector", layout.parameter_count)
+    states = {job.start: weights_of(content, f"state-{job.start}", layout) for job in head.jobs}
     jobs = tuple(
         Job(
             **{name: getattr(job, name) for name in _PLAIN},
             correction=vectors[job.correction],
             anchor=vectors[job.anchor],
+            states=None if job.keeps is None else _marks(job.keeps),
+            own=None if job.own is None else _own_training(job.own, vectors),
         )
         for job in head.jobs
     )
@@ -259,13 +252,26 @@ def write_result(task: Task, results: Sequence[Trained]) -> RecordDict:
     Frozen parameters are not sent, because the server has them.
     """
     losses = tuple(r.loss if math.isfinite(r.loss) else None for r in results)
-    head = _ResultHead(task.round, task.first, losses, task.nonce)
+    pairs = [
+        pair
+        for job, r in zip(task.jobs, results, strict=False)
+        for pair in zip(job.members, r.states, strict=False)
+    ]
+    anew = tuple(device for device, state in pairs if state is None)
+    head = _ResultHead(task.round, task.first, losses, task.nonce, anew)
     content = _content(_RESULT_HEAD.dump_json(head))
     for number, result in enumerate(results):
         state = result.weights
         moving = state.buffers[state.layout.frozen_count :]
-        content[f"job-{number}"] = _arrays(parameters=state.parameters, buffers=moving)
+        own = {} if result.own is None else {"own": result.own}
+        content[f"job-{number}"] = pack(parameters=state.parameters, buffers=moving, **own)
     return content
+
+
+def write_problem(task: Task, problem: str) -> RecordDict:
+    """A node's answer where it does not train."""
+    head = _ResultHead(task.round, task.first, (), task.nonce, problem=problem[:500])
+    return _content(_RESULT_HEAD.dump_json(head))
 
 
 def read_result(content: RecordDict, task: Task, start: Weights) -> list[Trained | Refusal]:
@@ -283,17 +289,21 @@ def read_result(content: RecordDict, task: Task, start: Weights) -> list[Trained
             raise Refusal(f"it is for {what} {found + 1}, not {expected + 1}")
     if head.nonce != task.nonce:
         raise Refusal("it answers an earlier task (a replayed message?)")
+    if head.problem:
+        raise Refusal(f"it does not train: {head.problem}")
     if len(head.losses) != len(task.jobs):
         raise Refusal(f"it has {len(head.losses)} losses for {len(task.jobs)} jobs")
     results: list[Trained | Refusal] = []
-    for number, loss in enumerate(head.losses):
+    for number, (job, loss) in enumerate(zip(task.jobs, head.losses, strict=True)):
         try:
-            record, layout = _record(content, f"job-{number}"), start.layout
+            record, layout = record_of(content, f"job-{number}"), start.layout
             frozen = start.buffers[: layout.frozen_count]
-            moving = _flat(record, "buffers", layout.buffer_count - len(frozen))
-            parameters = _flat(record, "parameters", layout.parameter_count)
+            moving = flat(record, "buffers", layout.buffer_count - len(frozen))
+            parameters = flat(record, "parameters", layout.parameter_count)
             state = Weights(parameters, np.concatenate((frozen, moving)), layout)
-            results.append(Trained(state, math.nan if loss is None else loss))
+            own = None if job.own is None else flat(record, "own", layout.parameter_count)
+            states = () if job.states is None else _marks(k not in head.anew for k in job.members)
+            results.append(Trained(state, math.nan if loss is None else loss, states, own))
         except Refusal as refusal:
             results.append(refusal)
     return results
@@ -318,6 +328,33 @@ def _content(head: bytes) -> RecordDict:
     return RecordDict({HEAD: ConfigRecord({"json": head.decode()})})
 
 
+def _own_head(own: OwnTraining | None, vectors: list[Float32]) -> _OwnHead | None:
+    """What a unit trains for itself, with its vectors put among those of the message."""
+    if own is None:
+        return None
+    only = None if own.only is None else _place(own.only.astype(np.float32), vectors)
+    start = _place(own.start, vectors)
+    return _OwnHead(start, own.updates, own.proximal, only, own.first)
+
+
+def _own_training(head: _OwnHead, vectors: Mapping[int | None, Float32 | None]) -> OwnTraining:
+    start, only = vectors[head.start], vectors[head.only]
+    assert start is not None
+    mask: Mask | None = None if only is None else only != 0
+    return OwnTraining(start, head.updates, head.proximal, mask, head.first)
+
+
+def _vectors_of(job: _JobHead) -> set[int]:
+    """The numbers of a job's vectors."""
+    own = (job.own.start, job.own.only) if job.own else ()
+    return {n for n in (job.correction, job.anchor, *own) if n is not None}
+
+
+def _marks(there: Iterable[bool]) -> tuple[Float32 | None, ...]:
+    """`AT_NODE` for each optimiser that has kept something, None for the others."""
+    return tuple(AT_NODE if each else None for each in there)
+
+
 def _place(value: Any, known: list[Any]) -> Any:
     """The place of a value in a list, to which it is added if it is new; None for None."""
     if value is None:
@@ -327,51 +364,3 @@ def _place(value: Any, known: list[Any]) -> Any:
             return number
     known.append(value)
     return len(known) - 1
-
-
-def _arrays(**arrays: Float32) -> ArrayRecord:
-    return ArrayRecord({name: Array(np.array(a, np.float32)) for name, a in arrays.items()})
-
-
-def _record(content: RecordDict, name: str) -> ArrayRecord:
-    record = content.get(name)
-    if not isinstance(record, ArrayRecord):
-        raise Refusal(f"the arrays {name} are missing")
-    return record
-
-
-def _weights(content: RecordDict, name: str, layout: Layout) -> Weights:
-    record = _record(content, name)
-    return Weights(
-        _flat(record, "parameters", layout.parameter_count),
-        _flat(record, "buffers", layout.buffer_count),
-        layout,
-    )
-
-
-def _flat(record: ArrayRecord, name: str, count: int) -> Float32:
-    """A flat float32 array of the right length; compared before anything is allocated."""
-    array = record.get(name)
-    if not isinstance(array, Array):
-        raise Refusal(f"its {name} are missing")
-    if array.dtype != "float32" or tuple(array.shape) != (count,):
-        raise Refusal(
-            f"its {name} are {array.dtype} of shape {tuple(array.shape)}; the model has "
-            f"{count} numbers in float32"
-        )
-    data, header = array.data, _header(count)
-    if array.stype != "numpy.ndarray" or len(data) != len(header) + 4 * count:
-        raise Refusal(f"its {name} are {len(data)} bytes of {array.stype}, which is not their size")
-    # Compared, not parsed: numpy reads a header as Python code, and fails in many ways.
-    if not data.startswith(header):
-        raise Refusal(f"its {name} are not a flat array of {count} numbers in float32")
-    return np.frombuffer(data, dtype="<f4", offset=len(header)).astype(np.float32)
-
-
-@lru_cache(maxsize=64)
-def _header(count: int) -> bytes:
-    """What numpy writes before a flat array of so many numbers in float32."""
-    with io.BytesIO() as stream:
-        head = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
-        np.lib.format.write_array_header_1_0(stream, head)
-        return stream.getvalue()

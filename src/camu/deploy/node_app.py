@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache, partial
@@ -19,7 +20,15 @@ from camu.arrays import Labels
 from camu.config import Config
 from camu.data import Federation, dataset_spec, federate
 from camu.deploy.deployment import Deployment, check_allowed
-from camu.deploy.messages import DeviceReport, Report, Task, read_task, write_report, write_result
+from camu.deploy.messages import (
+    DeviceReport,
+    Report,
+    Task,
+    read_task,
+    write_problem,
+    write_report,
+    write_result,
+)
 from camu.deploy.node_data import (
     Measured,
     device_names,
@@ -29,6 +38,8 @@ from camu.deploy.node_data import (
     numbers_of,
     read_own,
 )
+from camu.deploy.node_privacy import Account, LimitReached
+from camu.deploy.node_state import OptimiserStates
 from camu.errors import CamuError, InputError
 from camu.learning.configured import model_layout
 from camu.learning.engine import Engine, Samples
@@ -73,7 +84,11 @@ def train_content(content: RecordDict, context: Context) -> RecordDict:
     """The result of a task."""
     node = _node(context)
     task, starts = read_task(content, model_layout(node.config))
-    return write_result(task, node.train(task, starts))
+    try:
+        return write_result(task, node.train(task, starts))
+    except LimitReached as error:
+        log.error("%s", error)
+        return write_problem(task, str(error))
 
 
 def _node(context: Context) -> Node:
@@ -95,7 +110,7 @@ def _kept_node(run: tuple[tuple[str, Any], ...], node: tuple[tuple[str, Any], ..
         check_allowed(config, str(options["allow"]).split(","))
     if provenance(config).kernel == BATCHED:  # units train alone here
         config = config.replace({"machine.kernel": "torch"})
-    return Node.of(config, options, deployment.measured)
+    return Node.of(config, options, deployment.measured, deployment.identity)
 
 
 @dataclass(frozen=True)
@@ -112,11 +127,24 @@ class Node:
     snr_db: Mapping[str, float] = field(default_factory=dict)
     epsilon: float | None = None  # of the noise on label counts; None: exact counts leave the node
     secret: str = ""  # file that the noise is drawn from
+    state: str = ""  # directory of what the node keeps between rounds
+    run: str = ""  # what the run is called there
+    privacy_limit: float | None = None  # of epsilon, which the owner allows
 
     @classmethod
-    def of(cls, config: Config, node: Mapping[str, Any], measured: bool = False) -> Node:
+    def of(
+        cls, config: Config, node: Mapping[str, Any], measured: bool = False, run: str = ""
+    ) -> Node:
         """The node that a node configuration describes."""
-        of_run = partial(cls, config, measured, str(node.get("joules", "")))
+        of_run = partial(
+            cls,
+            config,
+            measured,
+            str(node.get("joules", "")),
+            state=str(node.get("state", "")),
+            run=run,
+            privacy_limit=float(node["privacy-limit"]) if "privacy-limit" in node else None,
+        )
         if "data" in node:
             names = device_names(str(node.get("devices", "")))
             return of_run(
@@ -145,6 +173,8 @@ class Node:
             train, indices = self._trial()
             ids = self._ids(range(self.partition, len(indices), self.partitions))
             labels = self._federation.dataset.train_labels
+        if account := self._account():
+            account.check(ids.values())
         classes = dataset_spec(self.config.data).classes
         found = self._measure(train, indices, list(ids))
         return Report(
@@ -185,8 +215,31 @@ class Node:
             train, indices = self._own(mine, task.devices)
         else:
             train, indices = self._trial()
-        with Engine.from_config(self.config, train, indices) as engine:
-            return list(engine.iterate(list(starts), task.jobs, task.round))
+        seed = None
+        if account := self._account():
+            name, seed = account.seed_of(task, starts, train)
+            samples = {number: len(own) for number, own in enumerate(indices)}
+            account.charge(self.config, task, name, samples)
+        keeps = any(job.states is not None for job in task.jobs)
+        states = OptimiserStates.of(self.state, self.run) if keeps else None
+        jobs = task.jobs
+        if states is not None:
+            jobs = tuple(states.ready(job, task.ids, task.round) for job in jobs)
+        with Engine.from_config(self.config, train, indices, seed=seed) as engine:
+            found = list(engine.iterate(list(starts), jobs, task.round))
+        if states is not None:
+            found = [
+                states.keep(asked, ready, one, task.ids, task.round)
+                for asked, ready, one in zip(task.jobs, jobs, found, strict=True)
+            ]
+        if account:  # losses are exact, and no epsilon covers them
+            found = [one._replace(loss=math.nan) for one in found]
+        return found
+
+    def _account(self) -> Account | None:
+        """The account of differential privacy, if the run needs it."""
+        own = self.partition is None
+        return Account.of(self.config, self.state, self.privacy_limit, self.epsilon, own)
 
     def _measure(
         self, train: Samples, indices: Indices, numbers: Sequence[int]

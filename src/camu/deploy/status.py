@@ -41,10 +41,11 @@ Event = Literal[
     "quorum-lost",
     "quorum-back",
     "plan-made-again",
+    "optimiser-lost",
 ]
 STATUS, EVENTS = "status.json", "events.jsonl"
 # What a deployment writes into its directory before its run begins.
-OWN_FILES = (STATUS, EVENTS, "nodes.json", "server.log", "logs")
+OWN_FILES = (STATUS, EVENTS, "nodes.json", "server.log", "logs", "node-state")
 ACTIVE = ("starting", "waiting", "running")  # states of a run that has not ended
 
 

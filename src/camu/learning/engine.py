@@ -143,8 +143,12 @@ class Engine:
         device_indices: Sequence[npt.ArrayLike] = (),
         test: Samples | None = None,
         test_indices: Sequence[npt.ArrayLike] = (),
+        seed: int | None = None,
     ) -> Self:
-        """An engine for the configured model, to train on (inputs, targets), to test, or both."""
+        """An engine for the configured model, to train on (inputs, targets), to test, or both.
+
+        Mini-batches and noise follow from `run.seed`, unless a seed is given.
+        """
         training = config.training
         inputs, targets = train or (None, None)
         test_inputs, test_targets = test or (None, None)
@@ -160,7 +164,7 @@ class Engine:
             local_update=training.local_update,
             l2=training.l2,
             method=Method.of(training),
-            seed=config.run.seed,
+            seed=config.run.seed if seed is None else seed,
             workers=config.machine.workers,
             device=config.machine.device,
             kernel=config.machine.kernel,

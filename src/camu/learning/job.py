@@ -186,7 +186,8 @@ class Trained(NamedTuple):
 
     weights: Weights
     loss: float
-    states: tuple[Float32, ...] = ()  # that the members' optimisers keep, if the job asked for them
+    # What the members' optimisers keep, if the job asked for it; None: it was lost at a node.
+    states: tuple[Float32 | None, ...] = ()
     own: Float32 | None = None  # parameters that the unit trained for itself
 
 

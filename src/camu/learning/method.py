@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from camu.arrays import Float64
+from camu.errors import InputError
 
 if TYPE_CHECKING:
     from camu.config.training_section import TrainingConfig
     from camu.learning.job import LocalRule
+    from camu.learning.weights import Layout
 
 ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-8  # as in torch
 
@@ -102,3 +104,13 @@ class Method:
 
 
 PLAIN_METHOD = Method()
+
+
+def check_private(method: Method, layout: Layout) -> None:
+    """Refuse noise on models that send statistics without it."""
+    if method.dp_unit != "none" and layout.buffer_count:
+        raise InputError(
+            f"training.dp_unit = {method.dp_unit}: the model has buffers (statistics of batch "
+            "norm), which leave a device without noise; use another normalisation, such as "
+            "training.normalisation = group"
+        )

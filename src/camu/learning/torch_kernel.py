@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from camu.arrays import Float32
 from camu.data.batches import Schedule, Schedules
-from camu.errors import CamuError, InputError
+from camu.errors import CamuError
 from camu.learning.cnn import SeededCNN
 from camu.learning.job import Job, Trained, training_of
 from camu.learning.kernel import (
@@ -33,6 +33,7 @@ from camu.learning.kernel import (
 )
 from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.losses import find_loss
+from camu.learning.method import check_private
 from camu.learning.models import as_module, one_tensor
 from camu.learning.networks import PaperCNN
 from camu.learning.pool import failure
@@ -371,12 +372,7 @@ def torch_kernels(
         raise CamuError("an engine needs training or test samples")
     kernel = partial(kind, as_module(model), where, optimiser, *held, seed, task)
     probe = kernel(ctypes.c_int32(0))
-    if optimiser.method.dp_unit != "none" and probe.layout.buffer_count:
-        raise InputError(
-            f"training.dp_unit = {optimiser.method.dp_unit}: the model has buffers (statistics of "
-            "batch norm), which leave a device without noise; use another normalisation, such as "
-            "training.normalisation = group"
-        )
+    check_private(optimiser.method, probe.layout)
     fused = probe.can_fuse(given)
     return Kernels(
         provenance=torch_provenance(device, "torch"),

@@ -185,7 +185,7 @@ class Scheme(ABC):
         """What a unit trains for itself beside its update; None: nothing.
 
         `keep` is then given the parameters (q,) that it ends with, in place of `change`. Its steps
-        are paid by `LocalRule.work`. Nodes do not do this.
+        are paid by `LocalRule.work`.
 
         >>> class Beside(camu.schemes.FedAvg):
         ...     def own_training(self, view, state, unit):   # a model that never meets others

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from camu.arrays import Float64
-from camu.schemes.contract import NonNegative, Plan, PositiveShare, Share, State, View
+from camu.errors import InputError
+from camu.schemes.contract import NonNegative, Plan, PositiveShare, Share, State, View, World
 from camu.schemes.local_sgd import LocalSgd
 
 
@@ -29,6 +30,14 @@ class Oort(LocalSgd):
         "T is fixed; the original's pacer lengthens it; no cap and no blacklist",
     ]
     choices = ["devices that never trained are drawn evenly"]
+
+    def plan(self, world: World) -> Plan:
+        if world.config.training.dp_unit != "none":
+            raise InputError(
+                f"training.dp_unit = {world.config.training.dp_unit}: scheme {self.name} chooses "
+                "by exact training losses, which no epsilon covers; take another one"
+            )
+        return super().plan(world)
 
     def select(self, view: View, state: State) -> Iterable[int]:
         """Explore some that never trained, and draw the others by utility near the top."""

@@ -49,10 +49,11 @@ def check_trainer(scheme: Scheme, trainer: Trainer, plan: Plan, config: Config) 
             f"scheme {scheme.name}: its devices transmit at once, and there is no air between the "
             "sockets of nodes; simulate it, or choose another scheme for a deployment"
         )
-    if overrides(scheme, "own_training") and isinstance(trainer, OnNodes):
-        raise InputError(
-            f"scheme {scheme.name}: its devices train for themselves too, which nodes do not do; "
-            "simulate it, or choose another scheme for a deployment"
+    if overrides(scheme, "own_model") and isinstance(trainer, OnNodes):
+        log.warning(
+            "scheme %s: on nodes, what is personal travels to the server and back, so it is not "
+            "hidden from the server",
+            scheme.name,
         )
     if scheme.uses_oracle and trainer.oracle is None:
         raise InputError(

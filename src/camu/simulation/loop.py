@@ -280,7 +280,9 @@ class Loop:
         Optimisers keep their state in any case: the devices have trained.
         """
         run = self.run
-        run.optimisers.update(zip(update.members, update.states, strict=False))
+        for device, kept in zip(update.members, update.states, strict=False):
+            if kept is not None:
+                run.optimisers[device] = kept
         update.states = ()
         if update.lost:
             self.counts[update.lost] += 1

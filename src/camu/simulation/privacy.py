@@ -25,6 +25,9 @@ from camu.config import Config
 from camu.config.training_section import TrainingConfig
 from camu.data.batches import batch_samples
 from camu.errors import InputError
+from camu.learning.configured import model_layout
+from camu.learning.job import LocalRule
+from camu.learning.method import Method, check_private
 from camu.planning.plan import Plan
 from camu.planning.unit import Unit
 from camu.schemes.contract import Scheme
@@ -41,8 +44,8 @@ def check_privacy(config: Config, scheme: Scheme, plan: Plan) -> None:
     if config.training.dp_unit == "none":
         return
     key = f"training.dp_unit = {config.training.dp_unit}"
-    if find_spec("dp_accounting") is None:
-        raise InputError(f'{key}: epsilon needs another package: pip install "camu-fl[privacy]"')
+    check_accountant(key)
+    check_private(Method.of(config.training), model_layout(config))
     own = type(scheme)
     if scheme.uses_oracle or own.pilot is not Scheme.pilot:
         raise InputError(
@@ -61,6 +64,12 @@ def check_privacy(config: Config, scheme: Scheme, plan: Plan) -> None:
         )
 
 
+def check_accountant(key: str) -> None:
+    """Refuse where the package is missing that gives epsilon."""
+    if find_spec("dp_accounting") is None:
+        raise InputError(f'{key}: epsilon needs another package: pip install "camu-fl[privacy]"')
+
+
 def count_releases(releases: Releases, world: World, unit: Unit) -> None:
     """Count what the members of a unit that trains in a round release in it."""
     if world.config.training.dp_unit == "none":
@@ -73,15 +82,23 @@ def count_releases(releases: Releases, world: World, unit: Unit) -> None:
 
 def _released(world: World, unit: Unit, device: int) -> tuple[int, int]:
     """The share of its data, and how often, that a device releases in a round of its unit."""
-    training = world.config.training
+    held, alone = int(world.devices.samples[device]), len(unit.members) == 1
+    return released(world.config.training, held, unit.local_updates, unit.rule, alone)
+
+
+def released(
+    training: TrainingConfig, held: int, updates: int, rule: LocalRule, alone: bool
+) -> tuple[int, int]:
+    """The share of its data, and how often, that a device with so many samples releases.
+
+    `alone`: whether it is the only member of its unit.
+    """
     if training.dp_unit == "update":  # a unit of several gathers after every update
-        return WHOLE, unit.local_updates if len(unit.members) > 1 else 1
-    held = int(world.devices.samples[device])
-    batch = training.batch if unit.rule.batch is None else unit.rule.batch
+        return WHOLE, 1 if alone else updates
+    batch = training.batch if rule.batch is None else rule.batch
     size = int(batch_samples(batch, held))
     per_pass = -(-held // size)
-    each = per_pass if training.local_update == "epoch" else 1
-    steps = unit.local_updates * unit.rule.steps * each
+    steps = updates * rule.steps * (per_pass if training.local_update == "epoch" else 1)
     if steps == 1:
         return -(-WHOLE * size // held), 1
     return WHOLE, -(-steps // per_pass)
@@ -91,18 +108,20 @@ def epsilon_of(releases: Releases, training: TrainingConfig) -> float | None:
     """The epsilon of the device that has released most; None without differential privacy."""
     if training.dp_unit == "none":
         return None
-    kinds = {tuple(sorted(own.items())) for own in releases.values()}
-    found = max((_epsilon(kind, training.dp_noise, training.dp_delta) for kind in kinds), default=0)
+    noise, delta = training.dp_noise, training.dp_delta
+    kinds = {tuple(sorted((*row, noise) for row in own.items())) for own in releases.values()}
+    found = max((epsilon_of_all(kind, delta) for kind in kinds), default=0.0)
     return found if math.isfinite(found) else None
 
 
 @cache
-def _epsilon(kind: tuple[tuple[int, int], ...], noise: float, delta: float) -> float:
+def epsilon_of_all(releases: tuple[tuple[int, int, float], ...], delta: float) -> float:
+    """The epsilon of all releases together: of each kind the share, how often, and the noise."""
     from dp_accounting import rdp  # an extra
 
-    curves = [(times, *_curve(share, noise)) for share, times in kind]
+    curves = [(times, *_curve(share, noise)) for share, times, noise in releases]
     total = sum(times * values for times, _, values in curves)
-    return float(rdp.compute_epsilon(curves[0][1], total, delta)[0])
+    return float(rdp.compute_epsilon(curves[0][1], total, delta)[0]) if curves else 0.0
 
 
 @cache

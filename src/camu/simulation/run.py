@@ -45,7 +45,7 @@ class Update(Arrival):
     memory: Float32 | None = None  # what the sender's codec keeps for its next update
     change: Float32 | None = None  # of the unit's own parameters, exact, where it is asked for
     kept: AnyArray | None = None  # what the unit keeps from its arrival on
-    states: tuple[Float32, ...] = ()  # what the members' optimisers keep, where they do
+    states: tuple[Float32 | None, ...] = ()  # what the members' optimisers keep, where they do
     squares: float = math.nan  # of what it sends, together with others; nan: not known
 
     @property

@@ -145,6 +145,23 @@ Epsilon = Annotated[
 ExactLabels = Annotated[
     bool, typer.Option("--exact-labels", help="Report exact label counts, without noise.")
 ]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="Keeps optimisers, and the account of privacy [default: KEY.state, or ~/.camu/node].",
+    ),
+]
+PrivacyLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--privacy-limit",
+        metavar="EPSILON",
+        min=0,
+        help="Train only with differential privacy, up to this epsilon over all runs.",
+    ),
+]
 Partition = Annotated[
     str | None,
     typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
@@ -162,6 +179,8 @@ def node(
     allow: Allow = None,
     epsilon: Epsilon = 1.0,
     exact_labels: ExactLabels = False,
+    state: State = None,
+    privacy_limit: PrivacyLimit = None,
     partition: Partition = None,
     insecure: Insecure = False,
 ) -> None:
@@ -183,6 +202,10 @@ def node(
         authority = None
     elif authority is None or key is None:
         raise InputError("--ca and --key: give both, or --insecure")
+    place = state or (key.with_suffix(".state") if key else Path.home() / ".camu" / "node")
+    table["state"] = str(place.absolute())
+    if privacy_limit is not None:
+        table["privacy-limit"] = privacy_limit
     if partition is None and not exact_labels:
         secret = key or Path.home() / ".camu" / "noise.secret"
         if key is None:

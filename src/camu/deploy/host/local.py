@@ -71,6 +71,7 @@ class LocalDeployment:
         node: dict[str, str | int | float] = {
             "partition-id": number,
             "num-partitions": self.deployment.nodes,
+            "state": str(Path(self.deployment.out).absolute() / "node-state" / str(number)),
             # Who starts the run owns all nodes, and allows what its configuration names.
             "allow": ",".join(name for _, name in named_code(self.deployment.config)),
         }

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from camu.deploy.array_records import Refusal
 from camu.deploy.flower import (
     Executor,
     check_bundles_refused,
@@ -35,7 +36,6 @@ from camu.deploy.host.processes import (
     quiet_environment,
     temporary_folder,
 )
-from camu.deploy.messages import Refusal
 from camu.errors import InputError
 from camu.work import end_with_parent
 

@@ -11,8 +11,9 @@ import numpy as np
 from camu.arrays import from_decibels, read_only_floats
 from camu.config import Config
 from camu.data import dataset_spec
+from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import Granularity
-from camu.deploy.messages import REPORTS, DeviceReport, Refusal, Report, check_report, parse
+from camu.deploy.messages import REPORTS, DeviceReport, Report, check_report, parse
 from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.planning.plan import Plan

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from camu.deploy.messages import Refusal, Report, refusing
+from camu.deploy.array_records import Refusal, refusing
+from camu.deploy.messages import Report
 from camu.errors import InputError
 
 log = logging.getLogger(__name__)

@@ -14,15 +14,8 @@ from dataclasses import dataclass, field, replace
 from flwr.app import RecordDict
 
 from camu import __version__
-from camu.deploy.messages import (
-    Refusal,
-    Report,
-    name_some,
-    printable,
-    query_content,
-    read_report,
-    refusing,
-)
+from camu.deploy.array_records import Refusal, printable, refusing
+from camu.deploy.messages import Report, name_some, query_content, read_report
 from camu.deploy.server.mailbox import NOTE_SECONDS, QUERY, Mailbox, check_claim, pause
 from camu.deploy.status import Event, Journal
 from camu.errors import CamuError

@@ -9,28 +9,19 @@ rounds of any model; a limit relative to the other units bounds what one node ca
 from __future__ import annotations
 
 import logging
-import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 from typing import Any
 
-import numpy as np
 from flwr.app import RecordDict
 
-from camu.arrays import Float32, sum_of_squares
+from camu.arrays import sum_of_squares
+from camu.deploy.array_records import Refusal, printable, refusing
 from camu.deploy.deployment import Deployment
-from camu.deploy.messages import (
-    Refusal,
-    Task,
-    name_some,
-    printable,
-    read_result,
-    refusing,
-    write_task,
-)
+from camu.deploy.messages import AT_NODE, Task, name_some, read_result, write_task
+from camu.deploy.server.clipping import clip_update, norm_limit, update_norm
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.mailbox import TRAIN, Mailbox, Silence, pause
 from camu.deploy.server.registry import NodeRegistry
@@ -45,7 +36,6 @@ from camu.simulation.uplink import refuse
 
 log = logging.getLogger(__name__)
 
-FEWEST = 3  # with fewer updates, no median tells who is far off
 RECENT = 32  # arrivals that make the median where there are no rounds to compare in
 
 
@@ -211,6 +201,7 @@ class NodeTrainer:
             (found,) = self._read(content, task, request.start)
             if isinstance(found, Refusal):
                 raise found
+            self._note_lost_states(request.job, found, task.round)
             trained = self._clip(found, request, norm_limit(self.recent, self.clip), task.round)
             self.recent.append(update_norm(trained.weights, request.start))
         except Refusal as refusal:
@@ -231,14 +222,31 @@ class NodeTrainer:
             check_together(job.members, self.hosts, self.ids)
 
     def _check_state(self, jobs: Sequence[Job]) -> None:
-        """Refuse momentum and Adam over updates that come as tasks of their own."""
-        method = Method.of(self.deployment.config.training)
-        if any(job.updates > 1 and method.under(job.rule).has_state for job in jobs):
+        """Refuse what lasts for several updates, where these come as tasks of their own."""
+        training = self.deployment.config.training
+        method, lost = Method.of(training), training.optimiser_state == "reset"
+        if any(lost and job.updates > 1 and method.under(job.rule).has_state for job in jobs):
             raise InputError(
                 "training.momentum and Adam of a device last for a round, and with --granularity "
-                "device each local update is a task of its own; use --granularity leader, or one "
-                "local update per round"
+                "device each local update is a task of its own; use --granularity leader, one "
+                "local update per round, or training.optimiser_state = keep"
             )
+        if any(job.own for job in jobs):
+            raise InputError(
+                f"scheme.name = {self.deployment.config.scheme.name}: its devices also train for "
+                "themselves, once per round; use --granularity leader"
+            )
+
+    def _note_lost_states(self, job: Job, trained: Trained, round_number: int) -> None:
+        """Say which devices have lost what their optimisers kept."""
+        pairs = zip(job.members, trained.states, strict=False)
+        if lost := [self.ids[k] for k, state in pairs if state is None]:
+            text = (
+                f"round {round_number + 1}: what the optimisers of {name_some(lost)} kept is not "
+                "at their nodes; they began anew"
+            )
+            log.warning("%s", text)
+            self.registry.journal.event("optimiser-lost", text)
 
     def _train_units(
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
@@ -263,9 +271,10 @@ class NodeTrainer:
         losses: list[list[float]] = [[] for _ in jobs]
         shares = [dict(zip(job.members, job.weights, strict=True)) for job in jobs]
         left_out: set[str] = set()  # nodes that failed in this round
+        kept = [list(job.states) if job.states is not None else None for job in jobs]
         for update in range(max((job.updates for job in jobs), default=0)):
             requests = [
-                _Request(unit, one_update(job, device, update, starts[unit]), state)
+                _Request(unit, one_update(job, device, update, starts[unit], kept[unit]), state)
                 for unit, (job, state) in enumerate(zip(jobs, states, strict=True))
                 if state is not None and update < job.updates
                 for device in shares[unit]
@@ -280,6 +289,8 @@ class NodeTrainer:
                     del shares[request.unit][device]
                 else:
                     usable[request.unit].append((shares[request.unit][device], result))
+                    if (own := kept[request.unit]) is not None:
+                        own[jobs[request.unit].members.index(device)] = AT_NODE
             for unit, weighted in usable.items():
                 total = sum(share for share, _ in weighted)
                 if total > 0:
@@ -288,8 +299,8 @@ class NodeTrainer:
                 else:
                     states[unit] = None
         return [
-            None if state is None else Trained(state, sum(seen) / len(seen))
-            for state, seen in zip(states, losses, strict=True)
+            None if state is None else Trained(state, sum(seen) / len(seen), tuple(own or ()))
+            for state, seen, own in zip(states, losses, kept, strict=True)
         ]
 
     def _ask(
@@ -333,6 +344,7 @@ class NodeTrainer:
         limit = norm_limit(norms, self.clip)
         for request, result in pairs:
             if isinstance(result, Trained):
+                self._note_lost_states(request.job, result, round_number)
                 result = self._clip(result, request, limit, round_number)
             yield request, result
 
@@ -372,33 +384,3 @@ class NodeTrainer:
         node = printable(self.hosts[request.job.members[0]], 60)
         what = f"{self._names(request)} {'takes no part' if silent else 'is refused'} (node {node})"
         log.warning("round %d: %s %s: %s", round_number + 1, kind, what, refusal)
-
-
-def update_norm(result: Weights, start: Weights) -> float:
-    """The norm of an update, in double precision."""
-    update = result.parameters.astype(np.float64) - start.parameters
-    return math.sqrt(float(np.square(update).sum()))
-
-
-def norm_limit(norms: Iterable[float], multiple: float) -> float:
-    """The largest norm that stays as it is; infinite where there is nothing to compare with."""
-    known = [norm for norm in norms if math.isfinite(norm)]
-    middle = median(known) if len(known) >= FEWEST else 0.0
-    return multiple * middle if multiple > 0 and middle > 0 else math.inf
-
-
-def clip_update(trained: Trained, start: Weights, limit: float) -> Trained:
-    """The result with its update scaled down to the limit; the same object if it is within."""
-    norm = update_norm(trained.weights, start)
-    if not limit < norm < math.inf:  # entries that are not finite are refused elsewhere
-        return trained
-    share = limit / norm
-    weights = trained.weights
-
-    def scaled(result: Float32, origin: Float32) -> Float32:
-        first, last = origin.astype(np.float64), result.astype(np.float64)
-        return (first + share * (last - first)).astype(np.float32)
-
-    parameters = scaled(weights.parameters, start.parameters)
-    buffers = scaled(weights.buffers, start.buffers)
-    return trained._replace(weights=replace(weights, parameters=parameters, buffers=buffers))
