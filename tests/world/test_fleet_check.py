@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
+import runpy
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from camu.clustering import cluster_devices
 from camu.config import load_config
 from camu.errors import InputError
-from camu.world.fleet_check import check_fleet
+from camu.world import build_world
+from camu.world.fleet_check import check_fleet, problem_rows, repair
 from camu.world.fleet_clean import parse_names, read_fleet
 from camu.world.fleet_file import parse_fleet
 from camu.world.fleet_words import column_of
 
 Camu = Callable[..., Any]
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 CONFIG = load_config(preset="demo", overrides={"fleet.unreachable": "keep"})
 HEAD = "Seriennummer;Standort;Breite;Länge;RSSI [dBm];Sendeleistung (dBm);Akku (mWh);Takt MHz;Funk;"
 HEAD += "Datensätze;label_0;label_1"
@@ -101,23 +107,103 @@ def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
         parse_fleet(write(tmp_path, german()), None, CONFIG)
 
 
-def test_a_repaired_copy_is_read_and_the_rest_is_named(tmp_path: Path, camu: Camu) -> None:
+def test_a_repaired_copy_is_read_and_every_repair_is_named(tmp_path: Path, camu: Camu) -> None:
     raw, copy = write(tmp_path, german()), tmp_path / "copy.csv"
-    done = camu("fleet", "check", str(raw), "--out", str(copy))
-    assert done.code == 1  # what only the owner knows
-    lines = list(csv.DictReader(io.StringIO(copy.read_text())))
-    ids = [line["id"] for line in lines]
-    assert len(set(ids)) == len(ids) == 40
-    assert "GW-001-2" in ids
-    assert next(line for line in lines if line["id"] == "GW-010")["latitude"] == ""
-    mended = copy.read_text().replace("elf", "11.507").replace("Brieftaube", "wifi-n")
-    mended = (
-        mended.replace(",-6,", ",46,").replace("+85.5", "-85.5").replace("85.5,0.02", "-85.5,0.02")
-    )
-    copy.write_text(mended.replace("--", "-"))
+    listed = camu("fleet", "check", str(raw))
+    assert listed.code == 1
+    assert f"camu fleet check {raw} --out" in " ".join(listed.out.split())
+    done = camu("fleet", "check", str(raw), "--out", str(copy), "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    repaired = {one["place"] for one in found["repairs"]}
+    assert {one["place"] for one in found["problems"]} <= repaired
+    lines = {line["id"]: line for line in csv.DictReader(io.StringIO(copy.read_text()))}
+    assert len(lines) == 38
+    assert "GW-001-2" in lines
+    assert "GW-006" not in lines  # nobody knows how many samples it has
+    assert "GW-008" not in lines  # nor what its link is
+    assert lines["GW-010"]["latitude"] == ""
+    assert lines["GW-004"]["rssi_dbm"] == ""
+    assert lines["GW-007"]["longitude"] == ""
     again = camu("fleet", "check", str(copy))
     assert again.code == 0, again.out + again.err
     assert "camu plan --fleet" in again.out
+
+
+def test_problems_that_are_alike_share_a_row_of_the_table(tmp_path: Path) -> None:
+    rows = "".join(f"d{k},0,{k},{'fast' if k % 2 else 1e9},5\n" for k in range(1, 41))
+    path = tmp_path / "f.csv"
+    path.write_text("id,x,y,cpu_hz,samples\n" + rows)
+    found = check_fleet(path, {}, CONFIG)
+    assert len(found.problems) == 20
+    ((lines, column, value, _, _),) = problem_rows(found, None)
+    assert (lines, column, value) == ("2, 4, 6, 8, 10, 12, 14, 16 and 12 more", "cpu_hz", "fast")
+
+
+class TestExport:
+    """docs/examples/export.csv: 400 gateways as a company has them, ten of their rows wrong."""
+
+    def test_the_file_is_as_its_script_makes_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        runpy.run_path(str(EXAMPLES / "make_export.py"), run_name="__main__")
+        made = (tmp_path / "export.csv").read_bytes()
+        assert made == (EXAMPLES / "export.csv").read_bytes()
+        assert made.startswith(b"\xef\xbb\xbf")
+
+    def test_two_commands_list_everything_and_plan(self, tmp_path: Path, camu: Camu) -> None:
+        copy = tmp_path / "clean.csv"
+        checked = camu("fleet", "check", str(EXAMPLES / "export.csv"), "--out", str(copy))
+        assert checked.code == 0, checked.err
+        rows = [line.split()[0] for line in checked.out.splitlines() if line[1:4].strip().isdigit()]
+        assert rows == ["13", "42", "63", "79", "92", "122", "173"]
+        for said in (
+            *("line 152, column rssi_dbm: is read as not known", "line 202: the row is blank"),
+            *("line 403: this is a row of totals", "Raspberry Pi Zero 2 W is read as pi-zero-2w"),
+            *("ARM Cortex-A7 is no board", "201 of 400 devices have no counts of labels"),
+            "2 of 400 devices have no measured uplink",
+        ):
+            assert said in checked.err, said
+        planned = camu("plan", "--fleet", str(copy), "--json")
+        assert planned.code == 0, planned.err
+        plan = json.loads(planned.out)
+        devices = plan["devices"]
+        assert len(devices) == 398  # two are not heard, as a warning says
+        assert {one["board"] for one in devices} == {"pi-4", "pi-zero-2w", "pi-3b-plus", None}
+        config = CONFIG.replace({"fleet.file": str(copy), "fleet.unreachable": "leave-out"})
+        links = build_world(config).links
+        place = {name: k for k, name in enumerate(links.devices.ids)}
+        shared = [unit for unit in plan["units"] if len(unit["members"]) > 1]
+        assert len(shared) > 20
+        least = config.clustering.min_link_snr_db
+        for unit in shared:
+            head = np.array([place[unit["leader"]]])
+            own = np.array([place[name] for name in unit["members"] if name != unit["leader"]])
+            assert links.hear(own, head, least).all()
+
+    @pytest.mark.parametrize("command", ["plan", "run", "forecast", "live"])
+    def test_every_command_lists_the_problems(self, command: str, camu: Camu) -> None:
+        more = ["--target", "0.9"] if command == "forecast" else []
+        refused = camu(command, "--fleet", str(EXAMPLES / "export.csv"), *more)
+        assert refused.code == 2
+        for line in (13, 42, 63, 79, 92, 122, 173):
+            assert f"line {line}, column" in refused.err
+
+
+def test_one_device_without_a_place_leaves_the_others_theirs(tmp_path: Path) -> None:
+    rows = [f"d{k},{k % 2 * 300},{k},-70,50" for k in range(12)]
+    path = tmp_path / "f.csv"
+    clusters = []
+    for more in ("", "lost,,,-70,50\n"):
+        path.write_text("id,x,y,gain_db,samples\n" + "\n".join(rows) + "\n" + more)
+        world = build_world(CONFIG.replace({"fleet.file": str(path)}))
+        found = cluster_devices(world).clusters
+        clusters.append({frozenset(one.members) - {12} for one in found} - {frozenset()})
+    assert not world.links.uplinks_alone
+    assert clusters[0] == clusters[1]
+    for members in clusters[1]:
+        assert len({k % 2 for k in members}) == 1
 
 
 def test_a_clean_fleet_is_left_as_it_is() -> None:
@@ -183,7 +269,7 @@ def test_fuzzed_fleets_are_read_or_refused(tmp_path: Path) -> None:
     clean, dice = german(6, dirty=False), random.Random(0)
     letters = ";,.\t\"'-+0159eEäµ\x00\ufeffNa \n"
     read = refused = 0
-    for _ in range(5000):
+    for number in range(5000):
         text = list(clean)
         for _ in range(dice.randint(1, 6)):
             at = dice.randrange(len(text))
@@ -195,5 +281,8 @@ def test_fuzzed_fleets_are_read_or_refused(tmp_path: Path) -> None:
             read += 1
         except InputError:
             refused += 1
+        if number % 10 == 0:
+            with suppress(InputError):
+                assert not repair(check_fleet(path, {}, CONFIG), CONFIG)[0].problems
     assert read > 100
     assert refused > 100

@@ -309,7 +309,12 @@ def test_the_documented_examples_make_worlds() -> None:
     world = build_world(config, 0)
     assert world.devices.count == 10
     assert world.federation is None
-    assert world.warnings() == []
+    said = [text.partition(": ")[2] for text in world.warnings()]
+    assert said == [
+        "2 of 10 devices have no cpu_hz; theirs is drawn from fleet.cpu_hz, 2e+08 to 2e+09 Hz",
+        "3 of 10 devices have no max_power_watts; theirs is fleet.max_power_watts = 2",
+        "5 of 10 devices have no battery_joules; they are taken to be on mains power",
+    ]
     config = CONFIG.replace(
         {
             "fleet.file": str(EXAMPLES / "fleet.json"),

@@ -221,7 +221,8 @@ def test_a_fleet_with_some_positions_uses_them(tmp_path: Path) -> None:
     assert gains[0, 1] == device_gain(known.links, [0], [1])[0, 0]
     assert gains[0, 2] == min(world.links.uplink_gain[[0, 2]])
     assert np.isfinite(gains).all()
-    assert "1 of 3 devices have no position" in world.notes[1]
+    assert "2 of 3 devices have no measured uplink" in world.notes[1]
+    assert "1 of 3 devices have no position" in world.notes[2]
 
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

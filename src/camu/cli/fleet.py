@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from camu.world.fleet_check import FleetCheck
+    from camu.world.fleet_clean import Change
     from camu.world.ray_tracers import Traced
 
 app = typer.Typer(
@@ -123,51 +124,55 @@ def check(
     """List every problem of a fleet file at once, and how it is understood.
 
     Separators, decimal commas, encodings, names of columns in several languages and units in names
-    are recognised. A repaired copy leaves out repeated rows and coordinates of 0,0, and gives rows
-    with the same id another one. Exit code 1: there are problems left.
+    are recognised. In a repaired copy, cells that devices can do without are emptied, and rows
+    that cannot be read are left out; the table says what became of each problem. Exit code 1: there
+    are problems left.
     """
     from camu.files import write_text
-    from camu.world.fleet_check import check_fleet
+    from camu.world.fleet_check import check_fleet, repair
     from camu.world.fleet_clean import parse_names
 
     config = resolve(file, preset, settings)
-    found = check_fleet(source, parse_names(names), config)
+    found, repairs = check_fleet(source, parse_names(names), config), None
+    left = found
     if out is not None:
         check_outputs([out], config, file, source)
-        found = found.repaired(config)
-        write_text(out, found.cleaned.to_csv())
+        left, repairs = repair(found, config)
+        write_text(out, left.cleaned.to_csv())
     if as_json:
-        print_json(found.to_dict())
+        rows = [one._asdict() for one in repairs or ()]
+        print_json({**found.to_dict(), **({} if repairs is None else {"repairs": rows})})
     else:
-        _show_check(found, out)
-    if found.problems:
+        _show_check(found, left, repairs, out)
+    if left.problems:
         raise typer.Exit(1)
 
 
-def _show_check(found: FleetCheck, out: Path | None) -> None:
+def _show_check(
+    found: FleetCheck, left: FleetCheck, repairs: tuple[Change, ...] | None, out: Path | None
+) -> None:
     """What was understood in another way, and what is wrong, row by row."""
+    from camu.world.fleet_check import assumed, problem_rows
+
     console = plain_console()
-    for note in found.notes:
+    for note in assumed(found, left, repairs or ()):
         warn(note)
-    if found.problems:
-        columns = ("line", "column", "value", "problem")
+    rows = problem_rows(found, repairs)
+    if rows:
+        columns = ("line", "column", "value", "problem", "in the copy")
+        columns = columns[: 4 if repairs is None else 5]
         table = number_table(columns, text=columns, title=f"{len(found.problems)} problems")
-        for problem in found.problems:
-            place = found.cleaned.table.places[problem.row].removeprefix("line ")
-            table.add_row(place, problem.column, problem.value, problem.text)
+        for row in rows:
+            table.add_row(*row[: len(columns)])
         print_table(table, console)
-    where = f"{out} is written; " if out is not None else ""
-    rows = len(found.cleaned.table.rows)
-    if found.problems:
-        hint = (
-            "mend them there" if out is not None else "mend them, or write a copy with --out FILE"
-        )
-        console.print(f"{where}{rows} devices, {len(found.problems)} problems: {hint}")
-    else:
-        target = out or found.cleaned.table.path
-        console.print(
-            f"{where}{rows} devices, no problems; plan them with: camu plan --fleet {target}"
-        )
+    count = len(left.cleaned.table.rows)
+    source = found.cleaned.table.path
+    if out is None and found.problems:
+        hint = f"mend them, or write a copy without them: camu fleet check {source} --out clean.csv"
+        console.print(f"{count} devices, {len(found.problems)} problems; {hint}")
+        return
+    where = f"{out} is written with" if out is not None else "no problems;"
+    console.print(f"{where} {count} devices; plan them with: camu plan --fleet {out or source}")
 
 
 @app.command()

@@ -44,6 +44,10 @@ def live(
     if follow is not None and any((file, preset, settings, seed, scheme, fleet)):
         raise InputError("--follow: it shows runs as they are; leave the other options out")
     config = resolve(file, preset, settings, seed, scheme, {"fleet.file": fleet})
+    if config.fleet.file is not None and follow is None:
+        from camu.world.fleet_file import parse_fleet
+
+        parse_fleet(config.fleet.file, config.fleet.snr_file, config)  # what is wrong is said here
     from camu.live.serving import serve
 
     def announce(address: str, folder: Path) -> None:

@@ -103,10 +103,11 @@ def link_similarity(
     the base station, which a leader needs. Where similarities are dB, `uplink` therefore adds to
     the median by how many dB device k's uplink is better than the median one. Other readings have
     no such common unit: there device k prefers the quantile, between the quartiles of the
-    similarities, that its uplink has among all uplinks. Where links between devices are not known,
-    uplinks are all there is to compare. With `devices` only these are compared with each other.
+    similarities, that its uplink has among all uplinks. Where most links between devices are not
+    known, uplinks are all there is to compare. With `devices` only these are compared with each
+    other.
     """
-    reading, count = "uplink" if links.blind else config.communication, links.count
+    reading, count = "uplink" if links.uplinks_alone else config.communication, links.count
     plain = LinkSimilarity(links, reading, np.zeros(count))
     own = np.arange(count) if devices is None else devices
     sample = _off_diagonal(plain, own)

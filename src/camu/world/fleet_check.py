@@ -1,17 +1,21 @@
-"""Every problem of a fleet's file at once."""
+"""Every problem of a fleet's file at once, and a copy of the file without them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.world.fleet_clean import Cleaned, read_fleet, repaired
+from camu.world.fleet_clean import Change, Cleaned, read_fleet
 from camu.world.fleet_file import parse_fleet
+from camu.world.fleet_repair import mended, tidied
 from camu.world.tables import Problem
+
+_MOST_LINES = 8  # of problems that are alike
+_MOST_PASSES = 12  # a cell is repaired at most twice; a repair can show another problem
 
 
 @dataclass(frozen=True)
@@ -21,10 +25,6 @@ class FleetCheck:
     cleaned: Cleaned
     notes: tuple[str, ...]
     problems: tuple[Problem, ...]
-
-    def repaired(self, config: Config) -> FleetCheck:
-        """The same of the table after repairs."""
-        return _checked(repaired(self.cleaned), config)
 
     def to_dict(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -42,6 +42,43 @@ class FleetCheck:
 def check_fleet(path: Path, names: Mapping[str, str], config: Config) -> FleetCheck:
     """All problems of a fleet's file; `names` says which of its headers are which columns."""
     return _checked(read_fleet(path, names), config)
+
+
+def repair(found: FleetCheck, config: Config) -> tuple[FleetCheck, tuple[Change, ...]]:
+    """The check of a repaired table, and every repair that was made."""
+    now = _checked(tidied(found.cleaned), config)
+    tried: set[tuple[str, str]] = set()
+    for _ in range(_MOST_PASSES):
+        if not now.problems:
+            break
+        now = _checked(mended(now.cleaned, now.problems, tried), config)
+    return now, now.cleaned.changes[len(found.cleaned.changes) :]
+
+
+def assumed(found: FleetCheck, left: FleetCheck, repairs: Sequence[Change]) -> list[str]:
+    """What was understood in another way and what is assumed; repairs are said elsewhere."""
+    said = set(Cleaned(found.cleaned.table, tuple(repairs)).notes)
+    return [note for note in dict.fromkeys((*found.notes, *left.notes)) if note not in said]
+
+
+def problem_rows(found: FleetCheck, repairs: Sequence[Change] | None) -> list[tuple[str, ...]]:
+    """Lines, column, value, problem and repair; problems that are alike share a row."""
+    places = found.cleaned.table.places
+    done: dict[tuple[str, str], list[str]] = {}
+    for change in repairs or ():
+        for column in (change.column, ""):
+            done.setdefault((change.place, column), []).append(change.said)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for one in found.problems:
+        place = places[one.row]
+        made = done.get((place, one.column)) or done.get((place, "")) or []
+        key = (one.column, one.value, one.text, "; ".join(dict.fromkeys(made)))
+        alike.setdefault(key, []).append(place.removeprefix("line "))
+    rows = []
+    for key, lines in alike.items():
+        more = f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
+        rows.append((", ".join(lines[:_MOST_LINES]) + more, *key))
+    return rows
 
 
 def _checked(cleaned: Cleaned, config: Config) -> FleetCheck:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from camu.errors import InputError, suggest
 from camu.files import csv_table, read_bytes, to_csv
+from camu.world.boards import built_in
 from camu.world.fleet_words import KNOWN_COLUMNS, MAINS, TOTALS, UNKNOWN, Unit, column_of, plain
 from camu.world.link_types import LINK_NAMES
 from camu.world.tables import ALIASES, MAINS_CELL, Table, read_table
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+_NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
 _COUNT = re.compile(r"\d{1,3}(\.\d{3})+|\d+,0+")  # where a point can only divide thousands
 _TEXTS = ("id", "region", "link", "board")
 _WHAT = "a CSV or JSON file of devices"
@@ -75,6 +77,7 @@ def read_fleet(path: Path, names: Mapping[str, str] | None = None) -> Cleaned:
     content = "a header line and a line per device"
     header, rows, places = csv_table(path, _WHAT, content, text, mark)
     columns, units = _columns(path, header, names or {}, changes)
+    as_boards = _boards_in(columns, header, rows, names or {}, changes)
     # A point between thousands and a decimal comma are found where cells are not divided by commas.
     decimal_comma = mark != "," and any(
         _COMMA.fullmatch(cell.strip()) for row in rows for cell in row
@@ -90,6 +93,7 @@ def read_fleet(path: Path, names: Mapping[str, str] | None = None) -> Cleaned:
             name = cells.get("id", "").strip()
             changes.append(Change(place, "", name, "this is a row of totals and left out"))
         else:
+            cells |= {"board": _board(cells["board"].strip(), place, changes)} if as_boards else {}
             table.rows.append(_cells(cells, units, decimal_comma, place, changes))
             table.places.append(place)
     return Cleaned(table, tuple(changes))
@@ -150,6 +154,44 @@ def _columns(
             in_unit = f", from {written}" if unit is not None else ""
             changes.append(Change("", name, name, f"is read as {column}{in_unit}"))
     return columns, units
+
+
+def _boards_in(
+    columns: list[str],
+    header: list[str],
+    rows: list[list[str]],
+    names: Mapping[str, str],
+    changes: list[Change],
+) -> bool:
+    """Whether a column that sounds like clocks holds names of computers; it is `board` then."""
+    if "cpu_hz" not in columns or "board" in columns:
+        return False
+    place = columns.index("cpu_hz")
+    given = [cell for row in rows if (cell := row[place].strip()).lower() not in {"", *UNKNOWN}]
+    numbers = any(_NUMBER.fullmatch(cell) for cell in given)
+    if header[place] in ("cpu_hz", *names) or numbers or not given:
+        return False
+    columns[place] = "board"
+    said = "holds names of computers, and is read as board"
+    changes[:] = [one for one in changes if one.column != header[place]]
+    changes.append(Change("", header[place], header[place], said))
+    return True
+
+
+def _board(text: str, place: str, changes: list[Change]) -> str:
+    """A board by its name, however it is written: "Raspberry Pi 4 B" is pi-4."""
+    if not text or text in built_in():
+        return text
+    known = {plain(title): name for name, board in built_in().items() for title in
+             (name, board.title, name.replace("pi-", "raspberrypi"))}  # fmt: skip
+    wanted = plain(text).replace("model", "")
+    known = {title.replace("model", ""): name for title, name in known.items()}
+    found = known.get(wanted) or known.get(wanted.removesuffix("b"))
+    said = (
+        f"{text} is read as {found}" if found else f"{text} is no board that camu knows; left out"
+    )
+    changes.append(Change(place, "board", text, said))
+    return found or ""
 
 
 def _unit_in(header: str) -> str:
@@ -224,32 +266,6 @@ def parse_names(text: str) -> dict[str, str]:
             )
         names[given] = wanted
     return names
-
-
-def repaired(cleaned: Cleaned) -> Cleaned:
-    """The table without what can be mended: repeated rows, repeated ids, coordinates of 0,0."""
-    table, changes = cleaned.table, list(cleaned.changes)
-    rows, places, seen = list[dict[str, Any]](), list[str](), dict[str, dict[str, Any]]()
-    used: set[str] = set()
-    for row, place in zip(table.rows, table.places, strict=True):
-        own = dict(row)
-        name = str(own.get("id", "")).strip()
-        if name and seen.get(name) == row:
-            changes.append(Change(place, "id", name, "the row is there twice and left out"))
-            continue
-        seen.setdefault(name, row)
-        if name in used:
-            fresh = next(f"{name}-{k}" for k in range(2, 10**6) if f"{name}-{k}" not in used)
-            changes.append(Change(place, "id", name, f"the id is there already; it is {fresh} now"))
-            own["id"] = name = fresh
-        used.add(name)
-        if is_nowhere(own):
-            said = "0,0 is in the sea, and no place of a device; left out"
-            changes.append(Change(place, "latitude", "0,0", said))
-            own |= {"latitude": "", "longitude": ""}
-        rows.append(own)
-        places.append(place)
-    return Cleaned(replace(table, rows=rows, places=places), tuple(changes))
 
 
 def is_nowhere(row: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from camu.errors import InputError, suggest
 from camu.seeding import derive
 from camu.world.boards import default_hardware, find_board
 from camu.world.devices import Devices
+from camu.world.fleet_assumed import assumed
 from camu.world.fleet_clean import Cleaned, is_nowhere, read_fleet
 from camu.world.fleet_links import fleet_links
 from camu.world.gains import noise_watts
@@ -97,9 +98,9 @@ def parse_fleet(
     if snr_db is None and unknown.any() and devices.count > 1:
         notes += [
             f"{path}: {int(unknown.sum())} of {devices.count} devices have no position and no SNR "
-            "was measured between devices (fleet.snr_file), so devices are clustered by their "
-            "uplinks alone, and a link between two devices counts as good as the weaker of "
-            "their uplinks"
+            "was measured between devices (fleet.snr_file), so "
+            + ("devices are clustered by their uplinks alone, and " if unknown.mean() > 0.5 else "")
+            + "a link to a device without position counts as good as the weaker of the two uplinks"
         ]
     distances_m = columns["distance_m"] if "distance_m" in table.columns else None
     # A label column stands for the class of its number, or of its place if it has a name.
@@ -341,19 +342,7 @@ def _devices(
         rate_bps=columns["rate_bps"],
         **hardware,
     )
-    return devices, [*notes, *_assumed_power(table, columns, config)]
-
-
-def _assumed_power(table: Table, columns: Columns, config: Config) -> list[str]:
-    """A note where an uplink was measured, and the power that it was sent with is not given."""
-    measured = ~np.isnan(columns["rssi_dbm"]) | ~np.isnan(columns["snr_db"])
-    assumed = int((measured & np.isnan(columns["power_watts"])).sum())
-    if not assumed:
-        return []
-    return [
-        f"{table.path}: {assumed} devices have a measured uplink and no power_watts; they are "
-        f"taken to send with fleet.power_watts = {config.fleet.power_watts:g} W"
-    ]
+    return devices, [*notes, *assumed(table, columns, config)]
 
 
 def _boards(table: Table, config: Config) -> tuple[str, ...]:

@@ -135,6 +135,11 @@ class Links:
         """
         return self.measured_snr_db is None and bool(np.isnan(self.devices.positions[:, 0]).any())
 
+    @cached_property
+    def uplinks_alone(self) -> bool:
+        """Whether devices are compared by uplinks, since few links between them are known."""
+        return self.blind and float(np.isnan(self.devices.positions[:, 0]).mean()) > 0.5
+
     def device_snr_db(self, rows: npt.ArrayLike, cols: npt.ArrayLike) -> Float64:
         """SNR gamma_jk between devices in dB, a block (len(rows), len(cols)); symmetric.
 

@@ -57,7 +57,7 @@ def to_metres(
     """Metres to the east and to the north of the origin; rows that are too far away are refused."""
     east, north = origin.metres(latitude, longitude)
     far = np.nan_to_num(np.hypot(east, north))
-    for row in np.flatnonzero(far > FARTHEST_M).tolist():
+    for row in table.sound_rows(far > FARTHEST_M):
         table.fail(
             row,
             "latitude",
