@@ -160,10 +160,10 @@ def _show_check(
     rows = problem_rows(found, repairs)
     if rows:
         columns = ("line", "column", "value", "problem", "in the copy")
-        columns = columns[: 4 if repairs is None else 5]
-        table = number_table(columns, text=columns, title=f"{len(found.problems)} problems")
+        shown = 4 if repairs is None else 5
+        table = number_table(columns[:shown], text=columns, title=f"{len(found.problems)} problems")
         for row in rows:
-            table.add_row(*row[: len(columns)])
+            table.add_row(*row[:shown])
         print_table(table, console)
     count = len(left.cleaned.table.rows)
     source = found.cleaned.table.path

@@ -74,10 +74,10 @@ def problem_rows(found: FleetCheck, repairs: Sequence[Change] | None) -> list[tu
         made = done.get((place, one.column)) or done.get((place, "")) or []
         key = (one.column, one.value, one.text, "; ".join(dict.fromkeys(made)))
         alike.setdefault(key, []).append(place.removeprefix("line "))
-    rows = []
-    for key, lines in alike.items():
+    rows = list[tuple[str, ...]]()
+    for about, lines in alike.items():
         more = f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
-        rows.append((", ".join(lines[:_MOST_LINES]) + more, *key))
+        rows.append((", ".join(lines[:_MOST_LINES]) + more, *about))
     return rows
 
 
