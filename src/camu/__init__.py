@@ -21,6 +21,7 @@ __all__ = [
     "Record",
     "Result",
     "Scheme",
+    "Tuned",
     "Unit",
     "World",
     "__version__",
@@ -37,6 +38,7 @@ __all__ = [
     "simulate",
     "single_devices",
     "solve",
+    "tune",
     "write_report",
 ]
 
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from camu.config import Config, load_config
     from camu.errors import CamuError, InputError
     from camu.experiments.compare import compare
+    from camu.experiments.tuning.tune import tune
+    from camu.experiments.tuning.tuned import Tuned
     from camu.planning.groups import assess, clusters, make_plan, single_devices
     from camu.planning.plan import Plan
     from camu.planning.unit import Unit
@@ -60,6 +64,8 @@ else:
         "camu.config": ("Config", "load_config"),
         "camu.errors": ("CamuError", "InputError"),
         "camu.experiments.compare": ("compare",),
+        "camu.experiments.tuning.tune": ("tune",),
+        "camu.experiments.tuning.tuned": ("Tuned",),
         "camu.planning.groups": ("assess", "clusters", "make_plan", "single_devices"),
         "camu.planning.plan": ("Plan",),
         "camu.planning.unit": ("Unit",),

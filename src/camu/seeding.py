@@ -39,6 +39,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "digits-split": (),  # training and test samples of the data set digits
     "tiles": ("devices", "level"),  # borders of tiles in two-level clustering
     "model": (),  # initial weights
+    "tuning": ("trial?",),  # settings that are tried: even points, then those of each trial
     "count": (),  # weights of a model that is built to be measured
     "batch": ("round",),  # orders of samples, with a branch for each device and pass
     "dropout": ("round", "device?", "step?"),  # absent devices; with device and step: layers

@@ -13,16 +13,16 @@ from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError
+from camu.experiments.budgets import with_end
 from camu.experiments.design import FULL, QUICK, Scale, file_name
 from camu.experiments.ranking import Board, Run, RunKey, WorldEntry, board_of
 from camu.experiments.reproduce import choose_rates
 from camu.experiments.scheduler import Executor, study_config
 from camu.experiments.tables import leaderboard_page
 from camu.files import write_json, write_text
-from camu.schemes import make_scheme, plans
-from camu.schemes.contract import Scheme
+from camu.schemes import make_scheme
 from camu.schemes.variants import ALL, Variant, read_variants
-from camu.simulation.dry_run import dry_run, round_cost
+from camu.simulation.dry_run import dry_run
 from camu.world import build_world
 
 REFERENCE = "compute-rounds"
@@ -190,7 +190,7 @@ def entries_of(
     at = _budgets(base, world.rounds(asked.scale))
     limits = {"run.min_joules": at["joules"], "run.min_virtual_seconds": at["seconds"]}
     return {
-        RunKey(world.name, variant.label, seed): Entry(variant, _with_end(variant.config, at), at)
+        RunKey(world.name, variant.label, seed): Entry(variant, with_end(variant.config, at), at)
         for variant in read_variants(base.replace(limits), [*asked.schemes, *asked.own])
     }
 
@@ -201,14 +201,3 @@ def _budgets(config: Config, rounds: int) -> dict[str, float]:
     costs = {"joules": spent.total_joules, "seconds": spent.virtual_seconds}
     # Rounded down, so that the reference scheme has spent both after these rounds.
     return {"rounds": rounds, **{key: math.floor(1000 * v) / 1000 for key, v in costs.items()}}
-
-
-def _with_end(config: Config, at: Mapping[str, float]) -> Config:
-    """A scheme that ends by itself plans for a budget: enough joules to spend both budgets."""
-    scheme = make_scheme(config)
-    if type(scheme).finished is Scheme.finished:
-        return config
-    world = build_world(config)
-    cost = round_cost(world, scheme, plans.plan(scheme, world))
-    joules = max(at["joules"], at["seconds"] * cost.joules / cost.seconds)
-    return config.replace({"run.max_joules": max(at["joules"], float(f"{joules:.4g}"))})

@@ -7,11 +7,12 @@ second call does no work, and a call after a kill finishes what is missing.
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -173,19 +174,34 @@ def in_turn(
 
 def on_processes(missing: Sequence[PlannedRun]) -> Done:
     """One run per process and core."""
+    with processes() as runner:
+        yield from runner(missing)
+
+
+@contextlib.contextmanager
+def processes(level: int = logging.WARNING) -> Iterator[Runner]:
+    """A runner with one process per core, which are kept from call to call inside the block.
+
+    They log what is of this level or above.
+    """
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(available_cores(), context, _begin_worker, (os.getpid(),))
+    pool = ProcessPoolExecutor(available_cores(), context, _begin_worker, (os.getpid(), level))
+
+    def run_there(missing: Sequence[PlannedRun]) -> Done:
+        try:
+            pending = {pool.submit(_run_in_worker, run): run for run in missing}
+            for future in as_completed(pending):
+                if future.result() == "interrupted":
+                    raise KeyboardInterrupt
+                yield pending[future], pending[future].directory.read_history()
+        except BrokenProcessPool:
+            raise CamuError(
+                "a process that trains was killed, perhaps because memory ran out; finished runs "
+                "are kept, and the same command goes on from here"
+            ) from None
+
     try:
-        pending = {pool.submit(_run_in_worker, run): run for run in missing}
-        for future in as_completed(pending):
-            if future.result() == "interrupted":
-                raise KeyboardInterrupt
-            yield pending[future], pending[future].directory.read_history()
-    except BrokenProcessPool:
-        raise CamuError(
-            "a process that trains was killed, perhaps because memory ran out; finished runs are "
-            "kept, and the same command goes on from here"
-        ) from None
+        yield run_there
     except (KeyboardInterrupt, GeneratorExit):
         for worker in multiprocessing.active_children():  # SIGTERM reached this process alone
             if worker.pid is not None:
@@ -195,13 +211,14 @@ def on_processes(missing: Sequence[PlannedRun]) -> Done:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin_worker(parent: int) -> None:
+def _begin_worker(parent: int, level: int) -> None:
     """Prepare a worker process: it ends with its parent, and can be stopped by it.
 
     A command in the background (`command &`) ignores Ctrl-C, and its workers would inherit that.
     """
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.getLogger("camu").setLevel(level)
 
 
 def _run_in_worker(run: PlannedRun) -> str:

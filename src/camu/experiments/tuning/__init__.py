@@ -1,0 +1,1 @@
+"""The search for a scheme's best settings at a budget, on seeds and samples kept apart."""
