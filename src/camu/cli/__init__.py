@@ -11,6 +11,7 @@ import typer
 from camu import __version__
 from camu.cli import (
     allocate,
+    answer,
     bench,
     compare,
     config,
@@ -42,7 +43,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    *(demo.demo, plan.plan, live.live, run.run, compare.compare, forecast.forecast, report.report),
+    *(
+        demo.demo,
+        plan.plan,
+        answer.answer,
+        live.live,
+        run.run,
+        compare.compare,
+        forecast.forecast,
+        report.report,
+    ),
     *(export.export, schemes.schemes, allocate.allocate, reproduce.reproduce, bench.bench),
     measure.measure,
 ):

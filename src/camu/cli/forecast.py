@@ -28,7 +28,9 @@ from camu.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from camu.config import Config
     from camu.experiments.forecast import Forecast
+    from camu.experiments.scheduler import FinishedRun
     from camu.learning.metrics import Metric
 
 EVALUATIONS = 30  # at least so many of a run, or every round
@@ -73,11 +75,8 @@ def forecast(
 
     config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
     check_target(config, target)
-    length = rounds or config.run.rounds
-    often = min(config.run.eval_every, max(1, length // EVALUATIONS))
-    config = config.replace({"run.target": None, "run.rounds": length, "run.eval_every": often})
     folder = out or Path("runs/forecast")
-    done = run_schemes("forecast", config, schemes, seeds, folder, address)
+    done = short_runs("forecast", config, schemes, rounds, seeds, folder, address)
     found = from_runs(by_scheme(done), target)
     if as_json:
         rows = [asdict(row) for row in found]
@@ -87,6 +86,22 @@ def forecast(
         return
     show_forecast(found, target, done[0].history.metric, plain_console())
     print(f"all runs are in {folder}")
+
+
+def short_runs(
+    command: str,
+    config: Config,
+    schemes: str,
+    rounds: int | None,
+    seeds: int,
+    folder: Path,
+    address: str | None = None,
+) -> list[FinishedRun]:
+    """Runs of so many rounds (by default run.rounds), evaluated often enough for a model."""
+    length = rounds or config.run.rounds
+    often = min(config.run.eval_every, max(1, length // EVALUATIONS))
+    config = config.replace({"run.target": None, "run.rounds": length, "run.eval_every": often})
+    return run_schemes(command, config, schemes, seeds, folder, address)
 
 
 def show_forecast(rows: list[Forecast], target: float, metric: Metric, console: Console) -> None:

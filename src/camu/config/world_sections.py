@@ -138,6 +138,15 @@ class DataConfig(Section):
     with_replacement: bool = field(
         False, "Let several devices hold the same sample where the data set is too small."
     )
+    sample_bytes: float | None = field(
+        None,
+        "Size of a sample with its target, as a device would send it to a server once in place of "
+        "learning; unset: a byte per number of an image, four per other number.",
+        "bytes",
+        affects="none",
+        gt=0,
+        le=1e9,
+    )
     validation_share: Share = field(
         0.0,
         "Share of its samples that each device holds back from training. Models are judged by "

@@ -1,0 +1,1 @@
+"""Answers for the owner of a fleet: what learning costs, what else it could cost, and why."""

@@ -1,0 +1,257 @@
+"""The answer for a fleet: learning, or sending the data, what decides it, and what would change it.
+
+Nothing is trained here: plans, dry runs and the price of links; rounds to a target score are given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from camu.answers.assumptions import Moved, moved
+from camu.answers.budget import Budget, Option, options
+from camu.answers.dry import DryPlan
+from camu.answers.leaders import Leader, Rule, leaders, rules
+from camu.answers.upgrades import Purchase, Upgrade, holdups, purchase, reference
+from camu.errors import InputError, suggest
+from camu.learning.chance import largest_class
+from camu.planning.batteries import Lifetime
+from camu.planning.central import (
+    Bill,
+    Sending,
+    ServerTraining,
+    break_even_bytes,
+    samples_of_round,
+    send_data,
+    train_at_server,
+)
+from camu.simulation.dry_run import battery_life
+from camu.work import Progress, silent
+from camu.world import World
+from camu.world.boards import find_board
+
+NO_LIMIT = Budget()
+SERVER = "laptop-core"  # the board that trains at the server unless another one is named
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """For how many rounds the costs are, and where this number comes from."""
+
+    number: float
+    how: str  # in words
+    low: float | None = None  # of the 95 % interval, where they were measured
+    high: float | None = None
+    target: float | None = None  # the score that takes so many; None: none was asked for
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval, if it has both ends."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Learning and sending the data once, side by side."""
+
+    learning: Bill
+    sending: Bill  # with the time of training at the server
+    server: ServerTraining | None
+    # Sending the data costs as much as so many rounds of learning, and as learning costs if a
+    # sample has so many bytes.
+    even_rounds: Bill
+    even_bytes: Bill
+
+    @property
+    def cheaper(self) -> dict[str, str]:
+        """For each cost, which way costs less: `learning`, `sending`, or `equal`."""
+        found = {}
+        for name, one, other in zip(Bill._fields, self.learning, self.sending, strict=True):
+            alike = abs(one - other) <= 1e-9 * max(one, other)
+            found[name] = "equal" if alike else "learning" if one < other else "sending"
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Everything that `camu answer` says of a fleet."""
+
+    dry: DryPlan
+    rounds: Rounds
+    sent: Sending
+    comparison: Comparison
+    leaders: list[Leader]
+    rules: list[Rule]
+    like: int  # the device that an upgrade makes of another
+    holdups: list[Upgrade]
+    purchase: Purchase | None
+    budget: Budget
+    fitting_rounds: float  # of the plan within the budget
+    options: list[Option]  # only where the budget is too small
+    moved: list[Moved]
+    largest_class: tuple[int, float] | None
+    lifetime: Lifetime | None
+
+    @property
+    def world(self) -> World:
+        """The fleet."""
+        return self.dry.world
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain data, devices by their ids."""
+        ids = self.world.devices.ids
+        cost, cheaper = self.dry.cost, self.comparison.cheaper
+        sent = self.dry.device_megabytes
+        return {
+            "scheme": self.dry.plan.scheme,
+            "devices": self.world.devices.count,
+            "left_out": list(self.world.left_out),
+            "parameters": self.dry.plan.parameters,
+            "rounds": asdict(self.rounds),
+            "round": {
+                "seconds": cost.seconds,
+                "joules": cost.joules,
+                "megabytes": cost.megabytes,
+                "device_megabytes": {"mean": float(sent.mean()), "most": float(sent.max())},
+            },
+            "learning": self.comparison.learning._asdict(),
+            "sending": {
+                **self.comparison.sending._asdict(),
+                "sample_bytes": self.sent.sample_bytes,
+                "arrival_seconds": self.sent.bill.seconds,
+                "server": None
+                if self.comparison.server is None
+                else asdict(self.comparison.server),
+            },
+            "cheaper": cheaper,
+            "break_even": {
+                "rounds": _finite(self.comparison.even_rounds),
+                "sample_bytes": _finite(self.comparison.even_bytes),
+            },
+            "leaders": [{**asdict(one), "device": ids[one.device]} for one in self.leaders],
+            "rules": [asdict(one) for one in self.rules],
+            "upgrade_like": ids[self.like],
+            "holdups": [{**asdict(one), "device": ids[one.device]} for one in self.holdups],
+            "purchase": None
+            if self.purchase is None
+            else {**asdict(self.purchase), "devices": [ids[k] for k in self.purchase.devices]},
+            "budget": {**asdict(self.budget), "rounds": _number(self.fitting_rounds)},
+            "options": [
+                {**asdict(one), "rounds": _number(one.rounds), "bill": one.bill._asdict()}
+                for one in self.options
+            ],
+            "assumptions": [
+                {
+                    **asdict(one),
+                    "learning": [bill._asdict() for bill in one.learning],
+                    "sending": [bill._asdict() for bill in one.sending],
+                }
+                for one in self.moved
+            ],
+            "largest_class": None
+            if self.largest_class is None
+            else dict(zip(("class", "share"), self.largest_class, strict=True)),
+            "batteries": None
+            if self.lifetime is None
+            else self.lifetime.to_dict(self.dry.plan, list(ids)),
+        }
+
+
+def _number(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _finite(bill: Bill) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in bill._asdict().items()}
+
+
+def compare_with_sending(dry: DryPlan, rounds: float, server: str = SERVER) -> Comparison:
+    """Learning for so many rounds against sending the data once and training at the server.
+
+    The server trains on as many samples as the devices together in these rounds.
+    """
+    world, sent = dry.world, send_data(dry.world)
+    share = min(1.0, dry.cost.units / len(dry.plan.units))
+    samples = share * samples_of_round(dry.plan, world)
+    board = find_board(server, "--server")
+    training = train_at_server(world, server, board, rounds * samples)
+    own = 0.0 if training is None else training.seconds
+    learning, sending = dry.bill(rounds), sent.bill
+    start, one = dry.bill(0.0), dry.bill(1.0)
+    each = Bill(*(total - fixed for total, fixed in zip(one, start, strict=True)))
+    each = each._replace(seconds=each.seconds - own / rounds)  # the server needs time per round
+    parts = zip(sending, start, each, strict=True)
+    return Comparison(
+        learning=learning,
+        sending=sending._replace(seconds=sending.seconds + own),
+        server=training,
+        even_rounds=Bill(
+            *(
+                max(0.0, total - fixed) / slope if slope > 0 else math.inf
+                for total, fixed, slope in parts
+            )
+        ),
+        even_bytes=break_even_bytes(world, learning._replace(seconds=learning.seconds - own)),
+    )
+
+
+def answer(
+    dry: DryPlan,
+    rounds: Rounds,
+    budget: Budget = NO_LIMIT,
+    *,
+    server: str = SERVER,
+    like: str | None = None,
+    buy: int = 0,
+    progress: Progress = silent,
+) -> Answer:
+    """Everything that an owner asks, for a plan.
+
+    Parameters:
+        dry: the plan of a scheme in the owner's world, and what a round costs.
+        rounds: for how many rounds the costs are.
+        budget: what may be spent.
+        server: the board that would train at the server.
+        like: id of the device that an upgrade makes of another; by default the slowest of the
+            fastest quarter of the fleet.
+        buy: how many devices to replace together.
+        progress: called along the way.
+
+    Returns:
+        The answer.
+    """
+    world = dry.world
+    model = reference(world, dry.plan) if like is None else _device(world, like)
+    fits = budget.rounds(dry)
+    other = options(dry, budget, rounds.number, progress) if fits < rounds.number else []
+    powered = bool(np.isnan(world.devices.battery_joules).all())
+    counts = world.devices.label_counts
+    return Answer(
+        dry=dry,
+        rounds=rounds,
+        sent=send_data(world),
+        comparison=compare_with_sending(dry, rounds.number, server),
+        leaders=leaders(dry),
+        rules=rules(dry),
+        like=model,
+        holdups=holdups(dry, model, progress=progress),
+        purchase=purchase(dry, model, buy, progress) if buy else None,
+        budget=budget,
+        fitting_rounds=fits,
+        options=other,
+        moved=moved(dry, rounds.number, rounds.interval, progress),
+        largest_class=largest_class(counts.sum(axis=0)),
+        lifetime=None if powered else battery_life(world, dry.scheme, dry.plan),
+    )
+
+
+def _device(world: World, name: str) -> int:
+    """The place of a device by its id."""
+    places: Mapping[str, int] = {one: k for k, one in enumerate(world.devices.ids)}
+    if name not in places:
+        raise InputError(f"--like {name}: no device has this id{suggest(name, places)}")
+    return places[name]
