@@ -27,7 +27,7 @@ def test_the_page_answers_every_question(camu: Camu) -> None:
         "What it costs a round 40 rounds sending the data once",
         "Sending the data once is cheaper in time",
         "Break-even: sending the data costs as much as",
-        "Batteries empty device days",
+        "Batteries empty device days without learning",
         "Who leads:",
         "With best-uplink,",
         "What holds a round up, and what each saves if it were like",

@@ -20,6 +20,7 @@ from camu.answers.upgrades import Purchase, Upgrade, holdups, purchase, referenc
 from camu.errors import InputError, suggest
 from camu.learning.chance import largest_class
 from camu.planning.batteries import Lifetime
+from camu.planning.battery_days import BatteryDays, battery_days
 from camu.planning.central import (
     Bill,
     Sending,
@@ -94,7 +95,8 @@ class Answer:
     options: list[Option]  # only where the budget is too small
     moved: list[Moved]
     largest_class: tuple[int, float] | None
-    lifetime: Lifetime | None
+    lifetime: Lifetime | None  # None: no device has a battery
+    days: BatteryDays | None
 
     @property
     def world(self) -> World:
@@ -155,9 +157,43 @@ class Answer:
             "largest_class": None
             if self.largest_class is None
             else dict(zip(("class", "share"), self.largest_class, strict=True)),
-            "batteries": None
-            if self.lifetime is None
-            else self.lifetime.to_dict(self.dry.plan, list(ids)),
+            "batteries": self._batteries(),
+        }
+
+    def _batteries(self) -> dict[str, Any] | None:
+        if self.lifetime is None or self.days is None:
+            return None
+        return {
+            "days": {
+                name: {"device": self.world.devices.ids[k], **self.battery(k)}
+                for name, k in self.first_median_last().items()
+            },
+            **self.lifetime.to_dict(self.dry.plan, list(self.world.devices.ids)),
+        }
+
+    def first_median_last(self) -> dict[str, int]:
+        """The devices whose batteries are empty first, in the middle and last."""
+        if self.days is None:
+            return {}
+        days = self.days.days_with_learning
+        own = np.flatnonzero(~np.isnan(days))
+        order = own[np.argsort(days[own], kind="stable")].tolist()
+        places = {"first": 0, "median": (len(order) - 1) // 2, "last": len(order) - 1}
+        return {name: order[place] for name, place in places.items()}
+
+    def battery(self, device: int) -> dict[str, float | None]:
+        """Days with learning and without, learning's share, and batteries for all rounds.
+
+        None: never empty.
+        """
+        assert self.days is not None
+        assert self.lifetime is not None
+        spent = self.rounds.number * self.lifetime.round_joules[device]
+        return {
+            "days_with_learning": _number(float(self.days.days_with_learning[device])),
+            "days_without_learning": _number(float(self.days.days_without_learning[device])),
+            "learning_share": float(self.days.learning_share[device]),
+            "batteries": float(spent / self.world.devices.battery_joules[device]),
         }
 
 
@@ -229,6 +265,7 @@ def answer(
     fits = budget.rounds(dry)
     other = options(dry, budget, rounds.number, progress) if fits < rounds.number else []
     powered = bool(np.isnan(world.devices.battery_joules).all())
+    life = None if powered else battery_life(world, dry.scheme, dry.plan)
     counts = world.devices.label_counts
     return Answer(
         dry=dry,
@@ -245,7 +282,8 @@ def answer(
         options=other,
         moved=moved(dry, rounds.number, rounds.interval, progress),
         largest_class=largest_class(counts.sum(axis=0)),
-        lifetime=None if powered else battery_life(world, dry.scheme, dry.plan),
+        lifetime=life,
+        days=None if life is None else battery_days(world, life),
     )
 
 

@@ -20,7 +20,8 @@ SHOWN = 10
 _TRIED = 4  # times as many devices as are looked for are repriced before plans are made again
 _REFERENCE = 0.25  # the device that an upgrade makes of another: of this quantile of own seconds
 _HARDWARE = (
-    *("cpu_hz", "cycles_per_sample", "capacitance", "static_watts", "idle_watts", "board"),
+    *("cpu_hz", "cycles_per_sample", "capacitance", "static_watts", "idle_watts"),
+    *("sleep_watts", "board"),
     *("power_watts", "max_power_watts", "link", "rate_bps", "sample_seconds", "sample_joules"),
 )
 _TEXTS = ("board", "link")

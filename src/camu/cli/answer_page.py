@@ -110,7 +110,7 @@ def _show_verdict(found: Answer, console: Console) -> None:
     )
     _say(
         console,
-        f"The data are {samples:,} samples of {found.sent.sample_bytes:.4g} bytes "
+        f"The data are {samples:,} samples of {_bytes(found.sent.sample_bytes)} "
         f"(data.sample_bytes). Sending them takes {span(found.sent.bill.seconds)}{trained}.",
     )
     rounds, bytes_ = compared.even_rounds, compared.even_bytes
@@ -184,21 +184,24 @@ def _show_classes(found: Answer, chance: str | None, console: Console) -> None:
 
 def _show_batteries(found: Answer, console: Console) -> None:
     """Days until batteries are empty, and what the rounds take of them."""
-    lifetime = found.lifetime
-    if lifetime is None:
+    rows = []
+    for name, device in found.first_median_last().items():
+        facts = found.battery(device)
+        share, whole = facts["learning_share"], facts["batteries"]
+        days = (_days(facts[f"days_{way}_learning"]) for way in ("with", "without"))
+        cells = (*days, f"{100 * (share or 0.0):.3g}", f"{whole:.3g}")
+        rows.append((name, found.world.devices.ids[device], *cells))
+    if not rows:
         return
-    ids, rows = found.world.devices.ids, []
-    capacity = found.world.devices.battery_joules
-    for name, device in lifetime.milestones().items():
-        if device is None:
-            rows.append((name, "none", f"not within {lifetime.rounds} rounds", ""))
-            continue
-        share = found.rounds.number * lifetime.round_joules[device] / capacity[device]
-        days = lifetime.empty_seconds[device] / 86_400
-        rows.append((name, ids[device], f"{days:.3g}", f"{share:.3g}"))
-    names = ("empty", "device", "days", f"batteries for {found.rounds.number:.4g} rounds")
+    needed = f"batteries for {found.rounds.number:.4g} rounds"
+    names = ("empty", "device", "days", "without learning", "learning %", needed)
     console.print()
     print_table(number_table(names, rows, "Batteries", text=names[:2]), console)
+    _say(console, "Days are with one round after the other, as configured, until empty.")
+
+
+def _days(number: float | None) -> str:
+    return "never" if number is None else f"{number:.3g}"
 
 
 def _show_leaders(found: Answer, console: Console) -> None:
