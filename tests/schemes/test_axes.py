@@ -52,6 +52,12 @@ POWER = {
     "radio.amplifier_efficiency": 0.35,
     "radio.circuit_watts": 0.1,
 }
+INTERVAL = {
+    "run.every_seconds": 5.0,
+    "fleet.idle_watts": 0.2,
+    "fleet.sleep_watts": 0.01,
+    "fleet.battery_joules": 100.0,
+}
 MISSED = {"radio.phase_error_rad": 0.2, "radio.time_offset_symbols": 0.1}  # over the air
 # Clusters of a region do not hear those of the others, but disturb them.
 FAR = {
@@ -97,6 +103,7 @@ WORLDS: dict[str, dict[str, Any]] = {
     },
     "static power": POWER,
     "idle power, downlink": {"fleet.idle_watts": 0.2, **DOWNLINK},
+    "asleep between rounds": {**INTERVAL, **DOWNLINK},
     "interference, capped rates": FAR,
     "cqi table": {"radio.rate": "table", **UNEQUAL},
     "fading between devices": {
@@ -231,6 +238,14 @@ def joules_of(record: Record, name: str) -> dict[str, float]:
     return {k: v for k, v in record.joules.items() if name not in AIR or k != "transmit"}
 
 
+def seconds_asleep(plan: camu.Plan, where: str) -> float:
+    """How long all devices sleep in a run."""
+    if where != "asleep between rounds":
+        return 0.0
+    period = 5.0 * np.ceil(plan.round_seconds / 5.0)
+    return float((ROUNDS - 1) * (period - plan.round_seconds))
+
+
 @pytest.mark.parametrize(("name", "where"), PAIRS)
 def test_a_run_costs_what_was_forecast(name: str, where: str) -> None:
     history, _ = run_of(name, where)
@@ -254,11 +269,14 @@ def test_a_run_costs_what_was_planned(name: str, where: str) -> None:
     if where in CHANGING or overrides(scheme, *CHOICES):
         return
     final = run_of(name, where)[0].final
-    assert final.virtual_seconds == pytest.approx(ROUNDS * plan.round_seconds, rel=1e-9)
+    asleep = seconds_asleep(plan, where)
+    seconds = ROUNDS * plan.round_seconds + asleep
+    joules = ROUNDS * plan.round_joules + 10 * 0.01 * asleep
+    assert final.virtual_seconds == pytest.approx(seconds, rel=1e-9)
     if name in AIR:
-        assert final.total_joules <= ROUNDS * plan.round_joules * (1 + 1e-9)
+        assert final.total_joules <= joules * (1 + 1e-9)
         final = replace(final, joules=dry_run(world, scheme).final.joules)
-    assert final.total_joules == pytest.approx(ROUNDS * plan.round_joules, rel=1e-9)
+    assert final.total_joules == pytest.approx(joules, rel=1e-9)
     model = world.config.radio.bits_per_parameter * plan.parameters
     # All members but the leader send, and the leader answers.
     gathers = sum(u.local_updates * len(u.members) for u in plan.units if len(u.members) > 1)
@@ -310,7 +328,8 @@ def test_a_budget_is_never_exceeded(name: str, where: str) -> None:
     assert scheme.plan(world).round_joules <= budget * (1 + 1e-9)
     if where not in CHANGING:
         final = run_of(name, where)[0].final
-        assert final.total_joules <= ROUNDS * budget * (1 + 1e-9)
+        asleep = 10 * 0.01 * seconds_asleep(plan_of(name, where), where)  # no part of a round
+        assert final.total_joules <= (ROUNDS * budget + asleep) * (1 + 1e-9)
     if name == "compute-rounds":  # its own round is the budget
         return
     least = scheme_of("clustered").plan(world).round_joules

@@ -61,6 +61,8 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         f"Joules: {cost.compute_joules:.3g} computing, {cost.transmit_joules:.3g} sending"
         f"{received}{idle}." + (f" The base station spends {station:.3g} J." if station else "")
     )
+    if (every := world.config.run.every_seconds) is not None:
+        console.print(_interval(every, plan, cost))
     console.print(_computing(world))
     if cost.rounds > 1:
         console.print(
@@ -83,6 +85,14 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
             f"Slow-down saves {plan.saved_joules:.3g} J ({plan.saved_joules / full:.0%}) of the "
             f"{full:.4g} J that a round costs at full speed; it takes no longer."
         )
+
+
+def _interval(every: float, plan: Plan, cost: RoundCost) -> str:
+    """A sentence on rounds at an interval."""
+    began = f"Rounds begin every {cost.seconds:,.6g} s and work for {plan.round_seconds:.4g} s"
+    if cost.seconds > every * 1.001 and plan.round_seconds > every:
+        began += f", longer than run.every_seconds = {every:g}"
+    return began + "; devices rest in between, which is part of the idle joules."
 
 
 def _computing(world: World) -> str:

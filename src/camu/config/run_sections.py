@@ -150,6 +150,15 @@ class RunConfig(Section):
 
     seed: int = field(0, "Seed of everything random.", ge=0, lt=2**63)
     rounds: Count = stopping_field(200, "Global rounds.", "rounds")
+    every_seconds: float | None = field(
+        None,
+        "Each round begins at the next multiple of this; all devices draw their resting power "
+        "while they take part in none (`fleet.sleep_watts`, or idle). Unset: rounds follow each "
+        "other, and a device pays only while it takes part.",
+        "s",
+        ge=1e-3,
+        le=1e9,
+    )
     eval_every: Count = field(5, "Rounds between evaluations.", "rounds")
     eval_last: Count = field(1, "Evaluate after each of the last so many rounds.", "rounds")
     server_average: Share = field(

@@ -144,6 +144,11 @@ def for_real_links(config: Config, simulate: bool) -> Config:
         key = "clustering.replan_every"
     if key is not None:
         raise InputError(f"{key}: real devices move by themselves; leave it out of a deployment")
+    if config.run.every_seconds is not None:
+        raise InputError(
+            f"run.every_seconds = {config.run.every_seconds:g}: rounds of a deployment follow each "
+            "other; leave it out, and start runs of a few rounds with --resume when it is time"
+        )
     if simulate:
         return config
     if config.radio.uplink == "hybrid":

@@ -61,6 +61,24 @@ class Batteries:
             self._harvest.fill(self.charge_joules, self.capacity_joules, self._seconds, seconds)
         self._seconds = max(self._seconds, seconds)
 
+    def since(self, seconds: float) -> float:
+        """How much time has passed at this virtual second since harvesting was last counted."""
+        return max(0.0, seconds - self._seconds)
+
+    def rest(self, watts: Float64, seconds: float) -> Float64:
+        """Let time pass until this virtual second while devices draw this power (K,).
+
+        Returns the joules that they drew; an empty battery gives no more than is harvested.
+        """
+        drawn = np.zeros(len(watts))
+        for begin, end, harvested in self._harvest.stretches(self._seconds, seconds):
+            there = self.charge_joules + harvested * (end - begin)
+            paid = np.minimum(watts * (end - begin), there)
+            self.charge_joules = np.minimum(there - paid, self.capacity_joules)
+            drawn += paid
+        self._seconds = max(self._seconds, seconds)
+        return drawn
+
     def admit(
         self,
         units: Mapping[int, Unit],

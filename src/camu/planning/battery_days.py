@@ -36,6 +36,7 @@ def battery_days(world: World, found: Lifetime) -> BatteryDays:
     a round costs on average.
     """
     resting = world.devices.resting_watts
+    # Where rounds follow each other, the ledger knows nothing of devices that take no part.
     learning = np.maximum(found.round_joules / found.round_seconds, resting)
     seconds = np.where(
         np.isnan(found.empty_seconds), seconds_until_empty(world, learning), found.empty_seconds

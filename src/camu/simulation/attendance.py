@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,10 +49,16 @@ class Faults:
         """The faults that the configuration asks for."""
         return cls(world, read_absences(world), read_availability(world))
 
-    def wait_for_devices(self, run: Run) -> None:
-        """Let time pass until a device is available, if none is and no update is on its way."""
-        if not run.in_flight:
-            run.clock.wait_until(self.availability.opens_seconds(run.clock.now_seconds))
+    def wait_to_begin(self, run: Run) -> None:
+        """Let time pass until a round may begin, and a device is available.
+
+        Where updates are on their way, it does not wait for devices.
+        """
+        every = self.world.config.run.every_seconds
+        begin = next_multiple(run.clock.now_seconds, every)
+        while not run.in_flight and (opens := self.availability.opens_seconds(begin)) > begin:
+            begin = next_multiple(opens, every)
+        run.clock.wait_until(begin)
 
     def attend(self, plan: Plan, units: list[int], round_: int, seconds: float) -> Attendance:
         """Which of these units take part in a round that starts at this time, and how."""
@@ -121,6 +128,14 @@ class Availability:
         if not later.size or self.present(seconds).any():
             return seconds
         return float(later.min())
+
+
+def next_multiple(seconds: float, every: float | None) -> float:
+    """The first multiple from this time on; the time itself where rounds follow each other."""
+    if every is None:
+        return seconds
+    # A time that is a multiple but for rounding is one.
+    return max(seconds, math.ceil(seconds / every * (1 - 1e-12)) * every)
 
 
 def read_availability(world: World) -> Availability:

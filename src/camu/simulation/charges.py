@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ from camu.planning.batteries import spending_of
 from camu.planning.costs import Costs, Spending
 from camu.planning.unit import Unit
 from camu.simulation.run import Run, Update
+
+_WHOLE = 1 - 1e-9  # of what a device needs: less is not rounding
 
 
 class Charges:
@@ -47,3 +49,22 @@ class Charges:
         joules = idle_watts[devices] * seconds
         self.run.ledger.book_idle(devices, joules)
         self.run.batteries.draw(devices, joules)
+
+    def rest(self, busy: Iterable[Update]) -> None:
+        """Book what all devices draw while they rest, since the last call (`run.every_seconds`).
+
+        Members of busy units pay for idle power instead. A device that cannot pay is empty.
+        """
+        run = self.run
+        if run.world.config.run.every_seconds is None:
+            return
+        watts = run.world.devices.resting_watts.copy()
+        for update in busy:
+            watts[list(update.members)] = 0.0
+        needed = watts * run.batteries.since(run.clock.now_seconds)
+        joules = run.batteries.rest(watts, run.clock.now_seconds)
+        everyone = np.arange(len(watts))
+        run.ledger.book_idle(everyone, joules)
+        dry = everyone[joules < needed * _WHOLE]
+        run.batteries.empty[dry] = True
+        run.batteries.mark(dry, run.round)

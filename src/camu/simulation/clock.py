@@ -49,7 +49,8 @@ class Clock:
             if deadline_seconds is not None and self._events[0][0] > deadline_seconds:
                 break
             time, kind, unit, uplink_seconds, queue = heapq.heappop(self._events)
-            self.now_seconds = time
+            # What arrived while nobody waited for it is there.
+            self.now_seconds = max(self.now_seconds, time)
             if kind == self._ARRIVES:
                 return unit
             end = self._sent(time, uplink_seconds, queue)

@@ -24,6 +24,7 @@ from camu.planning.plan import Plan
 from camu.schemes import plans
 from camu.schemes.contract import Scheme
 from camu.seeding import derive
+from camu.simulation.attendance import next_multiple
 from camu.simulation.history import History
 from camu.simulation.hooks import overrides
 from camu.simulation.ledger import Ledger
@@ -206,29 +207,38 @@ def round_cost(
     rounds = 1
     if not _all_alike(world, scheme) or world.config.clustering.leader == "rotating":
         rounds = max(10, min(most_rounds, MOST_UNIT_ROUNDS // len(plan.units)))
-    history = _DryRun(world, scheme, plan).history(rounds)
+    # With an interval a round lasts until the next one begins, so the first one only begins.
+    history = _DryRun(world, scheme, plan).history(rounds + _leading(world))
     guessed = overrides(scheme, "pilot") or scheme.uses_oracle
     if _chooses(scheme) and not guessed:
         generator = derive(0, "dry-run").numpy()
-        other = _DryRun(world, scheme, plan, generator).history(rounds)
+        other = _DryRun(world, scheme, plan, generator).history(rounds + _leading(world))
         guessed = _costs(history) != _costs(other)
-    first, last, count = history.records[0], history.final, max(1, history.final.round)
+    before, last = history.records[0], history.final
+    skipped = _leading(world) if last.round > 1 else 0
+    first, counted = history.records[skipped], history.records[skipped + 1 :]
+    count = max(1, len(counted))
 
     assert first.bits is not None
     assert last.bits is not None
     joules = {f"{k}_joules": (last.joules[k] - first.joules[k]) / count for k in last.joules}
     bits = {f"{k}_bits": (last.bits[k] - first.bits[k]) / count for k in last.bits}
     return RoundCost(
-        rounds=last.round,
+        rounds=len(counted),
         seconds=(last.virtual_seconds - first.virtual_seconds) / count,
         joules=(last.total_joules - first.total_joules) / count,
         **joules,
         **bits,
-        units=sum(record.units for record in history.records) / count,
-        pilot_seconds=first.virtual_seconds,
-        pilot_joules=first.total_joules,
+        units=sum(record.units for record in counted) / count,
+        pilot_seconds=before.virtual_seconds,
+        pilot_joules=before.total_joules,
         guessed=guessed,
     )
+
+
+def _leading(world: World) -> int:
+    """Rounds at the start of a run that are not like later ones."""
+    return int(world.config.run.every_seconds is not None)
 
 
 def _costs(history: History) -> list[tuple[float, float]]:
@@ -286,23 +296,33 @@ class _Batteries(_DryRun):
         self.batteries = self.run.batteries
         self.battery = np.isfinite(self.batteries.capacity_joules)
         self.empty_seconds = np.full(world.devices.count, np.nan)
+        self.began = 0.0  # when the last round did
 
     def lifetime(self) -> Lifetime:
         """Take rounds until all batteries are empty, or until nothing changes any more."""
         run, config = self.run, self.world.config
         first = 1 if self.alike else max(1, min(MOST_ROUNDS, config.run.rounds))
-        self.go(config.run.rounds if self.batteries.harvesting else first)
-        mean = run.device_joules / max(1, run.round)
-        length = run.clock.now_seconds / max(1, run.round)
+        self.go(_leading(self.world))
+        mean, length = self.measure(first)
+        length = length or run.plan.round_seconds  # nobody can pay for a round
+        self.go(config.run.rounds - run.round if self.batteries.harvesting else 0)
         for _ in range(0 if self.batteries.harvesting else _MOST_STRETCHES):
-            spent, began, seconds = run.device_joules, run.round, run.clock.now_seconds
-            self.go(1 if self.alike else _WINDOW)
-            rounds = max(1, run.round - began)
-            each = (run.device_joules - spent) / rounds
-            if run.stopped or not self.skip(each, (run.clock.now_seconds - seconds) / rounds):
+            each, seconds = self.measure(1 if self.alike else _WINDOW)
+            if run.stopped or not self.skip(each, seconds):
                 break
         empty = self.batteries.empty_round
         return Lifetime(run.round, empty, self.empty_seconds, self.battery, mean, length)
+
+    def measure(self, rounds: int) -> tuple[Float64, float]:
+        """The joules of each device (K,) and the seconds of the next rounds, on average."""
+        run = self.run
+        spent, first, seconds = run.device_joules, run.round, run.clock.now_seconds
+        began = self.began
+        self.go(rounds)
+        count = max(1, run.round - first)
+        # With an interval rounds may last for another time and begin as often as before.
+        length = self.began - began if _leading(self.world) else run.clock.now_seconds - seconds
+        return (run.device_joules - spent) / count, length / count
 
     def go(self, rounds: int) -> None:
         """Take rounds one by one."""
@@ -310,11 +330,29 @@ class _Batteries(_DryRun):
         for _ in range(rounds):
             if run.stopped is not None:
                 return
-            seconds, known = run.clock.now_seconds, self.batteries.empty_round >= 0
+            seconds, known = self.rests_until(), self.batteries.empty_round >= 0
+            self.began = self.begin()
             self.loop.round()
             run.records.clear()
             new = (self.batteries.empty_round >= 0) & ~known
-            self.empty_seconds[new & np.isnan(self.empty_seconds)] = seconds
+            self.empty_seconds[new] = np.fmin(self.empty_seconds, seconds)[new]
+
+    def rests_until(self) -> Float64:
+        """When each device (K,) is empty if it is so before it is needed: while it rests, or then.
+
+        Where a device harvests, it is empty when it is needed.
+        """
+        run, watts = self.run, self.world.devices.resting_watts
+        now = run.clock.now_seconds
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lasts = np.where(watts > 0, self.batteries.charge_joules / watts, np.inf)
+        if self.batteries.harvesting:
+            lasts[:] = np.inf
+        return np.asarray(np.minimum(now + lasts, self.begin()))
+
+    def begin(self) -> float:
+        """When the next round begins."""
+        return next_multiple(self.run.clock.now_seconds, self.world.config.run.every_seconds)
 
     def skip(self, joules: Float64, seconds: float) -> bool:
         """Take as many rounds at once as all can pay for; False if nothing changes any more."""
@@ -336,7 +374,9 @@ class _Batteries(_DryRun):
         batteries.empty[devices[short]] = True
         batteries.mark(devices[short], run.round + own[short].astype(np.int64))
         self.empty_seconds[devices[short]] = run.clock.now_seconds + own[short] * seconds
-        run.clock.skip(rounds * seconds)
+        every, passed = self.world.config.run.every_seconds, rounds * seconds
+        run.clock.skip(passed if every is None else round(passed / every) * every)
+        batteries.harvest_until(run.clock.now_seconds)  # what devices drew meanwhile is paid
         run.round += rounds
         self.loop.rotate()
         return True

@@ -100,6 +100,8 @@ class Loop:
         """A round, what the scheme changes after it, and its record."""
         self.before = self.run.weights
         self.charges.book_idle(replan(self.run, self.scheme), self.run.clock.now_seconds)
+        if self.config.run.every_seconds is not None:  # who reports has paid for that time
+            self.run.batteries.harvest_until(self.run.clock.now_seconds)
         arrived, waiting = self.advance()
         self.hooks.revise(self.view(() if self.takes_mean else self.shown(arrived)), self.run)
         self.rotate()
@@ -138,7 +140,8 @@ class Loop:
     def launch(self) -> None:
         """Start the units that the scheme selects, from the present weights."""
         self.received = None
-        self.faults.wait_for_devices(self.run)
+        self.faults.wait_to_begin(self.run)
+        self.charges.rest(self.run.in_flight.values())
         move(self.run)
         self.faults = replace(self.faults, world=self.run.world)
         view = self.view()
@@ -317,6 +320,7 @@ class Loop:
             self.next_update(deadline)  # no unit started, but time passes
         now = run.clock.now_seconds
         self.charges.book_idle(found, now)
+        self.charges.rest([*found, *run.in_flight.values()])
         waiting = {one.unit: now - one.started_seconds - one.busy_seconds for one in found}
         return arrived, tuple(max(0.0, waiting[unit]) for unit in sorted(waiting))
 

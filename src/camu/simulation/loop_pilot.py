@@ -29,6 +29,8 @@ class LoopPilot:
         plan = replace(plan, dvfs=self.plan.dvfs)
         run = Run.new(self.world, plan, weights or self.weights)
         run.batteries = whole.batteries
+        began = whole.clock.now_seconds
+        run.clock.wait_until(began)
         trial = self._loop(run, scheme or FedAvg())
         losses = []
         for _ in range(rounds):
@@ -38,6 +40,7 @@ class LoopPilot:
             counted = [(plan.units[one.unit].weight, one.loss) for one in arrived]
             share = sum(weight for weight, _ in counted)
             losses.append(sum(weight * loss for weight, loss in counted) / share)
-        whole.clock.wait_until(whole.clock.now_seconds + run.clock.now_seconds)
+        whole.clock.wait_until(run.clock.now_seconds)
         whole.ledger.add(run.ledger)
-        return PilotRun(run.weights, tuple(losses), run.clock.now_seconds, run.ledger.joules)
+        seconds = run.clock.now_seconds - began
+        return PilotRun(run.weights, tuple(losses), seconds, run.ledger.joules)
