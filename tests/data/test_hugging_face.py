@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from camu.data import load, own
+from camu.data import hugging_face, load
+from camu.data.reading import Reading
 from camu.errors import InputError
 from helpers.own_data import Arrays, bars, picture, write_pictures
 
@@ -66,6 +67,94 @@ def test_a_directory_of_its_files_is_read(library: Any, tmp_path: Path) -> None:
     assert pictures.sha256 == own.sha256
 
 
+def tables(library: Any, path: Path, splits: tuple[str, ...] = SPLITS, **columns: Any) -> str:
+    """A saved copy with these columns in each split; its name."""
+    made = {split: library.Dataset.from_dict(columns) for split in splits}
+    library.DatasetDict(made).save_to_disk(path)
+    return f"hf:{path}"
+
+
+def test_tables_and_numbers_are_read_by_their_columns(library: Any, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    columns = {
+        "age": draw.normal(size=10).tolist(),
+        "weight": draw.integers(0, 9, 10).tolist(),
+        "city": ["a", "b"] * 5,
+        "load": draw.normal(size=10).tolist(),
+        "name": [f"row {k}" for k in range(10)],
+    }
+    name = tables(library, tmp_path / "table", **columns)
+    reading = Reading(
+        target_column="load", device_column="city", input_columns="age, weight",
+    )  # fmt: skip
+    data = load(name, reading=reading)
+    assert (data.spec.inputs, data.spec.target) == ("numbers", "numbers")
+    assert data.train_inputs.tolist() == [
+        list(row) for row in zip(columns["age"], columns["weight"], strict=True)
+    ]
+    assert data.train_targets[:, 0].tolist() == np.float32(columns["load"]).tolist()
+    assert [part.tolist() for part in data.parts or ()] == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
+    kinds = load(name, reading=Reading(target_column="city", input_columns="age"))
+    assert kinds.spec.classes == 2
+    assert "the classes are numbered 0 = a, 1 = b" in " ".join(kinds.notes)
+    with pytest.raises(InputError, match=r"column name: 'row 0' is not a number"):
+        load(name, reading=Reading(target_column="load", device_column="city"))
+    with pytest.raises(InputError, match=r"data\.input_columns = ages: .* did you mean"):
+        load(name, reading=Reading(target_column="load", input_columns="ages"))
+    alone = load(
+        tables(library, tmp_path / "alone", ("train",), **columns),
+        reading=Reading(target_column="load", input_columns="age"),
+    )
+    assert (len(alone.train_inputs), len(alone.test_inputs)) == (8, 2)
+
+
+def test_series_and_tokens_are_arrays_of_a_column(library: Any, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    series = draw.normal(size=(6, 3, 20)).astype(np.float32)
+    tokens = draw.integers(0, 9, (6, 7))
+    label = [0, 1, 2] * 2
+    kinds = library.Features(
+        {
+            "acc": library.Array2D((3, 20), "float32"),
+            "label": library.ClassLabel(num_classes=3),
+            "ids": library.Sequence(library.Value("int64")),
+        }
+    )
+    columns = {"acc": series, "label": label, "ids": tokens.tolist()}
+    made = {split: library.Dataset.from_dict(columns, kinds) for split in SPLITS}
+    library.DatasetDict(made).save_to_disk(tmp_path / "copy")
+    name = f"hf:{tmp_path / 'copy'}"
+    data = load(name, reading=Reading(input_columns="acc"))
+    assert data.spec.shape == (3, 20)
+    assert data.train_inputs.tobytes() == series.tobytes()
+    assert data.test_targets.tolist() == label
+    ids = load(name, reading=Reading(input_columns="ids"))
+    assert (ids.spec.inputs, ids.spec.target) == ("tokens", "classes")
+    assert ids.train_inputs.tolist() == tokens.tolist()
+    following = load(name, reading=Reading("next-token", input_columns="ids"))
+    assert following.train_targets.tolist() == tokens[:, 1:].tolist()
+    ragged = tables(library, tmp_path / "ragged", label=[0, 1], ids=[[1, 2], [1, 2, 3]])
+    with pytest.raises(InputError, match=r"row 2, column ids: its shape is \(3,\).* cut or pad"):
+        load(ragged)
+
+
+def test_texts_are_characters_of_each_device(library: Any, tmp_path: Path) -> None:
+    texts = ["abcdefg " * 11, "xyz" * 60, "hello " * 30, "short"]
+    name = tables(library, tmp_path / "copy", text=texts, who=["a", "b", "a", "c"])
+    data = load(name, reading=Reading("next-token", device_column="who"))
+    assert (data.spec.inputs, data.spec.target) == ("tokens", "next-token")
+    alphabet = sorted({*"".join(texts), "\n"})
+    assert data.spec.vocabulary == len(alphabet)
+    said = "\n".join([texts[0], texts[2]])  # of device a
+    (first, _) = data.parts or ()  # nothing of c is long enough
+    found = ["".join(alphabet[token] for token in data.train_inputs[k]) for k in first]
+    assert found == [said[0:80], said[80:160], said[160:240]]
+    after = "".join(alphabet[token] for token in data.train_targets[first[1]])
+    assert after == said[81:161]
+    with pytest.raises(InputError, match=r"column text: 'abcdefg .*' is not a number"):
+        load(name, reading=Reading(target_column="who"))
+
+
 def test_wrong_copies_are_named(library: Any, tmp_path: Path) -> None:
     arrays = bars((6, 7), classes=3, train=12)
 
@@ -104,6 +193,6 @@ def test_a_name_without_a_copy_says_what_to_do() -> None:
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(hugging_face.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'camu-fl\[hf\]'"):
         load("hf:ylecun/mnist")

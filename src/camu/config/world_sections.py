@@ -88,6 +88,9 @@ class DataConfig(Section):
     target_column: Annotated[str, printable] | None = field(
         None, "Column of a table that holds the targets; unset: `target` or `label`."
     )
+    input_columns: Annotated[str, printable] | None = field(
+        None, "Columns of a table that are inputs, with commas; unset: all that are nothing else."
+    )
     label_column: Annotated[str, printable] | None = field(
         None,
         "What partitions and clusters count where targets are no classes: a column of a table, or "

@@ -7,7 +7,6 @@ of a data set.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from collections.abc import Callable
@@ -16,20 +15,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from camu.data.catalog import CATALOG, Dataset, DatasetSpec, Inputs, Target
 from camu.data.files import (
     ARRAYS,
     IDX_NAME,
-    as_array,
     has_arrays,
     read_idx_directory,
     read_image_folder,
     read_npy_directory,
     read_npz,
-    stack,
 )
+from camu.data.hugging_face import read_hugging_face
 from camu.data.reading import Reading
 from camu.data.samples import Samples, check_parts, make_dataset, named
 from camu.data.tables import SUFFIXES, read_tables
@@ -117,7 +113,8 @@ def load_own(name: str, reading: Reading) -> Dataset:
         if not source:
             raise InputError("data.dataset = hf: name a data set after the colon, or a directory")
         folder = expanded(source, "data.dataset")
-        return _from_hugging_face(name, _stamp(folder) if os.path.isdir(folder) else (), reading)
+        stamp = _stamp(folder) if os.path.isdir(folder) else ()
+        return _from_hugging_face(name, folder, stamp, reading)
     path = expanded(name, "data.dataset")
     if os.path.exists(path) and (is_path(name) or not is_plugin(name)):
         return _from_path(name, path, _stamp(path), reading)
@@ -155,13 +152,20 @@ def _from_path(name: str, path: Path, stamp: Stamp, reading: Reading) -> Dataset
     return replace(data, notes=(*notes, *data.notes))
 
 
+@lru_cache(maxsize=4)
+def _from_hugging_face(name: str, folder: Path, stamp: Stamp, reading: Reading) -> Dataset:
+    train, test, notes = read_hugging_face(name, folder, reading)
+    data = make_dataset(name, train, test, reading.target)
+    return replace(data, notes=(*notes, *data.notes))
+
+
 def _arrays(
     read: Callable[[Path, str | None, str | None], tuple[Samples, Samples]],
     path: Path,
     name: str,
     reading: Reading,
 ) -> tuple[Samples, Samples]:
-    reading.refuse_columns(name, "is no table; leave it out", "target_column")
+    reading.refuse_columns(name, "is no table; leave it out", "target_column", "input_columns")
     return read(path, reading.label_column, reading.device_column)
 
 
@@ -253,80 +257,3 @@ def _from_function(function: Callable[[], Any], path: str, reading: Reading) -> 
         where = f"{what}: the division of the test samples"
         test_parts = check_parts(test_parts, where, len(dataset.test_inputs), len(checked))
     return replace(dataset, parts=checked, test_parts=test_parts)
-
-
-@lru_cache(maxsize=4)
-def _from_hugging_face(name: str, stamp: Stamp, reading: Reading) -> Dataset:
-    """The splits `train` and `test` of a data set."""
-    what = f"data.dataset = {name}"
-    reading.refuse_columns(name, "has pictures and labels; for other columns, write a function")
-    if importlib.util.find_spec("datasets") is None:
-        raise InputError(f"{what}: install the extra with pip install 'camu-fl[hf]'")
-    splits = _open_splits(name.removeprefix(HUGGING_FACE), what)
-    missing = [split for split in ("train", "test") if split not in splits]
-    if missing:
-        raise InputError(
-            f"{what}: there is no split {missing[0]}; it has {', '.join(map(repr, splits))}. For "
-            "other splits, write a function and name it as module:function"
-        )
-    train, test = (_samples(splits[split], f"{what}: {split}") for split in ("train", "test"))
-    return make_dataset(name, train, test, reading.target)
-
-
-def _open_splits(name: str, what: str) -> dict[str, Any]:
-    import datasets  # deferred: it takes a second, and only this needs it
-
-    folder = expanded(name, "data.dataset")
-    try:
-        if (folder / "dataset_dict.json").is_file():
-            return dict(datasets.load_from_disk(str(folder)))
-        source = str(folder) if folder.is_dir() else name
-        # The newest revision; the library runs no code from there.
-        found = datasets.load_dataset(source)  # nosec B615
-        return dict(found)
-    except Exception as error:  # the library raises errors of many kinds
-        said = str(error).strip().splitlines()
-        raise InputError(
-            f"{what}: cannot be loaded ({type(error).__name__}: {said[0][:300] if said else '-'}); "
-            "without a network, give the directory of a local copy, hf:./DIRECTORY"
-        ) from None
-
-
-def _samples(split: Any, where: str) -> Samples:
-    """One column of pictures and one of labels."""
-    import datasets
-
-    kinds = split.features
-    images = _column(
-        kinds, lambda kind: isinstance(kind, datasets.Image), ("image", "img"), f"{where}: images"
-    )
-    labels = _column(
-        kinds, lambda kind: isinstance(kind, datasets.ClassLabel), ("label",), f"{where}: labels"
-    )
-    try:
-        numbers = np.asarray(split[labels])
-        pictures = stack(
-            (as_array(image, f"{where} row {row}"), f"{where} row {row}")
-            for row, image in enumerate(split[images])
-        )
-    except InputError:
-        raise
-    except Exception as error:  # pictures that are damaged or missing
-        raise InputError(
-            f"{where}: a picture or label cannot be read ({type(error).__name__}: {error})"
-        ) from None
-    return Samples(pictures, numbers, f"{where} images", f"{where} labels")
-
-
-def _column(kinds: Any, fits: Callable[[Any], bool], usual: tuple[str, ...], what: str) -> str:
-    """The column with a usual name, or the only one of the kind."""
-    for name in usual:
-        if name in kinds:
-            return name
-    found = [str(name) for name, kind in kinds.items() if fits(kind)]
-    if len(found) != 1:
-        raise InputError(
-            f"{what}: which column? There are {', '.join(map(repr, kinds))}; rename one to "
-            f"{usual[0]}, or write a function and name it as module:function"
-        )
-    return found[0]

@@ -19,11 +19,18 @@ class Reading:
     target_column: str | None = None
     label_column: str | None = None
     device_column: str | None = None
+    input_columns: str | None = None
 
     @classmethod
     def of(cls, data: DataConfig) -> Reading:
         """What a configuration says."""
-        return cls(data.target, data.target_column, data.label_column, data.device_column)
+        columns = (data.target_column, data.label_column, data.device_column, data.input_columns)
+        return cls(data.target, *columns)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The columns of inputs that are named."""
+        return [own.strip() for own in (self.input_columns or "").split(",") if own.strip()]
 
     def refuse_columns(self, name: str, why: str, *keys: str) -> None:
         """Refuse columns (by default any) for data that have none; `why` ends the sentence."""

@@ -83,9 +83,15 @@ def read_tables(
 
     Without a table for test, every device keeps a fifth of its rows for it.
     """
-    tables = [_read(path) for path in paths]
+    return samples_of([_read(path) for path in paths], reading)
+
+
+def samples_of(
+    tables: Sequence[Columns], reading: Reading
+) -> tuple[Samples, Samples, tuple[str, ...]]:
+    """Training and test samples of one table, or of one for each."""
     table = _joined(tables)
-    target = _target_column(table, reading)
+    target = None if reading.target == "next-token" else _target_column(table, reading)
     named = {"target": target, "label": reading.label_column, "device": reading.device_column}
     for key, name in named.items():
         _check_column(table, f"data.{key}_column", name)
@@ -94,33 +100,41 @@ def read_tables(
             f"{table.where}: data.target_column, data.label_column and data.device_column name "
             "one column twice; name different ones"
         )
-    features = [name for name in table.cells if name not in named.values()]
+    features = reading.inputs or [name for name in table.cells if name not in named.values()]
     if not features:
         raise InputError(f"{table.where}: no column is left for the inputs; add one")
-    inputs = np.column_stack([table.numbers(name) for name in features])
+    for name in features:
+        _check_column(table, "data.input_columns", name)
+    inputs = _inputs(table, features)
+    if reading.target == "next-token" and not is_nested(table.cells[features[0]]):
+        raise InputError(
+            f'data.target = "next-token": {table.where} is a table, and tokens are whole numbers '
+            "(n, length); give them in an .npz file"
+        )
     labels, devices = (
         None if name is None else table.names(name) for name in list(named.values())[1:]
     )
-    targets = _targets(table, target, reading)
+    targets = None if target is None else _targets(table, target, reading)
     notes: list[str] = []
-    if len(paths) == 2:
+    if len(tables) == 2:
         border = len(tables[0].places)
         rows = [np.arange(border), np.arange(border, len(table.places))]
     else:
-        rows = _split(targets, devices, table.where)
+        counted = np.zeros(len(inputs)) if targets is None else targets
+        rows = _split(counted, devices, table.where)
         whose = "all rows" if devices is None else "the rows of each device"
         notes.append(
             f"{table.where}: a fifth of {whose}, drawn once for all seeds, is the test set: "
             f"{len(rows[1])} rows"
         )
-    if targets.dtype.kind != "f":
+    if target is not None and targets is not None and targets.dtype.kind != "f":
         targets, order = _numbered(targets, rows, table, target)
         if order:
             notes.append(f"{table.where}, column {target}: the classes are numbered {order}")
     train, test = (
         Samples(
             inputs[own],
-            targets[own],
+            None if targets is None else targets[own],
             f"{table.where}: inputs",
             f"{table.where}: targets",
             None if labels is None else labels[own],
@@ -129,6 +143,43 @@ def read_tables(
         for own in rows
     )
     return train, test, tuple(notes)
+
+
+def _inputs(table: Columns, features: list[str]) -> AnyArray:
+    """One row of numbers per sample, or the arrays of the only column that has such."""
+    if len(features) == 1 and is_nested(cells := table.cells[features[0]]):
+        return _stacked(table, features[0], cells)
+    return np.column_stack([table.numbers(name) for name in features])
+
+
+def is_nested(cells: Cells) -> bool:
+    """Whether a column has an array in each row."""
+    if isinstance(cells, np.ndarray) and cells.ndim > 1:
+        return True
+    return len(cells) > 0 and isinstance(cells[0], list | tuple | np.ndarray)
+
+
+def _stacked(table: Columns, column: str, cells: Cells) -> AnyArray:
+    """The arrays of a column, which all have the shape of the first one."""
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "iuf":
+        return cells
+    shape = None
+    for row, cell in enumerate(cells):
+        try:
+            found = np.asarray(cell)
+        except ValueError:
+            found = np.array(None)
+        if found.dtype.kind not in "iuf":
+            table.fail(row, column, "this is no array of numbers; leave the column out")
+        shape = shape or found.shape
+        if found.shape != shape:
+            table.fail(
+                row,
+                column,
+                f"its shape is {found.shape}, and that of the first row {shape}; cut or pad all "
+                "rows to one length",
+            )
+    return np.array([np.asarray(cell) for cell in cells])
 
 
 def _target_column(table: Columns, reading: Reading) -> str:
@@ -158,11 +209,6 @@ def _listed(table: Columns) -> str:
 
 def _targets(table: Columns, column: str, reading: Reading) -> AnyArray:
     """The targets: floats if they are numbers; otherwise names of classes."""
-    if reading.target == "next-token":
-        raise InputError(
-            f'data.target = "next-token": {table.where} is a table, and tokens are whole numbers '
-            "(n, length); give them in an .npz file"
-        )
     cells = table.cells[column]
     floats = isinstance(cells, np.ndarray) and cells.dtype.kind == "f"
     if reading.target == "numbers" or (reading.target == "auto" and floats):
@@ -210,7 +256,7 @@ def _split(targets: AnyArray, devices: AnyArray | None, where: str) -> list[Int6
     return [np.flatnonzero(~test), np.flatnonzero(test)]
 
 
-def _joined(tables: list[Columns]) -> Columns:
+def _joined(tables: Sequence[Columns]) -> Columns:
     """The rows of all tables, which have the same columns."""
     first = tables[0]
     cells = dict(first.cells)
@@ -228,7 +274,8 @@ def _joined(tables: list[Columns]) -> Columns:
 
 
 def _end_to_end(one: Cells, other: Cells) -> Cells:
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+    arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+    if arrays and np.shape(one)[1:] == np.shape(other)[1:]:
         return np.concatenate([one, other])
     return [*one, *other]
 
