@@ -67,6 +67,7 @@ def test_model_file_holds_named_tensors_and_says_what_it_is(run: Path) -> None:
     assert metadata == {
         "camu": package.__version__,
         "model": "cnn",
+        "samples": "shape:8x8x10",
         "weights_sha256": summary["weights_sha256"],
     }
 

@@ -257,7 +257,7 @@ def test_standardisation_is_by_what_the_devices_hold(write: Write, inputs: str) 
     assert data.scaling is not None
     assert data.scaling.target_deviation is not None
     assert data.scaling.target_deviation[0] == pytest.approx(targets.std())
-    assert f"an error of 1 is {targets.std():.6g}" in data.notes[-1]
+    assert f"training targets (1 is {targets.std():.6g}, " in data.notes[-1]
     assert not any("single precision" in note for note in federation.notes)
 
 

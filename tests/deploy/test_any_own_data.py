@@ -125,15 +125,30 @@ def movements(draw: np.random.Generator) -> dict[str, Any]:
     return {"inputs": draw.normal(size=(24, 2, 16)) + labels[:, None, None], "targets": labels}
 
 
+def patients(draw: np.random.Generator) -> dict[str, Any]:
+    labels = np.arange(24) % 2
+    return {"inputs": draw.normal(size=(24, 5)) + labels[:, None], "targets": labels}
+
+
+def pictures(draw: np.random.Generator) -> dict[str, Any]:
+    labels = np.arange(24) % 3
+    images = draw.integers(0, 100, (24, 8, 8), dtype=np.uint8)
+    images += (50 * labels[:, None, None]).astype(np.uint8)
+    return {"images": images, "labels": labels}
+
+
 @pytest.mark.parametrize(
     ("shape", "model", "make"),
     [
         ("shape:tokens9:8:next-token", "gru", sequences),
         ("shape:numbers:4:numbers1", "linear", meters),
         ("shape:numbers:2x16:3", "cnn1d", movements),
+        ("shape:numbers:5:2", "mlp", patients),
+        ("shape:8x8x3", "cnn", pictures),
+        ("shape:8x8x3", "svm", pictures),
     ],
 )
-def test_nodes_train_on_series_tables_and_text_of_their_own(
+def test_nodes_train_on_own_data_of_every_family(
     fake_grid: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -62,7 +62,7 @@ def deployed(camu: Callable[..., Any], config: Config, folder: Path) -> dict[str
 def test_a_regression_on_nodes(camu: Callable[..., Any], tmp_path: Path) -> None:
     config = load_config(file=TASKS / "regression.toml", overrides=FEW)
     summary = deployed(camu, config, tmp_path)
-    assert summary["final_score"] < 1.2  # rmse in standard deviations
+    assert summary["final_score"] < 95  # of the mean: 81
 
 
 def test_series_of_one_s_own_on_nodes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -348,7 +349,9 @@ def test_corrupt_updates_are_refused_and_logged(caplog: pytest.LogCaptureFixture
     assert refused > 5
     assert "not finite" in caplog.text
     assert "max_update_norm" in caplog.text
-    assert caplog.text.count("is refused") == refused
+    together = map(int, re.findall(r"(\d+) of \d+ units are refused; unit", caplog.text))
+    assert caplog.text.count("is refused") + sum(together) == refused
+    assert caplog.text.count("refused") <= 6  # a line per round
     assert history.final.loss is not None  # a model that blew up has none
 
 

@@ -6,7 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -105,6 +105,24 @@ class Scaling:
     deviation: Float64
     target_mean: Float64 | None = None  # (width,), of targets that are numbers
     target_deviation: Float64 | None = None
+
+    def in_own_units(self, numbers: AnyArray) -> AnyArray:
+        """Targets, or what a model says of them, before they were standardised."""
+        if self.target_mean is None or self.target_deviation is None:
+            return numbers
+        return np.asarray(numbers * self.target_deviation + self.target_mean)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """The same as plain lists, in the shape that goes with one sample."""
+        pairs = {
+            "inputs": (self.mean, self.deviation),
+            "targets": (self.target_mean, self.target_deviation),
+        }
+        return {
+            name: {"mean": mean.tolist(), "deviation": deviation.tolist()}
+            for name, (mean, deviation) in pairs.items()
+            if mean is not None and deviation is not None
+        }
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ def standardised(dataset: Dataset, indices: tuple[Int64, ...]) -> Dataset:
     target_mean, unit = _moments(dataset.train_targets, held, whole=False)
     units, means = (", ".join(f"{each:.6g}" for each in own) for own in (unit, target_mean))
     note = (
-        "data.standardise: targets are in standard deviations of the devices' training data; an "
-        f"error of 1 is {units} in your own units, and 0 stands for {means}"
+        "data.standardise: the model says standard deviations of the devices' training targets (1 "
+        f"is {units}, 0 stands for {means}), and so does the loss; metrics are in your own units"
     )
     return replace(
         scaled,

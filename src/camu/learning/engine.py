@@ -17,6 +17,7 @@ import numpy.typing as npt
 from camu.arrays import AnyArray, Float32
 from camu.config import Config
 from camu.data.batches import Batches, Schedule, Schedules, Wanted
+from camu.data.catalog import Scaling
 from camu.errors import CamuError, InputError
 from camu.learning.cnn import SeededCNN
 from camu.learning.configured import seeded
@@ -55,7 +56,8 @@ class Engine:
     ``l2/2 * |w|^2`` to every device's loss, ``method`` is the rest of its steps. ``workers`` 0
     takes one per processor core. ``device`` is "cpu" or "cuda", ``kernel`` a value of
     `machine.kernel`. ``task`` is the usual one for the types of the samples, unless it is given.
-    ``test_indices`` lists the test samples of each device, for `evaluate_devices`.
+    ``test_indices`` lists the test samples of each device, for `evaluate_devices`. Metrics are in
+    the units before ``scaling``. Mini-batches and noise follow from ``seed``.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Engine:
         kernel: str = "auto",
         task: Task | None = None,
         test_indices: Sequence[npt.ArrayLike] = (),
+        scaling: Scaling | None = None,
     ) -> None:
         if local_update not in ("step", "epoch"):
             raise InputError(f'local_update: {local_update!r} is unknown; use "step" or "epoch".')
@@ -96,7 +99,7 @@ class Engine:
                     f"samples: {data.inputs.dtype} and targets {data.targets.dtype} are not what "
                     f"the task has, {self.task.inputs} (images are uint8) and {self.task.target}"
                 )
-        self.tests = TestSamples.of(test_data, test_indices)
+        self.tests = TestSamples.of(test_data, test_indices, scaling)
         self.batches = Batches(seed, device_indices, batch)
         self.batches.check(len(self.train_data.inputs) if self.train_data else 0)
         self.batches.draw = compiled_draw(self.batches) or self.batches.draw
@@ -143,12 +146,10 @@ class Engine:
         device_indices: Sequence[npt.ArrayLike] = (),
         test: Samples | None = None,
         test_indices: Sequence[npt.ArrayLike] = (),
+        scaling: Scaling | None = None,
         seed: int | None = None,
     ) -> Self:
-        """An engine for the configured model, to train on (inputs, targets), to test, or both.
-
-        Mini-batches and noise follow from `run.seed`, unless a seed is given.
-        """
+        """An engine for the configured model, to train on (inputs, targets), to test, or both."""
         training = config.training
         inputs, targets = train or (None, None)
         test_inputs, test_targets = test or (None, None)
@@ -170,6 +171,7 @@ class Engine:
             kernel=config.machine.kernel,
             task=task_of(config),
             test_indices=test_indices,
+            scaling=scaling,
         )
 
     def __enter__(self) -> Self:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from camu.data.catalog import Scaling
 from camu.learning.job import Evaluation
 from camu.learning.kernel import Data
 from camu.learning.metrics import compute
@@ -36,17 +37,23 @@ class TestSamples:
     held: Data  # with those of the devices behind
     labels: dict[int, tuple[int, int]]  # where each label begins and ends
     devices: dict[int, tuple[int, int]]  # where each device's begin and end; none: not asked for
+    scaling: Scaling | None = None  # of standardised data
 
     __test__ = False  # no test of pytest's
 
     @classmethod
-    def of(cls, given: Data | None, indices: Sequence[npt.ArrayLike]) -> TestSamples | None:
+    def of(
+        cls,
+        given: Data | None,
+        indices: Sequence[npt.ArrayLike],
+        scaling: Scaling | None = None,
+    ) -> TestSamples | None:
         """The samples in order; `indices` are those of each device, if they are needed."""
         if given is None:
             return None
         data, labels = _by_label(given)
         if not indices:
-            return cls(data, data, labels, {})
+            return cls(data, data, labels, {}, scaling)
         own = [np.asarray(one, dtype=np.int64) for one in indices]
         rows = np.concatenate(own)
         held = Data(
@@ -55,9 +62,8 @@ class TestSamples:
         )
         ends = len(data.inputs) + np.cumsum([0, *map(len, own)])
         pairs = enumerate(itertools.pairwise(ends.tolist()))
-        return cls(
-            data, held, labels, {device: pair for device, pair in pairs if pair[0] < pair[1]}
-        )
+        devices = {device: pair for device, pair in pairs if pair[0] < pair[1]}
+        return cls(data, held, labels, devices, scaling)
 
     @property
     def label_spans(self) -> Spans:
@@ -111,7 +117,10 @@ def evaluate(tests: TestSamples, task: Task, stream: Stream, weights: Weights) -
         loss += tested.loss
         outputs += [] if tested.outputs is None else [tested.outputs]
     said = np.concatenate(outputs) if outputs else np.empty(0)
-    values = {one.name: compute(one, said, tests.data.targets) for one in metrics}
+    targets = tests.data.targets
+    if tests.scaling is not None and metrics:
+        said, targets = tests.scaling.in_own_units(said), tests.scaling.in_own_units(targets)
+    values = {one.name: compute(one, said, targets) for one in metrics}
     return _evaluation(tests, task, right, loss / len(tests.data.inputs), values)
 
 

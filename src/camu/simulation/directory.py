@@ -42,7 +42,14 @@ from camu.simulation.history import History, Record
 from camu.simulation.hooks import check_trainer
 from camu.simulation.ledger import DeviceEnergy
 from camu.simulation.manifest import MANIFEST, REMEDY, START, Manifest
-from camu.simulation.result import Result, Start, build_trainer, run_rounds, save_model
+from camu.simulation.result import (
+    Result,
+    Start,
+    build_trainer,
+    run_rounds,
+    save_model,
+    scaling_of,
+)
 from camu.simulation.run import Callback, Run, Trainer
 from camu.world import World, build_world, with_data
 
@@ -310,7 +317,8 @@ def keep_in_directory(
     run_rounds(run, scheme, trainer, [history_file, *own, *callbacks, checkpoint])
     history = run.history()
     if history.stopped != "interrupted":
-        save_model(Result(history, run.plan, world.config, run.weights), directory.model)
+        result = Result(history, run.plan, world.config, run.weights)
+        save_model(result, directory.model, scaling_of(world))
         assert history.devices is not None
         write_text(directory.devices, history.devices.to_csv())
         summary = summarise(world, plan, history, checkpoint.wall_seconds)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import warnings
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
 from camu.config import Config
-from camu.data import dataset_spec
+from camu.data import dataset_spec, is_own
 from camu.errors import CamuError, InputError
 from camu.files import write_bytes
 from camu.learning.models import made_up_inputs, seeded_model
-from camu.sealed import check_tensors
+from camu.sealed import SEAL, check_tensors
 from camu.simulation.directory import RunDirectory
 from camu.simulation.manifest import REMEDY
 
@@ -26,10 +27,11 @@ SUFFIXES = (".safetensors", ".pt2", ".onnx")
 def load_model(directory: str | Path) -> nn.Module:
     """The trained model of a finished run, as `Result.model()` gives it.
 
-    It is rebuilt from config.toml and model.safetensors of the run directory.
+    It is rebuilt from config.toml and model.safetensors of the run directory; own data sets are not
+    needed.
     """
     run = RunDirectory(Path(directory))
-    config = run.read_config()
+    run.read_config()  # a directory without a run is refused first
     if not run.summary.exists():
         raise CamuError(
             f"{run.path}: the run has not ended, so it has no model yet; continue it with: "
@@ -38,6 +40,7 @@ def load_model(directory: str | Path) -> nn.Module:
     if not run.model.exists():
         raise CamuError(f"{run.model}: the file is missing; run it again in another directory")
     check_tensors(run.model, REMEDY)
+    config = _config_of(run)
     module = seeded_model(config).eval()
     try:
         module.load_state_dict(load_file(run.model))
@@ -55,19 +58,21 @@ def export_model(directory: str | Path, path: Path) -> None:
     """Write the trained model of a finished run to a file; its suffix chooses the format.
 
     `.safetensors` holds the named tensors, `.pt2` is a program for `torch.export.load`, `.onnx` is
-    for other runtimes. The programs take any number of samples, images as floats in [0, 1].
+    for other runtimes. The programs take any number of samples, images as floats in [0, 1]. All
+    have the metadata of the run's model (of `.pt2` in the extra file `camu.json`), with the
+    `scaling` of standardised data.
     """
     check_format(path)
     module, run = load_model(directory), RunDirectory(Path(directory))
     if path.suffix == ".safetensors":
         write_bytes(path, run.model.read_bytes())
         return
-    config = run.read_config()
+    config = _config_of(run)
     write = _onnx if path.suffix == ".onnx" else _pt2
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch uses parts of itself that it has deprecated
-            data = write(module, config)
+            data = write(module, config, _metadata(run.model))
     except Exception as error:  # torch raises many kinds for a module that it cannot trace
         first = str(error).strip().partition("\n")[0]
         raise CamuError(
@@ -91,15 +96,31 @@ def check_format(path: Path) -> None:
             ) from None
 
 
-def _pt2(module: nn.Module, config: Config) -> bytes:
+def _config_of(run: RunDirectory) -> Config:
+    """The configuration of a run, with only the shape of data that may no longer be there."""
+    config = run.read_config()
+    shape = _metadata(run.model).get("samples")
+    if shape is None or not is_own(config.data.dataset):
+        return config
+    return config.replace({"data.dataset": shape})
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    """What is written beside the tensors of a run's model."""
+    with safe_open(path, "pt") as opened:
+        found: dict[str, str] = dict(opened.metadata())
+    return {name: found[name] for name in sorted(found.keys() - {SEAL})}
+
+
+def _pt2(module: nn.Module, config: Config, metadata: dict[str, str]) -> bytes:
     batch = torch.export.Dim("batch")
     program = torch.export.export(module, _example(config), dynamic_shapes=({0: batch},))
     buffer = io.BytesIO()
-    torch.export.save(program, buffer)
+    torch.export.save(program, buffer, extra_files={"camu.json": json.dumps(metadata)})
     return buffer.getvalue()
 
 
-def _onnx(module: nn.Module, config: Config) -> bytes:
+def _onnx(module: nn.Module, config: Config, metadata: dict[str, str]) -> bytes:
     spec = dataset_spec(config.data)
     batch = torch.export.Dim("batch")
     program = torch.onnx.export(
@@ -112,7 +133,10 @@ def _onnx(module: nn.Module, config: Config) -> bytes:
         verbose=False,
     )
     assert program is not None
-    return bytes(program.model_proto.SerializeToString())
+    proto = program.model_proto
+    for name, text in metadata.items():
+        proto.metadata_props.add(key=name, value=text)
+    return bytes(proto.SerializeToString())
 
 
 def _example(config: Config) -> tuple[torch.Tensor]:

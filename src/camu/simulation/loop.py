@@ -60,6 +60,7 @@ class Loop:
         self.takes_mean = plain and not self.hooks.shows_arrivals
         # Of the present round: its faults by kind, and the mean of its updates if that is taken.
         self.counts = dict.fromkeys((*FAULTS, *(self.nodes.fault_kinds if self.nodes else ())), 0)
+        self.refusals: list[tuple[int, str]] = []  # units of the present round, and why
         self.mean: MeanUpdate | None = None
         self.received: Received | None = None  # the burst of a round over the air
         # The last price: what it depends on, what the ids in that belong to, the costs.
@@ -118,6 +119,7 @@ class Loop:
         self.counts = dict.fromkeys(self.counts, 0)
         self.launch()
         arrived, waiting = self.wait()
+        self.say_refusals(len(arrived))
         for kind, number in self.nodes.take_faults().items() if self.nodes else ():
             self.counts[kind] += number
         if self.mean is not None:
@@ -334,9 +336,7 @@ class Loop:
         run = self.run
         if update.fault is not None:
             self.counts["refused"] += 1
-            log.warning(
-                "round %d: unit %d is refused: %s", run.round + 1, update.unit, update.fault
-            )
+            self.refusals.append((update.unit, update.fault))
         if not update.usable:
             return False
         if "keep" in self.hooks.own:
@@ -349,6 +349,20 @@ class Loop:
         )
         update.arrived_seconds = run.clock.now_seconds
         return True
+
+    def say_refusals(self, arrived: int) -> None:
+        """One line for all units that were refused."""
+        found, self.refusals = self.refusals, []
+        if not found:
+            return
+        (unit, fault), number = found[0], self.run.round + 1
+        if len(found) == 1:
+            log.warning("round %d: unit %d is refused: %s", number, unit, fault)
+            return
+        text = f"{len(found)} of {arrived + len(found)} units are refused; unit {unit}: {fault}"
+        if not arrived:
+            text += "; try a smaller training.learning_rate, and data.standardise for numbers"
+        log.warning("round %d: %s", number, text)
 
     def record(self, used: int, waiting: tuple[float, ...]) -> Record:
         """Evaluate when it is time, and note what happened."""

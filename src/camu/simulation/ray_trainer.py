@@ -31,6 +31,7 @@ from camu import __version__
 from camu.arrays import Int64
 from camu.config import Config
 from camu.data import is_own
+from camu.data.catalog import Scaling
 from camu.errors import CamuError, InputError
 from camu.learning import native
 from camu.learning.engine import Engine, Samples
@@ -331,13 +332,14 @@ def ray_trainer(
     device_indices: Sequence[Int64],
     test: Samples,
     test_indices: Sequence[Int64] = (),
+    scaling: Scaling | None = None,
 ) -> Iterator[RayEngine]:
     """A trainer on the connected cluster, or on this machine; its actors end with the block."""
     if config.machine.device == "cuda":
         raise InputError('machine.device = "cuda": Ray actors train on processors; use "cpu"')
     here = config.replace({"machine.device": "cpu", "machine.workers": 0})
     with (
-        RayEngine.from_config(here, train, device_indices, test, test_indices) as engine,
+        RayEngine.from_config(here, train, device_indices, test, test_indices, scaling) as engine,
         connected(processors=config.machine.workers),
         _sent_by_value(config),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from safetensors.numpy import load_file
 from camu import __version__
 from camu.arrays import Int64
 from camu.config import Config
+from camu.data import dataset_spec
+from camu.data.catalog import Scaling
+from camu.data.own import shape_name
 from camu.errors import InputError
 from camu.learning.cnn import seeded_cnn
 from camu.learning.configured import model_layout
@@ -32,7 +36,7 @@ from camu.simulation.loop import Loop
 from camu.simulation.ray_session import require_ray
 from camu.simulation.realtime import RealtimeLoop, on_real_arrivals
 from camu.simulation.run import Callback, Run, Trainer
-from camu.world import World, with_data
+from camu.world import World, build_world, with_data
 
 if TYPE_CHECKING:
     import torch
@@ -154,8 +158,8 @@ def build_engine(world: World) -> Engine:
 
 def samples_of(
     world: World,
-) -> tuple[Samples, Sequence[Int64], Samples, Sequence[Int64]]:
-    """The training samples, each device's indices of them, and both for test samples.
+) -> tuple[Samples, Sequence[Int64], Samples, Sequence[Int64], Scaling | None]:
+    """The training samples, each device's indices of them, both for test samples, and the scaling.
 
     The indices of test samples are there if a metric of devices is asked for.
     """
@@ -164,16 +168,31 @@ def samples_of(
     data = federation.dataset
     train, test = (data.train_inputs, data.train_targets), (data.test_inputs, data.test_targets)
     of_devices = any(metric.of_devices for metric in task_of(world.config).metrics)
-    return train, federation.indices, test, federation.test_indices if of_devices else ()
+    own = federation.test_indices if of_devices else ()
+    return train, federation.indices, test, own, data.scaling
 
 
-def save_model(result: Result, path: Path) -> None:
-    """Write the trained model as safetensors with named tensors."""
+def scaling_of(world: World) -> Scaling | None:
+    """What standardised data were scaled by; of a world without samples, those of its data set."""
+    if not world.config.data.standardise:
+        return None
+    federation = world.federation or with_data(build_world(world.config)).federation
+    return None if federation is None else federation.dataset.scaling
+
+
+def save_model(result: Result, path: Path, scaling: Scaling | None = None) -> None:
+    """Write the trained model as safetensors with named tensors.
+
+    The metadata say what samples are like, and what standardised ones are scaled by.
+    """
     metadata = {
         "camu": __version__,
         "model": result.config.training.model,
+        "samples": shape_name(dataset_spec(result.config.data)),
         "weights_sha256": result.history.weights_sha256,
     }
+    if scaling is not None:
+        metadata["scaling"] = json.dumps(scaling.to_dict())
     write_sealed_tensors(path, _named_arrays(result), metadata)
 
 

@@ -218,13 +218,15 @@ def _evaluator(config: Config, test_data: str) -> Engine:
     """An engine that knows the test samples and no training data."""
     spec = dataset_spec(config.data)
     test: Samples
+    federation = None
     if test_data:
         test = read_own(test_data, "test", spec)
     else:
         federation = with_data(build_world(config)).federation if config.data.standardise else None
         dataset = load_configured(config.data) if federation is None else federation.dataset
         test = (dataset.test_inputs, dataset.test_targets)
-    return Engine.from_config(config, test=test)
+    scaling = federation.dataset.scaling if federation else None
+    return Engine.from_config(config, test=test, scaling=scaling)
 
 
 @contextmanager
