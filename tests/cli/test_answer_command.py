@@ -48,6 +48,8 @@ def test_json_has_the_figures_of_plan(camu: Camu) -> None:
     assert found["round"]["seconds"] == planned["round_seconds"]
     assert found["learning"]["joules"] == pytest.approx(7 * planned["round_joules"])
     assert found["rounds"]["how"] == "as --rounds says"
+    assert found["sending"]["megabytes"] == planned["sending"]["megabytes"]
+    assert found["sending"]["arrival_seconds"] == planned["sending"]["seconds"]
     assert found["assumptions"][0]["what"] == "rounds"
     assert len(found["holdups"]) == 10
     assert found["cheaper"]["megabytes"] == "sending"

@@ -151,7 +151,7 @@ def test_many_units_are_shown_by_how_their_numbers_are_spread(camu: Camu, tmp_pa
     assert ["samples", "50", "56", "80", "103", "109"] in lines
     assert ["members", "1", "1", "1", "1", "1"] in lines
     assert "fedavg: 60 units of 60 devices." in " ".join(done.out.split())
-    assert len(lines) < 25
+    assert len(lines) < 27  # not a line per unit
 
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

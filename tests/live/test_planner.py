@@ -17,6 +17,7 @@ from camu.errors import InputError
 from camu.live.downloads import CHARTS, download, fleet_csv, training_config
 from camu.live.planner import Planner
 from camu.live.settings import PageState, read_state
+from camu.planning.central import send_data
 from camu.report.scenes import plan_sentences
 from camu.schemes import make_scheme, plans
 from camu.simulation.dry_run import round_cost
@@ -51,6 +52,9 @@ def test_numbers_are_those_of_camu_plan(tmp_path: Path) -> None:
         shown = answer["schemes"][name]
         assert shown["totals"]["joules"] == pytest.approx(cost.joules)
         assert shown["totals"]["seconds"] == pytest.approx(cost.seconds)
+        sent = send_data(world).bill
+        assert shown["totals"]["data_megabytes"] == pytest.approx(sent.megabytes)
+        assert shown["totals"]["data_seconds"] == pytest.approx(sent.seconds)
         members = [[str(k) for k in unit["members"]] for unit in shown["units"]]
         assert members == [list(map(str, unit["members"])) for unit in own["units"]]
         repeating = sum(unit["local_updates"] > 1 for unit in own["units"])

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from camu.answers.answer import Rounds
 from camu.experiments.forecast import forecast
-from camu.learning.chance import chance_words
 from camu.simulation.history import History
 
 
@@ -29,9 +28,5 @@ def measured_rounds(runs: Sequence[History], target: float) -> tuple[Rounds, str
 
 def _chance(runs: Sequence[History]) -> str | None:
     """The first run's words, if all models name one class only."""
-    words = []
-    for run in runs:
-        last = run.evaluated[-1]
-        if last.accuracy is not None:
-            words.append(chance_words(last.accuracy, last.label_accuracy))
-    return words[0] if words and all(words) else None
+    words = [run.chance for run in runs]
+    return words[0] if all(words) else None

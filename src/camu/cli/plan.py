@@ -106,6 +106,7 @@ def _document(
 ) -> dict[str, Any]:
     """Everything as plain data."""
     from camu.planning.battery_days import battery_days
+    from camu.planning.central import send_data
     from camu.planning.link_words import unsendable
 
     document = plan.to_dict(world)
@@ -123,6 +124,7 @@ def _document(
         "round_seconds": cost.seconds,
         "round_joules": cost.joules,
         "forecast": asdict(cost),
+        "sending": send_data(world).bill._asdict(),
         "devices": [{**device, **facts} for device, facts in pairs],
     }
 

@@ -64,6 +64,7 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
     if (every := world.config.run.every_seconds) is not None:
         console.print(_interval(every, plan, cost))
     console.print(_computing(world))
+    console.print(_sending(world))
     if cost.rounds > 1:
         console.print(
             f"That is the mean of {cost.rounds} rounds without training, in which "
@@ -93,6 +94,18 @@ def _interval(every: float, plan: Plan, cost: RoundCost) -> str:
     if cost.seconds > every * 1.001 and plan.round_seconds > every:
         began += f", longer than run.every_seconds = {every:g}"
     return began + "; devices rest in between, which is part of the idle joules."
+
+
+def _sending(world: World) -> str:
+    """A sentence on what sending all data once would cost."""
+    from camu.planning.central import send_data
+
+    sent = send_data(world)
+    bill, samples = sent.bill, int(world.devices.samples.sum())
+    return (
+        f"Sending all data once ({samples:,} samples of {sent.sample_bytes:.6g} bytes) would take "
+        f"{bill.seconds:.4g} s, {bill.joules:.4g} J and {bill.megabytes:.3g} MB: see camu answer."
+    )
 
 
 def _computing(world: World) -> str:

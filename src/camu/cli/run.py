@@ -190,15 +190,28 @@ def show_summary(directory: RunDirectory, as_json: bool, run: SavedRun | None = 
     metric = find_metric(summary["metric"])
     scores = [summary[f"{name}_score"] for name in ("final", "best")]
     final, best = (metric.show(metric.worst if one is None else one) for one in scores)
+    balanced = _balanced(summary)
     private = f"epsilon {summary['epsilon']:.3g}; " if "epsilon" in summary else ""
     print(
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: {metric.title} "
-        f"{final} (best {best}) after "
+        f"{final} (best {best}{balanced}) after "
         f"{counted(summary['rounds'], 'round')}, {summary['virtual_seconds']:.4g} virtual seconds, "
         f"{summary['joules']:.4g} J and {sent}; {private}stopped by: {summary['stopped']}; "
         f"kernel: {summary['kernel']}"
     )
+    if "chance" in summary:
+        print(summary["chance"])
     print(f"everything is in {directory.path}; look at {page}")
+
+
+def _balanced(summary: dict[str, Any]) -> str:
+    """The balanced accuracy beside an accuracy, where some classes have far more samples."""
+    from camu.learning.chance import is_lopsided
+
+    score, balanced = summary["final_score"], summary.get("balanced_accuracy")
+    if summary["metric"] != "accuracy" or score is None or balanced is None:
+        return ""
+    return f"; balanced {balanced:.2%}" if is_lopsided(score, balanced) else ""
 
 
 def default_directory(config: Config, resume: bool) -> Path:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 DOMINATING = 0.5  # share of the samples from which on a class dominates
+LOPSIDED = 0.02  # from this difference on, accuracy and balanced accuracy are both shown
 _NEARLY = 0.02  # a balanced accuracy so little above that of naming one class is chance
 
 LabelAccuracy = Sequence[float | None]  # of each class; None: no test sample has it
@@ -28,6 +29,11 @@ def balanced_accuracy(accuracies: LabelAccuracy) -> float | None:
     return float(np.mean(known)) if known else None
 
 
+def is_lopsided(accuracy: float, balanced: float) -> bool:
+    """Whether an accuracy says something else than the balanced one, which belongs beside it."""
+    return abs(accuracy - balanced) > LOPSIDED
+
+
 def one_class(accuracies: LabelAccuracy) -> int | None:
     """The class that a model always names, as far as tests show; None: it tells classes apart.
 
@@ -42,10 +48,10 @@ def one_class(accuracies: LabelAccuracy) -> int | None:
     return best if known[best] >= 1 - _NEARLY else None
 
 
-def chance_words(accuracy: float, accuracies: LabelAccuracy) -> str | None:
+def chance_words(accuracy: float | None, accuracies: LabelAccuracy) -> str | None:
     """A sentence on an accuracy that always naming one class gives; None if it is better."""
     label, mean = one_class(accuracies), balanced_accuracy(accuracies)
-    if label is None or mean is None:
+    if accuracy is None or label is None or mean is None:
         return None
     return (
         f"accuracy {accuracy:.2%} is chance: {accuracy:.0%} of the test samples are of class "

@@ -27,6 +27,7 @@ from camu.live.settings import (
     plain,
 )
 from camu.planning.air_words import unused_errors
+from camu.planning.central import send_data
 from camu.planning.codecs import parameter_count
 from camu.planning.link_words import unsendable
 from camu.report import rows
@@ -171,6 +172,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
     cost = round_cost(replace(world, config=config), scheme, plan)
     answer = plan.allocation  # None for schemes that solve no P1
     document = plan.to_dict(world)
+    sent = world.cached("sending all data", lambda: send_data(world).bill)
     return {
         "notes": [*unsendable(plan, world), *unused_errors(plan, world)],
         "units": [
@@ -207,6 +209,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
             "gap": None if answer is None else answer.gap,
             "shadow_price": None if answer is None else answer.shadow_price,
             "spent_joules": None if answer is None else plan.round_joules + plan.saved_joules,
+            **{f"data_{name}": value for name, value in sent._asdict().items()},
         },
         "tables": {
             "timeline": rows.timeline_rows(plan),

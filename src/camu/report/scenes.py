@@ -10,6 +10,7 @@ import numpy as np
 
 from camu.arrays import Float64
 from camu.experiments.statistics import estimate
+from camu.learning.chance import balanced_accuracy, is_lopsided
 from camu.learning.metrics import Metric, finite
 from camu.report import rows
 from camu.report.rows import Rows, short
@@ -176,12 +177,25 @@ def final_numbers(group: Group) -> dict[str, list[float]]:
     return {
         "rounds": [run.last.round for run in runs],
         **({} if None in scores else {"score": [score for score in scores if score is not None]}),
+        **_balanced(group),
         **{
             cost: [measure(run.last, cost) for run in runs]
             for cost in COSTS
             if _measured(group, cost)
         },
     }
+
+
+def _balanced(group: Group) -> dict[str, list[float]]:
+    """The balanced accuracy of each run, where runs are judged by accuracy and it says more."""
+    if group.metric.name != "accuracy":
+        return {}
+    last = [run.records[-1] for run in group.counted]
+    found = [(one.accuracy, balanced_accuracy(one.label_accuracy)) for one in last]
+    known = [(one, mean) for one, mean in found if one is not None and mean is not None]
+    if len(known) < len(found) or not any(is_lopsided(*pair) for pair in known):
+        return {}
+    return {"balanced": [mean for _, mean in known]}
 
 
 def frontier_rows(groups: Sequence[Group], cost: str) -> Rows:

@@ -27,9 +27,10 @@ def runs_table(groups: Sequence[Group]) -> Table:
     """A row per world and scheme: seeds, score, costs, rounds."""
     several = any(group.setting for group in groups)
     metrics = dict.fromkeys(group.metric for group in groups)
+    found = [final_numbers(group) for group in groups]
+    lopsided = any("balanced" in values for values in found)
     rows = []
-    for group in groups:
-        values = final_numbers(group)
+    for group, values in zip(groups, found, strict=True):
         costs = [_mean(estimate(values[name])) if name in values else "–" for name in COSTS]
         world = [group.dataset, group.setting] if several else [group.dataset]
         score = "blown up"
@@ -38,14 +39,29 @@ def runs_table(groups: Sequence[Group]) -> Table:
         if len(metrics) > 1:
             score = f"{group.metric.heading}: {score}"
         rounds = _span(values["rounds"])
-        rows.append([*world, group.label, _seeds(group), score, *costs, rounds])
+        balanced = [_balanced(group, values)] if lopsided else []
+        rows.append([*world, group.label, _seeds(group), score, *balanced, *costs, rounds])
     [one, *more] = metrics
     final = "final score" if more else f"final {one.title}{' (%)' if one.share else ''}"
     return _table(
         ["data set", *(["setting"] if several else []), "scheme", "seeds"],
-        [final, "energy (J)", "virtual time (s)", "sent (MB)", "rounds"],
+        [
+            final,
+            *(["balanced accuracy (%)"] if lopsided else []),
+            "energy (J)",
+            "virtual time (s)",
+            "sent (MB)",
+            "rounds",
+        ],
         _by_family([group.family for group in groups], rows),
     )
+
+
+def _balanced(group: Group, values: dict[str, list[float]]) -> str:
+    """The balanced accuracy, where it says something else than the accuracy."""
+    if "balanced" not in values:
+        return "–"
+    return show_score(group.metric, estimate(values["balanced"]), 1)
 
 
 def comparison_table(table: Comparison) -> Table:

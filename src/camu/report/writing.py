@@ -13,6 +13,7 @@ from camu import __version__
 from camu.errors import InputError
 from camu.experiments.comparison import UNGROUPED_ROWS, Comparison
 from camu.files import open_regular, write_text
+from camu.learning.chance import chance_words
 from camu.learning.metrics import Metric
 from camu.report import charts, style, tables
 from camu.report.rows import Rows
@@ -260,4 +261,16 @@ def _note(findings: Findings) -> str:
         note += " Where some runs are not finished, numbers and curves are those of the others."
     if findings.skipped:
         note += f" Left out, without a round so far: {len(findings.skipped)}."
-    return note
+    return note + _chance(findings)
+
+
+def _chance(findings: Findings) -> str:
+    """A sentence if models name one class only."""
+    last = [(run, run.records[-1]) for run in findings.runs]
+    words = [(run, chance_words(one.accuracy, one.label_accuracy)) for run, one in last]
+    found = [(run, text) for run, text in words if text is not None]
+    if not found:
+        return ""
+    run, text = found[0]
+    more = f" The same goes for {len(found) - 1} more." if len(found) > 1 else ""
+    return f" {run.config.scheme.name}, seed {run.seed}: {text}.{more}"

@@ -339,6 +339,7 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "metric": history.metric.name,
         "final_score": finite(history.final_score),  # None where the model has blown up
         "best_score": finite(history.best_score),
+        **_by_class(history),
         **({} if history.epsilon is None else {"epsilon": history.epsilon}),
         "virtual_seconds": final.virtual_seconds,
         "joules": final.total_joules,
@@ -351,6 +352,13 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "weights_sha256": history.weights_sha256,
         "notes": list(history.notes),
     }
+
+
+def _by_class(history: History) -> dict[str, Any]:
+    """The balanced accuracy, if there are classes, and a sentence if the model names only one."""
+    balanced, chance = history.balanced_accuracy, history.chance
+    found: dict[str, Any] = {} if balanced is None else {"balanced_accuracy": balanced}
+    return found if chance is None else {**found, "chance": chance}
 
 
 def _start_digest(before: Manifest | None, start: Start | None) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from camu.errors import InputError
+from camu.learning.chance import balanced_accuracy, chance_words
 from camu.learning.metrics import Metric, find_metric, finite
 from camu.notebook import html_table, line_chart
 from camu.simulation.ledger import JOULES, KINDS, LINKS, DeviceEnergy
@@ -192,6 +193,17 @@ class History:
         last = self.evaluated[-1]
         known = {**last.metrics, **({} if last.accuracy is None else {"accuracy": last.accuracy})}
         return {name: value for name, value in known.items() if name != last.metric}
+
+    @property
+    def balanced_accuracy(self) -> float | None:
+        """The mean accuracy over the classes at the last evaluation; None where there are none."""
+        return balanced_accuracy(self.evaluated[-1].label_accuracy)
+
+    @property
+    def chance(self) -> str | None:
+        """A sentence if the model names one class only at the last evaluation; None otherwise."""
+        last = self.evaluated[-1]
+        return chance_words(last.accuracy, last.label_accuracy)
 
     @property
     def best_score(self) -> float:

@@ -51,6 +51,9 @@ const ROWS = [
   ["objective of P1", "objective"],
   ["certified gap", "gap"],
   ["shadow price of a joule", "shadow_price"],
+  ["all data sent once instead: seconds", "data_seconds"],
+  ["all data sent once instead: joules", "data_joules"],
+  ["all data sent once instead: megabytes", "data_megabytes"],
 ];
 
 export function drawTotals(schemes, before) {
