@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from camu.allocation.fedl import FedlProblem, solve_fedl
 from camu.allocation.ofdma import OfdmaEnergy, OfdmaTime
@@ -156,6 +158,58 @@ def test_blocks_are_for_those_whose_samples_arrive(tiny: Tiny) -> None:
     assert len(chosen) == 3
     assert {unit.bandwidth_hz for unit in chosen} == {world.links.radio.bandwidth_hz / 3}
     assert simulate(world, SCHEMES["resource-blocks"]()).history.final.units == 3
+
+
+def test_blocks_with_interference_go_to_those_who_can_stand_it(tiny: Tiny) -> None:
+    """Against every way to give the blocks away, with the paper's formulas written out."""
+    most = 2e-12
+    world = tiny(
+        radio__uplink="packet", radio__noise_dbm=-80.0, radio__access="ofdma", run__rounds=4
+    )
+    own = planned(world, "resource-blocks", block_share=1 / 3, interference_watts=most)
+    free = planned(world, "resource-blocks", block_share=1 / 3)
+    equal = planned(world, "local-sgd")
+    radio, leaders = world.links.radio, equal.column("leader")
+    gains = world.links.uplink_gain[leaders]
+    assert (radio.amplifier_efficiency, radio.circuit_watts) == (1.0, 0.0)
+    snr = np.zeros((6, 2))
+    worth = np.zeros((6, 2))
+    for i, j in np.ndindex(6, 2):
+        unit, noise = equal.units[i], 1e-11 / 2 + most * (j + 1) / 2
+
+        def air(power: float, i: int = i, noise: float = noise) -> float:
+            bits = np.log2(1 + power * gains[i] / noise / 10 ** (radio.snr_gap_db / 10))
+            return float(equal.units[i].payload_bits / (radio.bandwidth_hz / 2 * bits))
+
+        left = busy_joules(equal).max() - unit.compute_joules
+        most_watts = brentq(lambda p, left=left, air=air: p * air(p) - left, 1e-3, 100.0)
+        power = min(most_watts, world.devices.max_power_watts[leaders[i]])
+        # Blocks are three times as wide as equal shares, so that all are in time.
+        assert unit.compute_seconds + air(power) <= equal.round_seconds
+        snr[i, j] = power * gains[i] / noise
+        worth[i, j] = unit.samples * np.exp(-(10**0.0023) / snr[i, j])
+    ways = itertools.permutations(range(6), 2)
+    best = max(ways, key=lambda rows: sum(worth[i, j] for j, i in enumerate(rows)))
+    found = full_speed_costs(world, own.units, own.parameters).uplink_snr
+    for j, i in enumerate(best):
+        assert own.units[i].interference_watts == pytest.approx(most * (j + 1) / 2)
+        assert found[i] == pytest.approx(snr[i, j])
+        assert own.units[i].uplink_seconds > free.units[i].uplink_seconds
+    assert sum(unit.interference_watts > 0 for unit in own.units) == 2
+    assert Plan.from_dict(own.to_dict(world)) == own
+    trained = simulate(
+        world, SCHEMES["resource-blocks"](block_share=1 / 3, interference_watts=most)
+    )
+    quiet = simulate(world, SCHEMES["resource-blocks"](block_share=1 / 3))
+    assert trained.history.final.total_joules > quiet.history.final.total_joules
+    assert trained.history.final.virtual_seconds > quiet.history.final.virtual_seconds
+
+
+def test_interference_that_no_device_stands_is_refused(tiny: Tiny) -> None:
+    with pytest.raises(
+        InputError, match=r"scheme\.parameters\.interference_watts = 1 .* give less"
+    ):
+        planned(tiny(), "resource-blocks", interference_watts=1.0)
 
 
 def test_bandwidth_and_frequency_of_a_unit_are_priced_saved_and_checked(tiny: Tiny) -> None:

@@ -56,6 +56,7 @@ def full_speed_costs(
         uplinks=uplinks,
         round_=round_,
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
+        interference_watts=[unit.interference_watts for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
         symbols=symbols,
         gather_symbols=gather_symbols,

@@ -9,7 +9,7 @@ from camu.arrays import Float64, from_decibels
 from camu.config import Config
 from camu.seeding import derive
 
-_WATERFALL_DB = 0.023  # Chen et al. 2021
+WATERFALL = float(from_decibels(0.023))  # Chen et al. 2021
 
 
 def packet_error(snr: npt.ArrayLike) -> Float64:
@@ -18,7 +18,7 @@ def packet_error(snr: npt.ArrayLike) -> Float64:
     m is the waterfall threshold, 0.023 dB, and the linear SNR is p g / (I + N).
     """
     with np.errstate(divide="ignore"):
-        return np.asarray(-np.expm1(-from_decibels(_WATERFALL_DB) / np.asarray(snr, float)))
+        return np.asarray(-np.expm1(-WATERFALL / np.asarray(snr, float)))
 
 
 def mean_tries(error: Float64, most: int) -> Float64:

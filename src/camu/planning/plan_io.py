@@ -29,6 +29,7 @@ _FIELDS = (
 )
 _OPTIONAL = {  # written where they differ from this
     "bandwidth_hz": None,
+    "interference_watts": 0.0,
     "cpu_share": 1.0,
     "link": SHANNON,
     "channels": 0,

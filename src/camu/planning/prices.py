@@ -36,6 +36,7 @@ def unit_costs(
     uplinks: Mapping[str, int] | None = None,
     round_: int | None = None,
     bandwidth_hz: Sequence[float | None] | None = None,
+    interference_watts: Sequence[float] | None = None,
     cpu_share: Sequence[float] | None = None,
     symbols: int | None = None,
     gather_symbols: int | None = None,
@@ -47,13 +48,13 @@ def unit_costs(
     band, and the leader answers with the mean, at the rate of its weakest member. Under
     `radio.d2d = "shared"` units that hear each other do so in turn (`planning/medium.py`).
     Leaders share the uplink as `radio.access` or their link type says; `uplinks` is how many units
-    use each band at the same time, by default all of these. A unit with a `bandwidth_hz` of
-    its own has that; `cpu_share` slows the members of a unit. If a round is given, tries of
-    packets, gains between devices and rates that are too high are those of it; by default they are
-    the means, and none is. With `radio.downlink` members receive the model before they start.
-    Of units that transmit at once each sends so many `symbols` over the whole band, with at most
-    the given power; so do members that transmit to their leader at once, with `gather_symbols`.
-    Of units that are `alternatives` to each other, none disturbs another one's uplink.
+    use each band at the same time, by default all of these. A unit with its own `bandwidth_hz` has
+    that, and `interference_watts` in it; `cpu_share` slows the members of a unit. If a round is
+    given, tries of packets, gains between devices and rates that are too high are those of it; by
+    default they are the means, and none is. With `radio.downlink` members receive the model first.
+    Units that transmit at once send so many `symbols` each over the whole band, with at most the
+    given power; so do members to their leader, with `gather_symbols`. `alternatives` are units of
+    which only one will send.
     """
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
@@ -64,9 +65,8 @@ def unit_costs(
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)
     together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
-    sending = _Uplinks(
-        world, leaders, power, gains, true, together, bandwidth_hz, symbols, alternatives
-    )
+    bands = bandwidth_hz, interference_watts, symbols, alternatives
+    sending = _Uplinks(world, leaders, power, gains, true, together, *bands)
     model = broadcast(world, flat, leaders, true, bits)
     return Costs(
         sizes=sizes,
@@ -126,6 +126,7 @@ class _Uplinks:
     true_gains: Float64  # (K,)
     together: Mapping[str, int]  # how many share each band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
+    interference_watts: Sequence[float] | None  # in the band of each; None: there is none
     symbols: int | None  # that each sends at once with all others; None: it sends by itself
     alternatives: bool  # only one of them will send
 
@@ -183,12 +184,15 @@ class _Uplinks:
 
     @cached_property
     def _noise_rise(self) -> Float64:
-        if self.alternatives:
-            return np.ones(len(self.leaders))
-        return 1.0 + interference(self.world, self.leaders, self.power_watts)
+        rise = np.ones(len(self.leaders))
+        if not self.alternatives:
+            rise += interference(self.world, self.leaders, self.power_watts)
+        if self.interference_watts is not None:
+            rise += np.asarray(self.interference_watts) / self._band_noise_watts
+        return rise
 
     def heard(self, gains: Float64) -> Float64:
-        """Of these gains (K,) those of the leaders, less what other cells add to their noise."""
+        """Of these gains (K,) those of the leaders, less what interference adds to their noise."""
         return gains[self.rows] / self._noise_rise
 
     @cached_property
@@ -204,14 +208,20 @@ class _Uplinks:
         return np.where(np.isnan(given), share, given) if given else share
 
     @property
-    def snr(self) -> Float64:
-        """The linear SNR of each at the base station; a band holds its share of the noise."""
+    def _band_noise_watts(self) -> Float64:
+        """A band holds its share of the noise."""
         links = self.world.links
         noise_watts = links.noise_watts * (self.hertz / links.radio.bandwidth_hz)
         if links.types is not None:
             typed = np.array([name != SHANNON for name in links.types.of(self.leaders)])
             noise_watts = np.where(typed, np.asarray(links.own_noise_watts)[self.rows], noise_watts)
-        return np.asarray(self.power_watts * self.heard(self.true_gains) / noise_watts)
+        return np.asarray(noise_watts, dtype=np.float64)
+
+    @property
+    def snr(self) -> Float64:
+        """The linear SNR of each at the base station, interference counted as noise."""
+        heard = self.heard(self.true_gains)
+        return np.asarray(self.power_watts * heard / self._band_noise_watts)
 
     @property
     def outage(self) -> npt.NDArray[np.bool_] | None:

@@ -87,6 +87,7 @@ def _rounds(
         rules=[unit.rule for unit in units],
         uplinks=senders(world.links, plan.column("leader")),
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
+        interference_watts=[unit.interference_watts for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
         symbols=plan.burst_symbols,
         gather_symbols=plan.gather_symbols,

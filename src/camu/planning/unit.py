@@ -61,6 +61,7 @@ class Unit:
         idle_watts: power of a member, on average, that takes part in a round; the plan knows
             for how long, so that it is in none of the unit's joules.
         bandwidth_hz: of the leader's uplink; None: the share that `radio.access` gives it.
+        interference_watts: what the base station receives of strangers in that band.
         cell: in which its leader sends: the number of its base station, or 0 if all are one.
         link: link type of the members.
         channels: uplinks of this link type that are received at once; of `shannon` it is 0, and
@@ -95,6 +96,7 @@ class Unit:
     idle_watts: float = 0.0
     dvfs: UnitDvfs | None = None
     bandwidth_hz: float | None = None
+    interference_watts: float = 0.0
     cpu_share: float = 1.0
     link: str = SHANNON
     channels: int = 0
@@ -221,6 +223,8 @@ def unit_faults(unit: Unit, seen: set[int]) -> list[str]:
             faults.append(f"{name} = {getattr(unit, name)} must be a positive number")
     if unit.bandwidth_hz is not None and not 0 < unit.bandwidth_hz < math.inf:
         faults.append(f"bandwidth_hz = {unit.bandwidth_hz} must be a positive number or None")
+    if not 0 <= unit.interference_watts < math.inf:
+        faults.append(f"interference_watts = {unit.interference_watts} must be a number from 0")
     if not 0 < unit.cpu_share <= 1:
         faults.append(f"cpu_share = {unit.cpu_share} must be above 0 and at most 1")
     if unit.link not in LINK_NAMES:

@@ -5,12 +5,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from camu.allocation.device_answer import DeviceAnswer
+from camu.allocation.device_answer import BlockAnswer, DeviceAnswer
 from camu.allocation.fedl import FedlProblem, solve_fedl
 from camu.allocation.ofdma import OfdmaEnergy, OfdmaTime
 from camu.allocation.ofdma_exact import solve_ofdma_energy, solve_ofdma_time
 from camu.allocation.resource_blocks import BlocksProblem, solve_blocks
-from camu.schemes.contract import Plan, Positive, PositiveShare, State, View, World
+from camu.errors import CamuError, InputError
+from camu.schemes.contract import (
+    NonNegative,
+    Plan,
+    Positive,
+    PositiveShare,
+    State,
+    View,
+    World,
+)
 from camu.schemes.device_problems import device_problem, equal_shares
 from camu.schemes.local_sgd import LocalSgd
 
@@ -95,19 +104,18 @@ class ResourceBlocks(LocalSgd):
     """Devices get one of few blocks each, so that most samples arrive within the limits."""
 
     block_share: PositiveShare = 0.5  # blocks per device
+    interference_watts: NonNegative = 0.0  # in the last of J blocks; in block j it is j/J of it
     name = "resource-blocks"
     family = "resources"
     citation = (
         "Chen et al., A joint learning and communications framework for federated learning over "
         "wireless networks, IEEE TWC 2021"
     )
-    simplified = [
-        "no interference on the blocks; `camu allocate` has it",
-        'packets are lost with radio.uplink = "packet" only',
-    ]
+    simplified = ['packets are lost with radio.uplink = "packet" only']
     choices = [
+        "the interference of the blocks rises evenly; `camu allocate` takes any",
         "the limits are the seconds and joules of a round with equal shares for all, idle power "
-        "apart"
+        "apart",
     ]
 
     def plan(self, world: World) -> Plan:
@@ -116,13 +124,28 @@ class ResourceBlocks(LocalSgd):
         assert isinstance(problem, BlocksProblem)
         blocks = max(1, round(self.block_share * problem.size))
         wider = problem.size / blocks
+        heard = self.interference_watts * np.arange(1, blocks + 1) / blocks
         problem = replace(
             problem,
-            interference_watts=[0.0] * blocks,
+            interference_watts=heard.tolist(),
             bandwidth_hz=wider * problem.bandwidth_hz,
             noise_watts=wider * problem.noise_watts,
         )
-        return _allocated(equal, world, solve_blocks(problem))
+        answer = self._solved(problem)
+        own = np.where(answer.block >= 0, heard[answer.block], 0.0)
+        given = equal.with_columns(interference_watts=own.tolist())
+        return _allocated(given, world, answer)
+
+    def _solved(self, problem: BlocksProblem) -> BlockAnswer:
+        try:
+            return solve_blocks(problem)
+        except CamuError as error:
+            if not self.interference_watts:
+                raise
+            raise InputError(
+                f"scheme.parameters.interference_watts = {self.interference_watts:.6g} "
+                f"({self.name}): nobody keeps the limits on any block ({error}); give less"
+            ) from None
 
     def select(self, view: View, state: State) -> Iterable[int]:
         """Those with a block; if their batteries are empty for good, nobody takes their place."""

@@ -13,6 +13,7 @@ from camu.allocation.solve import DEVICE_PROBLEMS
 from camu.arrays import Float64, from_decibels
 from camu.errors import InputError, suggest
 from camu.planning.cells import refuse_cells
+from camu.planning.packets import WATERFALL
 from camu.planning.plan import Plan
 from camu.world import World
 from camu.world.devices import static_watts
@@ -48,6 +49,7 @@ def device_problem(kind: str, plan: Plan, world: World) -> DeviceProblem:
     else:
         keys["samples"] = plan.column("samples").astype(float)
         keys["interference_watts"] = [0.0] * count
+        keys["waterfall"] = WATERFALL
         keys["deadline_seconds"] = seconds
         keys["device_energy_joules"] = float(shared.max())
         keys |= {"bandwidth_hz": bandwidth / count, "noise_watts": keys["noise_watts"] / count}
