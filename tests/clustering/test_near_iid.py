@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camu.arrays import Int64
-from camu.clustering.near_iid import balanced_groups, excess, imbalance
+from camu.clustering import near_iid
+from camu.clustering.near_iid import balanced_groups, dealt_groups, excess, imbalance
 
 
 def partitions(count: int, groups: int) -> Iterator[list[int]]:
@@ -102,3 +103,18 @@ def test_two_thousand_devices() -> None:
     tv = 0.5 * np.abs(shares - everyone / everyone.sum()).sum(axis=1)
     assert tv.max() < 0.05  # of devices alone 0.8, of random groups 0.2
     assert tv.mean() < 0.02
+
+
+def test_many_groups_are_dealt_in_parts_and_are_as_alike_as_if_dealt_at_once() -> None:
+    draw = np.random.default_rng(0)
+    shares = draw.dirichlet(np.full(10, 0.5), 3001)
+    counts = np.stack([draw.multinomial(300, share) for share in shares])
+    rows = excess(counts, counts.sum(axis=0))
+    for groups in (600, 1300):
+        group = dealt_groups(counts, counts.sum(axis=0), groups)
+        sizes = np.bincount(group, minlength=groups)
+        assert len(sizes) == groups
+        assert sizes.max() - sizes.min() <= 1
+        at_once = near_iid._dealt_at_once(rows, near_iid._largest_first(rows), groups)
+        by_chance = imbalance(rows, draw.permutation(3001) % groups)
+        assert imbalance(rows, group) < 1.1 * imbalance(rows, at_once) < 0.9 * by_chance

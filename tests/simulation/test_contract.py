@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +297,27 @@ def test_a_pilot_is_charged_and_leaves_the_rest_as_it_was(tiny: Tiny) -> None:
     simulate(world, Piloted())
     assert [run.losses for run in before] == [run.losses for run in Piloted.runs]
     assert before[0].weights.sha256() == Piloted.runs[0].weights.sha256()
+
+
+def test_a_second_pilot_begins_when_the_first_one_has_ended(tiny: Tiny) -> None:
+    begun: list[float] = []
+
+    class Seen(FedAvg):
+        def select(self, view: View, state: State) -> Iterable[int]:
+            begun.append(view.seconds)
+            return view.idle
+
+    class Twice(FedAvg):
+        def pilot(self, pilot: Pilot, state: State) -> Plan | None:
+            for _ in range(2):
+                pilot.train(pilot.plan, rounds=2, scheme=Seen())
+            return None
+
+    world = tiny()
+    length = FedAvg().plan(world).round_seconds
+    history = simulate(world, Twice()).history
+    assert begun == pytest.approx([0.0, length, 2 * length, 3 * length])
+    assert history.records[0].virtual_seconds == pytest.approx(4 * length)
 
 
 def test_a_pilot_without_arrivals_is_an_error(tiny: Tiny) -> None:

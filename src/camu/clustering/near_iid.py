@@ -15,6 +15,7 @@ from camu.seeding import derive
 _PARTNERS = 512  # devices that one device is compared with in a pass; all of a smaller set
 _PASSES = 20
 _PASSES_OF_MANY = 3  # of more devices than _PARTNERS
+_MOST_GROUPS = 512  # that a device chooses among
 _STARTS = 8  # of which the best is kept; one for more devices than _PARTNERS
 
 
@@ -67,7 +68,29 @@ def _largest_first(rows: Float64) -> Int64:
 
 
 def _dealt(rows: Float64, order: Int64, groups: int) -> Int64:
-    """Each device in turn joins the group with room whose sum it brings closest to zero."""
+    """Each device in turn joins the group with room whose sum it brings closest to zero.
+
+    Of many groups each part of them has devices of its own, as alike as cards can be dealt.
+    """
+    parts = groups // _MOST_GROUPS + 1
+    if parts == 1:
+        return _dealt_at_once(rows, order, groups)
+    least, larger = divmod(len(rows), groups)
+    ends = np.arange(parts + 1) * groups // parts
+    lengths = np.diff(ends) * least + np.diff(np.arange(parts + 1) * larger // parts)
+    piles = order[np.argsort(np.argmax(rows[order], axis=1), kind="stable")]  # by largest excess
+    turns = np.concatenate([(np.arange(own) + 0.5) / own for own in lengths])
+    part = np.empty(len(rows), dtype=np.int64)
+    part[piles] = np.repeat(np.arange(parts), lengths)[np.argsort(turns, kind="stable")]
+    group = np.empty(len(rows), dtype=np.int64)
+    for k in range(parts):
+        own = order[part[order] == k]
+        dealt = _dealt_at_once(rows[own], np.arange(len(own)), int(ends[k + 1] - ends[k]))
+        group[own] = ends[k] + dealt
+    return group
+
+
+def _dealt_at_once(rows: Float64, order: Int64, groups: int) -> Int64:
     sums, sizes = np.zeros((groups, rows.shape[1])), np.zeros(groups, dtype=np.int64)
     least, larger = divmod(len(rows), groups)
     group = np.empty(len(rows), dtype=np.int64)
