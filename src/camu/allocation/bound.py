@@ -7,6 +7,7 @@ contraction, B what noise and heterogeneity put back. Two versions are here behi
   (``docs/theory.md`` shows where).
 * `CorrectedBound`: a bound that holds for N_c full gradient steps per cluster, with local drift,
   unequal N_c, the factor L/2 and the dimension q accounted for. Derived in ``docs/theory.md``.
+  `camu.allocation.smooth_bound` has its sibling without convexity.
 
 Both give problem P1 its denominator 1 - A as sum_c (descent_c N_c - penalty_c N_c^2).
 """
@@ -82,6 +83,35 @@ class Theorem1:
         return Recursion(float(1 - (descent * np.asarray(local_updates)).sum()), noise)
 
 
+class Round(NamedTuple):
+    """One round: E[F after] <= F - lambda D ||g||^2 + lambda Z ||g|| + error, g the gradient of F."""
+
+    descent: float  # D
+    pull: float  # Z
+    error: float
+
+    def without_pull(self, rate: float) -> tuple[float, float]:
+        """D and the error once Z ||g|| <= eta/2 ||g||^2 + Z^2 / (2 eta), for the best eta."""
+        if self.pull == 0:
+            return self.descent, self.error
+        pull = rate / 2 * self.pull**2
+        target = max(self.descent, 1e-3)  # any eta is true; a descent of zero has no best one
+        eta = 2 * pull * target / (pull + np.sqrt(pull**2 + 2 * self.error * pull * target))
+        return float(self.descent - eta / 2), float(self.error + pull / eta)
+
+
+def round_of(mean: float, stray: float, offset: float, rate: float, smooth: float) -> Round:
+    """The round of a step -lambda (mean g + r) with ||r|| <= stray ||g|| + offset.
+
+    It holds for every L-smooth F (``docs/theory.md``, "one round"); with r = 0 it is the lemma of
+    gradient descent.
+    """
+    half = rate * smooth / 2
+    descent = min(length - half * length**2 for length in (mean - stray, mean + stray))
+    pull = (abs(1 - 2 * half * mean) + 2 * half * stray) * offset
+    return Round(descent, pull, half * rate * offset**2)
+
+
 @dataclass(frozen=True, eq=False)
 class CorrectedBound:
     """The bound that holds, for N_c full gradient steps in each cluster and lambda <= 2 / L.
@@ -89,9 +119,9 @@ class CorrectedBound:
     It assumes, at every global model w and with g the gradient of F = sum_c G_c F_c,
 
         ||grad F_c - g||   <= divergence_c ||g|| + offset_c
-        ||grad F_c||^2     <= dissimilarity_c^2 ||g||^2 + offset_c^2
+        ||grad F_c||       <= dissimilarity_c ||g|| + offset_c
 
-    A4 of the paper is the second line without an offset. F_c must be convex and L-smooth, F
+    A4 of the paper gives the second line without an offset. F_c must be convex and L-smooth, F
     mu-strongly convex.
     """
 
@@ -104,32 +134,26 @@ class CorrectedBound:
     learning_rate: float  # lambda
     parameters: int = 1  # q, the dimension that noise fills
 
-    def _descent(self, updates: Float64) -> float:
-        """D: the round moves F by at most -lambda D ||g||^2, offsets and noise apart."""
-        side = updates - updates.min()  # common steps follow g exactly; only the rest can stray
-        drift = updates * (updates - 1) * self.dissimilarity
-        square = (updates * self.dissimilarity) ** 2
-        half = self.learning_rate * self.smoothness / 2
-        each = updates - side * self.divergence - half * (drift + square)
-        return float((self.weight * each).sum())
-
     def recursion(self, local_updates: ArrayLike, noise: float) -> Recursion:
         """A, at least 0 and above 1 where the federation may diverge, and B.
 
-        B holds L/2 q times the noise and what the offsets leave. With offsets, A and B share one
-        free constant eta, which is chosen to make the limit of GAP smallest.
+        Steps that differ from a common number m can stray; any m gives a true bound, and the one
+        with the smallest limit of the gap is taken.
         """
         updates = np.asarray(local_updates, dtype=np.float64)
+        found = [self._about(updates, common, noise) for common in np.unique(updates)]
+        return min(found, key=_limit)
+
+    def _about(self, updates: Float64, common: float, noise: float) -> Recursion:
+        """A and B with the steps counted from a common number."""
         rate, smooth = self.learning_rate, self.smoothness
-        descent = self._descent(updates)
-        side = updates - updates.min() + rate * smooth / 2 * updates * (updates - 1)
-        pull = rate / 2 * float((self.weight * side * self.offset).sum()) ** 2
-        error = smooth / 2 * self.parameters * noise
-        error += smooth * rate**2 / 2 * float((self.weight * (updates * self.offset) ** 2).sum())
-        if pull > 0:
-            target = max(descent, 1e-3)  # any eta is true; a descent of zero has no best one
-            eta = 2 * pull * target / (pull + np.sqrt(pull**2 + 2 * error * pull * target))
-            descent, error = float(descent - eta / 2), float(error + pull / eta)
+        side = np.abs(updates - common)
+        drift = rate * smooth / 2 * updates * (updates - 1)
+        stray = self.weight @ (side * self.divergence + drift * self.dissimilarity)
+        offset = self.weight @ ((side + drift) * self.offset)
+        step = round_of(float(self.weight @ updates), float(stray), float(offset), rate, smooth)
+        step = step._replace(error=step.error + smooth / 2 * self.parameters * noise)
+        descent, error = step.without_pull(rate)
         # ||g||^2 is at least 2 mu gap, and at most 2 L gap where the round climbs.
         slope = self.strong_convexity if descent > 0 else smooth
         return Recursion(max(0.0, 1 - 2 * slope * rate * descent), error)
@@ -140,7 +164,14 @@ class CorrectedBound:
         scale = 2 * self.strong_convexity * self.learning_rate * self.weight
         # For whole N, N - 1 <= N (N - 1) / 2 but at N = 1 and 2 they are equal.
         spread = self.divergence / 2 + half * self.dissimilarity
-        return scale * (1 + spread), scale * (spread + half * self.dissimilarity**2)
+        return scale * (1 + spread), scale * (spread + half)
+
+
+def _limit(recursion: Recursion) -> tuple[bool, float, float]:
+    """What orders recursions: the limit of the gap where there is one, then the contraction."""
+    contraction, error = recursion
+    limit = error / (1 - contraction) if contraction < 1 else 0.0
+    return contraction >= 1, limit, contraction
 
 
 def convex_constants(
@@ -156,4 +187,4 @@ def convex_constants(
     rest = np.asarray(gradient_norm_at_optimum, dtype=np.float64)
     divergence = np.asarray(difference_smoothness, dtype=np.float64) / strong_convexity
     reach = np.asarray(cluster_smoothness, dtype=np.float64) / strong_convexity
-    return divergence, np.sqrt(2.0) * reach, np.sqrt(2.0) * rest
+    return divergence, np.minimum(reach, 1 + divergence), rest
