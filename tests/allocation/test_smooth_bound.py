@@ -79,8 +79,7 @@ class Federation:
         aside = np.abs(self.scale)
         offset = of_unit + (1 + aside) * mean  # v_c - g = e_c (g - waves) + own - mean waves
         spread = [
-            np.sqrt(g @ (x + g @ x) ** 2)
-            for g, x in zip(self.member_weight, lengths, strict=True)
+            np.sqrt(g @ (x + g @ x) ** 2) for g, x in zip(self.member_weight, lengths, strict=True)
         ]
         squares = [self.size * s**2 for s in self.deviation]
         pairs = list(zip(self.member_weight, squares, strict=True))

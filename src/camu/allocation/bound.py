@@ -84,7 +84,7 @@ class Theorem1:
 
 
 class Round(NamedTuple):
-    """One round: E[F after] <= F - lambda D ||g||^2 + lambda Z ||g|| + error, g the gradient of F."""
+    """One round: E[F after] <= F - lambda D ||g||^2 + lambda Z ||g|| + error, with g = grad F."""
 
     descent: float  # D
     pull: float  # Z
