@@ -22,37 +22,19 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 import uvicorn
 
 from camu.deploy.flower import OwnersToken
+from camu.deploy.host.guard import OWNERS_BYTES, Guard
 from camu.deploy.host.keys import make_token, read_token, token_path
 from camu.deploy.host.processes import temporary_folder
-from camu.deploy.host.superlink import (
-    LARGEST_BODY_BYTES,
-    Guard,
-    check_sender,
-    refusal,
-    superlink_command,
-)
+from camu.deploy.host.superlink import superlink_command
 from camu.errors import InputError
+from helpers.signed_calls import TOKEN, Caller, Inner, scope
 
-TOKEN = "a" * 64
-SMALL = [(b"content-length", b"10")]
-OWN = (b"x-camu-token", TOKEN.encode())
-
-
-def scope(path: str, host: str | None, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
-    client = None if host is None else (host, 1234)
-    return {
-        "type": "http",
-        "method": "POST",
-        "path": path,
-        "client": client,
-        "headers": [*SMALL, *headers],
-    }
+OWN = ("x-camu-token", TOKEN)
 
 
 @pytest.mark.parametrize(
     ("path", "host", "headers", "why"),
     [
-        ("/v1/fleet/pull-messages", "192.0.2.9", [], None),
         ("/v1/control/register-node", "192.0.2.9", [OWN], "only this machine"),
         ("/v1/control/start-run", "::ffff:192.0.2.9", [OWN], "only this machine"),
         ("/v1/runtime/acquire-task", "192.0.2.9", [OWN], "only this machine"),
@@ -60,9 +42,9 @@ def scope(path: str, host: str | None, *headers: tuple[bytes, bytes]) -> dict[st
         ("/v1/control/start-run", None, [OWN], "only this machine"),
         ("/docs", "127.0.0.1", [], "no valid token"),
         ("/v1/control/register-node", "127.0.0.1", [], "no valid token"),
-        ("/v1/control/start-run", "127.0.0.1", [(b"x-camu-token", b"b" * 64)], "no valid token"),
+        ("/v1/control/start-run", "127.0.0.1", [("x-camu-token", "b" * 64)], "no valid token"),
         ("/v1/control/start-run", "127.0.0.1", [OWN, OWN], "no valid token"),
-        ("/v1/runtime/acquire-task", "::1", [(b"x-camu-token", b"")], "no valid token"),
+        ("/v1/runtime/acquire-task", "::1", [("x-camu-token", "")], "no valid token"),
         ("/v1/control/start-run", "127.0.0.1", [OWN], None),
         ("/v1/runtime/acquire-task", "::1", [OWN], None),
     ],
@@ -70,68 +52,28 @@ def scope(path: str, host: str | None, *headers: tuple[bytes, bytes]) -> dict[st
 def test_only_the_owner_reaches_more_than_the_nodes_interface(
     path: str,
     host: str | None,
-    headers: list[tuple[bytes, bytes]],
+    headers: list[tuple[str, str]],
     why: str | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    request = scope(path, host, *headers)
-    said = refusal(request, TOKEN)
-    assert said is None if why is None else why in str(said)
-    sent: list[dict[str, Any]] = []
-    reached = []
-
-    async def app(*_: Any) -> None:
-        reached.append(path)
-
-    async def send(event: dict[str, Any]) -> None:
-        sent.append(event)
-
-    asyncio.run(Guard(app, TOKEN)(request, None, send))
-    assert bool(reached) is (why is None)
-    assert [event["status"] for event in sent if "status" in event] == (
-        [] if why is None else [403]
-    )
+    caller, inner = Caller(b""), Inner()
+    guard = Guard(inner, TOKEN, dict)
+    asyncio.run(guard(scope(path, headers, host=host), caller.receive, caller.send))
+    assert caller.status == (200 if why is None else 403)
+    assert bool(inner.bodies) is (why is None)
+    assert caller.asked == (why is None)
+    assert (why or "") in caller.text
     assert (f"{path} from" in caplog.text) is (why is not None)
     assert TOKEN not in caplog.text
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        [(b"content-length", str(LARGEST_BODY_BYTES + 1).encode())],
-        [(b"content-length", b"9" * 400)],
-        [(b"content-length", b"000000000000999999999999")],
-        [(b"content-length", b"0" * 5000 + str(LARGEST_BODY_BYTES + 1).encode())],
-        [(b"content-length", b"-1")],
-        [(b"content-length", b"+5")],
-        [(b"content-length", b"1_0")],
-        [(b"content-length", b"5, 5")],
-        [(b"content-length", b"")],
-        [(b"transfer-encoding", b"chunked")],
-        [(b"content-length", b"1"), (b"content-length", b"2")],
-    ],
-)
-def test_a_call_that_is_too_large_or_hides_its_size_is_refused(
-    headers: list[tuple[bytes, bytes]],
-) -> None:
-    request = {**scope("/v1/fleet/push-object", "192.0.2.9"), "headers": headers}
-    assert "larger than" in str(refusal(request, TOKEN))
-
-
-def test_a_message_in_another_nodes_name_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    from fastapi import HTTPException
-    from flwr.proto.fleet_pb2 import PushMessagesRequest
-    from flwr.proto.message_pb2 import Message, Metadata
-    from flwr.proto.node_pb2 import Node
-
-    def request(claimed: int) -> Any:
-        message = Message(metadata=Metadata(src_node_id=claimed))
-        return PushMessagesRequest(node=Node(node_id=7), messages_list=[message])
-
-    check_sender(request(7))
-    with pytest.raises(HTTPException, match="another node's name"):
-        check_sender(request(8))
-    assert "a message of node 8 is refused: it came from node 7" in caplog.text
+@pytest.mark.parametrize("size", [OWNERS_BYTES + 1, "0" * 20 + "1", "5, 5", None])
+def test_a_call_of_the_owner_says_its_size(size: int | str | None) -> None:
+    caller, inner = Caller(b"x"), Inner()
+    call = scope("/v1/runtime/push-object", [OWN], size, "127.0.0.1")
+    asyncio.run(Guard(inner, TOKEN, dict)(call, caller.receive, caller.send))
+    assert caller.status in (411, 413)
+    assert caller.asked == 0
 
 
 def test_the_token_is_made_once_and_its_owner_alone_can_read_it(tmp_path: Path) -> None:
@@ -178,7 +120,7 @@ def guarded(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
     server = uvicorn.Server(
         uvicorn.Config(
-            Guard(app, read_token(path)), port=0, lifespan="off", ws="none", log_level="error"
+            Guard(app, read_token(path), dict), port=0, lifespan="off", ws="none", log_level="error"
         )
     )
     thread = threading.Thread(target=server.run)

@@ -26,7 +26,9 @@ from camu.deploy.flower import (
     check_version,
     replace,
 )
-from camu.deploy.host.superlink import Guard, check_guarded, superlink_command, use_own_server_app
+from camu.deploy.host.guard import Guard
+from camu.deploy.host.self_test import check_guarded, check_nodes_apart
+from camu.deploy.host.superlink import superlink_command, use_own_server_app
 from camu.deploy.host.supernode import use_own_node_app
 from camu.deploy.server import app as server_app
 from camu.errors import CamuError, InputError
@@ -146,7 +148,8 @@ def test_the_self_tests_end_a_program_that_would_be_open(
     for app in (open_to_all, broken):
         with pytest.raises(CamuError, match="the control interface is open"):
             check_guarded(app)
-        check_guarded(Guard(app, "a" * 64))
+        check_guarded(Guard(app, "a" * 64, None))
+        check_nodes_apart(app)
     assert caplog.text == ""
 
 

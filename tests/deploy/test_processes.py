@@ -18,9 +18,9 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.deploy.deployment import Deployment
+from camu.deploy.host.connections import LoggedHandshake
 from camu.deploy.host.local import open_local
 from camu.deploy.host.processes import Processes, last_line, wait_for_port
-from camu.deploy.host.superlink import LoggedHandshake
 from camu.errors import CamuError
 from camu.files import Tail
 from helpers.configs import small

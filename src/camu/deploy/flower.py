@@ -14,6 +14,7 @@ import logging
 import os
 import zipfile
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import version
 from types import CodeType
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 FLOWER = "1.41.0"
 PINNED = f"install the version that camu was made for: pip install 'flwr=={FLOWER}'"
 TOKEN_HEADER = "x-camu-token"  # a name, no secret  # nosec B105
+REPLY_HEADER = "x-camu-reply-bytes"  # how large the replies to messages can be
+_reply_bytes: ContextVar[int | None] = ContextVar("reply_bytes", default=None)
 
 
 def replace(owner: Any, name: str, new: Any, used_by: Callable[..., Any] | None = None) -> None:
@@ -88,6 +91,16 @@ def read_own_bundle(bundle: bytes) -> dict[str, Any]:
         raise
 
 
+@contextlib.contextmanager
+def replies_of(most_bytes: int) -> Iterator[None]:
+    """Tell the SuperLink how large a reply to the messages can be that are sent meanwhile."""
+    before = _reply_bytes.set(most_bytes)
+    try:
+        yield
+    finally:
+        _reply_bytes.reset(before)
+
+
 @dataclass(frozen=True)
 class OwnersToken:
     """Flower's interceptor interface: adds the token of the SuperLink's owner to calls."""
@@ -96,6 +109,8 @@ class OwnersToken:
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
         context.request.headers[TOKEN_HEADER] = self.token
+        if (most := _reply_bytes.get()) is not None:
+            context.request.headers[REPLY_HEADER] = str(most)
         return call_next(context)
 
 

@@ -24,6 +24,7 @@ from camu.learning.weights import Layout, Weights
 
 HEAD = "camu"  # the record with the JSON
 LARGEST_HEAD = 50_000_000  # characters
+OVERHEAD_BYTES = 100_000  # of a reply: Flower's records and calls, or the text of an error
 MOST = 100_000  # devices of a node, and labels
 # No conversions (a truth value is not a number), no nan.
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
@@ -174,6 +175,11 @@ def query_content() -> RecordDict:
     return _content(b"{}")
 
 
+def largest_report(devices: int, classes: int) -> int:
+    """The bytes that the report of a node with so many devices can have."""
+    return OVERHEAD_BYTES + devices * (1000 + 12 * classes)
+
+
 def write_report(report: Report) -> RecordDict:
     """A node's answer to a query."""
     return _content(REPORT.dump_json(report))
@@ -272,6 +278,15 @@ def write_problem(task: Task, problem: str) -> RecordDict:
     """A node's answer where it does not train."""
     head = _ResultHead(task.round, task.first, (), task.nonce, problem=problem[:500])
     return _content(_RESULT_HEAD.dump_json(head))
+
+
+def largest_result(task: Task, layout: Layout) -> int:
+    """The bytes that the result of a task can have, with all that Flower sends around it."""
+    own = sum(job.own is not None for job in task.jobs)
+    numbers = len(task.jobs) * (layout.parameter_count + layout.buffer_count)
+    arrays = 4 * (numbers + own * layout.parameter_count)
+    members = sum(len(job.members) for job in task.jobs)
+    return OVERHEAD_BYTES + arrays + arrays // 1000 + 5000 * len(task.jobs) + 12 * members
 
 
 def read_result(content: RecordDict, task: Task, start: Weights) -> list[Trained | Refusal]:

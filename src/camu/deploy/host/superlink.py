@@ -9,12 +9,8 @@ logged, which Flower does not do.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
-import hmac
 import importlib
-import ipaddress
 import json
 import logging
 import os
@@ -28,8 +24,6 @@ from queue import Queue
 from typing import Any
 
 from camu.deploy.flower import (
-    PINNED,
-    TOKEN_HEADER,
     Executor,
     OwnersToken,
     check_bundles_refused,
@@ -37,8 +31,9 @@ from camu.deploy.flower import (
     read_own_bundle,
     replace,
     run_executor,
-    unlogged,
 )
+from camu.deploy.host.connections import LoggedHandshake, allow_files, bounded_connections
+from camu.deploy.host.guard import Guard, Quota, registered
 from camu.deploy.host.keys import KeyDirectory, check_files, make_token, read_token, token_path
 from camu.deploy.host.processes import (
     end_with_child,
@@ -46,7 +41,7 @@ from camu.deploy.host.processes import (
     ending_with_a_sentence,
     inherited_listener,
 )
-from camu.errors import CamuError
+from camu.deploy.host.self_test import check_guarded, check_nodes_apart
 from camu.work import end_with_parent
 
 log = logging.getLogger(__name__)
@@ -54,9 +49,7 @@ log = logging.getLogger(__name__)
 MODULE = "camu.deploy.host.superlink"
 TOKEN = "--token"  # followed by the path of the file, which is no secret  # nosec B105
 EXECUTOR, SERVER = "--executor", "--server"  # arguments of processes that the SuperLink starts
-OPEN_PATHS = ("/v1/fleet/",)
-# A node sends an array in pieces of 5 MB; the list of the pieces comes first.
-LARGEST_BODY_BYTES = 64_000_000
+GRACE_SECONDS = 3  # for calls under way when the SuperLink ends
 STOP_SECONDS = 30  # until a server that was stopped is ended by force
 
 
@@ -92,93 +85,6 @@ def superlink_command(
     ]
 
 
-@dataclasses.dataclass(frozen=True)
-class Guard:
-    """ASGI middleware: lets calls of nodes pass, and those of the owner on this machine."""
-
-    app: Any
-    token: str
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on, or refuse it."""
-        served = scope["type"] in ("http", "websocket")
-        why = refusal(scope, self.token) if served else None
-        if why is None:
-            await self.app(scope, receive, send)
-            return
-        host = (scope.get("client") or ("unknown",))[0]
-        log.warning("%s from %s is refused: %s", scope["path"], host, why)
-        if scope["type"] == "http":
-            headers = [(b"content-type", b"text/plain")]
-            await send({"type": "http.response.start", "status": 403, "headers": headers})
-            await send({"type": "http.response.body", "body": f"{why}\n".encode()})
-
-
-def refusal(scope: Any, token: str) -> str | None:
-    """Why a request may not pass; None if it may."""
-    if scope.get("method") == "POST" and not _is_small(scope["headers"]):
-        return f"it is larger than {LARGEST_BODY_BYTES} bytes, or does not say its size"
-    if str(scope["path"]).startswith(OPEN_PATHS):
-        return None
-    if not _is_local(scope.get("client")):
-        return "only this machine may"
-    given = [value for name, value in scope["headers"] if name == TOKEN_HEADER.encode()]
-    if len(given) != 1 or not hmac.compare_digest(given[0], token.encode()):
-        return "only the owner of the SuperLink may; the call has no valid token"
-    return None
-
-
-def _is_small(headers: Any) -> bool:
-    sizes = [value for name, value in headers if name == b"content-length"]
-    if len(sizes) != 1 or not sizes[0].isdigit():
-        return False
-    digits = sizes[0].lstrip(b"0") or b"0"
-    return len(digits) <= 12 and int(digits) <= LARGEST_BODY_BYTES
-
-
-def _is_local(client: Any) -> bool:
-    try:
-        return client is not None and ipaddress.ip_address(client[0]).is_loopback
-    except ValueError:
-        return False
-
-
-def check_sender(request: Any) -> None:
-    """Refuse a node's message in another node's name; Flower checks only who made the call."""
-    from fastapi import HTTPException
-
-    node = request.node.node_id
-    for message in request.messages_list:
-        claimed = message.metadata.src_node_id
-        if claimed != node:
-            log.warning("a message of node %s is refused: it came from node %s", claimed, node)
-            raise HTTPException(status_code=403, detail="a message in another node's name")
-
-
-def check_guarded(app: Any) -> None:
-    """Self-test: a SuperLink's app must refuse a call of its control interface without a token."""
-    answers: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b""}
-
-    async def send(event: dict[str, Any]) -> None:
-        answers.append(event.get("status"))
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/control/list-nodes",
-        "query_string": b"",
-        "headers": [(b"content-length", b"0")],
-        "client": ("127.0.0.1", 1),
-    }
-    with unlogged(), contextlib.suppress(Exception):  # whatever else it does, it did not refuse
-        asyncio.run(app(scope, receive, send))
-    if answers[:1] != [403]:
-        raise CamuError(f"the self-test failed: the control interface is open; {PINNED}")
-
-
 def run_superlink(token: str, arguments: list[str]) -> None:
     """Run Flower's SuperLink with a guard around its ASGI app and camu's own executor."""
     check_version()
@@ -189,21 +95,23 @@ def run_superlink(token: str, arguments: list[str]) -> None:
     from flwr.supercore.http_logging import get_uvicorn_log_config
     from flwr.supercore.logger import console_handler
     from flwr.superlink.main import create_app
-    from flwr.superlink.servicer.fleet import fleet_handlers
 
-    push_messages = fleet_handlers.push_messages
-
-    def push_own_messages(request: Any, state: Any) -> Any:
-        check_sender(request)
-        return push_messages(request=request, state=state)
-
-    router = importlib.import_module("flwr.superlink.routers.fleet.router")
-    replace(fleet_handlers, "push_messages", push_own_messages, router.fleet_push_messages)
+    allow_files()
+    for name in ("camu.deploy.host.guard", "camu.deploy.host.connections", "uvicorn.error"):
+        logging.getLogger(name).addFilter(Quota())
     service = importlib.import_module("flwr.superlink.cli.flower_superlink")
     sys.argv = ["flower-superlink", *arguments]
     config = service._parse_superlink_lifespan_config()
-    app = Guard(create_app(config, service.SuperLinkLifespan), token)
+    inner = create_app(config, service.SuperLinkLifespan)
+    state = inner.state.linkstate_factory.state()
+    app = Guard(
+        inner,
+        token,
+        (lambda: registered(state.get_node_info())) if config.enable_supernode_auth else None,
+    )
     check_guarded(app)
+    if config.enable_supernode_auth:
+        check_nodes_apart(inner)
     host = f"[{config.host}]" if ":" in config.host else config.host
     address = resolve_bind_address(f"{host}:{config.port}")
     task = ServerTask(address, config.ssl_ca_certfile, token)
@@ -217,6 +125,9 @@ def run_superlink(token: str, arguments: list[str]) -> None:
         ssl_keyfile=config.ssl_keyfile,
         ssl_certfile=config.ssl_certfile,
         ssl_context_factory=None if config.ssl_certfile is None else _tls_context,
+        access_log=False,  # the guard logs what it refuses
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        **bounded_connections(),
     )
     listener = inherited_listener()
     uvicorn.Server(settings).run(None if listener is None else [listener])
@@ -239,20 +150,6 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
         log.warning("%s is used from now on", certificate)
     except (OSError, ssl.SSLError) as error:
         log.error("%s: cannot be used (%s); the old one stays", certificate, error)
-
-
-class LoggedHandshake(ssl.SSLObject):
-    """A TLS connection that logs a failed handshake, such as that of a plain-text client."""
-
-    def do_handshake(self) -> None:
-        """Shake hands; a connection without TLS is logged and refused by an error."""
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise  # not yet: the rest is on its way
-        except ssl.SSLError as error:
-            log.warning("a connection is refused: no TLS handshake (%s)", error.reason or error)
-            raise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from camu.deploy.array_records import Refusal, refusing
+from camu.deploy.flower import replies_of
 from camu.deploy.messages import Report
 from camu.errors import InputError
 
@@ -72,9 +73,13 @@ class Mailbox:
         kind: str,
         subject: str,
         seconds: float,
+        most_bytes: int,
         on_reply: OnReply,
     ) -> None:
-        """Send each node its message; `poll` calls `on_reply` for each of them."""
+        """Send each node its message; `poll` calls `on_reply` for each of them.
+
+        The SuperLink stores no more than so many bytes of a reply.
+        """
         # The SuperLink drops a message after this time, so that a node that comes back does not
         # work on a task that is over.
         messages = [
@@ -82,7 +87,8 @@ class Mailbox:
             for node, content in sorted(contents.items())
         ]
         due = self.clock() + seconds
-        numbers = list(self.grid.push_messages(messages))
+        with replies_of(most_bytes):
+            numbers = list(self.grid.push_messages(messages))
         numbers += [""] * (len(messages) - len(numbers))  # it takes none if they are too large
         for message, number in zip(messages, numbers, strict=True):
             node = message.metadata.dst_node_id
@@ -117,6 +123,7 @@ class Mailbox:
         kind: str,
         subject: str,
         seconds: float,
+        most_bytes: int,
         on_wait: Callable[[set[int]], None],
     ) -> dict[int, RecordDict | Refusal]:
         """Send messages and wait until all replies are here or the time is over.
@@ -124,7 +131,7 @@ class Mailbox:
         `on_wait` is told every few seconds which nodes have not replied yet.
         """
         replies: dict[int, RecordDict | Refusal] = {}
-        self.send(contents, kind, subject, seconds, replies.__setitem__)
+        self.send(contents, kind, subject, seconds, most_bytes, replies.__setitem__)
         noted = self.clock()
         while len(replies) < len(contents):
             pause()

@@ -15,7 +15,7 @@ from flwr.app import RecordDict
 
 from camu import __version__
 from camu.deploy.array_records import Refusal, printable, refusing
-from camu.deploy.messages import Report, name_some, query_content, read_report
+from camu.deploy.messages import Report, largest_report, name_some, query_content, read_report
 from camu.deploy.server.mailbox import NOTE_SECONDS, QUERY, Mailbox, check_claim, pause
 from camu.deploy.status import Event, Journal
 from camu.errors import CamuError
@@ -58,7 +58,9 @@ class NodeRegistry:
         if new:
             self._asked |= new
             contents = {node: query_content() for node in new}
-            self.mailbox.send(contents, QUERY, "the query", self.deadline_seconds, self._enter)
+            most = largest_report(len(self.ids), self.classes)
+            seconds = self.deadline_seconds
+            self.mailbox.send(contents, QUERY, "the query", seconds, most, self._enter)
 
     def known(self) -> list[int]:
         """The devices that nodes have reported, by their place in the fleet."""

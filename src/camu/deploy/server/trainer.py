@@ -20,7 +20,7 @@ from flwr.app import RecordDict
 from camu.arrays import sum_of_squares
 from camu.deploy.array_records import Refusal, printable, refusing
 from camu.deploy.deployment import Deployment
-from camu.deploy.messages import AT_NODE, Task, name_some, read_result, write_task
+from camu.deploy.messages import AT_NODE, Task, largest_result, name_some, read_result, write_task
 from camu.deploy.server.clipping import clip_update, norm_limit, update_norm
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.mailbox import TRAIN, Mailbox, Silence, pause
@@ -167,6 +167,7 @@ class NodeTrainer:
                 TRAIN,
                 f"unit {unit} of round {round_number + 1}",
                 self.deployment.deadline_seconds,
+                largest_result(task, start.layout),
                 partial(self._receive, request, task),
             )
         return sent
@@ -328,7 +329,9 @@ class NodeTrainer:
             self.registry.show([self.ids[k] for k in sorted(devices)])
 
         seconds = self.deployment.deadline_seconds
-        replies = self.mailbox.ask(contents, TRAIN, f"round {round_number + 1}", seconds, waiting)
+        sizes = (largest_result(t, requests[0].start.layout) for t in tasks.values())
+        what, most = f"round {round_number + 1}", max(sizes, default=0)
+        replies = self.mailbox.ask(contents, TRAIN, what, seconds, most, waiting)
         for node, name in nodes.items():
             found: Sequence[Trained | Refusal]
             try:

@@ -1,0 +1,385 @@
+"""The guard in front of a SuperLink: who may call what, how much and for how long.
+
+Flower reads and parses a call before it checks the caller's key. Here the headers are checked
+first: a call of a node must be signed with a registered key, and every other call must come from
+this machine and carry the owner's token. Nothing else is read before that. What nodes send is
+limited by its path, by what their key has under way, and by what a reply to their message needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import datetime
+import hmac
+import ipaddress
+import logging
+import time
+from base64 import b64decode
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+from flwr.supercore.constant import (
+    FLEET_HTTP_PUBLIC_KEY_HEADER,
+    FLEET_HTTP_SIGNATURE_HEADER,
+    NodeStatus,
+)
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
+
+from camu.deploy.array_records import printable
+from camu.deploy.flower import REPLY_HEADER, TOKEN_HEADER
+from camu.deploy.host.replies import Refused, Replies
+
+log = logging.getLogger(__name__)
+
+FLEET = "/v1/fleet/"
+PULL, PUSH, OBJECT = f"{FLEET}pull-messages", f"{FLEET}push-messages", f"{FLEET}push-object"
+SMALL_BYTES = 4096
+# A node sends an array in pieces of 5 MB; the tree of the pieces comes first.
+LIMITS = {
+    **{
+        FLEET + name: SMALL_BYTES
+        for name in ("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages")
+    },
+    **{
+        FLEET + name: SMALL_BYTES
+        for name in ("get-run", "get-fab", "pull-object", "confirm-message-received")
+    },
+    PUSH: 4_000_000,
+    OBJECT: 6_000_000,
+}
+# Without keys nodes register themselves.
+OPEN_LIMITS = {
+    **LIMITS,
+    **{f"{FLEET}{what}-node": SMALL_BYTES for what in ("register", "unregister")},
+}
+REGISTRATIONS = ("/v1/control/register-node", "/v1/control/unregister-node")
+SEND, COLLECT = "/v1/runtime/push-messages", "/v1/runtime/pull-messages"  # calls of a run's server
+OWNERS_BYTES = 64_000_000
+LONGEST_HEADER = 1024  # of those that prove who a node is
+MOST_BYTES, MOST_BYTES_OF_KEY = 256_000_000, 16_000_000  # of bodies under way
+MOST_CALLS_OF_KEY = 8
+HOLD_SECONDS = 20.0  # that a node waits for work in one call; its client gives up after 30
+READ_SECONDS, SLOWEST_RATE = 30.0, 2000  # for a body: some time, and more for a large one
+OLDEST = TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE  # seconds of a signature, as Flower has it
+
+Scope = dict[str, Any]
+Receive = Callable[[], Any]
+Send = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A registered node: its number, and its parsed public key."""
+
+    node: int
+    key: Any
+
+
+def registered(nodes: Iterable[Any]) -> dict[bytes, Registered]:
+    """The registered nodes by their public keys; `nodes` is Flower's list of them."""
+    return {
+        bytes(each.public_key): Registered(
+            int(each.node_id), bytes_to_public_key(bytes(each.public_key))
+        )
+        for each in nodes
+        if each.public_key and each.status != NodeStatus.UNREGISTERED
+    }
+
+
+@dataclass(eq=False)
+class Guard:
+    """ASGI middleware: lets calls of registered nodes pass, and those of the owner."""
+
+    app: Any
+    token: str
+    # The registered nodes; None: nodes are not asked for keys.
+    nodes: Callable[[], Mapping[bytes, Registered]] | None
+    clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC)
+    replies: Replies = field(default_factory=Replies)
+    _known: Mapping[bytes, Registered] | None = None
+    _bytes: Counter[Any] = field(default_factory=Counter)  # under way, by caller; None: of all
+    _calls: Counter[Any] = field(default_factory=Counter)
+    # Of nodes that wait for work: set when there is some.
+    _waiting: dict[int, set[asyncio.Event]] = field(default_factory=dict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a call on, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        try:
+            if scope["type"] != "http":
+                raise Refused(403, "it is no call of HTTP")
+            if scope["path"].startswith(FLEET):
+                await self._pass_node(scope, receive, send)
+            else:
+                await self._pass_owner(scope, receive, send)
+        except Refused as refused:
+            host = (scope.get("client") or ("unknown",))[0]
+            log.warning("%s from %s is refused: %s", printable(scope["path"], 100), host, refused)
+            await refuse(scope, send, refused)
+
+    async def _pass_owner(self, scope: Scope, receive: Receive, send: Send) -> None:
+        check_owner(scope, self.token)
+        path = scope["path"]
+        size = announced_bytes(scope, OWNERS_BYTES) if scope.get("method") == "POST" else 0
+        if path == SEND:
+            body = await read_body(receive, size)
+            self.replies.expect(body, one_header(scope, REPLY_HEADER))
+            receive = replay(body, receive)
+        await self.app(scope, receive, send)
+        if path == COLLECT:
+            for node in self.replies.new_work():
+                for news in self._waiting.get(node, ()):
+                    news.set()
+        if path in REGISTRATIONS:
+            self._known = None
+
+    async def _pass_node(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        limits = OPEN_LIMITS if self.nodes is None else LIMITS
+        if path not in limits or scope.get("method") != "POST":
+            raise Refused(404, "nodes have no such call")
+        key = None if self.nodes is None else await self._signer(scope)
+        size = announced_bytes(scope, limits[path])
+        async with self._room(key, size):
+            body = await read_body(receive, size)
+            node = check_identity(parse(path, body), key, self._node_of(key))
+            if path == PUSH:
+                self.replies.begin(node, parse(path, body), size)
+            elif path == OBJECT:
+                self.replies.add(node, size)
+            if path == PULL:
+                await self._wait_for_work(node, scope, body, receive, send)
+            else:
+                await self.app(scope, replay(body, receive), send)
+
+    async def _wait_for_work(
+        self, node: int, scope: Scope, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        """Keep a node's question for work until there is some, so that it need not ask again.
+
+        When a run's server asks for replies, its messages are all there. A node that has gone in
+        the meantime is not given the message, which would be lost with it.
+        """
+        gone, news = asyncio.ensure_future(receive()), asyncio.Event()
+        waiting = self._waiting.setdefault(node, set())
+        waiting.add(news)
+        until = time.monotonic() + HOLD_SECONDS
+        try:
+            while not gone.done():
+                news.clear()
+                answer: list[Any] = []
+                inner = replay(body, lambda: asyncio.shield(gone))
+                await self.app(scope, inner, _collector(answer))
+                work = any(part.get("body") for part in answer)
+                left = until - time.monotonic()
+                if work or left <= 0 or answer[0].get("status") != 200:
+                    for part in answer:
+                        await send(part)
+                    return
+                waits = asyncio.ensure_future(news.wait())
+                await asyncio.wait({gone, waits}, timeout=left, return_when="FIRST_COMPLETED")
+                waits.cancel()
+        finally:
+            gone.cancel()
+            waiting.discard(news)
+            if not waiting and self._waiting.get(node) is waiting:
+                del self._waiting[node]
+
+    def _node_of(self, key: bytes | None) -> int | None:
+        return None if key is None or self._known is None else self._known[key].node
+
+    async def _signer(self, scope: Scope) -> bytes:
+        """The registered key that signed the headers of a call."""
+        if self._known is None:
+            assert self.nodes is not None
+            self._known = await asyncio.to_thread(self.nodes)
+        return check_signature(scope, self._known, self.clock())
+
+    @asynccontextmanager
+    async def _room(self, caller: bytes | None, size: int) -> AsyncIterator[None]:
+        """Count a call and its bytes while it is under way."""
+        over = self._bytes[None] + size > MOST_BYTES
+        if caller is not None:
+            over = over or self._bytes[caller] + size > MOST_BYTES_OF_KEY
+            over = over or self._calls[caller] >= MOST_CALLS_OF_KEY
+        if over:
+            raise Refused(503, "too much is under way; ask again later")
+        counted = {None, caller}
+        for each in counted:
+            self._bytes[each] += size
+            self._calls[each] += 1
+        try:
+            yield
+        finally:
+            for each in counted:
+                self._bytes[each] -= size
+                self._calls[each] -= 1
+                if not self._calls[each]:
+                    del self._bytes[each], self._calls[each]
+
+
+def one_header(scope: Scope, name: str) -> bytes | None:
+    """The value of a header that a call has exactly once; else None."""
+    found = [value for key, value in scope["headers"] if key == name.encode()]
+    return found[0] if len(found) == 1 else None
+
+
+def announced_bytes(scope: Scope, most: int) -> int:
+    """The size that a call says its body has."""
+    text = one_header(scope, "content-length")
+    if text is None or not text.isdigit() or len(text) > 9:
+        raise Refused(411, "it does not say its size")
+    if int(text) > most:
+        raise Refused(413, f"it is larger than {most} bytes")
+    return int(text)
+
+
+def check_owner(scope: Scope, token: str) -> None:
+    """Refuse a call that is not from this machine, or has no valid token."""
+    if not _is_local(scope.get("client")):
+        raise Refused(403, "only this machine may")
+    given = one_header(scope, TOKEN_HEADER)
+    if given is None or not hmac.compare_digest(given, token.encode()):
+        why = "only the owner of the SuperLink may; the call has no valid token"
+        raise Refused(403, why)
+
+
+def _is_local(client: Any) -> bool:
+    try:
+        return client is not None and ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def check_signature(
+    scope: Scope, known: Mapping[bytes, Registered], now: datetime.datetime
+) -> bytes:
+    """The registered key that signed a call's headers; no key is parsed that is not registered."""
+    names = (FLEET_HTTP_PUBLIC_KEY_HEADER, TIMESTAMP_HEADER, FLEET_HTTP_SIGNATURE_HEADER)
+    values = [one_header(scope, name) for name in names]
+    if any(value is None or len(value) > LONGEST_HEADER for value in values):
+        raise Refused(401, "it is not signed by a node")
+    try:
+        key, signature = (b64decode(values[place] or b"", validate=True) for place in (0, 2))
+        stamp = (values[1] or b"").decode("ascii")
+        age = (now - datetime.datetime.fromisoformat(stamp)).total_seconds()
+    except (binascii.Error, ValueError, TypeError, OverflowError):
+        raise Refused(401, "its signature cannot be read") from None
+    if key not in known:
+        raise Refused(
+            401, "its key is not registered; register it with camu deploy register NODE.pub"
+        )
+    if not verify_signature(known[key].key, stamp.encode(), signature):
+        raise Refused(401, "its signature is wrong")
+    if not -SYSTEM_TIME_TOLERANCE < age < OLDEST:  # said only to whom holds the key
+        raise Refused(
+            401,
+            f"the clock of node {known[key].node} is {abs(age):.0f} s "
+            f"{'behind' if age > 0 else 'ahead of'} the SuperLink's; set both clocks, "
+            "for example with NTP",
+        )
+    return key
+
+
+def parse(path: str, body: bytes) -> Any:
+    """The call that a body holds."""
+    call = PROTOBUF_REQUEST_TYPES["POST", path]()
+    try:
+        call.ParseFromString(body)
+    except Exception:
+        raise Refused(400, "it cannot be read") from None
+    return call
+
+
+def check_identity(call: Any, key: bytes | None, node: int | None) -> int:
+    """The node that a call is made for; refused if it is another one than the key's."""
+    if hasattr(call, "public_key"):
+        if key not in (None, call.public_key):
+            raise Refused(401, "it is for another key than its own")
+        return node or 0
+    claimed = int(call.node.node_id if hasattr(call, "node") else call.node_id)
+    if node not in (None, claimed):
+        raise Refused(401, f"node {node} makes it in the name of node {claimed}")
+    return claimed
+
+
+async def read_body(receive: Receive, size: int) -> bytes:
+    """The body of a call, of the size that it announced, within a time."""
+    parts, seen, more = [], 0, True
+    try:
+        async with asyncio.timeout(READ_SECONDS + size / SLOWEST_RATE):
+            while more:
+                event = await receive()
+                if event["type"] != "http.request":
+                    raise Refused(400, "it was broken off")
+                part, more = event.get("body", b""), event.get("more_body", False)
+                seen += len(part)
+                if seen > size:
+                    break
+                parts.append(part)
+    except TimeoutError:
+        raise Refused(408, "its body did not come in time") from None
+    if seen != size:
+        raise Refused(400, "its body is not of the size that it announced")
+    return b"".join(parts)
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """A body that was read, as the application receives it."""
+    given = False
+
+    async def again() -> Any:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def _collector(parts: list[Any]) -> Send:
+    """An ASGI `send` that keeps what it is given."""
+
+    async def send(part: Any) -> None:
+        parts.append(part)
+
+    return send
+
+
+async def refuse(scope: Scope, send: Send, refused: Refused) -> None:
+    """Answer a call that is refused, and end its connection."""
+    if scope["type"] != "http":
+        await send({"type": "websocket.close"})
+        return
+    headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{refused}\n".encode()})
+
+
+class Quota(logging.Filter):
+    """So many lines of a log per minute: callers without a key must not fill the disk."""
+
+    def __init__(self, most: int = 60, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.most, self.clock = most, clock
+        self.minute, self.count = clock(), 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written; the first of a minute says how many were not."""
+        if self.clock() - self.minute >= 60:
+            left_out = self.count - self.most
+            self.minute, self.count = self.clock(), 0
+            if left_out > 0:
+                record.msg = f"{record.getMessage()} ({left_out} lines before it were left out)"
+                record.args = ()
+        self.count += 1
+        return self.count <= self.most

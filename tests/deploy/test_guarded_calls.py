@@ -1,0 +1,297 @@
+"""What a node may call is decided before anything of the call is read, and bounded after."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr", reason="the extra `flower` is not installed")
+
+from camu.deploy.host import guard as guard_module
+from camu.deploy.host.guard import OBJECT, PULL, PUSH, SEND, Guard
+from helpers.signed_calls import (
+    OWN,
+    TOKEN,
+    Caller,
+    Inner,
+    SignedNode,
+    message,
+    piece,
+    pull,
+    reply,
+    scope,
+)
+
+NODE, STRANGER, OTHER = SignedNode(7), SignedNode(8), SignedNode(9)
+FAR_FUTURE = -3600.0
+HEARTBEAT = "/v1/fleet/send-node-heartbeat"
+
+
+def guarded(inner: Any) -> Guard:
+    return Guard(inner, TOKEN, lambda: NODE.registration | OTHER.registration)
+
+
+async def call(guard: Guard, path: str, headers: Any, body: bytes, **options: Any) -> Caller:
+    caller = Caller(body)
+    about = scope(path, headers, **{"size": len(body), **options})
+    await guard(about, caller.receive, caller.send)
+    return caller
+
+
+def without(name: str) -> Callable[[dict[str, str]], Any]:
+    return lambda headers: {key: value for key, value in headers.items() if key != name}
+
+
+def changed(name: str, value: str) -> Callable[[dict[str, str]], Any]:
+    return lambda headers: {**headers, name: value}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda headers: {}, "not signed"),
+        (without("flwr-public-key"), "not signed"),
+        (without("flwr-timestamp"), "not signed"),
+        (without("flwr-signature"), "not signed"),
+        (lambda headers: [*headers.items(), *headers.items()], "not signed"),
+        (changed("flwr-signature", "A" * 2000), "not signed"),
+        (changed("flwr-signature", "not base64!"), "cannot be read"),
+        (changed("flwr-timestamp", "yesterday"), "cannot be read"),
+        (changed("flwr-timestamp", "2026-01-01"), "cannot be read"),
+        (changed("flwr-timestamp", "2026-01-01T00:00:00+00:00"), "signature is wrong"),
+        (changed("flwr-signature", "AAAA"), "signature is wrong"),
+        (lambda headers: STRANGER.headers(), "camu deploy register"),
+        (lambda headers: NODE.headers(FAR_FUTURE), "3600 s ahead of .* set both clocks"),
+        (lambda headers: NODE.headers(400.0), "400 s behind .* set both clocks"),
+    ],
+)
+def test_a_call_that_no_registered_node_signed_is_refused_unread(
+    change: Callable[[dict[str, str]], Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner, caller = Inner(), Caller(pull(7))
+    about = scope(PULL, change(NODE.headers()), len(pull(7)))
+    asyncio.run(guarded(inner)(about, caller.receive, caller.send))
+    assert (caller.status, caller.asked, inner.bodies) == (401, 0, [])
+    assert re.search(why, caller.text)
+    assert "is refused" in caplog.text
+    assert (b"connection", b"close") in caller.answer[0]["headers"]
+
+
+def test_no_key_that_is_not_registered_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("elliptic-curve work for a stranger")
+
+    guard = guarded(Inner(b"work"))
+    asyncio.run(call(guard, PULL, NODE.headers(), pull(7)))
+    monkeypatch.setattr(guard_module, "bytes_to_public_key", never)
+    monkeypatch.setattr(guard_module, "verify_signature", never)
+    assert asyncio.run(call(guard, PULL, STRANGER.headers(), pull(8))).status == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "status"),
+    [
+        (PULL, "0" * 15 + "1500000000", 411),
+        (PULL, "9" * 400, 411),
+        (PULL, "+5", 411),
+        (PULL, "-1", 411),
+        (PULL, "5, 5", 411),
+        (PULL, "1_0", 411),
+        (PULL, "", 411),
+        (PULL, None, 411),
+        (PULL, 4097, 413),
+        (HEARTBEAT, 4097, 413),
+        (PUSH, 4_000_001, 413),
+        (OBJECT, 6_000_001, 413),
+        ("/v1/fleet/register-node", 10, 404),
+        ("/v1/fleet/../control/list-nodes", 10, 404),
+        ("/v1/fleet/", 10, 404),
+    ],
+)
+def test_a_call_of_no_size_or_too_large_a_size_is_refused_unread(
+    path: str, size: int | str | None, status: int
+) -> None:
+    inner, caller = Inner(), Caller(b"x")
+    about = scope(path, NODE.headers(), size)
+    asyncio.run(guarded(inner)(about, caller.receive, caller.send))
+    assert (caller.status, caller.asked, inner.bodies) == (status, 0, [])
+
+
+def test_a_good_call_reaches_the_application_once_and_whole() -> None:
+    inner, caller, body = Inner(b"work"), Caller(pull(7)[:1], pull(7)[1:]), pull(7)
+    about = scope(PULL, NODE.headers(), len(body))
+    asyncio.run(guarded(inner)(about, caller.receive, caller.send))
+    assert (caller.status, caller.text, inner.bodies) == (200, "work", [body])
+
+
+def test_a_body_that_is_longer_or_shorter_than_it_said_is_refused() -> None:
+    for size in (len(pull(7)) - 1, len(pull(7)) + 1):
+        inner = Inner()
+        done = asyncio.run(call(guarded(inner), PULL, NODE.headers(), pull(7), size=size))
+        assert (done.status, inner.bodies) == (400, [])
+
+
+def test_a_body_that_does_not_come_is_given_up_and_its_room_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard_module, "READ_SECONDS", 0.05)
+    guard, caller = guarded(Inner()), Caller(b"x", then_wait=True)
+    about = scope(PULL, NODE.headers(), 30)
+    asyncio.run(guard(about, caller.receive, caller.send))
+    assert caller.status == 408
+    assert not guard._bytes
+    assert not guard._calls
+
+
+def test_what_a_key_has_under_way_is_bounded_and_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard_module, "MOST_BYTES_OF_KEY", 100)
+    guard = guarded(Inner(b"work", b"work"))
+
+    async def both() -> tuple[int | None, int | None, int | None]:
+        slow = Caller(b"", then_wait=True)
+        first = asyncio.create_task(
+            guard(scope(OBJECT, NODE.headers(), 90), slow.receive, slow.send)
+        )
+        await asyncio.sleep(0.05)
+        second = await call(guard, PULL, NODE.headers(), pull(7), size=20)
+        other = await call(guard, PULL, OTHER.headers(), pull(9))
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        return (
+            second.status,
+            other.status,
+            (await call(guard, PULL, NODE.headers(), pull(7))).status,
+        )
+
+    assert asyncio.run(both()) == (503, 200, 200)
+    assert not guard._bytes
+
+
+def test_a_key_has_few_calls_open_at_a_time() -> None:
+    guard = guarded(Inner())
+
+    async def many() -> int | None:
+        slow = [Caller(b"", then_wait=True) for _ in range(guard_module.MOST_CALLS_OF_KEY)]
+        tasks = [
+            asyncio.create_task(guard(scope(PULL, NODE.headers(), 9), c.receive, c.send))
+            for c in slow
+        ]
+        await asyncio.sleep(0.1)
+        status = (await call(guard, PULL, NODE.headers(), pull(7))).status
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return status
+
+    assert asyncio.run(many()) == 503
+    assert not guard._calls
+
+
+def test_a_node_speaks_for_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+    guard = guarded(inner := Inner())
+
+    async def calls() -> list[int | None]:
+        await call(guard, SEND, OWN, message("m", 7), host="127.0.0.1")
+        return [
+            (await call(guard, path, NODE.headers(), body)).status
+            for path, body in (
+                (PULL, pull(9)),
+                (OBJECT, piece(9, 10)),
+                (PUSH, reply(9, 9, "m")),
+                (PUSH, reply(7, 9, "m")),
+            )
+        ]
+
+    assert asyncio.run(calls()) == [401, 401, 401, 403]
+    assert len(inner.bodies) == 1  # the owner's
+    assert "a message in the name of node 9 came from node 7" in caplog.text
+
+
+def test_a_reply_is_no_larger_than_its_message_needs(caplog: pytest.LogCaptureFixture) -> None:
+    guard = guarded(inner := Inner())
+
+    async def calls() -> list[int | None]:
+        owner = {**OWN, "x-camu-reply-bytes": "1000"}
+        found = [(await call(guard, OBJECT, NODE.headers(), piece(7, 100))).status]
+        await call(guard, SEND, owner, message("m", 7), host="127.0.0.1")
+        for node, body in ((OTHER, reply(9, 9, "m")), (NODE, reply(7, 7, "n"))):
+            found.append((await call(guard, PUSH, node.headers(), body)).status)
+        found.append((await call(guard, PUSH, NODE.headers(), reply(7, 7, "m", 100))).status)
+        for size in (900, 800, 200):
+            found.append((await call(guard, OBJECT, NODE.headers(), piece(7, size))).status)
+        # Announced again, it may not have more.
+        found.append((await call(guard, PUSH, NODE.headers(), reply(7, 7, "m", 200))).status)
+        return found
+
+    # Twice the size may come, because a lost answer is repeated.
+    assert asyncio.run(calls()) == [403, 403, 403, 200, 200, 200, 413, 413]
+    assert sum(map(len, inner.bodies)) < 2000 + 100
+    assert "node 7 sends more than a reply to its message can have" in caplog.text
+
+
+def test_a_key_that_was_revoked_is_refused_at_once() -> None:
+    known = dict(NODE.registration)
+    guard = Guard(Inner(b"work", b"", b"work"), TOKEN, lambda: dict(known))
+
+    async def calls() -> list[int | None]:
+        found = [(await call(guard, PULL, NODE.headers(), pull(7))).status]
+        known.clear()
+        path = "/v1/control/unregister-node"
+        found.append((await call(guard, path, OWN, b"x", host="127.0.0.1")).status)
+        return [*found, (await call(guard, PULL, NODE.headers(), pull(7))).status]
+
+    assert asyncio.run(calls()) == [200, 200, 401]
+
+
+def test_a_question_for_work_is_kept_until_there_is_some() -> None:
+    guard = guarded(Inner(b"", b"", b"", b"work"))
+
+    async def calls() -> tuple[bool, str, int]:
+        asked = Caller(pull(7))
+        about = scope(PULL, NODE.headers(), len(pull(7)))
+        question = asyncio.create_task(guard(about, asked.receive, asked.send))
+        await asyncio.sleep(0.05)
+        kept = not asked.answer
+        await call(guard, SEND, OWN, message("m", 7), host="127.0.0.1")
+        await call(guard, guard_module.COLLECT, OWN, b"", host="127.0.0.1")
+        await asyncio.wait_for(question, 5)
+        return kept, asked.text, len(guard._waiting)
+
+    assert asyncio.run(calls()) == (True, "work", 0)
+
+
+def test_a_node_without_work_is_told_so_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_module, "HOLD_SECONDS", 0.05)
+    done = asyncio.run(call(guarded(Inner()), PULL, NODE.headers(), pull(7)))
+    assert (done.status, done.text) == (200, "")
+
+
+def test_without_keys_nodes_register_themselves_and_sizes_hold() -> None:
+    guard = Guard(Inner(b"x"), TOKEN, None)
+    assert asyncio.run(call(guard, PULL, {}, pull(7))).status == 200
+    assert asyncio.run(call(guard, PULL, {}, pull(7), size=5000)).status == 413
+
+
+def test_refused_calls_do_not_fill_the_disk() -> None:
+
+    now = [0.0]
+    quota = guard_module.Quota(3, lambda: now[0])
+    records = [logging.makeLogRecord({"msg": "%s is refused", "args": (n,)}) for n in range(12)]
+    kept = [record for record in records[:10] if quota.filter(record)]
+    now[0] = 61.0
+    kept += [record for record in records[10:] if quota.filter(record)]
+    assert [record.getMessage() for record in kept] == [
+        "0 is refused",
+        "1 is refused",
+        "2 is refused",
+        "10 is refused (7 lines before it were left out)",
+        "11 is refused",
+    ]
