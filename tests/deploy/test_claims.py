@@ -122,6 +122,7 @@ def test_a_claim_far_above_the_other_nodes_is_too_many() -> None:
     [
         ("scheme__name", "mine:Scheme"),
         ("training__model", "./mine.py:Model"),
+        ("training__model", "shape:1x1x1"),  # of a module with this name
         ("data__dataset", "hf:mnist"),
         ("radio__uplink", "mine:uplink"),
     ],
@@ -205,6 +206,76 @@ def test_only_the_node_with_the_right_key_is_used(fake_grid: Any, tmp_path: Path
     events = (tmp_path / "events.jsonl").read_text()
     assert "node 2 is refused: it claims device pump, which is registered for another key" in events
     assert "node 3 is refused: it claims device fan, which is registered for another key" in events
+
+
+def claims_grid(fake_grid: Any, claims: dict[int, tuple[str, ...]], names: dict[int, str]) -> Any:
+    """Nodes that report devices; `names` has their registrations, and each has its own key."""
+
+    def answer(node: int, message: Any) -> RecordDict:
+        devices = tuple(DeviceReport(name, (node,) * 10, 1.0) for name in claims[node])
+        return write_report(Report(devices))
+
+    grid = fake_grid(claims, answer)
+    grid.registered_nodes = lambda: [
+        SimpleNamespace(node_id=node, name=name, public_key=b"%d" % node)
+        for node, name in names.items()
+    ]
+    return grid
+
+
+def test_devices_of_a_node_that_is_away_are_not_given_to_another(
+    fake_grid: Any, tmp_path: Path
+) -> None:
+    names = {1: "devices=fan,pump", 2: "node-2"}
+    grid = claims_grid(fake_grid, {1: ("fan", "pump"), 2: ("fan", "pump")}, names)
+    grid.nodes = {2}  # Flower tells a server of no other
+    mailbox = Mailbox(grid)
+    registry = NodeRegistry(mailbox, 10, 10.0, ("pump", "fan"), Journal(tmp_path, 1))
+    registry.refresh()
+    mailbox.poll()
+    assert registry.present == {}
+    events = (tmp_path / "events.jsonl").read_text()
+    assert "node 2 is refused: it claims device fan, which is registered for another key" in events
+
+
+def test_a_node_takes_its_devices_back_from_another(fake_grid: Any, tmp_path: Path) -> None:
+    names = {2: "node-2", 3: "node-3"}  # node 1 is registered later
+    claims = {1: ("fan", "pump"), 2: ("pump", "saw"), 3: ("drill",)}
+    grid = claims_grid(fake_grid, claims, names)
+    grid.nodes = {2, 3}
+    mailbox = Mailbox(grid)
+    fleet = ("pump", "fan", "saw", "drill")
+    registry = NodeRegistry(mailbox, 10, 10.0, fleet, Journal(tmp_path, 1))
+    registry.refresh()
+    mailbox.poll()
+    assert registry.present == {"pump, saw": 2, "drill": 3}
+    names[1] = "devices=fan,pump"
+    grid.nodes = {1, 2, 3}
+    registry.refresh()
+    mailbox.poll()
+    assert registry.present == {"fan, pump": 1, "drill": 3}
+    assert registry.reports.keys() == {"fan, pump", "drill"}
+    assert registry.reports["fan, pump"].devices[0].label_counts == (1,) * 10
+    assert registry.renewed == {"pump"}
+    events = (tmp_path / "events.jsonl").read_text()
+    assert "node 2 is refused: device pump is registered for another key" in events
+
+
+def test_a_node_takes_its_name_back_too(fake_grid: Any, tmp_path: Path) -> None:
+    names = {2: "node-2"}
+    grid = claims_grid(fake_grid, {1: ("pump",), 2: ("pump",)}, names)
+    grid.nodes = {2}
+    mailbox = Mailbox(grid)
+    registry = NodeRegistry(mailbox, 10, 10.0, ("pump",), Journal(tmp_path, 1))
+    registry.refresh()
+    mailbox.poll()
+    assert registry.present == {"pump": 2}
+    names[1] = "devices=pump"
+    grid.nodes = {1}
+    registry.refresh()
+    mailbox.poll()
+    assert registry.present == {"pump": 1}
+    assert registry.reports["pump"].devices[0].label_counts == (1,) * 10  # not the other's
 
 
 def test_a_trial_that_goes_on_has_new_keys(tmp_path: Path) -> None:

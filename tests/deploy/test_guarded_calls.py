@@ -76,7 +76,8 @@ def test_a_call_that_no_registered_node_signed_is_refused_unread(
     inner, caller = Inner(), Caller(pull(7))
     about = scope(PULL, change(NODE.headers()), len(pull(7)))
     asyncio.run(guarded(inner)(about, caller.receive, caller.send))
-    assert (caller.status, caller.asked, inner.bodies) == (401, 0, [])
+    assert (caller.asked, inner.bodies) == (0, [])
+    assert caller.status == (412 if "register" in why else 401)
     assert re.search(why, caller.text)
     assert "is refused" in caplog.text
     assert (b"connection", b"close") in caller.answer[0]["headers"]
@@ -90,7 +91,7 @@ def test_no_key_that_is_not_registered_is_parsed(monkeypatch: pytest.MonkeyPatch
     asyncio.run(call(guard, PULL, NODE.headers(), pull(7)))
     monkeypatch.setattr(guard_module, "bytes_to_public_key", never)
     monkeypatch.setattr(guard_module, "verify_signature", never)
-    assert asyncio.run(call(guard, PULL, STRANGER.headers(), pull(8))).status == 401
+    assert asyncio.run(call(guard, PULL, STRANGER.headers(), pull(8))).status == 412
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_a_key_that_was_revoked_is_refused_at_once() -> None:
         found.append((await call(guard, path, OWN, b"x", host="127.0.0.1")).status)
         return [*found, (await call(guard, PULL, NODE.headers(), pull(7))).status]
 
-    assert asyncio.run(calls()) == [200, 200, 401]
+    assert asyncio.run(calls()) == [200, 200, 412]
 
 
 def test_a_question_for_work_is_kept_until_there_is_some() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,13 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from camu.deploy.host.keys import KeyDirectory, check_secret, make_keys
+from camu.deploy.host.keys import (
+    KeyDirectory,
+    add_node_keys,
+    check_secret,
+    make_keys,
+    make_token,
+)
 from camu.deploy.host.superlink import superlink_command
 from camu.deploy.host.supernode import node_config, supernode_command
 from camu.errors import InputError
@@ -99,6 +106,36 @@ def test_keys_are_never_overwritten(made: KeyDirectory) -> None:
     with pytest.raises(InputError, match="never overwritten"):
         make_keys(made.path, 1)
     assert made.authority.read_bytes() == before
+
+
+def test_no_key_is_written_into_a_directory_of_another_user(
+    made: KeyDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    if os.getuid() == 0:
+        os.chown(theirs, 12345, 12345)
+        (theirs / "ca.crt").write_text("x")
+        with pytest.raises(InputError, match="belongs to another user"):
+            add_node_keys(theirs, 1)
+        (theirs / "ca.crt").unlink()
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+    for make in (lambda: make_keys(theirs, 1), lambda: make_token(theirs / "control.token")):
+        with pytest.raises(InputError, match="belongs to another user"):
+            make()
+    assert list(theirs.iterdir()) == []
+
+
+def test_the_database_of_a_superlink_is_for_its_owner_alone(
+    made: KeyDirectory, tmp_path: Path
+) -> None:
+    database = tmp_path / "superlink.db"
+    superlink_command("127.0.0.1", 1, made, database)
+    database.write_text("")
+    database.chmod(0o644)
+    superlink_command("127.0.0.1", 1, made, database)
+    assert mode(database) == 0o600
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:

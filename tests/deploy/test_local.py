@@ -137,6 +137,8 @@ def test_leaders_on_three_nodes_give_the_weights_of_camu_run(
     files = {"config.toml", "plan.json", "rounds.jsonl", "checkpoint", "summary.json"}
     assert files | {"report.html", "server.log", "logs"} <= {path.name for path in out.iterdir()}
     assert "BEGIN" not in "".join(path.read_text() for path in (out / "logs").iterdir())
+    for path in [out, *out.rglob("*")]:  # for their owner alone
+        assert path.stat().st_mode & 0o077 == 0, path
     assert alive(mark) == []
 
 
@@ -310,6 +312,12 @@ def test_registering_goes_on_past_keys_that_are_known(
     assert first.code == again.code == same.code == 0, first.err + again.err + same.err
     assert other.code == 2
     assert "is registered for fan,pump, which cannot be changed" in other.err
+    revoked = camu("deploy", "revoke", new, *options)
+    assert revoked.code == 0, revoked.err
+    assert f"{new} is revoked: node" in revoked.out
+    assert camu("deploy", "revoke", new, *options).code == 2
+    late = camu("deploy", "register", new, *options)
+    assert "was revoked; make and register another key" in late.err
     node = first.out.split()[-1]
     assert first.out == f"{old} is registered as node {node}\n"
     assert again.out.startswith(f"{old} is already registered as node {node}\n{new} is registered")

@@ -101,7 +101,8 @@ def test_a_server_never_loads_a_foreign_bundle(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = flowers("flwr.superlink.runtime.run_serverapp")
-    use_own_server_app(module)
+    nodes, grid = ["node"], types.SimpleNamespace()
+    use_own_server_app(module, lambda: nodes)
     with pytest.raises(Refusal):
         module.install_from_fab(disguised_bundle(tmp_path / "marker"), skip_prompt=True)
     assert "a run is refused: its bundle carries" in caplog.text
@@ -112,8 +113,9 @@ def test_a_server_never_loads_a_foreign_bundle(
     served = []
     monkeypatch.setattr(server_app, "serve", lambda grid, wanted, run: served.append(wanted))
     context = types.SimpleNamespace(run_config=table, run_id=1)
-    module.run_(grid=None, server_app_dir="/", server_app_attr="foreign:server", context=context)
+    module.run_(grid=grid, server_app_dir="/", server_app_attr="foreign:server", context=context)
     assert served == [deployment]
+    assert grid.registered_nodes() == nodes  # also those that are not online
     assert not (tmp_path / "marker").exists()
 
 
@@ -128,7 +130,7 @@ def test_a_name_that_flower_has_renamed_ends_the_program() -> None:
     with pytest.raises(CamuError, match="does not use install_from_fab"):
         use_own_node_app(renamed)
     with pytest.raises(CamuError, match="does not use install_from_fab"):
-        use_own_server_app(types.SimpleNamespace(run_=print, run_serverapp=run_clientapp))
+        use_own_server_app(types.SimpleNamespace(run_=print, run_serverapp=run_clientapp), list)
     with pytest.raises(CamuError, match="does not use finish_task"):
         replace(types.SimpleNamespace(), "finish_task", print)
 

@@ -254,6 +254,7 @@ class Listed:
 
     def __init__(self) -> None:
         self.stopped: list[int] = []
+        self.revoked: list[int] = []
 
     def ListRuns(self, request: Any) -> Any:
         def run(status: str, sub_status: str, day: str) -> Any:
@@ -264,9 +265,12 @@ class Listed:
         return SimpleNamespace(run_dict=runs)
 
     def ListNodes(self, request: Any) -> Any:
-        gone = SimpleNamespace(unregistered_at="Sunday")
+        gone = SimpleNamespace(node_id=10, unregistered_at="Sunday")
         here = SimpleNamespace(node_id=9, name="node-0", status="online", unregistered_at="")
         return SimpleNamespace(nodes_info=[gone, here])
+
+    def UnregisterNode(self, request: Any) -> None:
+        self.revoked.append(request.node_id)
 
     def StopRun(self, request: Any) -> Any:
         self.stopped.append(request.run_id)
@@ -293,6 +297,12 @@ def test_runs_and_nodes_are_listed_and_a_run_is_stopped(
     assert document["runs"][1]["run"] == "6"
     assert camu("deploy", "stop", 6, "--ca", made.authority).code == 0
     assert listed.stopped == [6]
+    revoked = camu("deploy", "revoke", 9, "--ca", made.authority)
+    assert revoked.out == "9 is revoked: node 9 is refused from now on\n"
+    assert listed.revoked == [9]
+    unknown = camu("deploy", "revoke", 10, made.node_public_key(0), "--ca", made.authority)
+    assert unknown.code == 2
+    assert "10: is not registered; camu deploy list" in unknown.err
     for run, words in ((5, "has already ended"), (7, "there is no such run")):
         outcome = camu("deploy", "stop", run, "--ca", made.authority)
         assert outcome.code == 2

@@ -258,12 +258,17 @@ def check_allowed(config: Config, allowed: Collection[str]) -> None:
 
 def named_code(config: Config) -> list[tuple[str, str]]:
     """The keys and values of a configuration that name code or a download."""
-    return [(key, name) for key, value in config.flat().items() for name in _names(value)]
+    return [
+        (key, name)
+        for key, value in config.flat().items()
+        for name in _names(value)
+        if not (key == "data.dataset" and shape_spec(name) is not None)
+    ]
 
 
 def _names(value: object) -> Iterator[str]:
     """Texts that may name code (module:name) or a data set to download (hf:name)."""
-    if isinstance(value, str) and ":" in value and shape_spec(value) is None:
+    if isinstance(value, str) and ":" in value:
         yield value
     elif isinstance(value, dict):
         for part in value.values():

@@ -1,4 +1,4 @@
-"""`camu deploy superlink`, `node`, `keys` and `register`: the parts of a deployment on machines."""
+"""`camu deploy superlink`, `node`, `keys`, `register`, `revoke`: a deployment on machines."""
 
 from __future__ import annotations
 
@@ -110,6 +110,25 @@ def register(
         for key in public_keys:
             number, new = control.register(key, bound or key.stem)
             print(f"{key} is {'' if new else 'already '}registered as node {number}")
+
+
+def revoke(
+    nodes: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY.pub|NUMBER…", help="Public keys, or numbers (deploy list)."),
+    ],
+    authority: OwnAuthority,
+    address: Superlink = "127.0.0.1:8000",
+) -> None:
+    """Let nodes take part no longer: the SuperLink on this machine refuses their keys from now on.
+
+    Runs go on without them. A key that was revoked cannot be registered again: make a new one.
+    """
+    from camu.deploy.host.control import Control
+
+    with Control(address, authority) as control:
+        for which in nodes:
+            print(f"{which} is revoked: node {control.revoke(which)} is refused from now on")
 
 
 Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The node's private key.")]

@@ -90,13 +90,32 @@ class Control:
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
         key = public_key_to_bytes(_read_public_key(public_key))
-        for node in self._registered():
+        for node in self._all_nodes():
+            if node.public_key == key and node.unregistered_at:
+                raise InputError(f"{public_key}: was revoked; make and register another key")
             if node.public_key == key:
                 _check_binding(public_key, node.name, name)
                 return int(node.node_id), False
         with self._explained(f"{public_key}: cannot be registered"):
             request = RegisterNodeRequest(public_key=key, name=name)
             return int(self._client.RegisterNode(request).node_id), True
+
+    def revoke(self, which: str) -> int:
+        """Let a node take part no longer; `which` is the file of its public key, or its number."""
+        from flwr.proto.control_pb2 import UnregisterNodeRequest
+        from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+        found = self._registered()
+        if which.isdecimal():
+            numbers = [node.node_id for node in found if node.node_id == int(which)]
+        else:
+            key = public_key_to_bytes(_read_public_key(Path(which)))
+            numbers = [node.node_id for node in found if node.public_key == key]
+        if not numbers:
+            raise InputError(f"{which}: is not registered; camu deploy list shows what is")
+        with self._explained(f"{which}: cannot be revoked"):
+            self._client.UnregisterNode(UnregisterNodeRequest(node_id=numbers[0]))
+        return int(numbers[0])
 
     def start(self, bundle: bytes) -> int:
         """Start a run; returns Flower's id of it."""
@@ -132,11 +151,13 @@ class Control:
         return [NodeState(int(n.node_id), n.name, n.status) for n in self._registered()]
 
     def _registered(self) -> list[Any]:
+        return [node for node in self._all_nodes() if not node.unregistered_at]
+
+    def _all_nodes(self) -> list[Any]:
         from flwr.proto.control_pb2 import ListNodesRequest
 
         with self._explained("the nodes cannot be listed"):
-            found = self._client.ListNodes(ListNodesRequest()).nodes_info
-        return [node for node in found if not node.unregistered_at]
+            return list(self._client.ListNodes(ListNodesRequest()).nodes_info)
 
     def stop(self, run: int) -> None:
         """Stop a run; its directory keeps all complete rounds."""

@@ -274,8 +274,9 @@ def check_signature(
     except (binascii.Error, ValueError, TypeError, OverflowError):
         raise Refused(401, "its signature cannot be read") from None
     if key not in known:
+        # Flower's nodes end with an error after this status, and without one after 401.
         raise Refused(
-            401, "its key is not registered; register it with camu deploy register NODE.pub"
+            412, "its key is not registered; register it with camu deploy register NODE.pub"
         )
     if not verify_signature(known[key].key, stamp.encode(), signature):
         raise Refused(401, "its signature is wrong")

@@ -77,6 +77,7 @@ def make_keys(path: Path, nodes: int, hosts: Sequence[str] = ()) -> KeyDirectory
     keys = KeyDirectory(path)
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _check_owner(path)
         if any(path.iterdir()):
             raise InputError(
                 f"{path}: is not empty; keys are never overwritten: give a new directory, or add "
@@ -104,6 +105,7 @@ def add_node_keys(path: Path, count: int) -> list[int]:
     keys = KeyDirectory(path)
     if not keys.authority.is_file():
         raise InputError(f"{path}: has no ca.crt; give the directory that camu deploy keys made")
+    _check_owner(path)
     try:
         names = [file.stem.removeprefix("node-") for file in path.glob("node-*")]
         first = 1 + max((int(name) for name in names if name.isdecimal()), default=-1)
@@ -113,6 +115,27 @@ def add_node_keys(path: Path, count: int) -> list[int]:
     except OSError as error:
         raise CamuError(f"{path}: keys cannot be written ({error.strerror or error})") from None
     return numbers
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse a directory of another user, who could put his own files in the place of new ones."""
+    if path.stat().st_uid not in (os.getuid(), 0):
+        raise InputError(
+            f"{path}: belongs to another user, who could replace the keys; give a directory of "
+            "your own"
+        )
+
+
+def make_private(path: Path) -> None:
+    """Let only its owner read a file that is there."""
+    try:
+        if path.exists():
+            path.chmod(0o600)
+    except OSError as error:
+        raise CamuError(
+            f"{path}: cannot be made readable for its owner alone ({error.strerror}); run this "
+            "command as its owner"
+        ) from None
 
 
 def _write_node_key(keys: KeyDirectory, number: int) -> None:
@@ -145,6 +168,7 @@ def make_token(path: Path) -> None:
     """Make the file with a token, readable by its owner alone, unless it is there."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_owner(path.parent)
         _write_new(path, _new_token())
     except FileExistsError:
         check_secret(path)

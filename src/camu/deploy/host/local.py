@@ -20,7 +20,13 @@ from camu.config import Config
 from camu.deploy.deployment import Deployment, check_run, make_bundle, named_code
 from camu.deploy.host.control import Control, Display, Follower
 from camu.deploy.host.keys import KeyDirectory, make_keys
-from camu.deploy.host.processes import INSECURE, Processes, temporary_folder, wait_for_port
+from camu.deploy.host.processes import (
+    INSECURE,
+    Processes,
+    private_files,
+    temporary_folder,
+    wait_for_port,
+)
 from camu.deploy.host.superlink import superlink_command
 from camu.deploy.host.supernode import POLL_SECONDS, supernode_command
 from camu.errors import CamuError, InputError
@@ -100,7 +106,7 @@ def run_local(deployment: Deployment, display: Display, insecure: bool = False) 
     config = _with_absolute_paths(deployment.config)
     deployment = replace(deployment, config=config, out=out)
     directory = check_trial(deployment)
-    with _interruptible():
+    with _interruptible(), private_files():
         if insecure:
             display.warn(INSECURE)
         with open_local(deployment, insecure) as local:

@@ -33,6 +33,7 @@ END_SECONDS = 8.0
 # Everything that a deployment starts talks to its own machines only.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 INSECURE = "--insecure: plain text, and nodes are not asked for keys"
+PRIVATE = 0o077  # umask with which only their owner can read files
 PREFIX = "camu-deploy-"  # of temporary directories
 OWNED = "owned"  # file that the owner holds a lock on; the system ends the lock with the owner
 LONGEST_SOCKET_PATH = 100  # the system allows about 107 characters
@@ -163,6 +164,16 @@ def end_with_child(what: str, child: subprocess.Popen[bytes]) -> None:
         os._exit(1)
 
     threading.Thread(target=wait, name=f"end of {what}", daemon=True).start()
+
+
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """Let only their owner read the files that are made meanwhile."""
+    before = os.umask(PRIVATE)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -34,8 +34,16 @@ from camu.deploy.flower import (
 )
 from camu.deploy.host.connections import LoggedHandshake, allow_files, bounded_connections
 from camu.deploy.host.guard import Guard, Quota, registered
-from camu.deploy.host.keys import KeyDirectory, check_files, make_token, read_token, token_path
+from camu.deploy.host.keys import (
+    KeyDirectory,
+    check_files,
+    make_private,
+    make_token,
+    read_token,
+    token_path,
+)
 from camu.deploy.host.processes import (
+    PRIVATE,
     end_with_child,
     end_with_starter,
     ending_with_a_sentence,
@@ -73,6 +81,7 @@ def superlink_command(
     # In this isolation Flower starts no executor, which would run the code of bundles.
     command += ["--host", host, "--port", str(port), "--isolation", "process"]
     if database is not None:
+        make_private(database)
         command += ["--database", str(database)]
     if keys is None:
         return [*command, "--insecure"]
@@ -201,7 +210,7 @@ def run_server(task: ServerTask) -> None:
     ending = importlib.import_module("flwr.supercore.exit.exit")
     replace(ending, "FORCE_EXIT_TIMEOUT_SECONDS", STOP_SECONDS, ending.flwr_exit)
     module = importlib.import_module("flwr.superlink.runtime.run_serverapp")
-    use_own_server_app(module)
+    use_own_server_app(module, _registered_nodes(task))
     module.run_serverapp(
         runtime_api_address=task.address,
         log_queue=Queue(),
@@ -212,15 +221,40 @@ def run_server(task: ServerTask) -> None:
     )
 
 
-def use_own_server_app(module: Any) -> None:
-    """Let Flower's ServerApp process run this installation's app, whatever bundle arrives."""
+def _registered_nodes(task: ServerTask) -> Callable[[], Sequence[Any]]:
+    """A function that lists all registered nodes; Flower tells a server of those online only."""
+    from flwr.proto.control_pb2 import ListNodesRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    client = ControlHttpClient.from_server_address(
+        server_address=task.address,
+        insecure=task.authority is None,
+        root_certificates=task.authority,
+        interceptors=[
+            RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
+            OwnersToken(task.token),
+        ],
+    )
+    return lambda: [
+        node for node in client.ListNodes(ListNodesRequest()).nodes_info if not node.unregistered_at
+    ]
+
+
+def use_own_server_app(module: Any, nodes: Callable[[], Sequence[Any]]) -> None:
+    """Let Flower's ServerApp process run this installation's app, whatever bundle arrives.
+
+    The app finds the registered `nodes` at its grid.
+    """
     run, tables, serve = module.run_, [], module.run_serverapp
 
     def own(grid: Any, context: Any, **_: Any) -> Any:
         # Loaded only here, when the heartbeat has begun: on a slow or busy machine this takes
         # longer than the SuperLink waits for a sign of life.
         from camu.deploy.server.app import app
+        from camu.deploy.server.mailbox import REGISTERED
 
+        setattr(grid, REGISTERED, nodes)
         return run(grid, context, "", loaded_server_app=app)
 
     project = {"tool": {"flwr": {"app": {"components": {"serverapp": ""}}}}}
@@ -256,6 +290,7 @@ def main() -> None:
         run_server(task) if kind == SERVER else run_server_executor(task)
         return
     end_with_starter()
+    os.umask(PRIVATE)  # also of the servers of runs, with their directories
     run_superlink(read_token(Path(sys.argv[2])), sys.argv[3:])
 
 

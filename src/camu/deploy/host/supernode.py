@@ -13,13 +13,14 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from camu.deploy.array_records import Refusal
+from camu.deploy.array_records import Refusal, printable
 from camu.deploy.flower import (
     Executor,
     check_bundles_refused,
@@ -30,6 +31,7 @@ from camu.deploy.flower import (
 )
 from camu.deploy.host.keys import check_files
 from camu.deploy.host.processes import (
+    PRIVATE,
     end_with_child,
     end_with_starter,
     ending_with_a_sentence,
@@ -95,6 +97,7 @@ def run_supernode(arguments: list[str], place: Path) -> None:
             return {}  # the executor refuses it too, and tells the server why
 
     program = importlib.import_module("flwr.supernode.cli.flower_supernode")
+    say_refusals()
     answer_for_lost_tasks(InMemoryNodeState)
     replace(uvicorn, "Config", on_socket, program._start_supernode_http_api)
     pull = start_client_internal._pull_and_store_message
@@ -108,6 +111,34 @@ def run_supernode(arguments: list[str], place: Path) -> None:
     replace(start_client_internal, "_push_messages", push, run)
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
     program.flower_supernode()
+
+
+def say_refusals() -> None:
+    """Let a node that the SuperLink refuses end with the reason, and with code 1.
+
+    Flower ends it without a word, and with code 0.
+    """
+    from flwr.supernode import fleet_http_connection
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    class Interceptor(NodeAuthHttpInterceptor):
+        def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
+            answer = super().intercept(context, call_next)
+            if (
+                answer.status_code in (401, 412)
+                and threading.current_thread() is threading.main_thread()
+            ):
+                raise SystemExit(f"error: the SuperLink refuses this node: {refused(answer)}")
+            return answer
+
+    connect = vars(fleet_http_connection.http_request_response)["__wrapped__"]
+    replace(fleet_http_connection, "NodeAuthHttpInterceptor", Interceptor, connect)
+
+
+def refused(answer: Any) -> str:
+    """The words with which a SuperLink has refused a call."""
+    words = " ".join(answer.text.split())
+    return printable(words) or f"status {answer.status_code}"
 
 
 def answer_for_lost_tasks(states: Any) -> None:
@@ -297,6 +328,7 @@ def main(module: str = MODULE) -> None:
         run_tasks(Path(arguments[1]))
         return
     end_with_starter()
+    os.umask(PRIVATE)
     # One thread per library, because a process that forks should have no others; the engine uses
     # one thread per worker anyway, so results do not change.
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -160,7 +160,10 @@ class LateNodes(Callback):
         self.trainer.hosts = assign(reports, plan, self.trainer.ids, granularity)
 
     def _join(self, run: Run) -> None:
-        known = self.trainer.registry.known()
+        registry = self.trainer.registry
+        known, renewed = registry.known(), {registry.ids.index(name) for name in registry.renewed}
+        registry.renewed.clear()
+        self.planned -= renewed  # the plan was made for what another key had reported
         new = [k for k in known if k not in self.planned]
         if not new:
             return
@@ -177,7 +180,7 @@ class LateNodes(Callback):
         save_reports(self.reports, reports)  # before the checkpoint that needs them
         run.world = world
         self.trainer.hosts = hosts
-        if [u.members for u in plan.units] == [u.members for u in run.plan.units]:
+        if not renewed and [u.members for u in plan.units] == [u.members for u in run.plan.units]:
             return  # the scheme leaves these devices out
         self.trainer.give_up()
         run.in_flight.clear()

@@ -27,6 +27,7 @@ from camu.errors import InputError
 log = logging.getLogger(__name__)
 
 BINDING = "devices="  # begins the name of a node whose key is bound to devices
+REGISTERED = "registered_nodes"  # of a grid: a function that lists all registered nodes
 POLL_SECONDS = 0.3
 NOTE_SECONDS = 5.0  # between two notes on who is waited for
 TRAIN, QUERY = MessageType.TRAIN, MessageType.QUERY
@@ -63,8 +64,11 @@ class Mailbox:
         return set(self.grid.get_node_ids())
 
     def owners(self) -> dict[int, Owner]:
-        """The registered keys behind the nodes; empty where the grid knows none."""
-        nodes = getattr(self.grid, "get_nodes", None)  # Flower's base class does not have it
+        """The registered keys behind the nodes, also of those that are not online.
+
+        Empty where the grid knows none. camu's server adds the list of all nodes to Flower's grid.
+        """
+        nodes = getattr(self.grid, REGISTERED, None) or getattr(self.grid, "get_nodes", None)
         return {} if nodes is None else owners(nodes())
 
     def send(
@@ -191,7 +195,8 @@ def check_claim(
 ) -> Report:
     """The report of a node with its key; a Refusal if it claims what is not its own.
 
-    `known` has the owners of all nodes, and `earlier` is what a node of the same name reported.
+    `known` has the owners of all registered nodes, and `earlier` is what a node of the same name
+    reported. A key that is bound to its devices takes them back from whoever reported them.
     """
     owner = known.get(node, Owner(""))
     claimed = [device.id for device in report.devices]
@@ -204,6 +209,6 @@ def check_claim(
         if strange or report.partition is not None:
             what = f"device {strange[0]}" if strange else f"part {report.partition} of the data"
             raise Refusal(f"it claims {what}, which its key is not registered for")
-    if earlier is not None and earlier.key not in ("", owner.key):
+    if owner.devices is None and earlier is not None and earlier.key not in ("", owner.key):
         raise Refusal(f"its key is not that of the node that reported {report.name} before")
     return replace(report, key=owner.key)

@@ -16,7 +16,7 @@ from flwr.app import RecordDict
 from camu import __version__
 from camu.deploy.array_records import Refusal, printable, refusing
 from camu.deploy.messages import Report, largest_report, name_some, query_content, read_report
-from camu.deploy.server.mailbox import NOTE_SECONDS, QUERY, Mailbox, check_claim, pause
+from camu.deploy.server.mailbox import NOTE_SECONDS, QUERY, Mailbox, Owner, check_claim, pause
 from camu.deploy.status import Event, Journal
 from camu.errors import CamuError
 
@@ -38,6 +38,7 @@ class NodeRegistry:
     most_samples: float = 0.0  # of a device, in medians of the other nodes' devices; 0: any number
     reports: dict[str, Report] = field(default_factory=dict)  # by name
     present: dict[str, int] = field(default_factory=dict)  # Flower ids of nodes that are online
+    renewed: set[str] = field(default_factory=set)  # devices that another key had reported before
     _asked: set[int] = field(default_factory=set)
     _refused: dict[int, float] = field(default_factory=dict)  # when a node is asked again
     _lost: set[str] = field(default_factory=set)  # nodes that were here and have gone
@@ -157,7 +158,11 @@ class NodeRegistry:
             with refusing("its report"):
                 report = read_report(content, self.classes)
             earlier = self.reports.get(report.name)
-            report = check_claim(report, node, self.mailbox.owners(), earlier)
+            owners = self.mailbox.owners()
+            report = check_claim(report, node, owners, earlier)
+            if owners.get(node, Owner("")).devices is not None:
+                self._take_back(report)
+                earlier = self.reports.get(report.name)
             self._check(report, earlier)
         except Refusal as refusal:
             self._refuse(node, str(refusal))
@@ -183,6 +188,21 @@ class NodeRegistry:
                 self._note("node-back", name, f"is online again, as node {node}")
         self.present[name] = node
         log.info("node %s is %s", node, printable(name))
+
+    def _take_back(self, report: Report) -> None:
+        """Drop what other keys have reported of the devices that this report's key is bound to."""
+        mine = {device.id for device in report.devices}
+        for name, other in list(self.reports.items()):
+            theirs = mine & {device.id for device in other.devices}
+            if theirs and other.key not in ("", report.key):
+                del self.reports[name]
+                self._lost.discard(name)
+                self.renewed |= theirs
+                what = f"node {printable(name)} is not used any more"
+                why = f"device {min(theirs)} is registered for another key, which has reported it"
+                log.warning("%s: %s", what, why)
+                if name in self.present:
+                    self._refuse(self.present.pop(name), why)
 
     def _refuse(self, node: int, why: str) -> None:
         """Do without a node for a while."""
