@@ -31,11 +31,13 @@ app.command()(monitoring.renew)
 
 
 @app.callback()
-def _check_extra() -> None:
-    """Say what to install before an import fails."""
+def _prepare(context: typer.Context) -> None:
+    """Say what to install before an import fails; what a run writes is for its owner alone."""
     if importlib.util.find_spec("flwr") is None:
         raise InputError("camu deploy: install the extra with pip install 'camu-fl[flower]'")
-    from camu.deploy.host.processes import QUIET
+    from camu.deploy.host.processes import QUIET, private_files
 
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
+    if context.invoked_subcommand in ("local", "run"):
+        context.with_resource(private_files())

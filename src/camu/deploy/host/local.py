@@ -23,7 +23,6 @@ from camu.deploy.host.keys import KeyDirectory, make_keys
 from camu.deploy.host.processes import (
     INSECURE,
     Processes,
-    private_files,
     temporary_folder,
     wait_for_port,
 )
@@ -106,7 +105,7 @@ def run_local(deployment: Deployment, display: Display, insecure: bool = False) 
     config = _with_absolute_paths(deployment.config)
     deployment = replace(deployment, config=config, out=out)
     directory = check_trial(deployment)
-    with _interruptible(), private_files():
+    with _interruptible():
         if insecure:
             display.warn(INSECURE)
         with open_local(deployment, insecure) as local:

@@ -113,7 +113,10 @@ class Mailbox:
         for number, sent in list(self._open.items()):
             if sent.on_reply is not None and self.clock() >= sent.due:
                 self._open[number] = replace(sent, on_reply=None)
-                sent.on_reply(sent.node, Silence(f"no reply within {sent.seconds:g} s"))
+                why = (
+                    f"no reply within {sent.seconds:g} s, or the SuperLink refused it (see its log)"
+                )
+                sent.on_reply(sent.node, Silence(why))
 
     def give_up(self, kind: str) -> None:
         """Expect no more replies to messages of a kind."""
