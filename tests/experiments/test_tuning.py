@@ -99,8 +99,8 @@ def test_ranges_that_nothing_could_take_are_refused(text: str, why: str) -> None
 
 
 def test_a_search_has_the_schemes_ranges_and_those_that_were_asked_for() -> None:
-    variants = read_variants(TINY, ["local-sgd@training.server_momentum=0.5", "fedavg"])
-    asked = read_asked(["local-sgd@local_updates=2,4", "fedavg@training.learning_rate=none"])
+    variants = read_variants(TINY, ["local-sgd@training.server_momentum=0.5", "clustered"])
+    asked = read_asked(["local-sgd@local_updates=2,4", "clustered@training.learning_rate=none"])
     own, other = spaces_of(variants, asked)
     assert own == {
         "training.learning_rate": Between(0.003, 1.0, log=True), "local_updates": OneOf((2, 4)),
@@ -110,7 +110,7 @@ def test_a_search_has_the_schemes_ranges_and_those_that_were_asked_for() -> None
         spaces_of(variants, read_asked(["training.server_momentum=0,1"]))
     with pytest.raises(InputError, match="nothing is left to tune"):
         spaces_of(
-            read_variants(TINY, ["fedavg"]),
+            read_variants(TINY, ["clustered"]),
             read_asked(["training.learning_rate=none", "training.server_momentum=none"]),
         )
 

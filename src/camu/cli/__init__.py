@@ -28,6 +28,7 @@ from camu.cli import (
     reproduce,
     run,
     schemes,
+    tune,
 )
 from camu.cli.console import Warnings
 from camu.cli.guard import run_guarded
@@ -54,7 +55,7 @@ for command in (
         report.report,
     ),
     *(export.export, schemes.schemes, allocate.allocate, reproduce.reproduce, bench.bench),
-    measure.measure,
+    *(measure.measure, tune.tune),
 ):
     app.command()(command)
 for group in (config, data, fleet, deploy):

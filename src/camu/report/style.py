@@ -38,6 +38,9 @@ JOULES, SECONDS = "$joules", "$seconds"
 # These stand for texts: the score, its axis with its ticks, a number, and an interval.
 SCORE, SCORE_AXIS, SCORE_TICKS = "$score", "$score_axis", "$score_ticks"
 SCORE_FORMAT, SCORE_INTERVAL = "$score_format", "$score_interval"
+# Of a search: its scores, a parameter, and scores at two budgets.
+VALIDATION_SCORE, PARAMETER = "$validation_score", "$parameter"
+FIRST_BUDGET, SECOND_BUDGET = "$first_budget", "$second_budget"
 # On a dark ground the darkest blue and the brightest grey change places with these.
 DARK_SHADES = {"#0072B2": "#2F8AD6", "#C9CED6": "#4B535E"}
 _LIGHT = ("#20262E", "#4A525D", "#E6E9EE", "#9AA3AF")  # ink, soft, grid, line

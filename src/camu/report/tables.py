@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from camu.experiments.comparison import UNGROUPED_ROWS, Comparison, SeedRow
@@ -21,6 +21,14 @@ def _table(text: Sequence[str], numbers: Sequence[str], families: list[dict[str,
     """Families of rows below a head; columns of `text` come first."""
     head = [{"name": name, "number": False} for name in text]
     return {"head": head + [{"name": n, "number": True} for n in numbers], "families": families}
+
+
+def plain_table(
+    names: Sequence[str], rows: Sequence[Sequence[str]], text: Collection[str] = ()
+) -> Table:
+    """Rows without families; all columns but those of `text` are numbers."""
+    head = [{"name": name, "number": name not in text} for name in names]
+    return {"head": head, "families": [{"title": "", "note": "", "rows": list(rows)}]}
 
 
 def runs_table(groups: Sequence[Group]) -> Table:

@@ -126,13 +126,13 @@ def render(
     comparison: Comparison | None = None,
 ) -> str:
     """The page as text. Everything but our own style, script, library and JSON is escaped."""
-    library, script = charts.chart_library(), _file("page.js")
+    library, script = charts.chart_library(), template_file("page.js")
     return charts.template("camu.report", "page.html").render(
         policy=charts.safe(charts.script_policy(library, script)),
         version=__version__,
         title=title,
         lead=_lead(findings, scenes),
-        style=charts.safe(_file("page.css")),
+        style=charts.safe(template_file("page.css")),
         print_colours=style.DARK_TO_LIGHT,
         verdicts=findings.verdicts,
         symbols=tables.SYMBOLS,
@@ -228,7 +228,8 @@ def _titled(panels: Sequence[charts.Panel], scenes: list[Scene]) -> list[charts.
     return [panel.titled(scenes[0].metric) for panel in panels] if scenes else list(panels)
 
 
-def _file(name: str) -> str:
+def template_file(name: str) -> str:
+    """The text of a file beside the page's template."""
     return (resources.files("camu.report") / "templates" / name).read_text(encoding="utf-8").strip()
 
 

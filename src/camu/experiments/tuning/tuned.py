@@ -115,10 +115,14 @@ class Tuned:
         """The configuration with the settings of a trial, for runs up to the budgets."""
         return for_budgets(self.variant, self.budgets, trial)
 
+    @property
+    def untuned_word(self) -> str:
+        """The scheme as it was given, as `compare` takes it."""
+        return self.variant.word if "@" in self.variant.word else self.variant.name
+
     def word_of(self, trial: Trial) -> str:
         """The scheme with the settings of a trial, as `compare` takes it."""
-        own = self.variant.word if "@" in self.variant.word else self.variant.name
-        return own + word_of("", trial.settings)
+        return self.untuned_word + word_of("", trial.settings)
 
     def to_dict(self) -> dict[str, Any]:
         """The outcome as plain data."""
