@@ -13,13 +13,12 @@ from camu.experiments.design import cells_of
 from camu.experiments.statistics import (
     NO_EFFECT,
     UNDECIDED,
-    chance_to_be_equivalent,
     chance_to_differ,
     corrected,
+    detectable,
     estimate,
     holm,
     judge,
-    seeds_to_decide,
     with_averages,
 )
 
@@ -102,41 +101,58 @@ def test_chances_are_those_of_simulated_seeds(mean: float, sd: float, n: int) ->
     drawn = np.random.default_rng(n).normal(mean, sd, (40_000, n))
     p = stats.ttest_1samp(drawn, 0.0, axis=1).pvalue
     assert chance_to_differ(mean, sd, n) == pytest.approx((p < 0.05).mean(), abs=0.01)
-    less = stats.ttest_1samp(drawn, 1.0, axis=1, alternative="less").pvalue
-    more = stats.ttest_1samp(drawn, -1.0, axis=1, alternative="greater").pvalue
-    inside = (np.maximum(less, more) < 0.05).mean()
-    assert chance_to_be_equivalent(mean, sd, 1.0, n) == pytest.approx(inside, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("mean", "sd", "margin"), [(1.0, 2.0, None), (0.0, 1.0, 1.0), (0.5, 3.0, 1.0), (5.0, 1.0, 1.0)]
-)
-def test_the_seeds_needed_are_the_fewest(mean: float, sd: float, margin: float | None) -> None:
-    def chance(n: int) -> float:
-        same = 0.0 if margin is None else chance_to_be_equivalent(mean, sd, margin, n)
-        return max(chance_to_differ(mean, sd, n), same)
-
-    found = seeds_to_decide(mean, sd, margin)
-    assert found is not None
-    assert chance(found) >= 0.8
-    assert found == 2 or chance(found - 1) < 0.8
-    assert seeds_to_decide(1e-4, sd, None) is None  # a thousand seeds would not do
+@pytest.mark.parametrize(("sd", "n", "tests"), [(1.0, 5, 1), (0.3, 8, 1), (2.0, 20, 10)])
+def test_the_smallest_effect_that_seeds_show_is_shown_in_four_of_five_studies(
+    sd: float, n: int, tests: int
+) -> None:
+    effect = detectable(sd, n, tests)
+    drawn = np.random.default_rng(n).normal(effect, sd, (40_000, n))
+    p = stats.ttest_1samp(drawn, 0.0, axis=1).pvalue
+    assert (tests * p < 0.05).mean() == pytest.approx(0.8, abs=0.01)
 
 
-def test_tails_without_a_number_are_no_reason_for_more_seeds() -> None:
-    """scipy has no number for some tails that are nearly 0: once 177 seeds in place of 5."""
-    assert seeds_to_decide(2.796, 0.963, 1.0, 3) == 5
-    assert seeds_to_decide(0.544, 0.318, None, 10) == 9
-
-
-def test_undecided_claims_say_how_many_seeds_they_need() -> None:
-    row = judge("X", "d", "s", [3.0, -1.0, 2.5, 0.0], 1, None)
+def test_a_verdict_says_what_its_seeds_could_have_shown() -> None:
+    values = [3.0, -1.0, 2.5, 0.0]
+    row = judge("X", "d", "s", values, 1, None)
     assert row.verdict == UNDECIDED
-    assert row.seeds_needed == seeds_to_decide(row.mean, row.sd or 0.0, 1.0)
-    decided = judge("X", "d", "s", [1.0, 1.1, 0.9], 1, None)
-    assert decided.seeds_needed is None
+    assert row.detectable == detectable(float(np.std(values, ddof=1)), 4)
+    assert row.cells()["within 1 point"] == "no"
     # A margin in points says nothing about other units.
-    assert judge("X", "d", "s", [0.1, -0.1, 0.05], 1, None, "log10").verdict == UNDECIDED
+    other = judge("X", "d", "s", [0.1, -0.1, 0.05], 1, None, "log10")
+    assert (other.verdict, other.p_equivalent) == (UNDECIDED, None)
+
+
+def test_a_difference_and_its_smallness_are_both_shown() -> None:
+    cells = judge("X", "d", "s", [0.1, 0.12, 0.11], 1, None).cells()
+    assert (cells["verdict"], cells["within 1 point"]) == ("reproduced", "yes")
+
+
+def test_a_difference_that_holm_takes_back_may_leave_an_equivalence() -> None:
+    small = judge("X", "d", "s", [0.10, 0.14, 0.18, 0.06], 1, None)
+    others = [judge(f"Y{k}", "d", "s", [3.0, -1.0, 2.5, 0.0], 1, None) for k in range(19)]
+    assert small.verdict == "reproduced"
+    first, *rest = corrected([small, *others])
+    assert first.holm == NO_EFFECT
+    assert {row.holm for row in rest} == {UNDECIDED}
+
+
+def test_equivalences_are_corrected_for_their_number_too() -> None:
+    values = [0.9, -0.4, -0.2, 0.5, 0.1]
+    one = judge("X", "d", "s", values, 1, None)
+    assert one.verdict == NO_EFFECT
+    many = [judge(f"X{k}", "d", "s", values, 1, None) for k in range(20)]
+    assert {row.holm for row in corrected([one])} == {NO_EFFECT}
+    assert {row.holm for row in corrected(many)} == {UNDECIDED}
+
+
+def test_one_counterexample_contradicts_a_bound_and_no_average_does() -> None:
+    kept, broken = {"theorem1": 2.0, "corrected": 1.0}, {"theorem1": -0.1, "corrected": 3.0}
+    printed, right = claims.theory("mnist", [kept, kept, broken])
+    assert (printed.verdict, right.verdict) == ("contradicted", "reproduced")
+    assert "held in 2 of 3" in printed.statement
+    assert {row.holm for row in corrected([printed, right])} == {None}
 
 
 def test_holm_takes_back_what_a_large_family_cannot_carry() -> None:
@@ -159,8 +175,8 @@ def test_two_equal_differences_are_no_evidence() -> None:
     assert estimate([0.5, 0.5, 0.5]).p_value() == 0.0
 
 
-def test_more_tests_need_more_seeds() -> None:
-    assert (seeds_to_decide(0.5, 1.0, None, 10) or 0) > (seeds_to_decide(0.5, 1.0, None) or 0)
+def test_more_tests_need_larger_effects() -> None:
+    assert detectable(1.0, 8, 10) > detectable(1.0, 8)
 
 
 def test_the_strongest_of_many_rivals_is_not_judged_as_if_it_were_the_only_one(

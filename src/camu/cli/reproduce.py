@@ -178,10 +178,12 @@ def _study(study: Study, executor: Executor) -> None:
 
 
 _LEGEND = (
-    "measured: mean ± half of the 95 % interval; n: seeds; needed: seeds that would probably "
-    "decide.\nreproduced: the mean has the claimed sign and the interval excludes 0; contradicted: "
-    "it excludes 0 on the other side; no effect above 1 point: two one-sided tests at 5 % exclude "
-    "a larger one; undecided: none of these; after Holm: corrected for the number of claims."
+    "measured: mean ± half of the 95 % interval; n: seeds; within 1 point: two one-sided tests at "
+    "5 % exclude a larger effect; detects: the smallest effect that so many seeds show in 80 % of "
+    "studies.\nreproduced: the mean has the claimed sign and the interval excludes 0; "
+    "contradicted: it excludes 0 on the other side; no effect above 1 point: it includes 0, and "
+    "the effect is within 1 point; undecided: none of these; after Holm: corrected for the number "
+    "of claims."
 )
 
 

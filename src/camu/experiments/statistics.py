@@ -2,15 +2,15 @@
 
 A claim is a number per seed with a printed sign. It is reproduced when the mean over seeds has that
 sign and its 95 % interval excludes 0, and contradicted when the interval excludes 0 on the other
-side. Otherwise two one-sided tests ask whether any effect is smaller than a margin; if so there is
-no effect above it, and if not the claim is undecided, with the number of seeds that would probably
-decide it.
+side. Two one-sided tests ask beside it whether any effect is smaller than a margin; both answers
+are shown. Where only the second one is positive there is no effect above the margin, and where
+neither is, the claim is undecided. The smallest effect that so many seeds show says how sharp the
+question was.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -20,8 +20,7 @@ from camu.learning.metrics import Metric
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
-POWER = 0.8  # chance that so many seeds decide
-MOST_SEEDS = 1000
+POWER = 0.8  # chance that so many seeds show an effect
 MARGIN_POINTS = 1.0
 REPRODUCED, CONTRADICTED, UNDECIDED = "reproduced", "contradicted", "undecided"
 NO_EFFECT = "no effect above 1 point"
@@ -66,12 +65,22 @@ class Estimate:
         t = abs(self.mean) / (self.sd / math.sqrt(self.n))
         return min(1.0, 2 * tests * float(stats.t.sf(t, self.n - 1)))
 
-    def equivalent(self, margin: float, tests: int = 1) -> bool:
-        """Whether two one-sided t-tests at 5 % show an effect between -margin and margin."""
+    def p_equivalent(self, margin: float, tests: int = 1) -> float | None:
+        """p of the two one-sided t-tests for an effect between -margin and margin."""
         if self.sd is None or self.low is None:
-            return False
-        error = self.sd / math.sqrt(self.n)
-        return abs(self.mean) + error * student_quantile(1 - ALPHA / tests, self.n - 1) < margin
+            return None
+        room = margin - abs(self.mean)
+        if self.sd == 0:
+            return 0.0 if room > 0 else 1.0
+        from scipy import stats
+
+        t = room / (self.sd / math.sqrt(self.n))
+        return min(1.0, tests * float(stats.t.sf(t, self.n - 1)))
+
+    def equivalent(self, margin: float, tests: int = 1) -> bool:
+        """Whether these tests show at 5 % an effect between -margin and margin."""
+        p = self.p_equivalent(margin, tests)
+        return p is not None and p < ALPHA
 
 
 def show_score(metric: Metric, value: Estimate | None, digits: int = 2) -> str:
@@ -120,40 +129,15 @@ def chance_to_differ(mean: float, sd: float, n: int, tests: int = 1) -> float:
     return float(np.nansum(tails))  # scipy has no number for some tails that are nearly 0
 
 
-def chance_to_be_equivalent(mean: float, sd: float, margin: float, n: int, tests: int = 1) -> float:
-    """Power of the two one-sided t-tests at 5 % with n seeds, if this is the true mean and sd.
+def detectable(sd: float, n: int, tests: int = 1) -> float:
+    """The smallest true mean that the t-test shows in 80 % of studies with n seeds of this sd."""
+    from scipy.optimize import brentq
 
-    The tests succeed where |mean| + t s / sqrt(n) < margin; integrated over the distribution of s.
-    """
-    from scipy import stats
+    def short(shift: float) -> float:
+        return POWER - chance_to_differ(shift / math.sqrt(n), 1.0, n, tests)
 
-    edge, df = student_quantile(1 - ALPHA / tests, n - 1), n - 1
-    # Quantiles of s at the middle of equally likely slices.
-    middle = (np.arange(400) + 0.5) / 400
-    spread = sd * np.sqrt(stats.chi2.ppf(middle, df) / df)
-    room = margin - edge * spread / math.sqrt(n)
-    scale = sd / math.sqrt(n)
-    inside = stats.norm.cdf((room - mean) / scale) - stats.norm.cdf((-room - mean) / scale)
-    return float(np.where(room > 0, inside, 0.0).mean())
-
-
-def seeds_to_decide(mean: float, sd: float, margin: float | None, tests: int = 1) -> int | None:
-    """The fewest seeds that decide with a chance of 80 %, if mean and sd are the true ones.
-
-    Decided is a difference from 0, or, with a margin, equivalence; `tests` as for `estimate`.
-    None: more than 1000.
-    """
-    if sd == 0:
-        return 3
-
-    def enough(n: int) -> bool:
-        differs = chance_to_differ(mean, sd, n, tests) >= POWER
-        return differs or (
-            margin is not None and chance_to_be_equivalent(mean, sd, margin, n, tests) >= POWER
-        )
-
-    fewest = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
-    return fewest if fewest <= MOST_SEEDS else None
+    edge = student_quantile(1 - ALPHA / (2 * tests), n - 1)
+    return float(brentq(short, 0.0, 6 * edge)) * sd / math.sqrt(n)
 
 
 @dataclass(frozen=True)
@@ -172,8 +156,9 @@ class Verdict:
     paper: float | str | None
     sd: float | None = None  # of the differences
     p: float | None = None  # two-sided, before Holm's correction
+    p_equivalent: float | None = None  # of an effect within the margin, before Holm's correction
     holm: str | None = None  # the verdict after Holm's correction over the family of claims
-    seeds_needed: int | None = None  # to decide with a chance of 80 %; None: decided, or over 1000
+    detectable: float | None = None  # the smallest effect that these seeds show in 80 % of studies
     average: float | None = None  # the same difference between the servers' running averages
     average_verdict: str | None = None
 
@@ -182,9 +167,15 @@ class Verdict:
         """The standard deviation over seeds, for people."""
         return "" if self.sd is None else f"{self.sd:.2f}"
 
+    @property
+    def is_within(self) -> bool | None:
+        """Whether the effect is shown to be within the margin; None: there is no margin."""
+        return None if self.p_equivalent is None else self.p_equivalent < ALPHA
+
     def cells(self) -> dict[str, str]:
         """The verdict for people: the cells of a table by the title of their column."""
         measured = Estimate(self.mean, self.low, self.high, self.n).show()
+        within = {None: "", True: "yes", False: "no"}[self.is_within]
         average = "" if self.average is None else f"{self.average:.2f} ({self.average_verdict})"
         return {
             "claim": self.claim,
@@ -194,7 +185,8 @@ class Verdict:
             "measured": f"{measured} {self.unit}",
             "sd": self.spread,
             "n": str(self.n),
-            "needed": "" if self.seeds_needed is None else str(self.seeds_needed),
+            "within 1 point": within,
+            "detects": "" if self.detectable is None else f"{self.detectable:.2f}",
             "by server average": average,
             "paper": "" if self.paper is None else str(self.paper),
             "statement": self.statement,
@@ -219,9 +211,6 @@ def judge(
         word = REPRODUCED if (found.low > 0) == (sign > 0) else CONTRADICTED
     elif margin is not None and found.equivalent(margin, tests):
         word = NO_EFFECT
-    needed = None
-    if word == UNDECIDED and found.sd is not None:
-        needed = seeds_to_decide(found.mean, found.sd, margin, tests)
     return Verdict(
         claim=claim,
         dataset=dataset,
@@ -230,7 +219,8 @@ def judge(
         verdict=word,
         paper=paper,
         p=found.p_value(tests),
-        seeds_needed=needed,
+        p_equivalent=None if margin is None else found.p_equivalent(margin, tests),
+        detectable=detectable(found.sd, found.n, tests) if found.sd else None,
         **asdict(found),
     )
 
@@ -239,19 +229,26 @@ def corrected(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts with those that remain after Holm's correction.
 
     The claims are one family, over all data sets; details of a claim, whose names contain @ or a
-    comma (one h, one threshold, one variation), are another.
+    comma (one h, one threshold, one variation), are another. Differences and equivalences are
+    corrected each for itself, and a difference that is lost may leave an equivalence that is not.
     """
     found = list(verdicts)
     for detail in (False, True):
         family = [
-            (place, row.p)
+            place
             for place, row in enumerate(found)
             if row.p is not None and ("@" in row.claim or "," in row.claim) == detail
         ]
-        for (place, _), p in zip(family, holm([p for _, p in family]), strict=True):
-            row = found[place]
-            lost = p >= ALPHA and row.verdict in (REPRODUCED, CONTRADICTED)
-            found[place] = replace(row, holm=UNDECIDED if lost else row.verdict)
+        same = [place for place in family if found[place].p_equivalent is not None]
+        differs = dict(zip(family, holm([found[i].p or 0.0 for i in family]), strict=True))
+        alike = dict(zip(same, holm([found[i].p_equivalent or 0.0 for i in same]), strict=True))
+        for place in family:
+            row, word = found[place], UNDECIDED
+            if row.verdict in (REPRODUCED, CONTRADICTED) and differs[place] < ALPHA:
+                word = row.verdict
+            elif alike.get(place, 1.0) < ALPHA:
+                word = NO_EFFECT
+            found[place] = replace(row, holm=word)
     return found
 
 
