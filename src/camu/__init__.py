@@ -34,6 +34,7 @@ __all__ = [
     "make_scheme",
     "plan",
     "read_fleet",
+    "read_runs",
     "schemes",
     "simulate",
     "single_devices",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from camu.config import Config, load_config
     from camu.errors import CamuError, InputError
     from camu.experiments.compare import compare
+    from camu.experiments.stored import read_runs
     from camu.experiments.tuning.tune import tune
     from camu.experiments.tuning.tuned import Tuned
     from camu.planning.groups import assess, clusters, make_plan, single_devices
@@ -64,6 +66,7 @@ else:
         "camu.config": ("Config", "load_config"),
         "camu.errors": ("CamuError", "InputError"),
         "camu.experiments.compare": ("compare",),
+        "camu.experiments.stored": ("read_runs",),
         "camu.experiments.tuning.tune": ("tune",),
         "camu.experiments.tuning.tuned": ("Tuned",),
         "camu.planning.groups": ("assess", "clusters", "make_plan", "single_devices"),

@@ -34,6 +34,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "d2d-fading": ("round", "part"),  # block fading between two devices, real and imaginary part
     "partition": (),  # samples dealt to devices
     "validation": (),  # samples that are held back from training
+    "evaluation": (),  # test samples that models are judged by, where these are not all
     "test-parts": (),  # test samples dealt to devices
     "table-split": (),  # training and test rows of a table
     "digits-split": (),  # training and test samples of the data set digits

@@ -334,3 +334,24 @@ def test_paper_preset_is_section_v() -> None:
     assert study.fleet == config.fleet.model_copy(update=changes["fleet"])
     assert study.radio == config.radio.model_copy(update=changes["radio"])
     assert config.radio.uplink == "hybrid"
+
+
+def test_a_number_of_devices_keeps_the_proportions_of_the_regions() -> None:
+    counts = lambda config: [region.devices for region in config.fleet.regions]  # noqa: E731
+    config = load_config(preset="demo", settings=["fleet.devices=101"])
+    assert config.fleet.devices == sum(counts(config)) == 101
+    assert sorted(counts(config)) == [50, 51]
+    assert Config.from_toml(config.to_toml()) == config
+    three = [
+        {"name": name, "devices": count, "x": [0, 9], "y": [0, 9]}
+        for name, count in (("A", 98), ("B", 1), ("C", 1))
+    ]
+    free = {"data.noniid_devices": None}
+    own = config.replace({"fleet.regions": three, **free})
+    assert own.fleet.devices == 100  # regions of a later layer say how many
+    assert counts(own.replace({"fleet.devices": 10})) == [8, 1, 1]
+    assert counts(own.replace({"fleet.devices": 1000})) == [980, 10, 10]
+    with pytest.raises(InputError, match=r"fleet\.devices = 2: there are 3 regions"):
+        own.replace({"fleet.devices": 2})
+    with pytest.raises(InputError, match=r"fleet\.devices = 'x'"):
+        load_config(settings=["fleet.devices=x"])

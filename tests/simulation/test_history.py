@@ -5,19 +5,29 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 
+import camu
+from camu.data import load
 from camu.errors import InputError
 from camu.experiments.claims import accuracy_ahead
 from camu.experiments.comparison import tabulate
 from camu.report.runs import Group
 from camu.report.scenes import curve_rows
+from camu.schemes import make_scheme
+from camu.simulation import simulate
+from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.simulation.history import History, Record
+from camu.simulation.result import judged_by
+from camu.world import build_world
+from helpers.configs import small
 
 
 def history(joules: float, accuracies: list[float | None], seconds: float = 1.0) -> History:
@@ -152,3 +162,55 @@ def test_the_tail_is_the_mean_of_the_last_evaluations() -> None:
     assert found.average_score == pytest.approx(0.7)
     again = [Record.from_dict(json.loads(json.dumps(record.to_dict()))) for record in records]
     assert again == records
+
+
+def test_values_are_shown_in_a_line() -> None:
+    world = build_world(small(run__eval_samples=50))
+    result = simulate(world, make_scheme(world.config, "fedavg"))
+    for value in (result.history, result.plan, result):
+        assert len(repr(value)) < 250
+        assert "\n" not in repr(value)
+    assert "2 rounds: accuracy" in repr(result.history)
+    assert "20 units of 20 devices" in repr(result.plan)
+
+
+def test_models_can_be_judged_by_some_test_samples() -> None:
+    def final(**changes: Any) -> Any:
+        world = build_world(small(run__rounds=1, **changes))
+        return simulate(world, make_scheme(world.config, "fedavg"))
+
+    whole, some = final(), final(run__eval_samples=40)
+    assert some.history.weights_sha256 == whole.history.weights_sha256
+    share = some.history.final.accuracy * 40
+    assert share == pytest.approx(round(share), abs=1e-6)
+    data = load("digits")
+    rows = judged_by(some.config, len(data.test_inputs))
+    images = torch.from_numpy(data.test_inputs[rows])[:, None].float() / 255
+    said = some.model()(images).argmax(dim=1).numpy()
+    assert (said == data.test_targets[rows]).mean() == pytest.approx(some.history.final.accuracy)
+    assert final(run__eval_samples=10**6).history.records == whole.history.records
+    metrics = ["accuracy", "mean-device-accuracy"]
+    devices = final(run__eval_samples=200, training__metrics=metrics).history.final
+    assert 0 <= devices.metrics["mean-device-accuracy"] <= 1
+
+
+def test_finished_runs_are_read_back_with_a_table_of_all_rounds(tmp_path: Path) -> None:
+    config = small(scheme__name="fedavg")
+    for seed in (1, 2):
+        own = config.replace({"run.seed": seed})
+        run_in_directory(own, RunDirectory(tmp_path / "all" / f"seed-{seed}"))
+    (tmp_path / "all" / "begun").mkdir()
+    (tmp_path / "all" / "begun" / "config.toml").write_text(config.to_toml())
+    runs = camu.read_runs(tmp_path / "all")
+    assert [run.config.run.seed for run in runs] == [1, 2]
+    assert [run.plan.scheme for run in runs] == ["fedavg"] * 2
+    frame = runs.to_frame()
+    assert frame["seed"].tolist() == [1, 1, 1, 2, 2, 2]
+    assert frame["accuracy"].tolist() == [r.accuracy for run in runs for r in run.history.records]
+    assert len(repr(runs[0])) < 400
+    for wrong in (tmp_path / "none", tmp_path / "all" / "begun"):
+        with pytest.raises(camu.InputError, match="read_runs: "):
+            camu.read_runs(wrong)
+    compared = camu.compare(config, ["fedavg", "fedpaq"], seeds=1).to_frame()
+    assert compared["scheme"].tolist() == ["fedavg", "fedpaq"]
+    assert "metrics" not in compared.columns

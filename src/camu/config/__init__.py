@@ -25,16 +25,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from camu.config.radio_section import RadioConfig
+    from camu.config.regions import Region
     from camu.config.run_sections import ClusteringConfig, ReadingsConfig
     from camu.config.schema import Config, keys_affecting, load_config
     from camu.config.training_section import TrainingConfig
-    from camu.config.world_sections import DataConfig, FleetConfig, Region
+    from camu.config.world_sections import DataConfig, FleetConfig
 else:
     _MODULES = {
         **dict.fromkeys(("ClusteringConfig", "ReadingsConfig"), "run_sections"),
         "TrainingConfig": "training_section",
         **dict.fromkeys(("Config", "keys_affecting", "load_config"), "schema"),
-        **dict.fromkeys(("DataConfig", "FleetConfig", "Region"), "world_sections"),
+        **dict.fromkeys(("DataConfig", "FleetConfig"), "world_sections"),
+        "Region": "regions",
         "RadioConfig": "radio_section",
     }
 

@@ -15,8 +15,12 @@ from camu.config.words import accepted_values, section_keys
 from camu.errors import InputError, suggest
 
 _LONGEST_SETTING = 10_000  # characters of a value
-# Setting one of these in a layer replaces the other of the layers below.
-_ONE_OF = (("batch_fraction", "batch_samples"), ("batch_samples", "batch_fraction"))
+# Setting the first of these in a layer replaces the other of the layers below.
+_ONE_OF = (
+    ("training", "batch_fraction", "batch_samples"),
+    ("training", "batch_samples", "batch_fraction"),
+    ("fleet", "regions", "devices"),
+)
 Layer = tuple[str, Mapping[str, Any]]  # what set it, and its sections
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -34,8 +38,8 @@ def compose(
         _check_names(model, layer, source)
         for section, keys in layer.items():
             target = merged.setdefault(section, {})
-            for key, other in _ONE_OF:
-                if section == "training" and keys.get(key) is not None and other not in keys:
+            for where, key, other in _ONE_OF:
+                if section == where and keys.get(key) is not None and other not in keys:
                     target.pop(other, None)  # the later layer chooses
             for key, value in keys.items():
                 origin.pop(f"{section}.{key}", None)  # the last layer that sets a key comes last

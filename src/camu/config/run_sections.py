@@ -161,6 +161,11 @@ class RunConfig(Section):
     )
     eval_every: Count = field(5, "Rounds between evaluations.", "rounds")
     eval_last: Count = field(1, "Evaluate after each of the last so many rounds.", "rounds")
+    eval_samples: Count | None = field(
+        None,
+        "Test samples that models are judged by, drawn once by the seed; unset: all.",
+        "samples",
+    )
     server_average: Share = field(
         0.0,
         "Decay of a moving average of the global model, which is evaluated too in the last rounds "

@@ -6,12 +6,11 @@ default to unset, so that leaving a key out of a file and unsetting it mean the 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from camu.config.fields import (
-    LARGEST_COORDINATE_M,
     LARGEST_HZ,
     LARGEST_JOULES,
     LARGEST_WATTS,
@@ -26,6 +25,7 @@ from camu.config.fields import (
     printable,
     rule_error,
 )
+from camu.config.regions import MOST_DEVICES, REGIONS, Metres, Position, Region, with_devices
 
 DATASETS = (
     "mnist",
@@ -39,29 +39,6 @@ DATASETS = (
     "shakespeare",
 )
 Interval = tuple[float, float]
-Metres = Annotated[float, Field(ge=-LARGEST_COORDINATE_M, le=LARGEST_COORDINATE_M)]
-Span = tuple[Metres, Metres]
-Position = Annotated[tuple[Metres, Metres, Metres], Field(strict=False)]
-
-
-class Region(Section):
-    """A box in which some of the devices are placed at random."""
-
-    name: Annotated[str, printable] = field(
-        ..., "Name of the region, shown in plans and maps.", min_length=1, max_length=200
-    )
-    devices: int = field(..., "Devices placed in this region.", "devices", ge=1, le=10_000_000)
-    x: Span = field(..., "Lowest and highest x coordinate.", "m", strict=False)
-    y: Span = field(..., "Lowest and highest y coordinate.", "m", strict=False)
-    z: Span = field((0.0, 0.0), "Lowest and highest z coordinate.", "m", strict=False)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Region:
-        for axis in ("x", "y", "z"):
-            low, high = getattr(self, axis)
-            if low > high:
-                raise rule_error(f"{axis} = [{low}, {high}]: the first number must not be larger")
-        return self
 
 
 class DataConfig(Section):
@@ -163,11 +140,16 @@ class FleetConfig(Section):
 
     file: str | None = field(None, "Fleet file (CSV or JSON) that replaces the regions.")
     snr_file: str | None = field(None, "Measured device-to-device SNR matrix in dB (CSV).")
+    devices: int = field(
+        30,
+        "Devices in all regions together; regions keep their proportions. Unset: as many as "
+        "`regions` says.",
+        "devices",
+        ge=1,
+        le=MOST_DEVICES,
+    )
     regions: tuple[Region, ...] = field(
-        (
-            Region(name="Region I", devices=15, x=(-10.0, 0.0), y=(-5.0, 5.0)),
-            Region(name="Region II", devices=15, x=(10.0, 20.0), y=(-5.0, 5.0)),
-        ),
+        REGIONS,
         "Where devices are placed, and how many, for example "
         '`[{name = "A", devices = 40, x = [0, 9], y = [0, 9]}]`; z is [0, 0] where it is left out.',
         strict=False,
@@ -314,6 +296,12 @@ class FleetConfig(Section):
         if self.speed_mps is not None and self.position_trace is not None:
             keys = ("fleet.speed_mps", "fleet.position_trace")
             raise rule_error("{} and {} both move the devices; set one".format(*keys), *keys)
+        if self.devices != sum(region.devices for region in self.regions):
+            raise rule_error(
+                f"fleet.devices = {self.devices}: there are {len(self.regions)} regions, and "
+                "each needs a device; give more, or other fleet.regions",
+                "fleet.devices",
+            )
         names = [region.name for region in self.regions]
         if len(set(names)) < len(names):
             raise rule_error("fleet.regions: two regions have the same name", "fleet.regions")
@@ -327,10 +315,13 @@ class FleetConfig(Section):
             )
         return self
 
-    @property
-    def devices(self) -> int:
-        """Number of devices in all regions (not counting a fleet file)."""
-        return sum(region.devices for region in self.regions)
+    @model_validator(mode="before")
+    @classmethod
+    def _count_devices(cls, values: Any) -> Any:
+        """Let `devices` and `regions` say the same; what is given as `devices` counts."""
+        if not isinstance(values, dict):
+            return values
+        return with_devices(values)
 
 
 class FaultsConfig(Section):

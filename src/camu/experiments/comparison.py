@@ -13,7 +13,7 @@ from camu.experiments.statistics import Estimate, estimate, show_score
 from camu.files import to_csv
 from camu.learning.metrics import Metric, find_metric, finite
 from camu.notebook import Point, html_table, line_chart
-from camu.simulation.history import History, measure
+from camu.simulation.history import History, data_frame, measure
 
 Histories = Mapping[str, Sequence[History]]  # by scheme, one per seed
 Column = tuple[str, str]  # its title, and the field of a row
@@ -133,6 +133,11 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """The comparison as plain data."""
         return asdict(self)
+
+    def to_frame(self) -> Any:
+        """A row per scheme and seed as a pandas (or polars) data frame; shares are from 0 to 1."""
+        rows = [asdict(run) for run in self.runs]
+        return data_frame([row | row.pop("metrics") for row in rows])
 
     def to_csv(self) -> str:
         """A line per scheme and seed, with a head; shares are from 0 to 1."""

@@ -319,6 +319,13 @@ class Plan:
         """
         return plan_io.units_csv(self.units, world, self.round_seconds, self.access == TOGETHER)
 
+    def __repr__(self) -> str:
+        devices = sum(len(unit.members) for unit in self.units)
+        return (
+            f"Plan({self.scheme}: {len(self.units)} units of {devices} devices; a round of all "
+            f"takes {self.round_seconds:.4g} s and {self.round_joules:.4g} J)"
+        )
+
     def _repr_html_(self) -> str:
         """A table of the units for notebooks, with the totals of a round."""
         cost = f"a round of all units takes {self.round_seconds:.4g} s, {self.round_joules:.4g} J"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -282,13 +282,15 @@ class History:
 
     def to_frame(self) -> Any:
         """The rows as a pandas data frame, or a polars one where only polars is installed."""
-        for name in ("pandas", "polars"):
-            try:
-                library = importlib.import_module(name)
-            except ImportError:
-                continue
-            return library.DataFrame(self.rows())
-        raise InputError("to_frame needs pandas or polars; install one of them, or use rows()")
+        return data_frame(self.rows())
+
+    def __repr__(self) -> str:
+        final = self.final
+        return (
+            f"History({final.round} rounds: {self.metric.title} "
+            f"{self.metric.show(self.final_score)}, {final.virtual_seconds:.4g} virtual seconds, "
+            f"{final.total_joules:.4g} J; stopped by: {self.stopped})"
+        )
 
     def _repr_html_(self) -> str:
         metric = self.metric
@@ -322,6 +324,17 @@ class History:
             if record.reached(target):
                 return measure(record, key)
         return None
+
+
+def data_frame(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Rows as a pandas data frame, or a polars one where only polars is installed."""
+    for name in ("pandas", "polars"):
+        try:
+            library = importlib.import_module(name)
+        except ImportError:
+            continue
+        return library.DataFrame(list(rows))
+    raise InputError("to_frame needs pandas or polars; install one of them, or use rows()")
 
 
 def score_at(

@@ -29,6 +29,7 @@ from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import Scheme, plans
 from camu.sealed import check_tensors, write_sealed_tensors
+from camu.seeding import derive
 from camu.simulation.dry_run import check_trace
 from camu.simulation.history import History
 from camu.simulation.hooks import check_trainer
@@ -69,6 +70,9 @@ class Result:
         module = seeded_model(self.config)
         self.weights.load_into(module)
         return module.eval()
+
+    def __repr__(self) -> str:
+        return f"Result({self.plan!r}, {self.history!r})"
 
     def _repr_html_(self) -> str:
         """The accuracy curve, the last rounds and the plan, for notebooks."""
@@ -165,11 +169,23 @@ def samples_of(
     """
     federation = with_data(world).federation
     assert federation is not None  # with_data gives one or refuses
-    data = federation.dataset
-    train, test = (data.train_inputs, data.train_targets), (data.test_inputs, data.test_targets)
-    of_devices = any(metric.of_devices for metric in task_of(world.config).metrics)
+    data, config = federation.dataset, world.config
+    of_devices = any(metric.of_devices for metric in task_of(config).metrics)
     own = federation.test_indices if of_devices else ()
-    return train, federation.indices, test, own, data.scaling
+    rows = judged_by(config, len(data.test_inputs))
+    test: Samples = (data.test_inputs[rows], data.test_targets[rows])
+    if isinstance(rows, np.ndarray):
+        own = tuple(np.searchsorted(rows, part[np.isin(part, rows)]) for part in own)
+    return (data.train_inputs, data.train_targets), federation.indices, test, own, data.scaling
+
+
+def judged_by(config: Config, samples: int) -> Int64 | slice:
+    """Which of so many test samples models are judged by."""
+    wanted = config.run.eval_samples
+    if wanted is None or wanted >= samples:
+        return slice(None)
+    order = derive(config.run.seed, "evaluation").numpy().permutation(samples)
+    return np.sort(order[:wanted])
 
 
 def scaling_of(world: World) -> Scaling | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -40,6 +41,7 @@ from camu.planning.plan import Plan
 from camu.schemes import Scheme
 from camu.simulation.directory import keep_in_directory
 from camu.simulation.history import History, Record
+from camu.simulation.result import judged_by
 from camu.simulation.run import Callback, Run
 from camu.world import build_world, with_data
 
@@ -228,6 +230,8 @@ def _evaluator(config: Config, test_data: str) -> Engine:
         federation = with_data(build_world(config)).federation if config.data.standardise else None
         dataset = load_configured(config.data) if federation is None else federation.dataset
         test = (dataset.test_inputs, dataset.test_targets)
+    rows = judged_by(config, len(test[0]))
+    test = test[0][rows], np.asarray(test[1])[rows]
     scaling = federation.dataset.scaling if federation else None
     return Engine.from_config(config, test=test, scaling=scaling)
 
