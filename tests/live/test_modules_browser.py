@@ -181,13 +181,70 @@ def test_edits_of_a_fleet_file(call: Call) -> None:
     }  # fmt: skip
 
 
-def test_map_frames_everything_and_goes_back_to_metres(call: Call) -> None:
-    assert call("map.js", """
+def test_maps_have_one_scale_and_go_back_to_metres(call: Call) -> None:
+    assert call("view.js", """
         const view = m.frame([[-50, 0], [20, 5]], 400, 300);
-        const corner = view.toPicture([20, 5]);
+        const [left, right, top] = [[-50, 0], [20, 0], [-50, 5]].map(view.toPicture);
         const back = view.toMetres(view.toPicture([3, 4]));
-        return [corner, back.map((v) => Math.round(v * 1e6) / 1e6), m.ticks([-50, 20])];
-    """) == [[366, 34], [3, 4], [-40, -20, 0, 20]]  # fmt: skip
+        return [left[0], right[0], Math.round(1000 * (right[0] - left[0]) / 70),
+                Math.round(1000 * (left[1] - top[1]) / 5),
+                back.map((v) => Math.round(v * 1e6) / 1e6),
+                m.ticks([-50, 20], m.roundStep(14)), m.distance(5000, 1000), m.distance(5, 5)];
+    """) == [34, 366, 4743, 4743, [3, 4], [-40, -20, 0, 20], "5 km", "5 m"]  # fmt: skip
+
+
+def test_zooming_keeps_the_place_under_the_pointer(call: Call) -> None:
+    assert call("view.js", """
+        let changes = 0;
+        const view = new m.View(() => { changes += 1; });
+        const places = [[0, 0], [100, 80]];
+        const now = () => m.frame(places, 400, 300, view);
+        const before = now().toPicture([20, 70]);
+        view.zoom(4, [20, 70], now());
+        const after = now().toPicture([20, 70]);
+        const scale = now().scale;
+        view.pan([5, 0], now());
+        const moved = now().toPicture([20, 70])[0] - after[0] - 5 * scale;
+        view.show([90, 10, 3]);
+        const shown = now().toPicture([90, 10]);
+        view.whole();
+        return [before.map((v, k) => Math.abs(v - after[k]) < 1e-9), Math.abs(moved) < 1e-9, shown,
+                now().toPicture(places[0])[0] > 0, view.factor, changes];
+    """) == [[True, True], True, [200, 150], True, 1, 4]  # fmt: skip
+
+
+def test_devices_on_one_spot_are_drawn_apart(call: Call) -> None:
+    assert call("view.js", """
+        const points = [...Array(12).fill([50, 50]), [90, 90], null];
+        const shown = m.fan(points, 5, 7);
+        let nearest = Infinity;
+        let farthest = 0;
+        for (let i = 0; i < 12; i += 1) {
+          farthest = Math.max(farthest, Math.hypot(shown[i][0] - 50, shown[i][1] - 50));
+          for (let j = 0; j < i; j += 1) {
+            const gap = [0, 1].map((axis) => shown[i][axis] - shown[j][axis]);
+            nearest = Math.min(nearest, Math.hypot(...gap));
+          }
+        }
+        return [nearest > 5, farthest < 30, shown[12], shown[13]];
+    """) == [True, True, [90, 90], None]  # fmt: skip
+
+
+def test_names_of_places_do_not_cover_each_other(call: Call) -> None:
+    assert call("view.js", """
+        const regions = ['Depot', 'Depot', 'Depot', 'Yard', 'Far'];
+        const devices = regions.map((region) => ({ region }));
+        const at = [[50, 50], [52, 50], [54, 50], [55, 52], [200, 90]];
+        return [m.placeNames(devices, at, 300, 200).map((one) => one.name),
+                m.placeNames(devices.slice(0, 2), at.slice(0, 2), 300, 200)];
+    """) == [["Depot", "Far"], []]  # fmt: skip
+
+
+def test_devices_are_found_by_part_of_their_ids(call: Call) -> None:
+    assert call("view.js", """
+        const devices = ['gw-12', 'GW-1', 'x-gw-1'].map((id) => ({ id }));
+        return ['gw-1', 'W-12', ' ', 'no'].map((text) => m.search(devices, text));
+    """) == [[0, 1, 2], [0], [], []]  # fmt: skip
 
 
 def test_marks_find_changed_leaders_and_keep_colours(call: Call) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import pytest
 from camu.config import Config, load_config
 from camu.errors import InputError
 from camu.live.downloads import CHARTS, download, fleet_csv, training_config
+from camu.live.fleet_facts import beside, idle_keys
 from camu.live.planner import Planner
-from camu.live.settings import PageState, read_state
+from camu.live.settings import PageState, describe_controls, read_state
 from camu.planning.central import send_data
 from camu.report.scenes import plan_sentences
 from camu.schemes import make_scheme, plans
@@ -244,6 +246,127 @@ class TestGateways:
         header = (folder / "fleet.csv").read_text().splitlines()[0].split(",")
         assert {"rssi_dbm", "harvest_watts"} <= set(header)
         assert plan == planned(training_config(planner, state))
+
+    def test_base_stations_keep_their_names(self, tmp_path: Path) -> None:
+        planner = self.planner(tmp_path)
+        state = page(fleet={"moved": {"a": [500.0, -100.0]}})
+        assert planner.plan(state)["world"]["station_names"] == ("north", "south")
+        lines = content(planner, state, "stations.csv").decode().splitlines()
+        assert [line.split(",")[0] for line in lines] == ["id", "north", "south"]
+
+    def test_a_moved_device_says_what_it_has_lost(self, tmp_path: Path) -> None:
+        planner = self.planner(tmp_path)
+        added = [{"id": "new-1", "like": "b", "x": 3.0, "y": 4.0}]
+        moved = {"a": [500.0, -100.0], "c": [0.0, 0.0]}  # nothing was measured of c
+        answer = planner.plan(page(fleet={"moved": moved, "added": added}))
+        assert answer["world"]["lost"] == {"a": "rssi_dbm", "new-1": "rssi_dbm"}
+        assert answer["warnings"][0].startswith("moved or new: a, new-1; what was measured")
+        assert planner.plan(page())["world"]["lost"] == {}
+
+
+def first_gateways(folder: Path) -> dict[str, Any]:
+    """The first 30 gateways of docs/examples, in degrees, with their base stations."""
+    lines = (FLEET.parent / "gateways.csv").read_text().splitlines()[:31]
+    (folder / "gateways.csv").write_text("\n".join(lines) + "\n")
+    files = {"fleet.file": folder / "gateways.csv", "fleet.base_station_file": "stations.csv"}
+    files["fleet.base_station_file"] = FLEET.parent / "stations.csv"
+    return {key: str(path) for key, path in files.items()}
+
+
+class Edits:
+    """Random edits of a fleet's file, as the page makes them."""
+
+    def __init__(self, planner: Planner, dice: random.Random) -> None:
+        self.dice = dice
+        self.names = [str(row["id"]) for row in planner.table(page()).rows]
+        self.fleet: dict[str, Any] = {"moved": {}, "removed": [], "added": []}
+
+    def one_more(self) -> None:
+        x, y = (round(self.dice.uniform(-60, 60), 2) for _ in range(2))
+        there = [name for name in self.names if name not in self.fleet["removed"]]
+        kind = self.dice.choice(["move", "move", "add", "remove"] if len(there) > 4 else ["add"])
+        if kind == "move":
+            self.fleet["moved"][self.dice.choice(there)] = (x, y)
+        elif kind == "add":
+            name = f"new-{len(self.fleet['added']) + 1}"
+            like = self.dice.choice(self.names)
+            self.fleet["added"].append({"id": name, "like": like, "x": x, "y": y})
+        else:
+            gone = self.dice.choice(there)
+            self.fleet["removed"].append(gone)
+            self.fleet["moved"].pop(gone, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("places", ["metres", "degrees"])
+def test_what_is_taken_away_plans_to_the_same_numbers_after_a_hundred_edits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: str
+) -> None:
+    files = {"fleet.file": str(FLEET)} if places == "metres" else first_gateways(tmp_path)
+    planner = Planner(load_config(preset="demo").replace(files), tmp_path / "live")
+    edits = Edits(planner, random.Random(5))
+    seen = set()
+    for number in range(100):
+        edits.one_more()
+        state = page(fleet=edits.fleet, run__seed=number % 3)
+        folder = tmp_path / str(number)
+        with zipfile.ZipFile(io.BytesIO(content(planner, state, "all.zip"))) as archive:
+            archive.extractall(folder)
+        monkeypatch.chdir(folder)
+        config = load_config("config.toml")
+        assert planned(config) == json.loads(Path("plan.json").read_text())
+        world, scheme = build_world(config), make_scheme(config)
+        cost = round_cost(world, scheme, plans.plan(scheme, world))
+        shown = planner.plan(state)["schemes"]["camu"]["totals"]
+        assert (shown["joules"], shown["seconds"]) == (cost.joules, cost.seconds)
+        seen.add(cost.joules)
+    assert len(seen) > 80  # the edits changed something
+
+
+def test_controls_without_effect_on_a_fleet_are_hidden(tmp_path: Path) -> None:
+    lines = ["id,x,y,link,board,power_watts,battery_joules,label_0,label_1"]
+    lines += [f"d{k},{k},{k % 3},lora-sf7,pi-4,0.02,{5000 + k},{20 + k},{30 - k}" for k in range(8)]
+    (tmp_path / "f.csv").write_text("\n".join(lines) + "\n")
+    base = load_config(preset="demo").replace({"fleet.file": str(tmp_path / "f.csv")})
+    idle = idle_keys(base)
+    shown = {control["key"] for control in describe_controls(base, idle)}
+    assert not shown & idle
+    planner = Planner(base, tmp_path)
+    others = {
+        "data.partition": "dirichlet", "data.noniid_devices": 1, "data.labels_per_device": 1,
+        "data.alpha": 3.0, "data.shards_per_device": 1, "data.samples_per_device": 7,
+        "data.size_exponent": 1.0, "fleet.power_watts": 0.01, "fleet.battery_joules": 9.0,
+        "fleet.cpu_hz": [1e8, 1e8], "fleet.capacitance": 1e-27, "fleet.idle_watts": 3.0,
+        "fleet.static_watts": 3.0, "fleet.cycles_per_sample": 9.0, "fleet.flops_per_cycle": 9.0,
+        "radio.link": "wifi-n",
+    }  # fmt: skip
+    assert set(others) == idle
+    usual = planner.plan(page("camu", "fedavg"))
+    assert usual["errors"] == []
+    for key, value in others.items():
+        other = planner.plan(page("camu", "fedavg", **{key: value}))
+        assert other["schemes"] == usual["schemes"], key
+    assert idle_keys(load_config(preset="demo")) == frozenset()
+    assert beside(base) == "fedavg"
+    assert beside(base.replace({"fleet.file": str(FLEET)})) == "camu-joint"
+
+
+def test_batteries_last_as_their_power_says(tmp_path: Path) -> None:
+    lines = ["id,x,y,board,battery_joules,samples"]
+    lines += ["a,0,0,pi-4,86400,50", "b,3,0,pi-zero-2w,86400,50", "c,0,3,pi-4,mains,50"]
+    (tmp_path / "f.csv").write_text("\n".join(lines) + "\n")
+    base = load_config(preset="demo").replace({"fleet.file": str(tmp_path / "f.csv")})
+    days = Planner(base, tmp_path).plan(page("fedavg"))["schemes"]["fedavg"]["days"]
+    # Idle draw of the boards: 2.7 W and 0.6 W (docs/fleet.md).
+    assert days["without"] == [pytest.approx(1 / 2.7, 1e-3), pytest.approx(1 / 0.6, 1e-3), None]
+    world, config = build_world(base), base.replace({"scheme.name": "fedavg"})
+    cost = round_cost(world, make_scheme(config), plans.plan(make_scheme(config), world))
+    watts = [86400 / (86400 * value) for value in days["with"][:2]]
+    assert sum(watts) < cost.joules / cost.seconds  # the third device is on mains power
+    assert watts[0] > 2.7
+    assert watts[1] > 0.6
+    assert days["first_with"] == min(days["with"][:2])
+    assert Planner(small(), tmp_path).plan(page())["schemes"]["camu"]["days"] is None
 
 
 @pytest.mark.parametrize("chart", CHARTS)

@@ -28,6 +28,7 @@ from starlette.staticfiles import StaticFiles
 from camu import __version__
 from camu.config import Config
 from camu.errors import CamuError, InputError
+from camu.live.fleet_facts import beside, idle_keys
 from camu.live.settings import (
     PARAMETER_SLIDERS,
     describe_controls,
@@ -125,7 +126,8 @@ class Live:
         return {
             "follow": None if self.following is None else str(self.following.folder),
             "base": {key: plain(base[key]) for key in base if key != "fleet.positions"},
-            "controls": describe_controls(self.base),
+            "beside": beside(self.base),
+            "controls": describe_controls(self.base, idle_keys(self.base)),
             "schemes": describe_schemes(self.base),
             "sliders": PARAMETER_SLIDERS,
             "charts": {

@@ -13,6 +13,7 @@ from typing import Any
 from camu.config import Config
 from camu.errors import InputError
 from camu.files import read_bytes, to_csv, write_text
+from camu.live.fleet_facts import station_names
 from camu.live.planner import Planner, commands
 from camu.live.settings import PageState, configured
 from camu.planning.plan import Plan
@@ -64,7 +65,7 @@ def training_config(planner: Planner, state: PageState) -> Config:
     texts = {"fleet.file": table_csv(planner.table(state))}
     if config.fleet.base_station_file is not None:
         stations = planner.world(config, state).base_stations
-        texts["fleet.base_station_file"] = stations_csv(stations)
+        texts["fleet.base_station_file"] = stations_csv(stations, station_names(config))
     files = {}
     for key, text in texts.items():
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -95,7 +96,7 @@ class _Files:
         elif what == "devices.csv":
             text = _devices_csv(plan, world)
         elif what == "stations.csv":
-            text = stations_csv(world.base_stations)
+            text = stations_csv(world.base_stations, station_names(world.config))
         elif what != "fleet.csv":
             text = self._chart(what.removesuffix(".svg"))
         elif world.config.fleet.file is None:

@@ -16,6 +16,7 @@ from camu.data import federate
 from camu.data.catalog import CATALOG
 from camu.data.store import is_cached
 from camu.errors import CamuError, InputError
+from camu.live.fleet_facts import battery_rows, lost, lost_words, station_names
 from camu.live.settings import (
     LARGEST_FLEET,
     FleetEdits,
@@ -94,9 +95,11 @@ class Planner:
             }
         except (CamuError, ArithmeticError) as error:
             return {"errors": faults(error)}
+        left = {} if state.fleet is None else lost(self._fleet[0], state.fleet)
         return {
             "errors": [],
             "warnings": [
+                *lost_words(left),
                 *world.warnings(parameter_count(world)),
                 # Schemes with the same updates say the same.
                 *dict.fromkeys(text for own in schemes.values() for text in own["notes"]),
@@ -107,7 +110,7 @@ class Planner:
                 for key, value in config.flat().items()
                 if key not in ("fleet.positions", "fleet.file")
             },
-            "world": _world(world),
+            "world": {**_world(world), "lost": left, "station_names": station_names(config)},
             "schemes": schemes,
         }
 
@@ -173,6 +176,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
     answer = plan.allocation  # None for schemes that solve no P1
     document = plan.to_dict(world)
     sent = world.cached("sending all data", lambda: send_data(world).bill)
+    batteries = battery_rows(world, scheme, plan)
     return {
         "notes": [*unsendable(plan, world), *unused_errors(plan, world)],
         "units": [
@@ -194,6 +198,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
             for index, unit in enumerate(plan.units)
         ],
         "bars": rows.shown_bars(len(plan.units)),
+        "days": batteries,
         "totals": {
             "clusters": len(plan.units),
             "repeating": rows.repeating(document),
@@ -205,6 +210,11 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
             "receive_joules": cost.receive_joules or None,
             "idle_joules": cost.idle_joules or None,
             "megabytes": cost.megabytes,
+            **{
+                f"{when}_days_{name}": batteries and batteries[f"{when}_{name}"]
+                for when in ("first", "median")
+                for name in ("with", "without")
+            },
             "objective": None if answer is None else answer.objective,
             "gap": None if answer is None else answer.gap,
             "shadow_price": None if answer is None else answer.shadow_price,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -39,7 +39,7 @@ FIXED = frozenset(
 )
 SOURCE = "this page"
 Coordinate = Annotated[float, Field(ge=-1e7, le=1e7)]
-_MEASURED = (*UPLINKS, "distance_m")  # holds for the place where it was measured
+MEASURED = (*UPLINKS, "distance_m")  # holds for the place where it was measured
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _KEY = re.compile(r"\b[a-z_]+\.[a-z0-9_]+\b")
 
@@ -174,7 +174,7 @@ def _check_known(name: str, rows: dict[str, dict[str, Any]], table: Table) -> No
 
 
 def _placed(row: dict[str, Any], x: float, y: float) -> dict[str, Any]:
-    measured: dict[str, Any] = {name: None for name in _MEASURED if name in row}
+    measured: dict[str, Any] = {name: None for name in MEASURED if name in row}
     return {**row, **measured, "x": x, "y": y}
 
 
@@ -192,6 +192,8 @@ def faults(error: Exception) -> list[dict[str, str | None]]:
 # The main settings: a name, the span of the slider, and whether it is logarithmic.
 MAIN: dict[str, tuple[str, float, float, bool]] = {
     "allocation.energy_joules": ("energy budget of a round", 0.05, 50.0, True),
+    "clustering.count": ("number of clusters", 1, 500, True),
+    "radio.bits_per_parameter": ("bits per parameter", 1, 32, False),
     "fleet.power_watts": ("transmit power", 0.01, 2.0, True),
     "radio.noise_dbm": ("noise", -120.0, -60.0, False),
     "data.noniid_devices": ("Non-IID devices", 0, 30, False),
@@ -200,6 +202,8 @@ MAIN: dict[str, tuple[str, float, float, bool]] = {
     "fleet.battery_joules": ("batteries", 0.1, 1000.0, True),
     "run.seed": ("seed", 0, 99, False),
 }
+# Main settings without a slider.
+_CHOICES = {"clustering.leader": "who leads a cluster"}
 # The same for parameters of schemes, with their type.
 _PARAMETERS = {
     "threshold_quantile": ("threshold, as a quantile", "number", 0.0, 1.0),
@@ -216,14 +220,17 @@ TRAINING = {"run.rounds": "train for", "run.eval_every": "measure every"}
 _ON_THE_MAP = ("fleet.regions", "fleet.positions", "fleet.base_station")
 
 
-def describe_controls(base: Config) -> list[dict[str, Any]]:
-    """A control per key that a page may set, section by section, in the configuration's order."""
+def describe_controls(base: Config, idle: Collection[str] = ()) -> list[dict[str, Any]]:
+    """A control per key that a page may set, section by section, in the configuration's order.
+
+    Those that are `idle` change nothing here, and have none.
+    """
     values = base.flat()
     found = []
     for section, field in Config.model_fields.items():
         for name, schema in section_keys(Config, section).items():
             key = f"{section}.{name}"
-            if key in FIXED or key in _ON_THE_MAP or key == "scheme.parameters":
+            if key in FIXED or key in _ON_THE_MAP or key in idle or key == "scheme.parameters":
                 continue
             control = {
                 "key": key,
@@ -238,6 +245,8 @@ def describe_controls(base: Config) -> list[dict[str, Any]]:
             if key in MAIN:
                 name, low, high, log = MAIN[key]
                 control |= {"name": name, "slider": {"low": low, "high": high, "log": log}}
+            if key in _CHOICES:
+                control |= {"name": _CHOICES[key], "main": True}
             if key in TRAINING:
                 control |= {"name": TRAINING[key], "training": True}
             found.append(control)

@@ -265,6 +265,14 @@ def _all_alike(world: World, scheme: Scheme) -> bool:
     )
 
 
+def first_round(world: World, scheme: Scheme, plan: Plan) -> tuple[Float64, float]:
+    """What the first round costs each device (K,) where all can pay for it, and its seconds."""
+    mains = np.full(world.devices.count, np.nan)
+    dry = _DryRun(world.with_devices(battery_joules=mains), scheme, plan)
+    dry.loop.round()
+    return dry.run.device_joules, dry.run.clock.now_seconds
+
+
 def battery_life(world: World, scheme: Scheme, plan: Plan) -> Lifetime:
     """When the batteries of a fleet are empty, by a dry run.
 

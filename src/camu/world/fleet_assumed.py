@@ -11,7 +11,7 @@ from camu.world.tables import MAINS_CELL, Table
 
 _UPLINKS = ("gain_db", "snr_db", "rssi_dbm")
 _OF_BOARDS = ("cpu_hz", "cycles_per_sample", "capacitance", "idle_watts", "static_watts")
-_OWN = ("power_watts", "max_power_watts", "battery_joules", "harvest_watts")
+_OWN = ("power_watts", "max_power_watts", "battery_joules", "harvest_watts", "sleep_watts")
 
 
 def assumed(table: Table, columns: dict[str, Float64], config: Config) -> list[str]:
@@ -64,6 +64,8 @@ def _taken(name: str, config: Config) -> str:
     value = getattr(config.fleet, name)
     if name == "battery_joules" and value is None:
         return "they are taken to be on mains power"
+    if value is None:
+        return "they stay awake"  # sleep_watts
     if name == "cpu_hz":
         low, high = value
         return f"theirs is drawn from fleet.cpu_hz, {low:g} to {high:g} Hz"

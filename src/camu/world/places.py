@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,7 +108,8 @@ def read_stations(path: str | Path, origin: Origin | None) -> Float64:
     return np.column_stack([x, y, np.where(np.isnan(z), _STATION_HEIGHT_M, z)])
 
 
-def stations_csv(stations: Float64) -> str:
-    """Base stations (S, 3) as a file that reads back as the same, in metres."""
-    rows = ([f"station-{k}", *place] for k, place in enumerate(stations.tolist()))
+def stations_csv(stations: Float64, names: Sequence[str] = ()) -> str:
+    """Base stations (S, 3) as a file that reads back as the same, in metres; with their names."""
+    ids = names or [f"station-{k}" for k in range(len(stations))]
+    rows = ([name, *place] for name, place in zip(ids, stations.tolist(), strict=True))
     return to_csv([["id", "x", "y", "z"], *rows])

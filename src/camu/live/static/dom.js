@@ -46,6 +46,10 @@ export function number(value, digits = 4) {
   return String(Number(value.toPrecision(digits)));
 }
 
+// Seconds and joules as owners of large fleets say them.
+export const duration = (seconds) => (seconds >= 7200 ? `${number(seconds / 3600, 3)} h` : `${number(seconds, 3)} s`);
+export const energy = (joules) => (joules >= 1e5 ? `${number(joules / 3.6e6, 3)} kWh` : `${number(joules, 3)} J`);
+
 // Hands a file to the reader.
 export function download(name, type, content) {
   const address = URL.createObjectURL(new Blob([content], { type }));

@@ -1,5 +1,5 @@
 // The numbers of a plan: tables, what changed since the last step, and the SNR matrix as a picture.
-import { element, fillTable, find, number } from "./dom.js";
+import { duration, element, energy, fillTable, find, number } from "./dom.js";
 
 const leaders = (units) => {
   const found = new Map();
@@ -29,6 +29,7 @@ export function changedDevices(before, after, count) {
 
 // A number with an arrow and the difference to what it was.
 export function figure(value, before, digits = 4) {
+  if (value === "inf") return "for ever";
   const text = number(value, digits);
   if (before === undefined || before === null || value === null || number(before, digits) === text) return text;
   const up = value > before;
@@ -48,6 +49,10 @@ const ROWS = [
   ["joules receiving", "receive_joules"],
   ["joules of idle power", "idle_joules"],
   ["megabytes sent", "megabytes"],
+  ["days until the first battery is empty", "first_days_with"],
+  ["the same without learning", "first_days_without"],
+  ["days until half of the batteries are", "median_days_with"],
+  ["the same without learning", "median_days_without"],
   ["objective of P1", "objective"],
   ["certified gap", "gap"],
   ["shadow price of a joule", "shadow_price"],
@@ -69,15 +74,26 @@ export function drawTotals(schemes, before) {
 
 const MOST_ROWS = 60;
 
-export function drawUnits(world, units, before) {
+const lasting = (days) => (days === null ? "mains" : days === "inf" ? "for ever" : `${number(days, 3)} days`);
+
+// All units, or the slowest where there are many.
+const listed = (units) => (units.length <= MOST_ROWS ? [...units.keys()]
+  : [...units.keys()].sort((a, b) => units[b].seconds - units[a].seconds).slice(0, MOST_ROWS));
+
+export function drawUnits(world, units, before, days) {
   const known = new Map((before?.units ?? []).map((unit) => [unit.leader, unit]));
-  const rows = units.slice(0, MOST_ROWS).map((unit, index) => {
+  const placed = world.devices.some((device) => device.region);
+  const linked = units.some((unit) => unit.link !== "shannon");
+  const rows = listed(units).map((index) => {
+    const unit = units[index];
     const was = before && before.count === world.devices.length ? known.get(unit.leader) : null;
     const names = unit.members.map((k) => world.devices[k].id);
     return [
       element("span", {}, element("span", { class: "spot", style: `background:${unit.colour}` }), ` ${index}`),
       names.slice(0, 8).join(" ") + (names.length > 8 ? ` +${names.length - 8}` : ""),
-      world.devices[unit.leader].id + (unit.link === "shannon" ? "" : ` (${unit.link})`),
+      world.devices[unit.leader].id,
+      ...(placed ? [world.devices[unit.leader].region] : []),
+      ...(linked ? [unit.link] : []),
       figure(unit.updates, was?.updates),
       figure(unit.weight, was?.weight, 3),
       figure(unit.power_watts, was?.power_watts, 3),
@@ -85,15 +101,17 @@ export function drawUnits(world, units, before) {
       unit.gate === "one update" ? "no" : "allowed",
       figure(unit.seconds, was?.seconds, 3),
       figure(unit.joules, was?.joules, 3),
+      ...(days ? [lasting(days.with[unit.leader])] : []),
     ];
   });
-  fillTable(find("units"), ["cluster", "members", "leader", "updates", "weight", "power (W)", "theta", "extra updates", "seconds", "joules"], rows);
-  find("units-note").textContent = units.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${units.length}; units.csv below has all.` : "";
+  fillTable(find("units"), ["cluster", "members", "leader", ...(placed ? ["place"] : []), ...(linked ? ["link"] : []), "updates", "weight", "power (W)", "theta", "extra updates", "seconds", "joules", ...(days ? ["leader's battery"] : [])], rows);
+  const many = units.length > MOST_ROWS ? `The ${MOST_ROWS} slowest of ${units.length}, the slowest first; units.csv below has all.` : "";
+  find("units-note").textContent = [many, days ? "Batteries last so long if every round costs what the first one does." : ""].filter(Boolean).join(" ");
 }
 
 export const headline = (scheme) =>
   `${scheme.totals.clusters} clusters, ${scheme.totals.repeating} with more than one local update; a round takes ` +
-  `${number(scheme.totals.seconds, 3)} s and ${number(scheme.totals.joules, 3)} J`;
+  `${duration(scheme.totals.seconds)} and ${energy(scheme.totals.joules)}`;
 
 // The SNR matrix: bright cells are good links, devices ordered by cluster.
 // Viridis at nine places, linear in between; safe for all common colour vision deficiencies.

@@ -8,8 +8,10 @@ import { FleetMap } from "./map.js";
 import { Settings } from "./settings.js";
 import { Store, addDevice, fresh, fromHash, moveDevice, moveStation, removeDevice, toHash } from "./state.js";
 import { Training } from "./training.js";
+import { View, search } from "./view.js";
 
 const SLOW_MILLISECONDS = 500; // from then on the page says that it waits
+const FEW_NOTES = 2; // more are folded
 const CHARTS = ["timeline", "contribution", "labels"];
 const root = document.documentElement;
 
@@ -20,8 +22,9 @@ class Page {
     this.before = null; // the plan and the state before the last step
     this.chosen = null;
     this.maps = new Map();
+    this.view = new View(() => this.drawMaps());
     this.asked = performance.now();
-    const first = fresh([about.base["scheme.name"], ...["camu-joint"].filter((name) => name !== about.base["scheme.name"])]);
+    const first = fresh([about.base["scheme.name"], ...[about.beside].filter((name) => name !== about.base["scheme.name"])]);
     this.store = new Store(fromHash(location.hash) ?? first, (what) => this.changed(what));
     this.first = first;
     this.settings = new Settings(about, this.store);
@@ -45,6 +48,13 @@ class Page {
     find("reset").addEventListener("click", () => this.store.step(this.first));
     find("add").addEventListener("click", () => this.add());
     find("remove").addEventListener("click", () => this.remove(this.chosen));
+    find("closer").addEventListener("click", () => this.zoom(2));
+    find("farther").addEventListener("click", () => this.zoom(0.5));
+    find("whole").addEventListener("click", () => this.view.whole());
+    find("search").addEventListener("input", () => this.search(0));
+    find("search").addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.search(1);
+    });
     find("shown").addEventListener("change", () => this.drawInside());
     document.addEventListener("keydown", (event) => {
       const typing = event.target.matches("input[type=text], textarea");
@@ -93,6 +103,7 @@ class Page {
       "allocation.energy_joules": this.answer?.schemes["camu-joint"]?.totals.spent_joules,
       "radio.noise_dbm": this.answer?.world.noise_dbm,
       "data.noniid_devices": this.answer?.world.devices.length,
+      "clustering.count": this.answer?.schemes[this.shown]?.units.length,
     };
     this.settings.show(this.store.now, this.before?.state, standIns);
   }
@@ -100,7 +111,7 @@ class Page {
   async received(answer, question, last) {
     const left = this.settings.complain(answer.errors);
     const lines = answer.errors.length ? [...left, ...(left.length ? [] : ["A setting is not possible; the plan shown is the last good one."])] : answer.warnings;
-    find("faults").replaceChildren(...lines.map((text) => element("p", { class: answer.errors.length ? "fault card" : "warning card" }, text)));
+    this.say(lines, answer.errors.length > 0);
     root.dataset.plan = answer.errors.length ? "refused" : "good";
     if (!answer.errors.length) {
       for (const [name, scheme] of Object.entries(answer.schemes)) {
@@ -117,6 +128,15 @@ class Page {
       root.classList.remove("slow");
     }
     document.dispatchEvent(new CustomEvent("camu:drawn", { detail: { milliseconds: performance.now() - question.asked, last } }));
+  }
+
+  // Errors and a few notes as they are; many notes are folded, and stay open once they were opened.
+  say(lines, wrong) {
+    const open = find("faults").querySelector("details")?.open ?? false;
+    const texts = lines.map((text) => element("p", { class: wrong ? "fault card" : "warning card" }, text));
+    const fold = !wrong && lines.length > FEW_NOTES;
+    const folded = fold ? [element("details", { class: "card", open }, element("summary", {}, `${lines.length} notes on this fleet`), texts)] : texts;
+    find("faults").replaceChildren(...folded);
   }
 
   async draw() {
@@ -148,7 +168,7 @@ class Page {
       const marks = changedDevices(this.past(name), units, world.devices.length);
       const ledger = this.training.ledger(name);
       const fits = ledger && ledger.joules.length === world.devices.length ? ledger : null;
-      this.maps.get(name).draw(world, units, marks, this.chosen, fits);
+      this.maps.get(name).draw(world, units, marks, this.chosen, fits, schemes[name].days);
     }
     find("remove").disabled = typeof this.chosen !== "number";
   }
@@ -171,7 +191,7 @@ class Page {
       choose: (what) => { this.chosen = what; this.drawMaps(); },
       add: (x, y) => this.add(x, y),
       remove: (index) => this.remove(index),
-    }));
+    }, this.view));
   }
 
   move(what, x, y, id) {
@@ -179,6 +199,26 @@ class Page {
     const { world } = this.answer;
     const { now } = this.store;
     this.store.update(what === "station" ? moveStation(now, world, x, y) : moveDevice(now, world, what, x, y, id));
+  }
+
+  zoom(by) {
+    const [map] = this.maps.values();
+    const at = typeof this.chosen === "number" ? this.answer?.world.devices[this.chosen]?.at : null;
+    if (map?.view) this.view.zoom(by, at, map.view);
+  }
+
+  // Choose the first device with this text in its id, or the one after the chosen one.
+  search(further) {
+    if (!this.answer) return;
+    const { devices } = this.answer.world;
+    const text = find("search").value;
+    const all = search(devices, text);
+    find("search-note").textContent = text.trim() ? `${all.length} found${all.length > 1 ? "; Enter: the next" : ""}` : "";
+    if (!all.length) return;
+    this.chosen = all[further ? (all.indexOf(this.chosen) + 1) % all.length : 0];
+    const { at } = devices[this.chosen];
+    if (at) this.view.show(at);
+    else this.drawMaps();
   }
 
   add(x, y) {
@@ -200,8 +240,8 @@ class Page {
 
   drawInside() {
     const name = find("shown").value;
-    const { bars, tables, units } = this.answer.schemes[name];
-    drawUnits(this.answer.world, this.coloured(units), this.past(name));
+    const { bars, tables, units, days } = this.answer.schemes[name];
+    drawUnits(this.answer.world, this.coloured(units), this.past(name), days);
     this.snr.draw(this.answer.world, units);
     const rows = bars.length;
     const drawn = bars.map((index) => ({ ...units[index], members: undefined, cluster: String(index) }));

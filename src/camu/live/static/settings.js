@@ -132,7 +132,7 @@ export class Settings {
       const field = new Field(control, on);
       this.fields.set(control.key, field);
       if (control.training) find("train-fields").append(field.node);
-      else if (control.slider) find("main-controls").append(field.node);
+      else if (control.slider || control.main) find("main-controls").append(field.node);
       else rest.set(control.section, [...(rest.get(control.section) ?? []), field]);
     }
     for (const [section, fields] of rest) {
@@ -196,8 +196,8 @@ export class Settings {
   // `values` are those in force, `before` the changes of the state before the last step.
   show(state, before, standIns) {
     this.showSchemes(state.schemes);
-    const most = this.fields.get("data.noniid_devices").control.slider;
-    most.high = standIns["data.noniid_devices"] ?? most.high;
+    const most = this.fields.get("data.noniid_devices")?.control.slider;
+    if (most) most.high = standIns["data.noniid_devices"] ?? most.high;
     const value = (changes, key) => (Object.hasOwn(changes, key) ? changes[key] : this.base[key]);
     for (const [key, field] of this.fields) {
       field.show(value(state.changes, key), before ? value(before.changes, key) : undefined, standIns[key] ?? null);
