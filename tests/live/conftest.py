@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from camu.config import load_config
+from camu.world.fleet_check import check_fleet, repair
 from helpers.browser import PATIENCE
 
 
@@ -96,6 +98,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield server
     if server.process.poll() is None:
         server.end()
+
+
+EXPORT = Path(__file__).parents[2] / "docs" / "examples" / "export.csv"
+STATIONS = "id,latitude,longitude\nHavel,52.40,13.00\nSpree,52.42,13.10\n"
+
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the 400 gateways of docs/examples as they are repaired, and two stations."""
+    folder = tmp_path_factory.mktemp("gateways")
+    config = load_config(preset="demo")
+    clean, _ = repair(check_fleet(EXPORT, {}, config), config)
+    (folder / "clean.csv").write_text(clean.cleaned.to_csv())
+    (folder / "masts.csv").write_text(STATIONS)
+    files = ["--fleet", "clean.csv", "--set", "fleet.base_station_file=masts.csv"]
+    server = start_server(folder, *files)
+    yield server
+    server.end()
 
 
 class Visit:

@@ -204,7 +204,7 @@ def test_it_fits_in_light_and_dark(visit: Visits, width: int, theme: str) -> Non
 
 def test_every_control_is_reached_by_the_tab_key(visit: Visits) -> None:
     page = visit().page
-    page.locator("summary").click()  # all settings
+    page.locator("aside summary").click()  # all settings
     page.locator("body").click(position={"x": 2, "y": 2})
     reached = page.evaluate("""() => {
       const kinds = 'button, select, input, summary, .map [tabindex="0"]';
@@ -317,7 +317,7 @@ def test_names_that_hold_markup_stay_text(
     assert name in seen.label(0)
     page = seen.page
     assert name in page.locator("#units").inner_text()
-    page.locator("summary").click()
+    page.locator("aside summary").click()
     seen.type("radio.exponent", "<img src=x onerror='window.bad=1'>")
     assert "plain names only" in page.locator("[id='fault-field-radio.exponent']").inner_text()
     assert page.evaluate("window.bad") is None

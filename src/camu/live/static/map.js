@@ -48,7 +48,10 @@ export class FleetMap {
     const group = shape("g", { class: kind, role: this.on ? "button" : "img", tabindex: -1 });
     if (!this.on) return group;
     group.setAttribute("aria-roledescription", "movable");
-    group.addEventListener("pointerdown", (event) => this.grab(event, group, what()));
+    group.addEventListener("pointerdown", (event) => {
+      const near = kind === "device" ? this.nearest(event) : null;
+      this.grab(event, near === null ? group : this.nodes[near], near ?? what());
+    });
     group.addEventListener("keydown", (event) => this.key(event, what()));
     group.addEventListener("focus", () => this.on.choose(what()));
     return group;
@@ -61,6 +64,13 @@ export class FleetMap {
 
   metres(event) {
     return this.view.toMetres(this.pixels(event));
+  }
+
+  // The device that is drawn nearest to the pointer; where devices lie close, another one may be on top.
+  nearest(event) {
+    const [px, py] = this.pixels(event);
+    const far = this.shown.map(([x, y]) => Math.hypot(x - px, y - py));
+    return far.indexOf(far.reduce((a, b) => Math.min(a, b)));
   }
 
   // Moves the part that is shown; a finger scrolls the page unless the map is zoomed.
