@@ -27,6 +27,7 @@ FIXED = frozenset(
         *INPUT_FILES,
         "fleet.board",
         "data.directory",
+        "data.input_columns",
         "data.target_column",
         "data.label_column",
         "data.device_column",
