@@ -175,3 +175,18 @@ def test_megabytes_per_device_add_up_to_what_is_sent(tmp_path: Path) -> None:
         dry = DryPlan.of(fleet(tmp_path, scheme__name=name, clustering__count=2))
         sent = (dry.cost.uplink_bits + dry.cost.gather_bits) / 8e6
         assert dry.device_megabytes.sum() == pytest.approx(sent)
+
+
+def test_rounds_at_an_interval_cost_what_is_drawn_above_resting(tmp_path: Path) -> None:
+    keys = {"fleet__idle_watts": 0.5, "fleet__sleep_watts": 0.1}
+    plain = DryPlan.of(fleet(tmp_path, **keys))
+    hourly = DryPlan.of(fleet(tmp_path, run__every_seconds=3600.0, **keys))
+    found, at_once = hourly.bill(10), plain.bill(10)
+    assert found.seconds == pytest.approx(10 * 3600)
+    # While a device takes part it would have slept otherwise.
+    asleep = 10 * 6 * 0.1 * plain.cost.seconds
+    assert found.joules == pytest.approx(at_once.joules - asleep, rel=1e-6)
+    sent, apart = send_data(plain.world), send_data(hourly.world)
+    assert apart.idle_joules.sum() == pytest.approx(0.8 * sent.idle_joules.sum())
+    assert hourly.at_once().cost.seconds == pytest.approx(plain.cost.seconds)
+    assert plain.at_once() is plain

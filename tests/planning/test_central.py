@@ -144,3 +144,30 @@ def test_data_are_bits_where_updates_are_analogue(tmp_path: Path) -> None:
     for uplink in ("analog", "packet"):
         same = send_data(fleet(tmp_path, 20, 65.0, radio__uplink=uplink))
         assert same.bill == digital.bill
+
+
+def test_series_tables_and_texts_have_their_own_sizes(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    kinds = {
+        "series": (generator.normal(size=(60, 9, 16)).astype(np.float32), 9 * 16 * 4 + 1),
+        "table": (generator.normal(size=(60, 14)).astype(np.float32), 14 * 4 + 1),
+        "bytes": (generator.integers(0, 255, (60, 8, 8), dtype=np.uint8), 64 + 1),
+    }
+    labels = np.arange(60) % 3
+    models = {"series": "cnn1d", "table": "mlp", "bytes": "logistic"}
+    for name, (inputs, size) in kinds.items():
+        path = tmp_path / f"{name}.npz"
+        np.savez(
+            path,
+            train_inputs=inputs,
+            train_targets=labels,
+            test_inputs=inputs,
+            test_targets=labels,
+        )
+        keys = {"data__dataset": str(path), "training__model": models[name]}
+        assert sample_bytes(fleet(tmp_path, 10, None, **keys)) == size
+    path = tmp_path / "texts.npz"
+    texts = generator.integers(0, 300, (60, 20))
+    np.savez(path, train_inputs=texts, test_inputs=texts)
+    keys = {"data__dataset": str(path), "training__model": "gru"}
+    assert sample_bytes(fleet(tmp_path, 10, None, **keys)) == 20 * 2  # of 300 tokens each two bytes

@@ -82,6 +82,7 @@ class Answer:
     """Everything that `camu answer` says of a fleet."""
 
     dry: DryPlan
+    working: DryPlan  # the same without an interval between rounds
     rounds: Rounds
     sent: Sending
     comparison: Comparison
@@ -118,6 +119,7 @@ class Answer:
                 "seconds": cost.seconds,
                 "joules": cost.joules,
                 "megabytes": cost.megabytes,
+                "working_seconds": self.working.cost.seconds,
                 "device_megabytes": {"mean": float(sent.mean()), "most": float(sent.max())},
             },
             "learning": self.comparison.learning._asdict(),
@@ -184,11 +186,13 @@ class Answer:
     def battery(self, device: int) -> dict[str, float | None]:
         """Days with learning and without, learning's share, and batteries for all rounds.
 
-        None: never empty.
+        None: never empty. Of rounds at an interval, what resting takes in between is left out.
         """
         assert self.days is not None
         assert self.lifetime is not None
         spent = self.rounds.number * self.lifetime.round_joules[device]
+        if self.world.config.run.every_seconds is not None:
+            spent *= self.days.learning_share[device]
         return {
             "days_with_learning": _number(float(self.days.days_with_learning[device])),
             "days_without_learning": _number(float(self.days.days_without_learning[device])),
@@ -267,16 +271,18 @@ def answer(
     powered = bool(np.isnan(world.devices.battery_joules).all())
     life = None if powered else battery_life(world, dry.scheme, dry.plan)
     counts = world.devices.label_counts
+    working = dry.at_once()
     return Answer(
         dry=dry,
+        working=working,
         rounds=rounds,
         sent=send_data(world),
         comparison=compare_with_sending(dry, rounds.number, server),
         leaders=leaders(dry),
-        rules=rules(dry),
+        rules=rules(working),
         like=model,
-        holdups=holdups(dry, model, progress=progress),
-        purchase=purchase(dry, model, buy, progress) if buy else None,
+        holdups=holdups(working, model, progress=progress),
+        purchase=purchase(working, model, buy, progress) if buy else None,
         budget=budget,
         fitting_rounds=fits,
         options=other,

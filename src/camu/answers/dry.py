@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,13 +33,26 @@ class DryPlan:
         return cls(world, own, plan, round_cost(world, own, plan, MOST_ROUNDS))
 
     def bill(self, rounds: float) -> Bill:
-        """What so many rounds cost, with the pilot before the first one."""
-        cost = self.cost
+        """What so many rounds cost, with the pilot before the first one.
+
+        Of rounds at an interval (run.every_seconds) the energy is what devices draw above resting,
+        as they would without learning.
+        """
+        cost, each = self.cost, self.cost.joules
+        if self.world.config.run.every_seconds is not None:
+            each -= cost.seconds * float(self.world.devices.resting_watts.sum())
         return Bill(
             cost.pilot_seconds + rounds * cost.seconds,
-            cost.pilot_joules + rounds * cost.joules,
+            cost.pilot_joules + rounds * max(0.0, each),
             rounds * cost.megabytes,
         )
+
+    def at_once(self) -> DryPlan:
+        """The same where rounds follow each other: how long they work, without what is between."""
+        config = self.world.config
+        if config.run.every_seconds is None:
+            return self
+        return DryPlan.of(replace(self.world, config=config.replace({"run.every_seconds": None})))
 
     @property
     def device_megabytes(self) -> Float64:

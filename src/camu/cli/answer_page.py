@@ -80,7 +80,7 @@ def _show_costs(found: Answer, console: Console) -> None:
         ("time", span(cost.seconds), *(span(b.seconds) for b in _both(compared))),
         (
             "energy of the devices",
-            energy(cost.joules),
+            energy(_each(found)),
             *(energy(b.joules) for b in _both(compared)),
         ),
         ("sent by all", size(cost.megabytes), *(size(b.megabytes) for b in _both(compared))),
@@ -90,6 +90,16 @@ def _show_costs(found: Answer, console: Console) -> None:
     names = ("", "a round", f"{number:.4g} rounds", "sending the data once")
     console.print()
     print_table(number_table(names, rows, "What it costs", text=("",)), console)
+    if (every := world.config.run.every_seconds) is not None:
+        _say(
+            console,
+            f"Rounds begin every {span(every)} and work for {span(found.working.cost.seconds)}. "
+            "Energy is what devices draw above resting.",
+        )
+
+
+def _each(found: Answer) -> float:
+    return found.dry.bill(1.0).joules - found.dry.bill(0.0).joules
 
 
 def _both(compared: Comparison) -> tuple[Bill, Bill]:
@@ -197,7 +207,9 @@ def _show_batteries(found: Answer, console: Console) -> None:
     names = ("empty", "device", "days", "without learning", "learning %", needed)
     console.print()
     print_table(number_table(names, rows, "Batteries", text=names[:2]), console)
-    _say(console, "Days are with one round after the other, as configured, until empty.")
+    every = found.world.config.run.every_seconds
+    when = "one after the other" if every is None else f"every {span(every)}"
+    _say(console, f"Days are until empty, with rounds {when} (run.every_seconds).")
 
 
 def _days(number: float | None) -> str:
@@ -237,7 +249,7 @@ def _show_leaders(found: Answer, console: Console) -> None:
 
 
 def _show_holdups(found: Answer, console: Console) -> None:
-    ids, cost, plan = found.world.devices.ids, found.dry.cost, found.dry.plan
+    ids, cost, plan = found.world.devices.ids, found.working.cost, found.working.plan
     rows = [
         (
             *(ids[one.device], span(one.compute_seconds), span(one.send_seconds)),

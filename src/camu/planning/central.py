@@ -1,9 +1,9 @@
 """What sending all data to a server once costs, in place of learning on the devices.
 
-Every device sends its samples itself, over its own link, as bits that arrive without error: where
-a channel has no queue at once with others, else in turn, as in a round. It draws idle power until
-its last sample has arrived. A central model may be retrained without sending anything again, and
-data that devices collect later have to be sent later; neither is counted.
+Every device sends its samples itself, over its own link, as bits that arrive without error, on the
+channels and with the access of a round in which all devices send. It draws idle power until its
+last sample has arrived; where rounds have an interval, what resting takes is not counted. Data that
+devices collect later have to be sent later, which is not counted either.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def sample_bytes(world: World) -> float:
         return data.sample_bytes
     spec = dataset_spec(data.model_copy(update={"standardise": False}))
     each = {"images": 1, "numbers": 4, "tokens": _whole_bytes(spec.vocabulary)}[spec.inputs]
-    targets = {"classes": _whole_bytes(spec.classes), "numbers": 4 * spec.width, "next-token": 0}
+    # The last token of a text is a target only.
+    targets = {"classes": _whole_bytes(spec.classes), "numbers": 4 * spec.width, "next-token": each}
     return float(math.prod(spec.shape) * each + targets[spec.target])
 
 
@@ -102,7 +103,10 @@ def send_data(world: World, bytes_: float | None = None) -> Sending:
         parameter_count(world),
     )
     arrived = arrivals(np.zeros(count), costs.uplink_seconds, radio.access, costs.queues)
-    idle = world.devices.idle_watts * arrived
+    watts = world.devices.idle_watts
+    if world.config.run.every_seconds is not None:  # devices rest where they do nothing
+        watts = np.maximum(watts - world.devices.resting_watts, 0.0)
+    idle = watts * arrived
     return Sending(size, bits, arrived, costs.uplink_joules, idle)
 
 
