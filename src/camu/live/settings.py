@@ -218,7 +218,7 @@ PARAMETER_SLIDERS = {
 # Next to the button that trains.
 TRAINING = {"run.rounds": "train for", "run.eval_every": "measure every"}
 # Set on the map.
-_ON_THE_MAP = ("fleet.regions", "fleet.positions", "fleet.base_station")
+_ON_THE_MAP = ("fleet.devices", "fleet.regions", "fleet.positions", "fleet.base_station")
 
 
 def describe_controls(base: Config, idle: Collection[str] = ()) -> list[dict[str, Any]]:
