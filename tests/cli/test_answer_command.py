@@ -15,14 +15,14 @@ BOARDS = ROOT / "docs" / "examples" / "boards.csv"
 SENSORS = ROOT / "docs" / "examples" / "sensors.csv"
 
 
-def words(text: str) -> str:
+def words_of(text: str) -> str:
     return " ".join(text.split())
 
 
 def test_the_page_answers_every_question(camu: Camu) -> None:
     done = camu("answer", "--fleet", SENSORS, "--buy", 2, "--kwh", 1e-7)
     assert done.code == 0, done.err
-    page = words(done.out)
+    page = words_of(done.out)
     for part in (
         "What it costs a round 40 rounds sending the data once",
         "Sending the data once is cheaper in time",
@@ -80,13 +80,28 @@ def test_a_class_that_dominates_is_said(camu: Camu, tmp_path: Path) -> None:
     done = camu("answer", "--fleet", tmp_path / "f.csv")
     assert done.code == 0, done.err
     said = "79% of the samples are of class 0: always saying so has 79% accuracy."
-    assert said in words(done.out)
+    assert said in words_of(done.out)
 
 
 def test_an_unknown_server_is_refused_before_any_work(camu: Camu) -> None:
     done = camu("answer", "--fleet", BOARDS, "--server", "pi-44")
     assert done.code == 2
     assert "--server: pi-44: no such board" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--seeds", 3), "--seeds and --out are about short runs; give --target SCORE too"),
+        (("--hours", 0), "--hours, --kwh and --megabytes are numbers above 0, not 0"),
+        (("--like", "nobody"), "--like nobody: no device has this id"),
+        (("--target", 90), "--target 90: accuracy is from 0 to 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(camu: Camu, words: tuple[Any, ...], said: str) -> None:
+    done = camu("answer", "--fleet", BOARDS, *words)
+    assert done.code == 2
+    assert said in words_of(done.err)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +26,7 @@ from camu.cli.options import (
     target,
     to_folder,
 )
-from camu.errors import CamuError
+from camu.errors import CamuError, InputError
 
 if TYPE_CHECKING:
     from camu.answers.answer import Rounds
@@ -33,6 +34,20 @@ if TYPE_CHECKING:
     from camu.answers.dry import DryPlan
     from camu.config import Config
     from camu.world import World
+
+DEFAULT_SEEDS = 2
+
+
+def limit(text: str) -> float:
+    """What may be spent."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InputError(f"--hours, --kwh and --megabytes are numbers above 0, not {text}")
+    return value
+
 
 Target = Annotated[
     float | None,
@@ -55,7 +70,10 @@ NumberOfRounds = Annotated[
     ),
 ]
 Seeds = Annotated[
-    int, typer.Option("--seeds", metavar="N", min=1, help="Short runs for --target, one per seed.")
+    int | None,
+    typer.Option(
+        "--seeds", metavar="N", min=1, help="Short runs for --target, one per seed [default: 2]."
+    ),
 ]
 Out = Annotated[
     Path | None, to_folder("--out", "Where short runs are kept [default: runs/answer].")
@@ -80,7 +98,7 @@ Like = Annotated[
 Buy = Annotated[
     int, typer.Option("--buy", metavar="N", min=0, help="Also say which N devices to replace.")
 ]
-_limit = {"metavar": "LIMIT", "min": 0.0}
+_limit = {"metavar": "LIMIT", "parser": limit}
 Hours = Annotated[
     float | None,
     typer.Option(
@@ -108,7 +126,7 @@ def answer(
     snr: Snr = None,
     target: Target = None,
     rounds: NumberOfRounds = None,
-    seeds: Seeds = 2,
+    seeds: Seeds = None,
     hours: Hours = None,
     kwh: Kwh = None,
     megabytes: Megabytes = None,
@@ -189,12 +207,14 @@ def _without_budget(world: World) -> World:
 
 
 def _rounds(
-    config: Config, target: float | None, rounds: int | None, seeds: int, out: Path | None
+    config: Config, target: float | None, rounds: int | None, seeds: int | None, out: Path | None
 ) -> tuple[Rounds, str | None]:
     """The rounds of learning and where they come from, and a sentence if accuracy is at chance."""
     from camu.answers.answer import Rounds
 
     if target is None:
+        if seeds is not None or out is not None:
+            raise InputError("--seeds and --out are about short runs; give --target SCORE too")
         if rounds is not None:
             return Rounds(rounds, "as --rounds says"), None
         number = config.run.rounds
@@ -204,5 +224,5 @@ def _rounds(
     from camu.cli.forecast import short_runs
 
     folder = out or Path("runs/answer")
-    done = short_runs("answer", config, config.scheme.name, rounds, seeds, folder)
+    done = short_runs("answer", config, config.scheme.name, rounds, seeds or DEFAULT_SEEDS, folder)
     return measured_rounds([one.history for one in done], target)
