@@ -190,3 +190,14 @@ def test_rounds_at_an_interval_cost_what_is_drawn_above_resting(tmp_path: Path) 
     assert apart.idle_joules.sum() == pytest.approx(0.8 * sent.idle_joules.sum())
     assert hourly.at_once().cost.seconds == pytest.approx(plain.cost.seconds)
     assert plain.at_once() is plain
+
+
+def test_a_unit_of_slow_devices_is_replaced_as_a_whole() -> None:
+    path = Path(__file__).parents[2] / "docs" / "examples" / "links.csv"
+    dry = DryPlan.of(build_world(small(fleet__file=str(path), scheme__name="camu")))
+    like = reference(dry.world, dry.plan)
+    assert holdups(dry, like)[0].saved_seconds < 0.01 * dry.cost.seconds
+    bought = purchase(dry, like, 4)
+    ids = {dry.world.devices.ids[k] for k in bought.devices}
+    assert ids == {"field-1", "field-2", "field-3", "field-4"}  # all with LoRa
+    assert bought.seconds < 0.01 * dry.cost.seconds

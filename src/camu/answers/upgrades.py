@@ -13,11 +13,13 @@ from camu.planning.costs import flatten_groups
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.plan import Plan
 from camu.planning.prices import unit_costs
+from camu.schemes import plans
 from camu.work import Progress, silent
 from camu.world import World
 
 SHOWN = 10
 _TRIED = 4  # times as many devices as are looked for are repriced before plans are made again
+_LEAST = 0.005  # a round that is shorter by less counts as not shorter
 _REFERENCE = 0.25  # the device that an upgrade makes of another: of this quantile of own seconds
 _HARDWARE = (
     *("cpu_hz", "cycles_per_sample", "capacitance", "static_watts", "idle_watts"),
@@ -33,7 +35,7 @@ class Upgrade:
 
     device: int
     compute_seconds: float  # in which it computes in a round
-    send_seconds: float  # in which it, as a leader, sends to the base station
+    send_seconds: float  # in which it sends, to its leader, its members or the base station
     saved_seconds: float  # of a round
     saved_joules: float
 
@@ -105,7 +107,7 @@ def upgraded(world: World, devices: list[int], like: int) -> World:
 
 
 def own_seconds(plan: Plan, world: World) -> tuple[Float64, Float64]:
-    """In a round, how long each device computes, and how long it sends to the base station (K,)."""
+    """In a round, how long each device computes, and how long it sends, to anyone (K,)."""
     units, count = plan.units, world.devices.count
     costs = full_speed_costs(
         world,
@@ -118,14 +120,19 @@ def own_seconds(plan: Plan, world: World) -> tuple[Float64, Float64]:
     updates = np.repeat([float(unit.local_updates) for unit in units], costs.sizes)
     compute, send = np.zeros(count), np.zeros(count)
     compute[flat] = updates * costs.member_compute_seconds
-    send[[unit.leader for unit in units]] = costs.uplink_seconds
+    if costs.medium is None:  # what each sends is not kept: an equal part
+        send[flat] = updates * np.repeat(costs.gather_seconds / costs.sizes, costs.sizes)
+    else:
+        places = costs.medium.places
+        send[flat[places]] = updates[places] * costs.medium.seconds
+    send[[unit.leader for unit in units]] += costs.uplink_seconds
     return compute, send
 
 
 def _candidates(plan: Plan, world: World, count: int) -> list[int]:
     """The devices that a shorter round may come from: the slowest to compute, and to send.
 
-    Members that gather slowly are among those of the unit that is ready last.
+    Those of the unit that is ready last are among them.
     """
     compute, send = own_seconds(plan, world)
     last = max(plan.units, key=lambda unit: unit.ready_seconds).members
@@ -173,20 +180,24 @@ def holdups(
 def purchase(dry: DryPlan, like: int, count: int, progress: Progress = silent) -> Purchase:
     """So many devices to replace, one after the other the one that shortens the round most.
 
-    Units are kept while devices are chosen; then the scheme plans again, for a dry run. Where no
-    single one shortens the round, the one with most seconds of its own is next.
+    Where no single one shortens it, the busiest of those that hold it up is next: units of several
+    slow devices have to be replaced as a whole. The scheme plans again after each.
     """
-    world, plan, chosen = dry.world, dry.plan, []
+    world, plan = dry.world, dry.plan
+    chosen: list[int] = []
     for number in range(min(count, world.devices.count - 1)):
         progress("which devices to replace", number, count)
         compute, send = own_seconds(plan, world)
+        busy = -(compute + send)
         tried = [k for k in _candidates(plan, world, SHOWN) if k not in chosen and k != like]
         if not tried:
             left = [k for k in range(world.devices.count) if k not in chosen and k != like]
-            tried = sorted(left, key=lambda k: -(compute[k] + send[k]))[:SHOWN]
-        options = {k: plan.repriced(upgraded(world, [k], like)) for k in tried}
-        best = min(tried, key=lambda k: (options[k].round_seconds, -(compute[k] + send[k])))
+            tried = sorted(left, key=lambda k: busy[k])[:SHOWN]
+        seconds = {k: plan.repriced(upgraded(world, [k], like)).round_seconds for k in tried}
+        shorter = {k: one for k, one in seconds.items() if one < (1 - _LEAST) * plan.round_seconds}
+        best = min(shorter or tried, key=lambda k: (shorter.get(k, 0.0), busy[k]))
         chosen.append(best)
-        world, plan = upgraded(world, [best], like), options[best]
+        world = upgraded(world, [best], like)
+        plan = plans.plan(dry.scheme, world)
     cost = DryPlan.of(world, dry.scheme).cost
     return Purchase(tuple(chosen), cost.seconds, cost.joules)

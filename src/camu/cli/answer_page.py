@@ -275,6 +275,8 @@ def _show_holdups(found: Answer, console: Console) -> None:
         f"and sends for {span(unit.uplink_seconds)}.",
     )
     bought = found.purchase
+    if bought is None and rows and found.holdups[0].saved_seconds < 0.01 * cost.seconds:
+        _say(console, "No single one shortens a round much: several hold it up together (--buy N).")
     if bought is not None:
         _say(
             console,
