@@ -255,11 +255,15 @@ def answer_of(config: Config, context: Any, nonce: str = "a", scale: float = 1.0
     return found
 
 
-def test_the_noise_is_the_nodes_own_and_the_same_task_has_the_same_answer(tmp_path: Path) -> None:
+def test_the_noise_is_the_nodes_own_and_the_same_task_has_the_same_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     deployment, nodes = private(tmp_path)
     config = deployment.config
     first = answer_of(config, nodes[0])
     assert np.isnan(first.loss)  # an exact loss would be a release
+    (device,) = account_of(tmp_path / "state-0")["devices"].values()
+    assert f"round 1: epsilon {device['epsilon']:.4g} at delta 1e-05" in capsys.readouterr().out
     again = answer_of(config, nodes[0], nonce="b")
     assert first.weights.parameters.tobytes() == again.weights.parameters.tobytes()
     assert account_of(tmp_path / "state-0")["devices"]["0"]["releases"][0]["times"] == 1
@@ -357,3 +361,6 @@ def test_a_task_that_would_show_its_noise_is_refused(tmp_path: Path) -> None:
     task = Task(0, 20, {0: "0"}, (Job((0,), (1.0,)), Job((0,), (1.0,))))
     with pytest.raises(InputError, match="trains a device twice"):
         train_content(write_task(task, [begin, begin]), nodes[0])
+    own = Task(0, 20, {0: "0"}, (Job((0,), (1.0,), own=OwnTraining(begin.parameters)),))
+    with pytest.raises(InputError, match="without noise on what they send"):
+        train_content(write_task(own, [begin]), nodes[0])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +26,6 @@ from camu.learning.engine import Samples
 from camu.learning.weights import Weights
 from camu.sealed import read_sealed_json, write_sealed_json
 from camu.simulation.privacy import check_accountant, epsilon_of_all, released
-
-log = logging.getLogger(__name__)
 
 DELTA = 1e-5  # of the account
 ACCOUNT = "privacy.json"
@@ -92,6 +89,8 @@ class Account:
         members = [device for job in task.jobs for device in job.members]
         if len(set(members)) < len(members):
             raise InputError("the task trains a device twice, which would show its noise")
+        if any(job.own for job in task.jobs):
+            raise InputError("devices also train for themselves, without noise on what they send")
         digest = hashlib.sha256()
         content = write_task(replace(task, nonce=""), starts)
         digest.update(head_text(content).encode())
@@ -138,13 +137,13 @@ class Account:
                 epsilon = self.epsilon(own["releases"])
                 self._check_limit(device, epsilon)
                 own["epsilon"] = epsilon if math.isfinite(epsilon) else None
-                log.info(
-                    "device %s: epsilon is %.4g after round %d (delta %g, limit %s)",
-                    *(device, epsilon, task.round + 1, DELTA),
-                    "none" if self.limit is None else f"{self.limit:g}",
-                )
         document["tasks"].append(name)
         write_sealed_json(self.folder / ACCOUNT, document)
+        numbers = {task.ids[number] for job in task.jobs for number in job.members}
+        worst = max(devices[device]["epsilon"] or math.inf for device in numbers)
+        limit = "" if self.limit is None else f" of {self.limit:g}"
+        # For the owner: what a node prints is in its log.
+        print(f"round {task.round + 1}: epsilon {worst:.4g}{limit} at delta {DELTA:g}", flush=True)
 
     def _check_limit(self, device: str, epsilon: float) -> None:
         if self.limit is not None and epsilon > self.limit:
