@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from camu.errors import InputError
-from camu.planning.batteries import Batteries, Harvest
+from camu.planning.batteries import Batteries
+from camu.planning.harvest import Harvest
 from camu.world import World
 from helpers.small_fleets import make_world
 

@@ -78,13 +78,19 @@ def forecast(
     folder = out or Path("runs/forecast")
     done = short_runs("forecast", config, schemes, rounds, seeds, folder, address)
     found = from_runs(by_scheme(done), target)
+    carbon = {row.scheme: grams for row in found if (grams := _co2_grams(row, config)) is not None}
     if as_json:
-        rows = [asdict(row) for row in found]
+        rows = [
+            {**asdict(row), **({"co2_grams": carbon[row.scheme]} if row.scheme in carbon else {})}
+            for row in found
+        ]
         numbers = [config.run.seed + number for number in range(seeds)]
         metric = done[0].history.metric.name
         print_json({"target": target, "metric": metric, "seeds": numbers, "schemes": rows})
         return
     show_forecast(found, target, done[0].history.metric, plain_console())
+    for name, grams in carbon.items():
+        print(f"{name}: {grams:.3g} g of CO2 until then")
     print(f"all runs are in {folder}")
 
 
@@ -102,6 +108,16 @@ def short_runs(
     often = min(config.run.eval_every, max(1, length // EVALUATIONS))
     config = config.replace({"run.target": None, "run.rounds": length, "run.eval_every": often})
     return run_schemes(command, config, schemes, seeds, folder, address)
+
+
+def _co2_grams(row: Forecast, config: Config) -> float | None:
+    """Of a scheme's mean joules, spent evenly until the target; None if that is not known."""
+    from camu.planning.carbon import JOULES_PER_KWH, Grid
+
+    grid = Grid.of(config)
+    if grid is None or not row.costs:
+        return None
+    return row.costs["joules"].mean / JOULES_PER_KWH * grid.mean(row.costs["seconds"].mean)
 
 
 def show_forecast(rows: list[Forecast], target: float, metric: Metric, console: Console) -> None:

@@ -47,6 +47,8 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         costs = _costs(plan)
         print_table(costs if fits(costs, console) else _costs(plan, bars=False), console)
         console.print(_LEGEND, style="dim")
+    from camu.planning.carbon import JOULES_PER_KWH
+
     # What is radiated over the air depends on the updates.
     most = "at most " if plan.air or plan.gathers_together else ""
     console.print(
@@ -61,6 +63,9 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
         f"Joules: {cost.compute_joules:.3g} computing, {cost.transmit_joules:.3g} sending"
         f"{received}{idle}." + (f" The base station spends {station:.3g} J." if station else "")
     )
+    if cost.co2_grams is not None:
+        kwh = cost.joules / JOULES_PER_KWH
+        console.print(f"Carbon: {kwh:.3g} kWh and {cost.co2_grams:.3g} g of CO2 in a round.")
     if (every := world.config.run.every_seconds) is not None:
         console.print(_interval(every, plan, cost))
     console.print(_computing(world))
@@ -258,14 +263,15 @@ def show_lifetime(found: Lifetime, plan: Plan, world: World, console: Console) -
 
     ids, days = world.devices.ids, battery_days(world, found)
     rows: list[tuple[str, ...]] = []
-    for name, device in found.milestones().items():
-        if device is None:
-            rows.append((name, "none", f"not within {found.rounds}", "", "", ""))
-        else:
-            numbers = (days.days_with_learning[device], days.days_without_learning[device])
-            share = f"{100 * days.learning_share[device]:.3g}"
-            cells = (f"{found.empty_round[device]}", *map(_days, numbers), share)
-            rows.append((name, ids[device], *cells))
+    # Those that are not empty within the forecast follow by their days.
+    order = days.days_with_learning.argsort(kind="stable")[: int(found.battery.sum())].tolist()
+    places = (0, (len(order) - 1) // 2, len(order) - 1)
+    for (name, known), place in zip(found.milestones().items(), places, strict=True):
+        device = order[place] if known is None else known
+        rounds = f"not within {found.rounds}" if known is None else str(found.empty_round[device])
+        numbers = (days.days_with_learning[device], days.days_without_learning[device])
+        share = f"{100 * days.learning_share[device]:.3g}"
+        rows.append((name, ids[device], rounds, *map(_days, numbers), share))
     names = ("empty", "device", "rounds", "days", "without learning", "learning %")
     console.print()
     print_table(number_table(names, rows, "Batteries", text=names[:2]), console)

@@ -191,12 +191,13 @@ def show_summary(directory: RunDirectory, as_json: bool, run: SavedRun | None = 
     scores = [summary[f"{name}_score"] for name in ("final", "best")]
     final, best = (metric.show(metric.worst if one is None else one) for one in scores)
     balanced = _balanced(summary)
+    carbon = f" ({summary['co2_grams']:.3g} g of CO2)" if "co2_grams" in summary else ""
     private = f"epsilon {summary['epsilon']:.3g}; " if "epsilon" in summary else ""
     print(
         f"{summary['scheme']} on {summary['dataset']}, seed {summary['seed']}: {metric.title} "
         f"{final} (best {best}{balanced}) after "
         f"{counted(summary['rounds'], 'round')}, {summary['virtual_seconds']:.4g} virtual seconds, "
-        f"{summary['joules']:.4g} J and {sent}; {private}stopped by: {summary['stopped']}; "
+        f"{summary['joules']:.4g} J{carbon} and {sent}; {private}stopped by: {summary['stopped']}; "
         f"kernel: {summary['kernel']}"
     )
     if "chance" in summary:

@@ -26,6 +26,7 @@ LARGEST_COORDINATE_M = 1e7
 LARGEST_HZ = 1e15
 SMALLEST_WATTS, LARGEST_WATTS = 1e-9, 1e6
 LARGEST_JOULES = 1e15  # of a battery
+LARGEST_GRAMS = 1e6  # of CO2 per kWh
 MOST = 10**9  # of anything that is counted
 AUTO: Literal["auto"] = "auto"
 Count = Annotated[int, Field(ge=1, le=MOST)]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import model_validator
 
 from camu.config.fields import (
+    LARGEST_GRAMS,
     LARGEST_HZ,
     LARGEST_JOULES,
     LARGEST_WATTS,
@@ -264,14 +265,61 @@ class FleetConfig(Section):
         ge=0,
         le=LARGEST_WATTS,
     )
+    solar_watts_peak: float = field(
+        0.0,
+        "Peak power of the solar panel that charges a device's battery, on level ground, in "
+        "addition to harvest_watts and harvest_trace.",
+        "W",
+        ge=0,
+        le=LARGEST_WATTS,
+    )
+    solar_share: float = field(
+        0.5,
+        "What reaches the battery, as a share of what the panel would give under a clear sky: "
+        "clouds, shade, dirt, losses. An estimate.",
+        "1",
+        ge=0,
+        le=2,
+    )
+    latitude: float | None = field(
+        None,
+        "Latitude of the sun, with solar_watts_peak; unset: that of the middle of a fleet file "
+        "with degrees.",
+        "degrees",
+        ge=-90,
+        le=90,
+    )
+    start_day: float = field(
+        1.0, "Day of the year at virtual second 0, with solar_watts_peak.", "days", ge=1, lt=366
+    )
+    start_hour: float = field(
+        0.0, "Hour of local solar time at virtual second 0, likewise.", "h", ge=0, lt=24
+    )
     harvest_trace: str | None = field(
         None,
         "CSV file of `seconds,device,watts` rows: from this virtual second on, the device (`*`: "
         "every device) charges its battery with this power.",
     )
 
+    grams_per_kwh: float | None = field(
+        None,
+        "Grams of CO2 per kWh of the devices' energy; plans, forecasts and summaries then say "
+        "grams. Unset: they do not.",
+        "g/kWh",
+        ge=0,
+        le=LARGEST_GRAMS,
+    )
+    carbon_trace: str | None = field(
+        None,
+        "CSV file of `seconds,grams_per_kwh` rows in place of grams_per_kwh: each holds from its "
+        "virtual second on, and the first one before that too.",
+    )
+
     @model_validator(mode="after")
     def _sane(self) -> FleetConfig:
+        if self.grams_per_kwh is not None and self.carbon_trace is not None:
+            both = ("fleet.grams_per_kwh", "fleet.carbon_trace")
+            raise rule_error("{} and {} say the same; set one".format(*both), *both)
         low, high = self.cpu_hz
         if not 1 <= low <= high <= LARGEST_HZ:
             raise rule_error(

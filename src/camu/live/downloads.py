@@ -73,7 +73,14 @@ def training_config(planner: Planner, state: PageState) -> Config:
         if not path.exists():
             write_text(path, text)
         files[key] = str(path)
-    return config.replace(files)
+    return _with_latitude(config, planner.world(config, state)).replace(files)
+
+
+def _with_latitude(config: Config, world: World) -> Config:
+    """The configuration with the sun of a fleet whose places are no longer in degrees."""
+    if world.latitude is None or not world.devices.solar_watts_peak.any():
+        return config
+    return config.replace({"fleet.latitude": world.latitude})
 
 
 class _Files:
@@ -109,7 +116,8 @@ class _Files:
         """The configuration; files of the fleet are named as they are downloaded, next to it."""
         names = {"fleet.file": "fleet.csv", "fleet.base_station_file": "stations.csv"}
         given = self.world.config.flat()
-        return self.world.config.replace({k: v for k, v in names.items() if given[k] is not None})
+        named = {k: v for k, v in names.items() if given[k] is not None}
+        return _with_latitude(self.world.config, self.world).replace(named)
 
     def _zip(self) -> bytes:
         """All that the commands need, with the other files that the configuration names."""
@@ -179,6 +187,7 @@ def fleet_csv(devices: Devices) -> str:
         "max_power_watts": devices.max_power_watts,
         "battery_joules": devices.battery_joules,
         "harvest_watts": devices.harvest_watts,
+        "solar_watts_peak": devices.solar_watts_peak,
         "idle_watts": devices.idle_watts,
         "static_watts": devices.static_watts,
         "sleep_watts": devices.sleep_watts,

@@ -7,9 +7,8 @@ leader if need be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,10 @@ import numpy.typing as npt
 
 from camu.arrays import Float64, Int64
 from camu.planning.costs import Costs, Spending, device_spending
+from camu.planning.harvest import Harvest
 from camu.planning.plan import Plan
 from camu.planning.unit import Unit
 from camu.world import World
-from camu.world.tables import read_trace
 
 
 class Batteries:
@@ -184,60 +183,6 @@ def with_members(unit: Unit, there: Sequence[int], uplink_gain: Float64) -> Unit
     if leader not in there:
         leader = max(there, key=lambda device: uplink_gain[device])
     return replace(unit, members=tuple(there), member_weights=weights, leader=leader, dvfs=None)
-
-
-class Harvest:
-    """The power that each device harvests at any time; time only moves forward."""
-
-    def __init__(self, world: World) -> None:
-        path = world.config.fleet.harvest_trace
-        # From a virtual second on, these devices (all, or one) harvest this power.
-        self._changes = _read_trace(Path(path), world) if path else []
-        self._watts = np.array(world.devices.harvest_watts)
-        self._next = 0
-        self.devices: npt.NDArray[np.bool_] = self._watts > 0  # (K,) who ever harvests
-        for _, devices, watts in self._changes:
-            if watts > 0:
-                self.devices[devices] = True
-
-    def fill(self, charge: Float64, capacity: Float64, start: float, end: float) -> None:
-        """Add to these charges (K,) what is harvested from one virtual second to another.
-
-        A battery never holds more than its capacity.
-        """
-        for begin, until, watts in self.stretches(start, end):
-            np.minimum(charge + watts * (until - begin), capacity, out=charge)
-
-    def stretches(self, start: float, end: float) -> Iterator[tuple[float, float, Float64]]:
-        """Stretches of time from one virtual second to another, with the power in each (K,)."""
-        now = start
-        while now < end:
-            until = end
-            while self._next < len(self._changes):
-                seconds, devices, watts = self._changes[self._next]
-                if seconds > now:
-                    until = min(end, seconds)
-                    break
-                self._watts[devices] = watts
-                self._next += 1
-            yield now, until, self._watts
-            now = until
-
-
-def _read_trace(path: Path, world: World) -> list[tuple[float, int | slice, float]]:
-    """Rows `seconds,device,watts` in the order of time; devices go by their id, `*` is everyone."""
-    place: dict[str, int | slice] = {name: k for k, name in enumerate(world.devices.ids)}
-    place["*"] = slice(None)
-    table = read_trace(path, "fleet.harvest_trace", ("seconds", "device", "watts"))
-    seconds, watts = table.floats("seconds"), table.floats("watts")
-    for column, values in (("seconds", seconds), ("watts", watts)):
-        table.refuse(~(values >= 0), column, "write a finite number from 0")
-    names = table.texts("device")
-    unknown = np.array([name not in place for name in names], dtype=np.bool_)
-    table.refuse(unknown, "device", "no device has this id; `*` is everyone")
-    devices = [place[name] for name in names]
-    changes = zip(seconds.tolist(), devices, watts.tolist(), strict=True)
-    return sorted(changes, key=lambda change: change[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from camu.arrays import Float64
-from camu.planning.batteries import Harvest, Lifetime
+from camu.planning.batteries import Lifetime
+from camu.planning.harvest import Harvest
 from camu.world import World
-
-DAY_SECONDS = 86_400.0
+from camu.world.sun import DAY_SECONDS, YEAR_SECONDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +53,34 @@ def battery_days(world: World, found: Lifetime) -> BatteryDays:
 
 
 def seconds_until_empty(world: World, watts: Float64) -> Float64:
-    """How long full batteries last at a steady power (K,), with what devices harvest; or inf."""
-    capacity = world.devices.battery_joules
+    """How long full batteries last at a steady power (K,), with what devices harvest; or inf.
+
+    Two years of the sun are followed hour by hour. A battery that ends the second one as full as
+    the first is never empty; another goes on to lose as much in every year.
+    """
+    capacity, harvest = world.devices.battery_joules, Harvest(world)
     charge, empty = capacity.copy(), np.full(len(capacity), np.inf)
-    for start, end, harvested in Harvest(world).stretches(0.0, np.inf):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            drain = watts - harvested
-            lasts = np.where(drain > 0, charge / drain, np.inf)
-            gone = np.isinf(empty) & (lasts <= end - start)
-            empty[gone] = start + lasts[gone]
-            if np.isinf(end):
-                break
-            charge = np.minimum(charge - drain * (end - start), capacity)
-    return empty
+
+    def follow(start: float, end: float) -> None:
+        nonlocal charge
+        for begin, until, harvested in harvest.stretches(start, end, step=3600.0):
+            drain, seconds = watts - harvested, until - begin
+            with np.errstate(divide="ignore", invalid="ignore"):
+                lasts = np.where(drain > 0, charge / drain, np.inf)
+                gone = np.isinf(empty) & (lasts <= seconds) & np.isfinite(lasts)
+                empty[gone] = begin + lasts[gone]
+                if np.isinf(until):
+                    return
+                charge = np.minimum(charge - drain * seconds, capacity)
+
+    if not harvest.seasons:
+        follow(0.0, np.inf)
+        return empty
+    middle = harvest.settled_seconds + YEAR_SECONDS
+    follow(0.0, middle)
+    before, last = charge, middle + YEAR_SECONDS
+    follow(middle, last)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        loses = charge < before * (1 - 1e-9)  # less is rounding
+        later = np.where(loses, last + charge / (before - charge) * YEAR_SECONDS, np.inf)
+    return np.asarray(np.where(np.isinf(empty), later, empty))

@@ -20,6 +20,7 @@ from camu.learning.job import Evaluation
 from camu.learning.kernel import Provenance
 from camu.learning.weights import Layout, Weights
 from camu.planning.batteries import Lifetime
+from camu.planning.carbon import Grid
 from camu.planning.plan import Plan
 from camu.schemes import plans
 from camu.schemes.contract import Scheme
@@ -183,6 +184,7 @@ class RoundCost:
     pilot_seconds: float  # before the first round
     pilot_joules: float  # before the first round
     guessed: bool  # the scheme decides by what training shows, so that a run may differ
+    co2_grams: float | None = None  # of all devices; None: nothing is known of carbon
 
     @property
     def megabytes(self) -> float:
@@ -219,6 +221,8 @@ def round_cost(
     first, counted = history.records[skipped], history.records[skipped + 1 :]
     count = max(1, len(counted))
 
+    measured = replace(history, records=(first, *counted))
+    grams = None if (grid := Grid.of(world.config)) is None else measured.co2_grams(grid) / count
     assert first.bits is not None
     assert last.bits is not None
     joules = {f"{k}_joules": (last.joules[k] - first.joules[k]) / count for k in last.joules}
@@ -233,6 +237,7 @@ def round_cost(
         pilot_seconds=before.virtual_seconds,
         pilot_joules=before.total_joules,
         guessed=guessed,
+        co2_grams=grams,
     )
 
 
@@ -346,10 +351,7 @@ class _Batteries(_DryRun):
             self.empty_seconds[new] = np.fmin(self.empty_seconds, seconds)[new]
 
     def rests_until(self) -> Float64:
-        """When each device (K,) is empty if it is so before it is needed: while it rests, or then.
-
-        Where a device harvests, it is empty when it is needed.
-        """
+        """When each device (K,) is empty, if that is before it is needed; with harvest, then."""
         run, watts = self.run, self.world.devices.resting_watts
         now = run.clock.now_seconds
         with np.errstate(divide="ignore", invalid="ignore"):

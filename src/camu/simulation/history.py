@@ -15,6 +15,7 @@ from camu.errors import InputError
 from camu.learning.chance import balanced_accuracy, chance_words
 from camu.learning.metrics import Metric, find_metric, finite
 from camu.notebook import html_table, line_chart
+from camu.planning.carbon import Grid
 from camu.simulation.ledger import JOULES, KINDS, LINKS, DeviceEnergy
 
 _SHOWN_ROUNDS = 5
@@ -311,6 +312,11 @@ class History:
         caption = f"The last {len(shown)} of {self.final.round} rounds; stopped by: {self.stopped}"
         chart = line_chart({metric.title: curve}, "rounds", metric.title)
         return chart + html_table(head, shown, caption)
+
+    def co2_grams(self, grid: Grid) -> float:
+        """Grams of CO2 that came with the energy of all devices."""
+        moments = [record.virtual_seconds for record in self.records]
+        return grid.grams(moments, [record.total_joules for record in self.records])
 
     @property
     def epsilon(self) -> float | None:

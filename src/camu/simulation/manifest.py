@@ -31,6 +31,7 @@ INPUT_FILES = (
     "faults.dropout_trace",
     "faults.availability_trace",
     "fleet.harvest_trace",
+    "fleet.carbon_trace",
 )
 
 

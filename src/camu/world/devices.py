@@ -22,6 +22,7 @@ _MISSING = {
     "idle_watts": 0.0,
     "static_watts": 0.0,
     "harvest_watts": 0.0,
+    "solar_watts_peak": 0.0,
     "sleep_watts": np.nan,
     "sample_seconds": np.nan,
     "sample_joules": np.nan,
@@ -46,6 +47,7 @@ class Devices:
     max_power_watts: Float64
     battery_joules: Float64  # when full; nan where unknown: mains power
     harvest_watts: Float64 = with_default(default_factory=lambda: np.zeros(0))  # empty: none
+    solar_watts_peak: Float64 = with_default(default_factory=lambda: np.zeros(0))  # empty: none
     # Measured on the devices; nan where the models of time and energy hold. Empty: nowhere.
     sample_seconds: Float64 = with_default(default_factory=lambda: np.zeros(0))
     sample_joules: Float64 = with_default(default_factory=lambda: np.zeros(0))
@@ -193,6 +195,7 @@ def place_devices(config: Config, label_counts: npt.ArrayLike) -> Devices:
         max_power_watts=fleet.max_power_watts * everyone,
         battery_joules=np.full(count, fleet.battery_joules, dtype=np.float64),  # None: nan
         harvest_watts=fleet.harvest_watts * everyone,
+        solar_watts_peak=fleet.solar_watts_peak * everyone,
         link=(config.radio.link,) * count,
         board=board,
         **default_hardware(config, board, drawn),

@@ -11,7 +11,10 @@ from camu.world.tables import MAINS_CELL, Table
 
 _UPLINKS = ("gain_db", "snr_db", "rssi_dbm")
 _OF_BOARDS = ("cpu_hz", "cycles_per_sample", "capacitance", "idle_watts", "static_watts")
-_OWN = ("power_watts", "max_power_watts", "battery_joules", "harvest_watts", "sleep_watts")
+_OWN = (
+    *("power_watts", "max_power_watts", "battery_joules", "harvest_watts", "sleep_watts"),
+    "solar_watts_peak",
+)
 
 
 def assumed(table: Table, columns: dict[str, Float64], config: Config) -> list[str]:

@@ -28,7 +28,7 @@ UPLINKS = ("gain_db", "snr_db", "rssi_dbm")  # ways to write a measured uplink
 _HARDWARE = (
     *("cpu_hz", "cycles_per_sample", "capacitance", "power_watts", "max_power_watts"),
     *("battery_joules", "harvest_watts", "idle_watts", "static_watts"),
-    "sleep_watts",
+    *("sleep_watts", "solar_watts_peak"),
 )
 _RADIO = ("link", "rate_bps")
 _KNOWN = ("id", *PLACES, "samples", "board", *_HARDWARE, *_RADIO, "region")

@@ -28,7 +28,8 @@ SYNONYMS: dict[str, str] = {
     "gain_db": "gain pathgain",
     "battery_joules": "battery batterycapacity akku batterie akkukapazitaet bateria accu "
     "batteriekapazitaet",
-    "harvest_watts": "harvest solar solarpower pv",
+    "harvest_watts": "harvest",
+    "solar_watts_peak": "solarwattspeak solar solarpower solarpanel pv panel solarmodul solaire",
     "idle_watts": "idle idlepower leerlauf ruheleistung",
     "static_watts": "static staticpower",
     "sleep_watts": "sleep sleeppower schlaf schlafleistung",
@@ -55,7 +56,7 @@ def _times(factor: float) -> Callable[[float], float]:
 _ENERGY = ("battery_joules",)
 _POWER = (
     *("power_watts", "max_power_watts", "harvest_watts", "idle_watts", "static_watts"),
-    "sleep_watts",
+    *("sleep_watts", "solar_watts_peak"),
 )
 _LENGTH = ("x", "y", "z", "distance_m")
 UNITS: dict[str, Unit] = {
@@ -74,6 +75,10 @@ UNITS: dict[str, Unit] = {
     **{
         name: Unit(_POWER, _times(factor))
         for name, factor in {"w": 1.0, "watt": 1.0, "watts": 1.0, "mw": 1e-3, "kw": 1e3}.items()
+    },
+    **{
+        name: Unit(("solar_watts_peak",), _times(factor))
+        for name, factor in {"wp": 1.0, "kwp": 1e3}.items()
     },
     "dbm": Unit((*_POWER, "rssi_dbm"), lambda value: 10.0 ** ((value - 30.0) / 10.0)),
     "db": Unit(("snr_db", "gain_db"), _times(1.0)),

@@ -65,6 +65,7 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
         *(0, LARGEST_JOULES),
         f"an energy is from 0 to {LARGEST_JOULES:g} J; leave it empty if it is not known",
     ),
+    "solar_watts_peak": (0, LARGEST_WATTS, f"a power is from 0 to {LARGEST_WATTS:g} W"),
     "sleep_watts": (0, LARGEST_WATTS, f"a power is from 0 to {LARGEST_WATTS:g} W"),
     "idle_watts": (0, LARGEST_WATTS, f"a power is from 0 to {LARGEST_WATTS:g} W"),
     "static_watts": (0, LARGEST_WATTS, f"a power is from 0 to {LARGEST_WATTS:g} W"),

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from camu.config import Config
 
+_OF_PANELS = ("solar_share", "latitude", "start_day", "start_hour")
 
-def unused_keys(config: Config, stations: int) -> tuple[str, ...]:
-    """A sentence for each key that was set and has no effect, with this many base stations."""
+
+def unused_keys(config: Config, stations: int, panels: bool) -> tuple[str, ...]:
+    """A sentence for each key that was set and has no effect.
+
+    The fleet has so many base stations, and solar panels or none.
+    """
     fleet, radio, found = config.fleet, config.radio, []
     if fleet.pause_seconds and fleet.speed_mps is None:
         found.append(
@@ -23,4 +28,7 @@ def unused_keys(config: Config, stations: int) -> tuple[str, ...]:
             f'radio.cells = "{radio.cells}" has no effect with one base station; give several in '
             "fleet.base_station_file"
         )
+    for name in () if panels else _OF_PANELS:
+        if (value := getattr(fleet, name)) != type(fleet).model_fields[name].default:
+            found.append(f"fleet.{name} = {value:g} has no effect without solar_watts_peak")
     return tuple(found)

@@ -17,6 +17,7 @@ from camu.config import Config, RadioConfig, load_config
 from camu.errors import InputError
 from camu.learning.flops import training_flops
 from camu.world.devices import Devices, place_devices
+from camu.world.left_out import left_out_words
 from camu.world.link_types import SHANNON
 from camu.world.links import DOMINATING_UPLINK, Links, build_links, out_of_reach
 from camu.world.movement import Movement, key_of_movement, movement_of
@@ -48,6 +49,7 @@ class World:
         left_out: devices of the fleet file that reach nobody and are not part of the world.
         notes: what a user should know of the fleet's files and of its data.
         movement: where the devices are at any time; None: they stay where they are.
+        latitude: where the sun is that shines on them, degrees; None: not known.
     """
 
     config: Config
@@ -57,6 +59,7 @@ class World:
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     movement: Movement | None = None
+    latitude: float | None = None
 
     @property
     def seed(self) -> int:
@@ -232,10 +235,12 @@ def world_of_fleet(
     left_out = tuple(fleet.devices.ids[k] for k in np.flatnonzero(lost))
     notes = (
         *fleet.notes,
-        *_left_out_words(str(config.fleet.file), left_out, links.types is not None),
+        *left_out_words(str(config.fleet.file), left_out, links.types is not None),
     )
     links = links.select(np.flatnonzero(~lost))
-    world = World(config, links, labels=fleet.labels, left_out=left_out, notes=notes)
+    latitude = None if fleet.origin is None else fleet.origin.latitude
+    known: Any = {"labels": fleet.labels, "left_out": left_out, "latitude": latitude}
+    world = World(config, links, notes=notes, **known)
     if counts is not None:
         labels = tuple(range(counts.shape[1]))
         world = replace(world.with_devices(label_counts=counts), labels=labels)
@@ -245,7 +250,15 @@ def world_of_fleet(
 
 def _completed(world: World) -> World:
     """The world at second 0 with devices that move, and what it leaves unused, if any."""
-    unused = unused_keys(world.config, len(world.base_stations))
+    if world.config.fleet.latitude is not None:
+        world = replace(world, latitude=world.config.fleet.latitude)
+    panels = bool(world.devices.solar_watts_peak.any())
+    if panels and world.latitude is None:
+        raise InputError(
+            "fleet.latitude: is not set, and devices have panels (solar_watts_peak); set it, or "
+            "give places in degrees"
+        )
+    unused = unused_keys(world.config, len(world.base_stations), panels)
     world = replace(world, notes=(*world.notes, *unused))
     movement = movement_of(world.config, world.devices, world.left_out)
     if movement is None:
@@ -371,23 +384,6 @@ def _weak_uplinks(links: Links, snr: Float64, seconds: Float64, parameters: int)
         f"the SNR at the base station is about {float(decibels(snr[middle])):z.0f} dB (noise "
         f"{links.noise_watts:.3g} W): uploading a model of {parameters} parameters takes "
         f"about {_duration(float(seconds[middle]))} per device{noise}; {remedy}"
-    )
-
-
-def _left_out_words(path: str, names: tuple[str, ...], typed: bool) -> tuple[str, ...]:
-    """A sentence that names the devices that reach nobody."""
-    if not names:
-        return ()
-    why = f"an upload would take more than {DOMINATING_UPLINK:g} times as long as the median one"
-    if typed:
-        why = f"the SNR is below the lowest of the link, or {why}"
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    one = len(names) == 1
-    return (
-        f"{path}: device{'' if one else 's'} {', '.join(names[:5])}{more} reach"
-        f"{'es' if one else ''} nobody and {'is' if one else 'are'} left out: {why}, and no device "
-        "could lead; check the position or the measured uplink, or keep "
-        f"{'it' if one else 'them'} with fleet.unreachable=keep",
     )
 
 
