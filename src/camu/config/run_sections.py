@@ -157,7 +157,7 @@ class RunConfig(Section):
         "other, and a device pays only while it takes part.",
         "s",
         ge=1e-3,
-        le=1e9,
+        le=1e7,
     )
     eval_every: Count = field(5, "Rounds between evaluations.", "rounds")
     eval_last: Count = field(1, "Evaluate after each of the last so many rounds.", "rounds")
