@@ -331,8 +331,7 @@ def keep_in_directory(
 
 def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -> dict[str, Any]:
     """The numbers that a run ends with."""
-    final, records = history.final, history.records
-    grid = Grid.of(world.config)
+    final, records, grid = history.final, history.records, Grid.of(world.config)
     return {
         "scheme": plan.scheme,
         "dataset": world.config.data.dataset,
