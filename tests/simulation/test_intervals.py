@@ -15,7 +15,7 @@ from camu.errors import InputError
 from camu.planning.battery_days import battery_days
 from camu.schemes import make_scheme, plans
 from camu.simulation import Callback, History, Record, Run, simulate
-from camu.simulation.dry_run import battery_life, dry_run, round_cost
+from camu.simulation.dry_run import battery_life, dry_run, first_round, round_cost
 from camu.world import World, build_world
 from helpers.configs import small
 
@@ -100,6 +100,8 @@ def test_the_forecast_of_a_round_lasts_from_one_start_to_the_next() -> None:
     assert cost.seconds == pytest.approx(EVERY)
     asleep = 20 * ASLEEP * (EVERY - plan.round_seconds)
     assert cost.joules == pytest.approx(plan.round_joules + asleep, rel=1e-9)
+    joules, seconds = first_round(world, scheme, plan)
+    assert (joules.sum(), seconds) == pytest.approx((cost.joules, EVERY), rel=1e-9)
     forecast = dry_run(world, scheme)
     assert forecast.final.total_joules == pytest.approx(played(config).final.total_joules)
 

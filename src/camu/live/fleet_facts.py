@@ -14,13 +14,14 @@ import numpy as np
 from camu.arrays import Float64
 from camu.config import Config
 from camu.live.settings import MEASURED, FleetEdits
-from camu.planning.battery_days import DAY_SECONDS, seconds_until_empty
+from camu.planning.battery_days import seconds_until_empty
 from camu.planning.plan import Plan
 from camu.schemes.contract import Scheme
 from camu.simulation.dry_run import first_round
 from camu.world import World
 from camu.world.fleet_clean import read_fleet
 from camu.world.link_types import SHANNON
+from camu.world.sun import DAY_SECONDS
 from camu.world.tables import Table, read_table
 
 _MOST_NAMED = 3

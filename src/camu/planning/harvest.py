@@ -72,11 +72,11 @@ class Harvest:
                     break
                 self._watts[devices] = watts
                 self._next += 1
-            watts = self._watts
+            power = self._watts
             if self._sun is not None:
                 until = min(until, (now // step + 1) * step)
-                watts = watts + self._panels * self._sun.mean(now, until)
-            yield now, until, watts
+                power = power + self._panels * self._sun.mean(now, until)
+            yield now, until, power
             now = until
 
 

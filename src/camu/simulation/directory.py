@@ -21,7 +21,6 @@ from camu.files import locked, read_text, shown, write_text
 from camu.learning.metrics import finite
 from camu.learning.weights import Weights
 from camu.outputs import LOCK, RUN_FILES, entries, refuse_foreign, remove_temporaries
-from camu.planning.carbon import Grid
 from camu.planning.plan import Plan
 from camu.schemes import Scheme, make_scheme, plans
 from camu.sealed import (
@@ -331,7 +330,7 @@ def keep_in_directory(
 
 def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -> dict[str, Any]:
     """The numbers that a run ends with."""
-    final, records, grid = history.final, history.records, Grid.of(world.config)
+    final, records = history.final, history.records
     return {
         "scheme": plan.scheme,
         "dataset": world.config.data.dataset,
@@ -345,7 +344,7 @@ def summarise(world: World, plan: Plan, history: History, wall_seconds: float) -
         "virtual_seconds": final.virtual_seconds,
         "joules": final.total_joules,
         **{f"joules_{kind}": spent for kind, spent in final.joules.items()},
-        **({} if grid is None else {"co2_grams": history.co2_grams(grid)}),
+        **({} if (grams := history.co2_grams(world.config)) is None else {"co2_grams": grams}),
         "bits": final.bits,
         "empty": final.empty,
         "faults": {kind: sum(one.faults[kind] for one in records) for kind in final.faults},

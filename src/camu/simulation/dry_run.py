@@ -8,30 +8,24 @@ is answered with a neutral loss of 1 and updates of zeros, and the forecast says
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from camu.arrays import Float32, Float64
+from camu.arrays import Float64
 from camu.learning.configured import model_layout
-from camu.learning.job import Evaluation
-from camu.learning.kernel import Provenance
-from camu.learning.weights import Layout, Weights
 from camu.planning.batteries import Lifetime
-from camu.planning.carbon import Grid
 from camu.planning.plan import Plan
 from camu.schemes import plans
 from camu.schemes.contract import Scheme
 from camu.seeding import derive
 from camu.simulation.attendance import next_multiple
+from camu.simulation.dry_trainer import DryTrainer
 from camu.simulation.history import History
 from camu.simulation.hooks import overrides
 from camu.simulation.ledger import Ledger
 from camu.simulation.loop import Loop
 from camu.simulation.run import Run
-from camu.simulation.uplink import Delivery
 from camu.world import World
 
 MOST_ROUNDS = 100  # of a forecast of round costs
@@ -42,75 +36,6 @@ _MOST_STRETCHES = 5000
 _TURNS = 50  # of leaders, before the first device is empty; more are taken together
 _LATER_TURNS = 5  # from one empty device to the next
 EXACT_DEVICES = 1000  # of more devices, several may become empty in one step
-
-
-class DryTrainer:
-    """Returns empty updates at once; what becomes of them on the air is decided as in a run.
-
-    With a generator, losses, updates and gradients are random numbers: a scheme whose costs then
-    differ decides by what training shows.
-    """
-
-    provenance = Provenance("none")
-
-    def __init__(self, layout: Layout, generator: np.random.Generator | None = None) -> None:
-        empty = np.zeros(layout.parameter_count, np.float32)
-        self.buffers = np.zeros(layout.buffer_count, np.float32)
-        self.initial = Weights.owning(empty, self.buffers, layout)
-        self.keeps_arrays = True  # False: nobody looks at updates
-        self._generator, self._scale = generator, 1.0
-        self._update = self._vector()
-
-    @property
-    def oracle(self) -> DryTrainer:
-        """Itself: it answers with neutral or random losses and gradients."""
-        return self
-
-    def loss(self, weights: Weights, members: Sequence[int] | None = None) -> float:
-        """A loss of 1, or a random one."""
-        if self._generator is None:
-            return 1.0
-        return self._scale * float(self._generator.uniform(0.5, 1.5))
-
-    def gradient(self, weights: Weights, members: Sequence[int] | None = None) -> Float32:
-        """A gradient of zeros, or a random one."""
-        return self._vector()
-
-    def _vector(self) -> Float32:
-        if self._generator is None:
-            return self.initial.parameters
-        size = self.initial.parameters.size
-        vector: Float32 = self._generator.standard_normal(size, np.float32) * np.float32(0.01)
-        vector.setflags(write=False)
-        return vector
-
-    def evaluate(self, weights: Weights) -> Evaluation:
-        """Nothing is trained, so this says nothing of a model."""
-        return Evaluation(None, 0.0)
-
-    def evaluate_devices(self, *_: object) -> list[tuple[float, float]]:
-        """Nothing is trained."""
-        return []
-
-    def iterate(
-        self, start: object, jobs: Any, round_number: int, deliver: Callable[..., Any]
-    ) -> Iterator[Any]:
-        """The outcome of each job as its delivery decides it, with an empty update."""
-        assert isinstance(deliver, Delivery)
-        alone = deliver.air is None
-        if self._generator is not None:
-            self._scale = 10.0 ** self._generator.uniform(-2.0, 1.0)
-        for number, update in enumerate(deliver.updates):
-            update.loss = self.loss(self.initial)
-            corrupt = number in deliver.corrupt
-            update.lost = deliver.lost(number) or ("refused" if corrupt and alone else "")
-            if not update.lost and self.keeps_arrays:
-                update.update, update.buffers = self._update, self.buffers
-                update.change = self._update if deliver.keep_change else None
-                if corrupt:  # it spoils the sum
-                    update.update = np.full_like(self._update, np.nan)
-                update.trained = self.initial if deliver.keep_trained else None
-            yield update
 
 
 def dry_run(world: World, scheme: Scheme, rounds: int | None = None) -> History:
@@ -221,8 +146,7 @@ def round_cost(
     first, counted = history.records[skipped], history.records[skipped + 1 :]
     count = max(1, len(counted))
 
-    measured = replace(history, records=(first, *counted))
-    grams = None if (grid := Grid.of(world.config)) is None else measured.co2_grams(grid) / count
+    grams = replace(history, records=(first, *counted)).co2_grams(world.config)
     assert first.bits is not None
     assert last.bits is not None
     joules = {f"{k}_joules": (last.joules[k] - first.joules[k]) / count for k in last.joules}
@@ -237,7 +161,7 @@ def round_cost(
         pilot_seconds=before.virtual_seconds,
         pilot_joules=before.total_joules,
         guessed=guessed,
-        co2_grams=grams,
+        co2_grams=None if grams is None else grams / count,
     )
 
 
@@ -271,11 +195,17 @@ def _all_alike(world: World, scheme: Scheme) -> bool:
 
 
 def first_round(world: World, scheme: Scheme, plan: Plan) -> tuple[Float64, float]:
-    """What the first round costs each device (K,) where all can pay for it, and its seconds."""
+    """What the first round costs each device (K,) where all can pay for it, and its seconds.
+
+    With an interval it is the second one, from the end of the first: that is from start to start.
+    """
     mains = np.full(world.devices.count, np.nan)
     dry = _DryRun(world.with_devices(battery_joules=mains), scheme, plan)
+    for _ in range(_leading(world)):
+        dry.loop.round()
+    spent, began = dry.run.device_joules, dry.run.clock.now_seconds
     dry.loop.round()
-    return dry.run.device_joules, dry.run.clock.now_seconds
+    return dry.run.device_joules - spent, dry.run.clock.now_seconds - began
 
 
 def battery_life(world: World, scheme: Scheme, plan: Plan) -> Lifetime:

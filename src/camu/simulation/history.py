@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from camu.config import Config
 from camu.errors import InputError
 from camu.learning.chance import balanced_accuracy, chance_words
 from camu.learning.metrics import Metric, find_metric, finite
@@ -313,8 +314,10 @@ class History:
         chart = line_chart({metric.title: curve}, "rounds", metric.title)
         return chart + html_table(head, shown, caption)
 
-    def co2_grams(self, grid: Grid) -> float:
-        """Grams of CO2 that came with the energy of all devices."""
+    def co2_grams(self, config: Config) -> float | None:
+        """Grams of CO2 that came with the energy of all devices; None: nothing is known of it."""
+        if (grid := Grid.of(config)) is None:
+            return None
         moments = [record.virtual_seconds for record in self.records]
         return grid.grams(moments, [record.total_joules for record in self.records])
 
