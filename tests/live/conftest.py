@@ -113,6 +113,7 @@ def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (folder / "clean.csv").write_text(clean.cleaned.to_csv())
     (folder / "masts.csv").write_text(STATIONS)
     files = ["--fleet", "clean.csv", "--set", "fleet.base_station_file=masts.csv"]
+    files += ["--set", "fleet.unreachable=keep"]  # wherever a test drags it
     server = start_server(folder, *files)
     yield server
     server.end()
