@@ -55,7 +55,8 @@ def test_a_page_of_a_falling_error(falls: Path, page_data: Anything, column: Any
     assert scene["titles"]["frontier-joules"].startswith("RMSE against energy")
     assert scene["score"]["$score_format"] == ",.4~g"
     curve = scene["tables"]["accuracy-rounds"]
-    for scheme, means in (("fedavg", [80.5, 70, 60, 55.25]), ("petrel", [80.5, 75, 9e9])):
+    # An error that has exploded would leave no room for the others.
+    for scheme, means in (("fedavg", [80.5, 70, 60, 55.25]), ("petrel", [80.5, 75])):
         own = column(curve, "scheme") == scheme
         assert column(curve, "mean")[own].tolist() == means
     frontier = scene["tables"]["frontier-joules"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,9 @@ class PlanView:
 
     text: str
     tables: dict[str, Rows]  # by the name that charts ask for
+
+
+EXPLODED = 10.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,8 @@ def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
     """Mean score of each group with its 95 % band, at points along an axis.
 
     Scores are linear between evaluations. A curve ends where its shortest run ends, or a model
-    blows up, so every point averages all seeds.
+    blows up, so every point averages all seeds. An error that has grown to `EXPLODED` times that of
+    the first point would leave no room for the others, so its curve ends there, too.
     """
     found: Rows = []
     for group in groups:
@@ -87,8 +92,10 @@ def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
         known = np.array([score_at(run.records, axis, grid) for run in runs])
         ends = (group.metric.limit, group.metric.worst)
         lowest, highest = (0.0, 1.0) if group.metric.share else sorted(ends)
+        falls = not (group.metric.share or group.metric.higher_is_better)
+        most = EXPLODED * abs(known[:, 0].mean()) if falls else math.inf
         for x, values in zip(grid.tolist(), known.T, strict=True):
-            if not np.isfinite(values).all():
+            if not np.isfinite(values).all() or values.mean() > most:
                 break
             band = estimate(values)
             row = {"scheme": group.label, "x": short(x), "mean": short(band.mean), "n": len(runs)}
