@@ -24,7 +24,7 @@ from camu.experiments.tuning.ranges import (
     spread,
     tidy,
 )
-from camu.experiments.tuning.sampler import TOGETHER, give_up, proposals
+from camu.experiments.tuning.sampler import START, TOGETHER, give_up, proposals
 from camu.experiments.tuning.search import FIRST_SEED
 from camu.experiments.tuning.trial import Trial, best_of, front_of
 from camu.experiments.tuning.tune import plans_of, search, tune
@@ -139,23 +139,23 @@ def test_even_points_reach_every_value_of_a_range() -> None:
     assert tidy(SPACE, {"x": 0.00100000001, "n": 3, "m": 0})["x"] == 0.001
 
 
+@pytest.mark.slow
 def test_trials_of_a_group_do_not_depend_on_how_many_of_it_are_asked_for() -> None:
-    before = sought(12, seed=1)
-    four = proposals(SPACE, before, 12, 4, ACCURACY, seed=1)
-    two = proposals(SPACE, before, 12, 2, ACCURACY, seed=1)
-    assert four[:2] == two
-    assert four != proposals(SPACE, before, 12, 4, ACCURACY, seed=2)
-    assert len({json.dumps(one) for one in four}) == 4
+    before = sought(START, seed=1)
+    three = proposals(SPACE, before, START, 3, ACCURACY, seed=1)
+    assert proposals(SPACE, before, START, 2, ACCURACY, seed=1) == three[:2]
+    assert proposals(SPACE, before, START, 1, ACCURACY, seed=2) != three[:1]
+    assert len({json.dumps(one) for one in three}) == 3
 
 
-def test_the_search_finds_the_best_place_sooner_than_chance() -> None:
-    best = [max(one.scores[0][0] or 0.0 for one in sought(32, seed)) for seed in range(5)]
+@pytest.mark.slow
+def test_the_search_finds_a_better_place_than_chance_does_with_more_trials() -> None:
+    best = [max(one.scores[0][0] or 0.0 for one in sought(16, seed)) for seed in range(2)]
     generator = np.random.default_rng(3)
     chance = [
         max(bowl(spread(SPACE, generator.random(3).tolist())) for _ in range(32)) for _ in range(99)
     ]
-    assert np.mean(best) > np.mean(chance)
-    assert min(best) > 0.85
+    assert min(best) > np.mean(chance)
 
 
 def test_a_trial_is_given_up_if_it_is_below_the_median_with_its_seeds_so_far() -> None:

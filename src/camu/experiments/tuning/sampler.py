@@ -111,28 +111,38 @@ def _next(
     metric: Metric,
     seed: int,
 ) -> dict[str, Any]:
-    """What Optuna's sampler tries after these trials, beside some whose score is not known."""
+    """What Optuna's sampler tries after these trials, beside some whose score is not known.
+
+    It fits a Gaussian process to the mean scores; of trials that were given up, to those they have.
+    """
     import optuna
+    import torch
     from optuna.trial import TrialState, create_trial
 
-    ranges = distributions(space)
-    with quiet():
-        sampler = optuna.samplers.TPESampler(
-            n_startup_trials=1,
-            multivariate=True,
-            constant_liar=True,
-            seed=derive(seed, "tuning", number).torch_seed % 2**32,
-        )
-        width = len(before[0].scores[0])
-        study = optuna.create_study(directions=[direction(metric)] * width, sampler=sampler)
-        study.add_trials(
-            frozen(one, space, metric) for one in before if inside(space, one.settings)
-        )
-        study.add_trials(
-            create_trial(state=TrialState.RUNNING, params=dict(params), distributions=ranges)
-            for params in beside
-        )
-        return dict(study.ask(ranges).params)
+    ranges, threads = distributions(space), torch.get_num_threads()
+    torch.set_num_threads(1)  # sums in another order would give other settings
+    try:
+        with quiet():
+            own = derive(seed, "tuning", number).torch_seed % 2**32
+            sampler = optuna.samplers.GPSampler(n_startup_trials=1, seed=own)
+            width = len(before[0].scores[0])
+            study = optuna.create_study(directions=[direction(metric)] * width, sampler=sampler)
+            study.add_trials(
+                create_trial(
+                    values=[one.mean(budget, metric) for budget in range(width)],
+                    params=one.settings,
+                    distributions=ranges,
+                )
+                for one in before
+                if inside(space, one.settings)
+            )
+            study.add_trials(
+                create_trial(state=TrialState.RUNNING, params=dict(params), distributions=ranges)
+                for params in beside
+            )
+            return dict(study.ask(ranges).params)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def give_up(trial: Trial, before: Sequence[Trial], metric: Metric) -> bool:
@@ -168,7 +178,7 @@ def direction(metric: Metric) -> Literal["maximize", "minimize"]:
 
 
 def frozen(trial: Trial, space: Mapping[str, Range], metric: Metric) -> FrozenTrial:
-    """A trial as Optuna knows it.
+    """A trial as Optuna keeps it.
 
     With several objectives Optuna knows no pruned trials: theirs is the mean of the seeds they had.
     """

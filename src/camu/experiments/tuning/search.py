@@ -62,6 +62,7 @@ class Plan:
                 "run.eval_every": RARELY,
                 "data.validation_share": config.data.validation_share or VALIDATION_SHARE,
                 "machine.engine": "local",
+                "machine.checkpoint_every": 50,
             }
         )
 
