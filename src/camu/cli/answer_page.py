@@ -258,7 +258,7 @@ def _show_holdups(found: Answer, console: Console) -> None:
         )
         for one in found.holdups
     ]
-    names = ("device", "computes", "sends", "saves", "of a round", "energy")
+    names = ("device", "computes", "sends", "saves time", "of a round", "saves energy")
     console.print()
     title = f"What holds a round up, and what each saves if it were like {ids[found.like]}"
     if rows:
