@@ -55,6 +55,27 @@ class Embedding(nn.Module):
         return self.output(self.table((images * 255).long().flatten(1)).mean(1))
 
 
+class Kinds(nn.Module):
+    """Convolutions and norms of many kinds, a frozen one, and a parameter without a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, stride=(2, 1), padding=1, bias=False)
+        self.free = nn.GroupNorm(4, 4, affine=False)
+        self.own = nn.Conv2d(4, 4, 3, padding="same", groups=2)
+        self.wide = nn.Conv2d(4, 6, 2, dilation=2, groups=2)
+        self.frozen = nn.Conv2d(6, 6, 1).requires_grad_(False)
+        self.line = nn.Conv1d(6, 4, 3, padding=1, padding_mode="circular")
+        self.norm = nn.GroupNorm(2, 4)
+        self.output = nn.Linear(4, 10)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.own(self.free(self.first(images)).relu())
+        features = self.frozen(self.wide(features).tanh()).flatten(2)
+        return self.output(self.norm(self.line(features)).mean(2))
+
+
 def seeded(make: Any, *arguments: Any) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
@@ -69,6 +90,7 @@ MODELS = {
     "convolutions": lambda: Convolutions(nn.Identity()),
     "group norm": lambda: Convolutions(nn.GroupNorm(2, 4)),
     "batch norm": lambda: Convolutions(nn.BatchNorm2d(4)),
+    "kinds of layers": Kinds,
     "perceptron": perceptron,
     "logistic": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
     "gru": lambda: Recurrent(nn.GRU),
@@ -160,7 +182,7 @@ def test_units_that_hold_different_models_and_terms(
         np.testing.assert_allclose(one.buffers, other.buffers, 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("name", ["batch norm", "perceptron"])
+@pytest.mark.parametrize("name", ["batch norm", "group norm", "gru", "perceptron"])
 def test_bits_do_not_depend_on_the_number_of_workers(small_toy: Toy, name: str) -> None:
     model = seeded(MODELS[name])
     jobs = [Job((n % 5,), (1.0,), 1 + n % 2) for n in range(37)]

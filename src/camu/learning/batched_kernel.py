@@ -21,12 +21,13 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
 from camu.data.batches import Schedules
 from camu.errors import CamuError, InputError
 from camu.learning.cnn import SeededCNN
+from camu.learning.grouped import grouped_forward
 from camu.learning.job import Job, Trained, training_of
 from camu.learning.kernel import Data, DeviceBatch, Kernels, Optimiser
 from camu.learning.layers import SegmentBatchNorm
@@ -34,7 +35,7 @@ from camu.learning.pool import failure
 from camu.learning.stack import Given, Layers, Seen, Stack, UnitBatchNorm, padded, stacked
 from camu.learning.task import Task
 from camu.learning.torch_kernel import TorchKernel, torch_kernels
-from camu.learning.torch_setup import torch_provenance, unchanged_global_generators
+from camu.learning.torch_setup import keep_memory, torch_provenance, unchanged_global_generators
 from camu.learning.weights import Weights
 
 log = logging.getLogger(__name__)
@@ -55,8 +56,8 @@ class BatchedKernel(TorchKernel):
     def __init__(self, *arguments: Any, most_samples: float = 0.0, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._most_samples = most_samples  # of a unit in a step that is batched
-        self._units, self._unit_norms = _for_units(self.module, self._norms)
-        self._gradients = vmap(grad_and_value(self._unit_loss, has_aux=True))
+        self._units, self._unit_norms = _for_units(self.module)
+        self._unit_losses = vmap(self._unit_loss)
 
     def train(
         self,
@@ -166,10 +167,11 @@ class BatchedKernel(TorchKernel):
             own.view(*indices.shape, *own.shape[1:])
             for own in self._batch(self._train, indices.flatten().to(self._device))
         )
-        gradients, (losses, seen) = self._gradients(
-            parameters, buffers, inputs, targets, scales.to(self._device)
-        )
-        return gradients, losses, seen
+        # Each loss depends on its own model alone, so the gradient of their sum is that of each.
+        wanted = {name: layer.detach().requires_grad_() for name, layer in parameters.items()}
+        losses, seen = self._unit_losses(wanted, buffers, inputs, targets, scales.to(self._device))
+        found = torch.autograd.grad(losses.sum(), list(wanted.values()), materialize_grads=True)
+        return dict(zip(wanted, found, strict=True)), losses.detach(), seen
 
     def _unit_loss(
         self, parameters: Layers, buffers: Layers, inputs: Tensor, targets: Tensor, scales: Tensor
@@ -253,6 +255,7 @@ def kernels_of_layers(
     most = math.inf if device == "cuda" else probe.most_flops / max(1.0, flops)
     if most < 1:
         return made
+    keep_memory()
     return replace(made, make=partial(cast(Any, made.make), most_samples=most), at_once=UNITS)
 
 
@@ -261,18 +264,16 @@ def _mention(reason: str) -> None:
     log.warning("units train one after another, not batched: %s", reason)
 
 
-def _for_units(
-    module: nn.Module, norms: Sequence[SegmentBatchNorm]
-) -> tuple[nn.Module, list[tuple[str, UnitBatchNorm]]]:
-    """A module for one unit, with the names of its batch norms; without any it stays the same."""
-    if not norms:
-        return module, []
+def _for_units(module: nn.Module) -> tuple[nn.Module, list[tuple[str, UnitBatchNorm]]]:
+    """A module for one unit, with the names of its batch norms."""
     own = copy.deepcopy(module)
     replaced: dict[int, tuple[str, UnitBatchNorm]] = {}
     for name, layer in list(own.named_modules(remove_duplicate=False)):
         if isinstance(layer, SegmentBatchNorm):
             _, norm = replaced.setdefault(id(layer), (name, UnitBatchNorm(layer)))
             own.set_submodule(name, norm)
+        elif (forward := grouped_forward(layer)) is not None:
+            layer.forward = forward  # hooks and what the model reads of its layers stay as they are
     return own, [one for one in replaced.values() if one[1].track]
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from camu.arrays import Float32, Int64
 from camu.data.batches import Schedule
+from camu.learning.grouped import batch_norm
 from camu.learning.job import Job, Trained
 from camu.learning.kernel import Optimiser
 from camu.learning.layers import SegmentBatchNorm
@@ -248,9 +249,7 @@ class UnitBatchNorm(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         """The batch, normalised by its own samples."""
-        outputs, mean, scale = torch.native_batch_norm(
-            *(batch, self.weight, self.bias, None, None, True, 0.0, self.eps)
-        )
+        outputs, mean, scale = batch_norm(batch, self.weight, self.bias, self.eps)
         values = batch.numel() // batch.shape[1]
         # The scale is 1 / sqrt(variance + eps), and running variances are without bias.
         variance = scale.detach().square().reciprocal().sub(self.eps).clamp(min=0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -15,6 +17,7 @@ from camu.errors import CamuError, InputError
 from camu.learning.kernel import BATCHED, Data, Provenance
 from camu.learning.task import Task
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 Tensors = tuple[Tensor, Tensor]  # inputs and targets on the training device
 
 
@@ -114,3 +117,16 @@ def make_repeatable() -> None:
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@cache
+def keep_memory() -> None:
+    """Let glibc keep up to 256 MiB that are free, for all of this process.
+
+    The tensors of a batched program come and go with each step. Memory that is given back between
+    is taken again page by page, which is a tenth of a round of small units.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        limit = ctypes.CDLL(None).mallopt
+        limit(_MMAP_THRESHOLD, 32 << 20)
+        limit(_TRIM_THRESHOLD, 256 << 20)
