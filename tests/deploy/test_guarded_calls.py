@@ -216,6 +216,24 @@ def test_a_node_speaks_for_itself_alone(caplog: pytest.LogCaptureFixture) -> Non
     assert "a message in the name of node 9 came from node 7" in caplog.text
 
 
+def test_a_node_speaks_for_itself_alone_while_others_are_registered() -> None:
+    guard = guarded(inner := Inner())
+
+    async def calls() -> int | None:
+        slow = Caller(pull(9)[:1], pull(9)[1:])
+        receive = slow.receive
+
+        async def registers_meanwhile() -> Any:
+            await call(guard, guard_module.REGISTRATIONS[0], OWN, b"x", host="127.0.0.1")
+            return await receive()
+
+        await guard(scope(PULL, NODE.headers(), len(pull(9))), registers_meanwhile, slow.send)
+        return slow.status
+
+    assert asyncio.run(calls()) == 401
+    assert set(inner.bodies) == {b"x"}
+
+
 def test_a_reply_is_no_larger_than_its_message_needs(caplog: pytest.LogCaptureFixture) -> None:
     guard = guarded(inner := Inner())
 
@@ -250,6 +268,26 @@ def test_a_key_that_was_revoked_is_refused_at_once() -> None:
         return [*found, (await call(guard, PULL, NODE.headers(), pull(7))).status]
 
     assert asyncio.run(calls()) == [200, 200, 412]
+
+
+def test_a_node_that_waits_for_work_is_told_at_once_that_its_key_was_revoked() -> None:
+    known = dict(NODE.registration)
+    guard = Guard(Inner(), TOKEN, lambda: dict(known))
+
+    async def calls() -> tuple[int | None, str]:
+        asked = Caller(pull(7))
+        about = scope(PULL, NODE.headers(), len(pull(7)))
+        question = asyncio.create_task(guard(about, asked.receive, asked.send))
+        await asyncio.sleep(0.05)
+        known.clear()
+        await call(guard, guard_module.REGISTRATIONS[1], OWN, b"x", host="127.0.0.1")
+        await asyncio.wait_for(question, 5)
+        return asked.status, asked.text
+
+    status, text = asyncio.run(calls())
+    assert status == 412
+    assert "its key is not registered" in text
+    assert not guard._waiting
 
 
 def test_a_question_for_work_is_kept_until_there_is_some() -> None:

@@ -323,6 +323,28 @@ def test_registering_goes_on_past_keys_that_are_known(
     assert again.out.startswith(f"{old} is already registered as node {node}\n{new} is registered")
 
 
+def test_a_node_that_is_not_registered_or_was_revoked_says_so_and_ends(
+    mark: str, tmp_path: Path
+) -> None:
+    words = "the SuperLink refuses this node: its key is not registered; register it with"
+    with open_local(Deployment(small(), str(tmp_path / "run"), nodes=1)) as local:
+        local.start_superlink()
+        log = local.logs / "node-0.log"
+        local.start_node(0)
+        assert local.processes.running["node-0"].wait(ENOUGH_SECONDS) == 1
+        assert log.read_text().count(words) == 1
+        assert local.keys is not None
+        with local.control() as control:
+            public = local.keys.node_public_key(0)
+            control.register(public, "node-0")
+            local.start_node(0)
+            wait_until(lambda: control.nodes()[0].status == "online", "the node")
+            control.revoke(str(public))
+            assert control.nodes() == []
+        assert local.processes.running["node-0"].wait(ENOUGH_SECONDS) == 1
+        assert log.read_text().count(words) == 2
+
+
 def test_the_code_of_a_foreign_bundle_is_not_run_anywhere(
     fleet: tuple[LocalDeployment, Control], tmp_path: Path
 ) -> None:

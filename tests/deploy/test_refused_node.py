@@ -21,6 +21,11 @@ def interceptor(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What signs the calls of a node, as camu has it; Flower's own comes back after the test."""
     name = "NodeAuthHttpInterceptor"
     monkeypatch.setattr(fleet_http_connection, name, getattr(fleet_http_connection, name))
+
+    def end(code: int, words: str) -> None:
+        raise SystemExit(code, words)
+
+    monkeypatch.setattr("flwr.supercore.exit.flwr_exit", end)
     say_refusals()
     return getattr(fleet_http_connection, name)(*generate_key_pairs())
 
@@ -36,7 +41,10 @@ def test_a_refused_node_ends_with_the_reason(interceptor: Any, status: int) -> N
     with pytest.raises(SystemExit) as ended:
         answered(interceptor, status, "the clock of node 7 is 40 s\nbehind \x1b[31m; set both\n")
     why = "the clock of node 7 is 40 s behind \\x1b[31m; set both"
-    assert str(ended.value) == f"error: the SuperLink refuses this node: {why}"
+    code, words = ended.value.args
+    assert code >= 100  # an error
+    assert words == f"the SuperLink refuses this node: {why}"
+    assert answered(interceptor, status, "its goodbye").status_code == status
 
 
 def test_other_answers_are_left_to_flower(interceptor: Any) -> None:

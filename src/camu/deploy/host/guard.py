@@ -135,22 +135,26 @@ class Guard:
             receive = replay(body, receive)
         await self.app(scope, receive, send)
         if path == COLLECT:
-            for node in self.replies.new_work():
-                for news in self._waiting.get(node, ()):
-                    news.set()
+            self._wake(self.replies.new_work())
         if path in REGISTRATIONS:
             self._known = None
+            self._wake(list(self._waiting))  # whoever is not registered any more is told at once
+
+    def _wake(self, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            for news in self._waiting.get(node, ()):
+                news.set()
 
     async def _pass_node(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         limits = OPEN_LIMITS if self.nodes is None else LIMITS
         if path not in limits or scope.get("method") != "POST":
             raise Refused(404, "nodes have no such call")
-        key = None if self.nodes is None else await self._signer(scope)
+        key, number = (None, None) if self.nodes is None else await self._signer(scope)
         size = announced_bytes(scope, limits[path])
         async with self._room(key, size):
             body = await read_body(receive, size)
-            node = check_identity(parse(path, body), key, self._node_of(key))
+            node = check_identity(parse(path, body), key, number)
             if path == PUSH:
                 self.replies.begin(node, parse(path, body), size)
             elif path == OBJECT:
@@ -187,21 +191,22 @@ class Guard:
                 waits = asyncio.ensure_future(news.wait())
                 await asyncio.wait({gone, waits}, timeout=left, return_when="FIRST_COMPLETED")
                 waits.cancel()
+                if self.nodes is not None:
+                    await self._signer(scope)
         finally:
             gone.cancel()
             waiting.discard(news)
             if not waiting and self._waiting.get(node) is waiting:
                 del self._waiting[node]
 
-    def _node_of(self, key: bytes | None) -> int | None:
-        return None if key is None or self._known is None else self._known[key].node
-
-    async def _signer(self, scope: Scope) -> bytes:
-        """The registered key that signed the headers of a call."""
+    async def _signer(self, scope: Scope) -> tuple[bytes, int]:
+        """The registered key that signed the headers of a call, and its node."""
         if self._known is None:
             assert self.nodes is not None
             self._known = await asyncio.to_thread(self.nodes)
-        return check_signature(scope, self._known, self.clock())
+        known = self._known
+        key = check_signature(scope, known, self.clock())
+        return key, known[key].node
 
     @asynccontextmanager
     async def _room(self, caller: bytes | None, size: int) -> AsyncIterator[None]:

@@ -118,17 +118,20 @@ def say_refusals() -> None:
 
     Flower ends it without a word, and with code 0.
     """
+    from flwr.supercore import exit as ending
     from flwr.supernode import fleet_http_connection
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    ended: list[bool] = []
 
     class Interceptor(NodeAuthHttpInterceptor):
         def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
             answer = super().intercept(context, call_next)
-            if (
-                answer.status_code in (401, 412)
-                and threading.current_thread() is threading.main_thread()
-            ):
-                raise SystemExit(f"error: the SuperLink refuses this node: {refused(answer)}")
+            main = threading.current_thread() is threading.main_thread()
+            if main and answer.status_code in (401, 412) and not ended:
+                ended.append(True)  # it says goodbye at its end, and is refused again
+                words = f"the SuperLink refuses this node: {refused(answer)}"
+                ending.flwr_exit(ending.ExitCode.SUPERNODE_CONNECTION_ERROR, words)
             return answer
 
     connect = vars(fleet_http_connection.http_request_response)["__wrapped__"]
