@@ -61,7 +61,7 @@ PURPOSES: dict[str, tuple[str, ...]] = {
     "burst": ("round",),  # noise and errors of uplinks that are sent at once
     "gather-burst": ("round", "leader", "update"),  # noise on what members send at once
     "packet": ("round", "leader"),  # whether an update is lost on an uplink
-    "label-counts": (),  # noise on the label counts that a node reports
+    "label-counts": ("label",),  # noise on a label count that a node reports
     "ppo": (),
     "dry-run": (),  # weights of a model that is only measured; losses of a second dry run
     "kernel-check": (),  # images on which compiled kernels are compared with torch

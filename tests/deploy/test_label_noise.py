@@ -68,3 +68,10 @@ def test_one_sample_changes_no_reports_probability_by_more_than_epsilon(epsilon:
     assert {(1, 0), (0, 1)} <= set(common)
     ratios = [max(two[report] / one[report], one[report] / two[report]) for report in common]
     assert max(ratios) < math.exp(epsilon) * 1.15
+
+
+def test_asking_for_more_classes_gives_no_second_noise() -> None:
+    counts = [29, 30, 0, 1]
+    one = noisy_counts(counts, 1.0, SECRET, "pump")
+    for more in range(1, 20):
+        assert noisy_counts([*counts, *[0] * more], 1.0, SECRET, "pump")[:4] == one

@@ -17,7 +17,7 @@ from camu.data import CATALOG, DatasetSpec, dataset_spec, load
 from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import check_report, write_report
-from camu.deploy.node_app import Node, answer_query, train_content
+from camu.deploy.node_app import UNFIT, Node, answer_query, train_content
 from camu.deploy.node_data import read_own
 from camu.deploy.server.app import serve
 from camu.errors import InputError
@@ -153,7 +153,9 @@ def test_a_node_checks_its_data_before_it_connects(
     assert len(started) == 1
 
 
-def test_data_that_do_not_fit_the_run_are_a_sentence_without_the_place(tmp_path: Path) -> None:
+def test_the_server_learns_nothing_of_data_that_do_not_fit_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write(tmp_path, IMAGES[:, :7])
     config = load_config(preset="demo")
     context = SimpleNamespace(
@@ -161,10 +163,27 @@ def test_data_that_do_not_fit_the_run_are_a_sentence_without_the_place(tmp_path:
         node_config={"devices": "a", "data": str(tmp_path)},
     )
     report = answer_query(cast(Any, context))
-    assert "images are of shape (3, 7, 8); data.dataset = digits needs (n, 8, 8)" in report.problem
+    # The number of samples is one of those that noise hides.
+    assert "images are of shape (3, 7, 8); data.dataset = digits needs (n, 8, 8)" in caplog.text
+    assert not any(letter.isdigit() for letter in report.problem)
     assert str(tmp_path) not in report.problem
-    with pytest.raises(Refusal, match="it cannot take part: data of a from its data: images are"):
+    with pytest.raises(Refusal, match="it cannot take part: its data do not fit the run"):
         check_report(report, 10)
+
+
+def test_a_run_with_too_few_classes_and_a_file_that_is_not_there_get_the_same_answer(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, IMAGES, np.array([0, 1, 9]))
+    few = Deployment(load_config(preset="demo"), "x", shape="shape:8x8x9").to_run_config()
+    own = {"devices": "a", "data": str(tmp_path)}
+    probe = load_config(preset="demo", overrides={"data.dataset": str(tmp_path / "none.npz")})
+    trial = {"partition-id": 0, "num-partitions": 1}
+    answers = [
+        answer_query(cast(Any, SimpleNamespace(run_config=run, node_config=node))).problem
+        for run, node in ((few, own), (Deployment(probe, "x").to_run_config(), trial))
+    ]
+    assert answers == [UNFIT] * 2
 
 
 def test_nodes_need_no_data_set_for_colour_images_of_any_size(

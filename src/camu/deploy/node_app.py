@@ -31,12 +31,14 @@ from camu.deploy.messages import (
 )
 from camu.deploy.node_data import (
     Measured,
+    UnfitData,
     device_names,
     find_meter,
     measure,
     noisy_counts,
     numbers_of,
     read_own,
+    unfit,
 )
 from camu.deploy.node_privacy import Account, LimitReached
 from camu.deploy.node_state import OptimiserStates
@@ -53,6 +55,7 @@ log = logging.getLogger(__name__)
 
 app = ClientApp()
 
+UNFIT = "its data do not fit the run; the log of the node says why"
 MEASURE_SECONDS = 20.0  # about as long as a node measures all its devices
 Indices = list[npt.NDArray[np.int64]]  # of each device's samples
 
@@ -64,14 +67,20 @@ def query(message: Message, context: Context) -> Message:
 
 
 def answer_query(context: Context) -> Report:
-    """The node's report; data that do not fit the run are a sentence in it, and in the log."""
+    """The node's report, or the sentence why it cannot take part."""
     try:
         return _node(context).report()
     except CamuError as error:
-        log.error("%s", error)
-        # The server is not told where the data are.
-        hidden = str(error).replace(str(context.node_config.get("data", "\0")), "its data")
-        return Report((), problem=hidden[:500])
+        return Report((), problem=_for_server(error))
+
+
+def _for_server(error: CamuError) -> str:
+    """What the server is told of an error; the node's log has all of it.
+
+    What data are, and which files there are, would tell what noise on label counts hides.
+    """
+    log.error("%s", error)
+    return UNFIT if isinstance(error, UnfitData) else str(error)[:500]
 
 
 @app.train()
@@ -86,9 +95,8 @@ def train_content(content: RecordDict, context: Context) -> RecordDict:
     task, starts = read_task(content, model_layout(node.config))
     try:
         return write_result(task, node.train(task, starts))
-    except LimitReached as error:
-        log.error("%s", error)
-        return write_problem(task, str(error))
+    except (LimitReached, UnfitData) as error:
+        return write_problem(task, _for_server(error))
 
 
 def _node(context: Context) -> Node:
@@ -108,7 +116,9 @@ def _kept_node(run: tuple[tuple[str, Any], ...], node: tuple[tuple[str, Any], ..
     # Flower's simulator, where all is on one machine, has no such list.
     if "allow" in options:
         check_allowed(config, str(options["allow"]).split(","))
-    if provenance(config).kernel == BATCHED:  # units train alone here
+    with unfit():  # this reads what the data set is
+        alone = provenance(config).kernel == BATCHED  # units train alone here
+    if alone:
         config = config.replace({"machine.kernel": "torch"})
     return Node.of(config, options, deployment.measured, deployment.identity)
 
@@ -266,9 +276,10 @@ class Node:
     def _federation(self) -> Federation:
         """The data set of a trial, dealt to its devices; read once."""
         config = self.config
-        if config.fleet.file is None:
-            return federate(config.data, devices=config.fleet.devices, seed=config.run.seed)
-        federation = with_data(self._fleet()).federation
+        with unfit():
+            if config.fleet.file is None:
+                return federate(config.data, devices=config.fleet.devices, seed=config.run.seed)
+            federation = with_data(self._fleet()).federation
         assert federation is not None  # with_data gives one or refuses
         return federation
 
@@ -294,7 +305,8 @@ class Node:
         indices = [np.zeros(0, dtype=np.int64)] * count
         inputs, targets, start = [], [], 0
         for number, name in sorted(names.items()):
-            samples, wanted = read_own(self.data, name, spec)
+            with unfit():
+                samples, wanted = read_own(self.data, name, spec)
             indices[number] = np.arange(start, start + len(samples), dtype=np.int64)
             inputs.append(samples)
             targets.append(wanted)

@@ -8,8 +8,8 @@ set; tokens alone need no targets.
 Label counts leave a node with noise: each count gets the difference of two geometric variables
 (discrete Laplace) with parameter epsilon. A sample that is added or removed changes one count by 1,
 so a report is epsilon-differentially private for the samples of a device. The noise is drawn from a
-secret of the node and the counts themselves: the same data always give the same report, so that
-asking again teaches nothing.
+secret of the node, the label and the counts themselves: the same data always give the same report,
+so that asking again teaches nothing, whatever the number of classes that is asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +38,20 @@ from camu.plugins import import_object, is_plugin, user_code
 from camu.seeding import derive
 
 log = logging.getLogger(__name__)
+
+
+class UnfitData(InputError):
+    """Data that a run cannot use; the sentence has facts that stay with the node's owner."""
+
+
+@contextmanager
+def unfit() -> Iterator[None]:
+    """Mark errors of reading data as such."""
+    try:
+        yield
+    except InputError as error:
+        raise UnfitData(str(error)) from error
+
 
 FEWEST_UPDATES, MOST_UPDATES = 12, 3072
 LEAST_SECONDS = 0.3  # of updates, where they are quick
@@ -185,13 +200,21 @@ def _first(arrays: Mapping[str, Any], *names: str) -> Any:
 def noisy_counts(
     counts: Sequence[int], epsilon: float, secret: bytes, device: str
 ) -> tuple[int, ...]:
-    """The counts with noise, never below 0; at least one of them is 1, as a device has samples."""
-    text = f"{device}\x1f{epsilon!r}\x1f{','.join(map(str, counts))}".encode()
+    """The counts with noise, never below 0; at least one of them is 1, as a device has samples.
+
+    The noise of a label does not depend on how many labels are asked for: a server that asks for
+    one more class gets the same numbers, and no second noise to average.
+    """
+    last = max((place + 1 for place, count in enumerate(counts) if count), default=0)
+    text = f"{device}\x1f{epsilon!r}\x1f{','.join(map(str, counts[:last]))}".encode()
     seed = int.from_bytes(hmac.digest(secret, text, "sha256"), "big")
-    generator = derive(seed, "label-counts").numpy()
     stop = -math.expm1(-epsilon)  # 1 - exp(-epsilon)
-    more, less = generator.geometric(stop, size=(2, len(counts)))
-    noisy = np.asarray(counts, dtype=np.int64) + more - less
+    noise = [
+        derive(seed, "label-counts", label).numpy().geometric(stop, size=2)
+        for label in range(len(counts))
+    ]
+    noisy = np.asarray(counts, dtype=np.int64)
+    noisy = noisy + [more - less for more, less in noise]
     if noisy.max() <= 0:
         # The largest noisy value, not the largest count: after the noise nothing may depend on the
         # counts themselves, or the report would tell more than epsilon allows.
