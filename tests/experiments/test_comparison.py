@@ -12,7 +12,8 @@ from scipy import stats
 
 import camu
 from camu.cli.compare import show_comparison
-from camu.experiments.comparison import Comparison, tabulate
+from camu.experiments.comparison import Comparison
+from camu.experiments.tabulate import tabulate
 from camu.report.tables import comparison_table
 from camu.simulation.history import History, Record
 

@@ -18,7 +18,7 @@ import camu
 from camu.data import load
 from camu.errors import InputError
 from camu.experiments.claims import accuracy_ahead
-from camu.experiments.comparison import tabulate
+from camu.experiments.tabulate import tabulate
 from camu.report.runs import Group
 from camu.report.scenes import curve_rows
 from camu.schemes import make_scheme

@@ -10,8 +10,9 @@ from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.experiments.comparison import Comparison, budgets_of, tabulate
+from camu.experiments.comparison import Comparison
 from camu.experiments.scheduler import FinishedRun, PlannedRun
+from camu.experiments.tabulate import budgets_of, tabulate
 from camu.learning.task import task_of
 from camu.schemes import Scheme, make_scheme
 from camu.schemes.variants import read_variants
