@@ -285,7 +285,7 @@ def test_changed_plans_are_refused(camu: Camu, tmp_path: Path) -> None:
             "devices": [{**one, "label_counts": [0, 0]} for one in plan["devices"]]
         },
         "the fleet has changed": {
-            "config_toml": plan["config_toml"].replace("devices = 10", "devices = 9")
+            "config_toml": plan["config_toml"].replace("\ndevices = 20", "\ndevices = 19")
         },
     }
     for said, change in changes.items():

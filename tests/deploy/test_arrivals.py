@@ -125,7 +125,10 @@ def test_a_deadline_counts_wall_clock_seconds(
     own = tmp_path / "window.py"
     own.write_text(WINDOW)
     config = small(
-        scheme__name=f"{own}:Window", training__model="logistic", data__samples_per_device=20
+        scheme__name=f"{own}:Window",
+        training__model="logistic",
+        data__samples_per_device=20,
+        machine__kernel="torch",
     )
     nodes = partition_nodes(config, 2)
     deployment = Deployment(config, str(tmp_path / "run"), nodes=2)

@@ -290,7 +290,8 @@ def test_the_arrivals_of_real_nodes_give_the_same_bits_in_a_simulation(
 ) -> None:
     local, control = fleet
     buffer = {"buffer": 3}
-    config = small(scheme__name="fedbuff", scheme__parameters=buffer, training__model="logistic")
+    own = {"training__model": "logistic", "machine__kernel": "torch"}  # nodes train unit by unit
+    config = small(scheme__name="fedbuff", scheme__parameters=buffer, **own)
     carry_out(control, replace(local.deployment, config=config, out=str(tmp_path / "run")))
     history = RunDirectory(tmp_path / "run").read_history()
     assert [len(record.arrivals) for record in history.records] == [0, 3, 3]
