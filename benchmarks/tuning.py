@@ -31,6 +31,7 @@ FLEETS = {
             "data.noniid_devices": 15,
             "data.samples_per_device": 40,
             "data.size_exponent": 1.0,
+            "data.with_replacement": True,  # the largest hold more of a digit than there is
             "fleet.regions": [
                 {"name": "Hall", "devices": 15, "x": [5.0, 45.0], "y": [-20.0, 20.0]}
             ],

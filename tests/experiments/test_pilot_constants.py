@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from camu.errors import CamuError
-from camu.experiments.pilot import Constants, Look, curvatures, follow, measured, of_batches
+from camu.allocation.measured import Constants, Look, curvatures, follow, measured, of_batches
 
 WEIGHT = np.array([0.5, 0.3, 0.2])
 SIZE, SAMPLES, BATCH = 3, 10, 4

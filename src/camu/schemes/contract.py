@@ -97,6 +97,10 @@ class Pilot(Protocol):
         """
         ...
 
+    def go_on_from(self, weights: Weights) -> None:
+        """The run begins with this model, so that what the pilot trained is not lost."""
+        ...
+
 
 class Scheme(ABC):
     """A policy for a fleet. Only `plan` must be written; examples share these two lines:

@@ -44,3 +44,7 @@ class LoopPilot:
         whole.ledger.add(run.ledger)
         seconds = run.clock.now_seconds - began
         return PilotRun(run.weights, tuple(losses), seconds, run.ledger.joules)
+
+    def go_on_from(self, weights: Weights) -> None:
+        """The run begins with this model."""
+        self._run.weights = weights
