@@ -175,6 +175,25 @@ ALONE = ("packets and tries", "packets, ofdma", *OTHER_BANDS)
 REFUSED |= {(name, where) for name in AIR for where in ALONE}
 REFUSED -= {("cluster-air", where) for where in ALONE}  # its leaders send bits
 REFUSED |= {("cluster-air", where) for where in OTHER_BANDS[:2]}
+# P2 knows TDMA, and steps of which each takes a mini-batch; its pilot needs everyone.
+P2_REFUSES = (
+    *OTHER_BANDS,
+    "downlink",
+    "8 bits, downlink, ofdma",
+    "epochs, unequal data",
+    "analog",
+    "packets and tries",
+    "packets, ofdma",
+    "dvfs",
+    "idle power, downlink",
+    "asleep between rounds",
+    "rates from estimates",
+    "boards, auto",
+    "moving",
+    "empty batteries",
+    "all at once",
+)
+REFUSED |= {("camu-p2", where) for where in P2_REFUSES}
 # Worlds, plans and runs are made once; under xdist all tests of a world share a process.
 IN_WORLD = {where: pytest.param(where, marks=pytest.mark.xdist_group(where)) for where in WORLDS}
 PAIRS = [
@@ -184,7 +203,10 @@ PAIRS = [
     if (name, where) not in REFUSED
 ]
 # These choose by what training shows, so that no forecast can know their rounds.
-LEARN = {"adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"}
+LEARN = {
+    *("adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"),
+    "camu-p2",
+}
 # Where devices leave, leaders change or links fade, a round costs another sum than the plan's.
 CHANGING = {"rotating leaders", "empty batteries", "all at once", "packets and tries"}
 CHANGING |= {

@@ -60,7 +60,7 @@ def test_one_worker_killed_and_resumed_equals_two_workers_in_one_go(
         run__max_joules=50.0,
         scheme__name=name,
         scheme__parameters=PARAMETERS.get(name, {}),
-        radio__access="ofdma",
+        radio__access="tdma" if name == "camu-p2" else "ofdma",
         radio__fading="rayleigh",
     ).config
     whole = simulate_to(tmp_path / "whole", config.replace({"machine.workers": 2}))
@@ -80,6 +80,9 @@ FAULTY = {"faults__dropout_probability": 0.2, "faults__leader_failure_probabilit
 def test_slow_down_keeps_the_model_and_the_seconds_and_saves_joules(
     tiny: Tiny, name: str, faults: dict[str, float]
 ) -> None:
+    if name == "camu-p2":
+        pytest.skip("chooses frequencies itself, by what slow-down leaves of its budgets")
+
     def run(dvfs: bool) -> History:
         world = tiny(
             **faults,

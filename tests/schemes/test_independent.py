@@ -16,7 +16,11 @@ import pytest
 from sklearn.cluster import KMeans
 
 import camu
+from camu.allocation.measured import Look, measured
+from camu.allocation.p2_exact import solve_p2
+from camu.learning.job import LocalRule
 from camu.schemes import SCHEMES
+from camu.schemes.p2_problem import problem_of_plan
 from camu.seeding import derive
 from helpers.own_federation import Federation, Vector
 
@@ -42,6 +46,7 @@ KEYS: dict[str, dict[str, Any]] = {  # of the worlds in which a scheme differs f
     "one-bit-air": {**QUIET, "fleet.regions": ODD, "data.noniid_devices": 5},
     "camu-air": QUIET,
     "cluster-air": {**QUIET, "radio.carrier_sense_dbm": -300.0},
+    "camu-p2": {"run.max_joules": 40.0, "run.max_virtual_seconds": 40.0},
 }
 
 
@@ -273,6 +278,43 @@ def camu_joint(fed: Federation) -> Vector:
     budget = camu.plan(SCHEMES["compute-rounds"](), fed.world).round_joules
     assert fed.plan.round_joules <= budget * (1 + 1e-9)
     return in_clusters(fed, updates, shares)
+
+
+@reference("camu-p2", models=3)
+def camu_p2(fed: Federation) -> Vector:
+    """Gradients at three models and the scatter of batches give P2; the optimum has other tests."""
+    shares = [fed.shares[list(own)].sum() for own in fed.members]
+    weights, looks = fed.initial, []
+    for _ in range(3):
+        gradients, noisy, losses = [], [], []
+        for own in fed.members:
+            whole = [fed.loss_and_gradient(weights, fed.held[device]) for device in own]
+            drawn = [fed.loss_and_gradient(weights, fed.draw(0, device, 0))[1] for device in own]
+            inside = fed.inside(own)
+            losses.append(sum(g * loss for g, (loss, _) in zip(inside, whole, strict=True)))
+            gradients.append(sum(g * one for g, (_, one) in zip(inside, whole, strict=True)))
+            noisy.append(sum(g * one for g, one in zip(inside, drawn, strict=True)))
+        scatter = np.square(np.subtract(noisy, gradients)).sum(axis=1)
+        looks.append(Look(weights, np.array(losses), np.array(gradients), scatter))
+        weights = weights - fed.rate * np.dot(shares, gradients)
+    found = measured(looks, np.array(shares))
+    step = fed.plan
+    whole = step.with_columns(rule=[LocalRule(batch=1.0)] * len(shares)).repriced(fed.world)
+    joules, seconds = (
+        40.0 - 3 * (getattr(step, name) + getattr(whole, name))
+        for name in ("round_joules", "round_seconds")
+    )
+    left = (joules, seconds)
+    answer = solve_p2(problem_of_plan(fed.plan, fed.world, found, left, 5))
+    assert answer.rounds >= fed.rounds
+    weights = looks[-1].weights
+    for round_ in range(fed.rounds):
+        models = [
+            fed.cluster(weights, round_, own, fed.inside(own), n)
+            for own, n in zip(fed.members, answer.updates, strict=True)
+        ]
+        weights = sum(share * model for share, model in zip(shares, models, strict=True))
+    return weights
 
 
 @reference("talk-or-work", ratio=9.0)

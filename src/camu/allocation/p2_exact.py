@@ -241,10 +241,10 @@ class _Search:
         if updates is None:
             return False
         lower = np.tile(level.lower[open_], (len(updates), 1))
-        for prices in level.prices[-_RECENT:]:
+        for prices in level.prices[-_RECENT:] if len(updates) else ():
             value = level.choices.bounds_of(prices, updates)[:, None]
             lower = np.maximum(lower, least_gap(self.problem, rounds, prices, value, self.most))
-        for _ in range(_SOLVES):
+        for _ in range(_SOLVES if len(updates) else 0):
             row, place = np.unravel_index(int(lower.argmin()), lower.shape)
             if not lower[row, place] < self.limit:
                 break

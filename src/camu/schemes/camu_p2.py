@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -29,7 +29,8 @@ from camu.schemes.contract import (
 )
 from camu.schemes.p2_problem import check_p2, problem_of_plan
 
-TURNS = 8  # of P2, until its plan is paid for with what P2 does not know
+TURNS = 4  # of P2, until its plan is paid for with what P2 does not know
+SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)  # of the time, where power flows all the time
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class CamuP2(Scheme):
     """The paper's clusters with the rounds, updates, powers and frequencies that P2 gives them.
 
     A pilot measures the bound's constants at a few models. The budgets are run.max_joules and
-    run.max_virtual_seconds, else run.min_joules and run.min_virtual_seconds, else what run.rounds
-    rounds with one update cost; the pilot is paid from both, and the run ends after P2's rounds.
+    run.max_virtual_seconds, else run.min_joules and run.min_virtual_seconds, of which the pilot is
+    paid, or what run.rounds rounds with one update cost after it. The run ends after P2's rounds.
     """
 
     models: CountFromTwo = 4  # at which the pilot looks
@@ -73,14 +74,15 @@ class CamuP2(Scheme):
         if not any(look.gradients.any() for look in looks):  # a dry run: nothing is trained
             return None
         found = measured(looks, np.asarray(weight))
-        budgets = [whole - part for whole, part in zip(self.budgets(pilot), spent, strict=True)]
+        budgets = self.budgets(pilot, spent)
         if min(budgets) <= 0:
             raise CamuError(
                 f"scheme {self.name}: its pilot takes {spent[0]:.4g} J and {spent[1]:.4g} s, more "
                 "than the budget; raise it, or lower scheme.parameters.models"
             )
         plan, rounds, answer = self.solved(pilot, found, budgets)
-        state["rounds"], state["bound"] = rounds, answer.objective
+        state.update(rounds=rounds, bound=answer.objective)
+        state.update(joules=answer.energy_joules, seconds=answer.run_seconds)
         pilot.go_on_from(pilot.weights.with_parameters(looks[-1].weights.astype(np.float32)))
         return plan
 
@@ -114,31 +116,59 @@ class CamuP2(Scheme):
             at = at.with_parameters((here - rate * (weight @ gradients)).astype(np.float32))
         return found, (joules, seconds)
 
-    def budgets(self, pilot: Pilot) -> tuple[float, float]:
-        """Joules and seconds of the whole run."""
+    def budgets(self, pilot: Pilot, spent: tuple[float, float]) -> tuple[float, float]:
+        """Joules and seconds that are left after the pilot."""
         run, plan = pilot.world.config.run, pilot.plan
-        joules = run.max_joules or run.min_joules or run.rounds * plan.round_joules
+        joules = run.max_joules or run.min_joules
         seconds = run.max_virtual_seconds or run.min_virtual_seconds
-        return joules, seconds or run.rounds * plan.round_seconds
+        return (
+            joules - spent[0] if joules else run.rounds * plan.round_joules,
+            seconds - spent[1] if seconds else run.rounds * plan.round_seconds,
+        )
 
     def solved(
-        self, pilot: Pilot, found: Constants, budgets: Sequence[float]
+        self, pilot: Pilot, found: Constants, budgets: tuple[float, float]
     ) -> tuple[Plan, int, P2Answer]:
-        """P2's answer as a plan that keeps the budgets by the one price, and its rounds."""
-        given = list(budgets)
+        """P2's answer as a plan that keeps the budgets by the one price, and its rounds.
+
+        Static and idle power take joules for as long as the run lasts: P2 is given less time and
+        what is then left of the joules, and the best of its answers counts.
+        """
+        joules, seconds = budgets
+        devices = pilot.world.devices
+        watts = float(devices.idle_watts.sum() + devices.static_watts.sum())
+        tries = [(joules - watts * own * seconds, own * seconds) for own in SHARES if watts]
+        tries = [given for given in tries or [budgets] if min(given) > 0] or [budgets]
+        answers = []
+        for given in tries:
+            with contextlib.suppress(CamuError):
+                answers.append(self.within(pilot, found, budgets, given))
+        if not answers:  # the error names what is too small
+            answers = [self.within(pilot, found, budgets, tries[-1])]
+        return min(answers, key=lambda one: one[2].objective)
+
+    def within(
+        self,
+        pilot: Pilot,
+        found: Constants,
+        budgets: tuple[float, float],
+        given: tuple[float, float],
+    ) -> tuple[Plan, int, P2Answer]:
+        """P2 with these budgets, or less of them until its plan keeps the run's."""
         for _ in range(TURNS):
-            problem = problem_of_plan(
-                pilot.plan, pilot.world, found, (given[0], given[1]), self.max_updates
-            )
+            problem = problem_of_plan(pilot.plan, pilot.world, found, given, self.max_updates)
             answer = solve_p2(problem)
             plan = self.answered(pilot, problem, answer)
-            spent = [answer.rounds * plan.round_joules, answer.rounds * plan.round_seconds]
-            over = [own / whole for own, whole in zip(spent, budgets, strict=True)]
+            each = plan.round_joules, plan.round_seconds
+            over = [answer.rounds * own / all_ for own, all_ in zip(each, budgets, strict=True)]
             if max(over) <= 1 + 1e-9:
-                return plan, answer.rounds, answer
-            given = [own / max(1.0, more) for own, more in zip(given, over, strict=True)]
-        rounds = min(budgets[0] / plan.round_joules, budgets[1] / plan.round_seconds)
-        return plan, max(1, math.floor(rounds)), answer
+                break
+            given = given[0] / max(1.0, over[0]), given[1] / max(1.0, over[1])
+        told = answer.energy_joules / answer.rounds, answer.run_seconds / answer.rounds
+        if np.allclose(told, each, rtol=1e-9, atol=0):
+            return plan, answer.rounds, answer
+        rounds = min(budget / own for budget, own in zip(budgets, each, strict=True))
+        return plan, max(1, math.floor(rounds * (1 + 1e-12))), answer
 
     def answered(self, pilot: Pilot, problem: P2Problem, answer: P2Answer) -> Plan:
         """The plan with the updates, powers and frequencies of an answer."""
