@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from camu.errors import CamuError
 from camu.allocation.measured import Constants, Look, curvatures, follow, measured, of_batches
+from camu.errors import CamuError
 
 WEIGHT = np.array([0.5, 0.3, 0.2])
 SIZE, SAMPLES, BATCH = 3, 10, 4

@@ -87,9 +87,7 @@ def test_what_p2_does_not_know_is_paid_from_its_budgets(where: str) -> None:
     history, last = run_of(world_of(**MORE[where]), CamuP2(models=2))
     final = history.final
     assert final.round == last.state["rounds"]
-    assert 0.7 * 12.0 < final.total_joules <= 12.0 * (1 + 1e-9) or (
-        0.7 * 14.0 < final.virtual_seconds
-    )
+    assert max(final.total_joules / 12.0, final.virtual_seconds / 14.0) > 0.7
     assert final.total_joules <= 12.0 * (1 + 1e-9)
     assert final.virtual_seconds <= 14.0 * (1 + 1e-9)
 
@@ -144,7 +142,7 @@ def test_a_dry_run_knows_the_pilot_and_one_update() -> None:
 
 
 def test_a_budget_that_the_pilot_uses_up_is_refused_in_words() -> None:
-    with pytest.raises(CamuError, match="scheme camu-p2: its pilot takes .* lower"):
+    with pytest.raises(CamuError, match=r"scheme camu-p2: its pilot takes .* lower"):
         run_of(world_of(**{"run.max_joules": 0.1}), CamuP2())
 
 

@@ -127,7 +127,11 @@ def _origin(
     whole = f"run.rounds = {run.rounds} rounds of the plan"
     joules = whole if run.max_joules is None else "run.max_joules"
     seconds = whole if run.max_virtual_seconds is None else "run.max_virtual_seconds"
-    lowered = "1 / (L sum G_c delta_c^2), below " if problem.learning_rate < config.training.learning_rate else ""
+    lowered = (
+        "1 / (L sum G_c delta_c^2), below "
+        if problem.learning_rate < config.training.learning_rate
+        else ""
+    )
     return {
         "convexity": f"{at}: {found.convexity_from}",
         "smoothness": f"{at}: largest curvature of a cluster",

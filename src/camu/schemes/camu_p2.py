@@ -60,7 +60,7 @@ class CamuP2(Scheme):
         check_p2(world, f"scheme {self.name}", power=False)
         if world.config.radio.uplink == "analog":
             raise InputError(
-                f'scheme {self.name}: P2 counts the time in which bits are sent, and radio.uplink ='
+                f"scheme {self.name}: P2 counts the time in which bits are sent, and radio.uplink ="
                 ' "analog" sends none; set radio.uplink to digital, packet or hybrid'
             )
         groups = clusters(world)
@@ -193,7 +193,7 @@ class CamuP2(Scheme):
 
     def finished(self, view: View, state: State) -> bool:
         """After the rounds of P2; without an answer the configuration decides."""
-        return 0 < state.get("rounds", 0) <= view.round
+        return bool(0 < state.get("rounds", 0) <= view.round)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from camu.schemes.camu import Camu
 from camu.schemes.camu_air import CamuAir
 from camu.schemes.camu_balanced import CamuBalanced
 from camu.schemes.camu_joint import CamuJoint
-from camu.schemes.cluster_air import ClusterAir
 from camu.schemes.camu_p2 import CamuP2
+from camu.schemes.cluster_air import ClusterAir
 from camu.schemes.clustered import Clustered
 from camu.schemes.compute_rounds import ComputeRounds
 from camu.schemes.contract import Scheme
