@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from camu.cli.demo import DEMO_SCHEMES
+from camu.cli.demo import DEMO_SCHEMES, DEMO_SEEDS
 from camu.config import Config
 
 Camu = Callable[..., Any]
@@ -51,13 +51,28 @@ def _demo(camu: Camu, out: Path) -> None:
     for name in DEMO_SCHEMES:
         assert name in done.out
     assert str(out / "report.html") in done.out
-    assert f"{len(DEMO_SCHEMES)} runs" in (out / "report.html").read_text(encoding="utf-8")
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert f"{DEMO_SEEDS * len(DEMO_SCHEMES)} runs" in page
+    found = [line for line in done.out.splitlines() if line.startswith("At equal ")]
+    assert len(found) == 2
+    assert all(line in page for line in found)  # the same words and numbers
+    assert at_least_spent(out)
+
+
+def at_least_spent(out: Path) -> bool:
+    """Every run has spent the energy and the time at which the schemes are compared."""
+    document = json.loads((out / "comparison.json").read_text())
+    return all(
+        run["joules"] >= document["equal_joules"]
+        and run["virtual_seconds"] >= document["equal_seconds"]
+        for run in document["runs"]
+    )
 
 
 def _summaries(out: Path) -> set[int]:
     """When the results of all schemes were written."""
-    found = list(out.glob("*/seed-0-*/summary.json"))
-    assert len(found) == len(DEMO_SCHEMES)
+    found = list(out.glob("*/seed-*/summary.json"))
+    assert len(found) == DEMO_SEEDS * len(DEMO_SCHEMES)
     return {path.stat().st_mtime_ns for path in found}
 
 

@@ -169,7 +169,9 @@ def saved(done: Iterable[FinishedRun]) -> list[SavedRun]:
 
 
 def show_comparison(table: Comparison, console: Console) -> None:
-    """Two tables: how good each scheme is, and the cost of reaching the target if there is one."""
+    """How good each scheme is, what the target costs if there is one, and what the runs show."""
+    from camu.experiments.conclusions import conclusions
+
     title = f"{table.heading} (mean ± 95 % interval, {counted(len(table.seeds), 'seed')})"
     print_table(_table(table, title, table.score_columns()), console)
     console.print()
@@ -183,9 +185,13 @@ def show_comparison(table: Comparison, console: Console) -> None:
             "No cost of a target: not every run became better than an untrained model; "
             "set --target, or train for more rounds."
         )
-        return
-    title = f"Cost of reaching {table.shown_target}"
-    print_table(_table(table, title, table.cost_columns()), console)
+    else:
+        title = f"Cost of reaching {table.shown_target}"
+        print_table(_table(table, title, table.cost_columns()), console)
+    if found := conclusions(table):
+        console.print()
+    for text in found:
+        console.print(text, highlight=False, soft_wrap=True)
 
 
 def _table(comparison: Comparison, title: str, columns: Sequence[Column]) -> Table:

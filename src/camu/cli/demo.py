@@ -10,22 +10,13 @@ from camu.cli.console import plain_console
 from camu.cli.options import Fleet, Snr, fleet_files, to_folder
 
 if TYPE_CHECKING:
+    from camu.config import Config
     from camu.experiments.scheduler import PlannedRun
 
-# Enough to show what clusters, contributions, update counts and powers do.
-DEMO_SCHEMES = (
-    "fedavg",
-    "wasserstein",
-    "clustered",
-    "compute-rounds",
-    "camu",
-    "dsc",
-    "local-sgd",
-    "camu-joint",
-    "hti",
-    "adaptive-tau",
-    "camu-nova",
-)
+# The plainest baseline, Benchmark 2 and CAMU of the paper, compressed updates, and our planner.
+DEMO_SCHEMES = ("fedavg", "compute-rounds", "camu-joint", "fedpaq", "camu-balanced")
+DEMO_SEEDS = 3
+_BUDGET = "compute-rounds"  # what half of the rounds cost with it is the budget
 
 
 def demo(
@@ -36,8 +27,9 @@ def demo(
     fleet: Fleet = None,
     snr: Snr = None,
 ) -> None:
-    """Plan a small fleet, train it with several schemes on embedded digits, and compare them.
+    """Plan a small fleet, train it with five schemes on embedded digits, and say who is best.
 
+    Every scheme trains until it has spent the same energy and the same time, with three seeds.
     Takes under a minute and needs no download. A second demo replaces the first. With --fleet the
     devices come from your file; where they hold more samples than the digits have, they share them.
     """
@@ -45,6 +37,7 @@ def demo(
     from camu.cli.plan_tables import show_plan
     from camu.config import load_config
     from camu.experiments.compare import compared_runs, tabulate_runs
+    from camu.files import write_json
     from camu.report.writing import PAGE, write_report
     from camu.schemes import make_scheme, plans
     from camu.simulation.dry_run import round_cost
@@ -55,25 +48,42 @@ def demo(
     if fleet is not None:
         files = fleet_files(fleet, snr)
         config = config.replace({**files, "data.with_replacement": True})
-    seeds = [config.run.seed]
-    runs = compared_runs(config, DEMO_SCHEMES, seeds, out)
     world = with_data(build_world(config))  # wrong files are refused before anything is written
-    _make_room(out, runs)
-    console.print("The plan: who clusters with whom, and what a round costs.\n")
     scheme = make_scheme(config)
     plan = plans.plan(scheme, world)
+    config = _with_budget(config)
+    seeds = range(config.run.seed, config.run.seed + DEMO_SEEDS)
+    runs = compared_runs(config, DEMO_SCHEMES, seeds, out)
+    _make_room(out, runs)
+    console.print(f"The plan of {scheme.name}: who clusters with whom, and what a round costs.\n")
     show_plan(plan, world, round_cost(world, scheme, plan), console)
-    console.print("\nTraining with several schemes on the same fleet.\n")
+    console.print("\nTraining with several schemes on the same fleet, at equal energy and time.\n")
     done = run_with_bars(runs, "the same command starts again")
-    table = tabulate_runs(done)
-    show_comparison(table, console)
+    table = tabulate_runs(done).best_first("joules")
+    write_json(out / "comparison.json", table.to_dict())
     page = write_report(saved(done), out / PAGE, title="camu demo", comparison=table)
+    show_comparison(table, console)
     console.print(
-        f"\nEverything is in {out}: a directory per scheme with its plan, rounds and summary.\n"
-        "One seed proves nothing: `camu compare --preset demo --seeds 5` gives intervals.\n"
-        "Next: `camu plan --figure plan.svg`, `camu run --preset study --scheme camu`.",
+        f"\nAll runs are in {out}. Next: `camu plan --figure plan.svg`, "
+        "`camu compare --preset demo --seeds 5`, `camu live`.",
     )
-    print(f"\nThe whole story on one page, open it in a browser: {page}")
+    print(f"The whole story on one page, open it in a browser: {page}")
+
+
+def _with_budget(config: Config) -> Config:
+    """Every run goes on until it has spent what half of the rounds of one scheme cost."""
+    from camu.experiments.budgets import spent_in
+
+    rounds = max(1, config.run.rounds // 2)
+    spent = spent_in(config, _BUDGET, rounds)
+    return config.replace(
+        {
+            "run.rounds": rounds,
+            "run.eval_every": 1,
+            "run.min_joules": spent["joules"],
+            "run.min_virtual_seconds": spent["seconds"],
+        }
+    )
 
 
 def _make_room(out: Path, runs: Sequence[PlannedRun]) -> None:

@@ -1,13 +1,14 @@
-"""Schemes that end by themselves, at equal cost: they plan for enough joules to spend a budget."""
+"""Budgets at which schemes are compared: what rounds of one scheme cost, and who plans for them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from camu.config import Config
 from camu.schemes import make_scheme, plans
 from camu.schemes.contract import Scheme
-from camu.simulation.dry_run import round_cost
+from camu.simulation.dry_run import dry_run, round_cost
 from camu.world import build_world
 
 _OTHERS = ("seconds", "megabytes")
@@ -30,3 +31,13 @@ def with_end(config: Config, at: Mapping[str, float]) -> Config:
         0.0,
     )
     return config.replace({"run.max_joules": max(least, float(f"{joules:.4g}"))})
+
+
+def spent_in(config: Config, scheme: str, rounds: int) -> dict[str, float]:
+    """The joules and seconds that so many rounds of a scheme cost, by a dry run.
+
+    They are rounded down, so that this scheme has spent both after these rounds.
+    """
+    spent = dry_run(build_world(config), make_scheme(config, scheme), rounds).final
+    costs = {"joules": spent.total_joules, "seconds": spent.virtual_seconds}
+    return {axis: math.floor(1000 * value) / 1000 for axis, value in costs.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from camu.experiments.statistics import Estimate, show_score
@@ -82,6 +82,7 @@ class Comparison:
 
     rows: tuple[Row, ...]
     runs: tuple[SeedRow, ...]
+    baseline: str  # the scheme that differences are to
     seeds: tuple[int, ...]
     equal_rounds: int
     equal_joules: float
@@ -108,6 +109,18 @@ class Comparison:
         if self.target is None:
             return ""
         return f"{self.target:.0%}" if self.judged.share else f"{self.judged.title} {self.target:g}"
+
+    def ranked(self, axis: str) -> list[Row]:
+        """The schemes that have a score at this budget (`joules`, …), best first."""
+        rows = [(row, getattr(row, f"at_equal_{axis}")) for row in self.rows]
+        known = [(row, value.mean) for row, value in rows if value is not None]
+        return [row for row, _ in sorted(known, key=lambda one: -self.judged.sign * one[1])]
+
+    def best_first(self, axis: str) -> Comparison:
+        """The same comparison with the best scheme at this budget in its first row."""
+        ranked = self.ranked(axis)
+        without = [row for row in self.rows if row not in ranked]
+        return replace(self, rows=(*ranked, *without))
 
     @property
     def blown_up(self) -> str:
@@ -199,7 +212,7 @@ class Comparison:
             "seconds": f"at {self.equal_seconds:.3g} s",
             "megabytes": f"at {self.equal_megabytes:.3g} MB",
         }
-        versus = f"vs {self.rows[0].scheme}"
+        versus = f"vs {self.baseline}"
         return [
             column
             for axis, difference in AXES.items()

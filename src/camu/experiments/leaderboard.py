@@ -6,24 +6,20 @@ run goes on until it has spent both. The learning rate is that of the study: one
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.experiments.budgets import with_end
+from camu.experiments.budgets import spent_in, with_end
 from camu.experiments.design import FULL, QUICK, Scale, file_name
 from camu.experiments.ranking import Board, Run, RunKey, WorldEntry, board_of
 from camu.experiments.reproduce import choose_rates
 from camu.experiments.scheduler import Executor, study_config
 from camu.experiments.tables import leaderboard_page
 from camu.files import write_json, write_text
-from camu.schemes import make_scheme
 from camu.schemes.variants import ALL, Variant, read_variants
-from camu.simulation.dry_run import dry_run
-from camu.world import build_world
 
 REFERENCE = "compute-rounds"
 RARELY = 1_000_000  # rounds between evaluations: those near the budgets are enough
@@ -187,17 +183,10 @@ def entries_of(
 ) -> dict[RunKey, Entry]:
     """The runs of all schemes in one world, with its budgets."""
     base = world.config(asked.scale, rate, seed)
-    at = _budgets(base, world.rounds(asked.scale))
+    rounds = world.rounds(asked.scale)
+    at = {"rounds": rounds, **spent_in(base, REFERENCE, rounds)}
     limits = {"run.min_joules": at["joules"], "run.min_virtual_seconds": at["seconds"]}
     return {
         RunKey(world.name, variant.label, seed): Entry(variant, with_end(variant.config, at), at)
         for variant in read_variants(base.replace(limits), [*asked.schemes, *asked.own])
     }
-
-
-def _budgets(config: Config, rounds: int) -> dict[str, float]:
-    """What so many rounds of the reference scheme cost in this world, by a dry run."""
-    spent = dry_run(build_world(config), make_scheme(config, REFERENCE), rounds).final
-    costs = {"joules": spent.total_joules, "seconds": spent.virtual_seconds}
-    # Rounded down, so that the reference scheme has spent both after these rounds.
-    return {"rounds": rounds, **{key: math.floor(1000 * v) / 1000 for key, v in costs.items()}}

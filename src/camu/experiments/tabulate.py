@@ -70,6 +70,7 @@ def tabulate(
     return Comparison(
         rows=tuple(_row(own, number == 0) for number, own in enumerate(runs.values())),
         runs=tuple(run for own in runs.values() for run in own),
+        baseline=next(iter(runs)),
         seeds=tuple(seeds),
         equal_rounds=int(at["rounds"]),
         equal_joules=at["joules"],

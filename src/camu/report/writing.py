@@ -12,6 +12,7 @@ from typing import Any
 from camu import __version__
 from camu.errors import InputError
 from camu.experiments.comparison import UNGROUPED_ROWS, Comparison
+from camu.experiments.conclusions import conclusions
 from camu.files import open_regular, write_text
 from camu.learning.chance import chance_words
 from camu.learning.metrics import Metric
@@ -243,16 +244,16 @@ def _lead(findings: Findings, scenes: list[Scene]) -> str:
 
 
 def _compared(table: Comparison) -> dict[str, Any]:
-    """The tables of a comparison, and words above them."""
+    """The sentences and tables of a comparison, and words above them."""
     count, seeds = len(table.seeds), tables.seed_words(table.seeds)
     note = (
         f"{table.heading}, mean ± 95 % interval over {count} seed{'s' if count > 1 else ''} "
-        f"({seeds}); differences to {table.rows[0].scheme} are paired by seed. "
+        f"({seeds}); differences to {table.baseline} are paired by seed. "
         f"A run that ended before a budget counts with its final {table.judged.title}."
     )
     note = f"{note} {table.blown_up}".rstrip()
     whole, seeds_ = tables.comparison_table(table), tables.seeds_table(table)
-    return {"note": note, "table": whole, "seeds": seeds_}
+    return {"note": note, "table": whole, "seeds": seeds_, "found": conclusions(table)}
 
 
 def _note(findings: Findings) -> str:
