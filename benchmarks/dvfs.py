@@ -11,7 +11,7 @@ from statistics import mean
 import camu
 from camu.schemes import plans
 
-SCHEMES = ("fedavg", "clustered", "compute-rounds", "camu", "local-sgd", "camu-balanced")
+SCHEMES = ("fedsgd", "clustered", "compute-rounds", "camu", "local-sgd", "camu-balanced")
 SETTINGS = ((-90.0, 200), (-90.0, 600), (-90.0, 1500), (None, 600))  # dBm, samples
 
 

@@ -150,7 +150,7 @@ def test_compare_tells_the_same_scheme_apart_by_its_fields() -> None:
 def test_compare_refuses_what_it_cannot_compare() -> None:
     with pytest.raises(camu.InputError, match="at least one scheme"):
         camu.compare(small(), [])
-    with pytest.raises(camu.InputError, match="the scheme fedavg is given twice"):
-        camu.compare(small(), ["fedavg", FedAvg()])
+    with pytest.raises(camu.InputError, match="the scheme fedsgd is given twice"):
+        camu.compare(small(), ["fedsgd", FedAvg()])
     with pytest.raises(camu.InputError, match="seeds = 0 must be at least 1"):
         camu.compare(small(), ["fedavg"], seeds=0)

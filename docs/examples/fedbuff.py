@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from math import sqrt
 
 from camu.learning.weights import Weights
-from camu.schemes import FedAvg, State, View, add_updates
+from camu.schemes import FedSgd, State, View, add_updates
 
 
 @dataclass(frozen=True)
-class FedBuff(FedAvg):
+class FedBuff(FedSgd):
     """Asynchronous: devices restart from the newest model and never wait for slow ones."""
 
     buffer: int = 10

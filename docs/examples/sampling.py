@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from camu.schemes import FedAvg, State, View
+from camu.schemes import FedSgd, State, View
 
 
 @dataclass(frozen=True)
-class Sampling(FedAvg):
+class Sampling(FedSgd):
     """A number of devices, drawn without replacement in every round."""
 
     devices: int = 5

@@ -45,7 +45,7 @@ print(f"{accuracy:.2%}, and in the history {result.history.final_score:.2%}")
 # by seed. Two seeds give wide intervals; take ten or more for a claim.
 
 # %%
-table = camu.compare(config, ["fedavg", "clustered", "camu"], seeds=2)
+table = camu.compare(config, ["fedsgd", "clustered", "camu"], seeds=2)
 table
 
 # %% [markdown]

@@ -43,7 +43,7 @@ for index, unit in enumerate(plan.units):
 # What does a round cost under each scheme?
 
 # %%
-schemes = [camu.schemes.FedAvg(), camu.schemes.Clustered(), camu.schemes.Camu()]
+schemes = [camu.schemes.FedSgd(), camu.schemes.Clustered(), camu.schemes.Camu()]
 for scheme in schemes:
     other = camu.plan(scheme, world)
     print(f"{other.scheme:10} {other.round_seconds:7.3f} s  {other.round_joules:7.3f} J")

@@ -51,7 +51,7 @@ camu.simulate(world, Regions()).history
 
 
 # %%
-class Sampled(camu.schemes.FedAvg):
+class Sampled(camu.schemes.FedSgd):
     """FedAvg with five devices per round."""
 
     def select(self, view: camu.schemes.View, state: camu.schemes.State) -> list[int]:
@@ -69,7 +69,7 @@ assert all(record.units == 5 for record in sampled.records[1:])
 
 
 # %%
-class Momentum(camu.schemes.FedAvg):
+class Momentum(camu.schemes.FedSgd):
     """FedAvg with momentum on the server."""
 
     def aggregate(self, view: camu.schemes.View, state: camu.schemes.State) -> object:
@@ -84,11 +84,11 @@ class Momentum(camu.schemes.FedAvg):
 # ## Does it help?
 
 # %%
-table = camu.compare(world, [camu.schemes.FedAvg(), Sampled(), Momentum(), Regions()], seeds=1)
+table = camu.compare(world, [camu.schemes.FedSgd(), Sampled(), Momentum(), Regions()], seeds=1)
 for row in table.rows:
     joules = [run.joules for run in table.runs if run.scheme == row.scheme]
     print(f"{row.scheme:10} {row.final_score.mean:.2%}  {joules[0]:.3f} J")
 
 # %% [markdown]
 # Save the class in a file, and every command takes it: `camu compare --schemes
-# fedavg,./mine.py:Momentum`.
+# fedsgd,./mine.py:Momentum`.

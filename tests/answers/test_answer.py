@@ -32,7 +32,7 @@ def fleet(folder: Path, **keys: object) -> World:
     ]
     path = folder / "fleet.csv"
     path.write_text("\n".join([head, *rows]) + "\n")
-    own = {"fleet__file": str(path), "scheme__name": "fedavg", "radio__uplink": "digital"}
+    own = {"fleet__file": str(path), "scheme__name": "fedsgd", "radio__uplink": "digital"}
     return build_world(small(**{**own, **keys}))
 
 
@@ -111,18 +111,18 @@ def test_plans_that_fit_do_and_nothing_milder_does(dry: DryPlan) -> None:
         assert one.bill.joules <= 0.4 * dry.bill(10).joules
         assert one.changes > 0
     assert [one.used for one in fitting] == sorted(one.used for one in fitting)
-    own = [one for one in fitting if one.scheme == "fedavg" and one.devices == 6]
+    own = [one for one in fitting if one.scheme == "fedsgd" and one.devices == 6]
     assert [one.bits for one in own] in ([16], [8], [])
     config = dry.world.config.replace({"radio.bits_per_parameter": 8})
     again = DryPlan.of(build_world(config)).bill(10)
     eight = [o for o in options(dry, Budget(joules=again.joules), 10) if o.bits == 8]
-    same = next(one for one in eight if one.scheme == "fedavg" and one.devices == 6)
+    same = next(one for one in eight if one.scheme == "fedsgd" and one.devices == 6)
     assert same.bill == pytest.approx(again)
 
 
 def test_fewer_devices_are_the_quickest_ones(dry: DryPlan) -> None:
     found = options(dry, Budget(seconds=0.2 * dry.bill(10).seconds), 10)
-    kept = next(one for one in found if one.scheme == "fedavg" and one.devices == 3)
+    kept = next(one for one in found if one.scheme == "fedsgd" and one.devices == 3)
     path = Path(str(dry.world.config.fleet.file))
     rows = path.read_text().splitlines()
     chosen = [rows[0], rows[1], rows[5], rows[6]]  # d0, d4 and d5; d2 computes slowly
@@ -171,7 +171,7 @@ def test_an_unknown_device_to_be_like_is_refused(dry: DryPlan) -> None:
 
 
 def test_megabytes_per_device_add_up_to_what_is_sent(tmp_path: Path) -> None:
-    for name in ("fedavg", "clustered", "camu"):
+    for name in ("fedsgd", "clustered", "camu"):
         dry = DryPlan.of(fleet(tmp_path, scheme__name=name, clustering__count=2))
         sent = (dry.cost.uplink_bits + dry.cost.gather_bits) / 8e6
         assert dry.device_megabytes.sum() == pytest.approx(sent)

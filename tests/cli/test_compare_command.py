@@ -101,7 +101,7 @@ def test_an_edited_scheme_is_run_again(
 
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "scheme_in_progress.py"
-    source.write_text(OWN_SCHEME.format(module="fedavg", name="FedAvg"))
+    source.write_text(OWN_SCHEME.format(module="fedsgd", name="FedSgd"))
     compare(camu, tmp_path / "out", "fedavg,scheme_in_progress:Mine", "--seeds", 1)
     before = accuracies(tmp_path / "out")
     assert before["scheme_in_progress:Mine"] == before["fedavg"]
@@ -120,7 +120,7 @@ def test_one_scheme_stands_several_times_with_other_parameters(
     monkeypatch.chdir(tmp_path)
     own = "class Own(Mine):\n    k: int = 1\n    def plan(self, world):\n"
     own += "        return super().plan(world).with_updates([self.k] * 20)\n"
-    source = OWN_SCHEME.format(module="fedavg", name="FedAvg")
+    source = OWN_SCHEME.format(module="fedsgd", name="FedSgd")
     head = "from dataclasses import dataclass\n"
     (tmp_path / "counted.py").write_text(f"{head}{source}\n\n@dataclass(frozen=True)\n{own}")
     words = "fedavg, camu@threshold_quantile=0.0, camu@threshold_quantile=1.0, counted:Own@k=3"

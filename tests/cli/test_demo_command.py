@@ -29,7 +29,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_demo_replaces_an_earlier_one_and_nothing_else(camu: Camu, tmp_path: Path) -> None:
-    out, notes = tmp_path / "demo", tmp_path / "demo" / "fedavg" / "notes.txt"
+    out, notes = tmp_path / "demo", tmp_path / "demo" / "fedsgd" / "notes.txt"
     _demo(camu, out)
     written = _summaries(out)
     notes.write_text("mine")
@@ -81,7 +81,7 @@ def test_the_demo_refuses_a_directory_of_others(
     camu: Camu, tmp_path: Path, mark: str | None
 ) -> None:
     """Results of `camu compare --out X` survive `camu demo --out X`."""
-    mine = tmp_path / "fedavg"
+    mine = tmp_path / "fedsgd"
     mine.mkdir()
     (mine / "config.toml").write_text("precious")
     if mark is not None:

@@ -106,7 +106,7 @@ def test_fleet_file_is_planned_without_data(camu: Camu, tmp_path: Path) -> None:
 
 
 def test_schemes_lists_them_all(camu: Camu) -> None:
-    names = {"fedavg", "wasserstein", "clustered", "compute-rounds", "camu", "dsc", "local-sgd"}
+    names = {"fedsgd", "wasserstein", "clustered", "compute-rounds", "camu", "dsc", "local-sgd"}
     rows = json.loads(camu("schemes", "--json").out)
     assert names <= {row["name"] for row in rows}
     assert all(row["sentence"].endswith(".") and row["citation"] for row in rows)
@@ -150,7 +150,7 @@ def test_many_units_are_shown_by_how_their_numbers_are_spread(camu: Camu, tmp_pa
     lines = [line.split() for line in done.out.splitlines()]
     assert ["samples", "50", "56", "80", "103", "109"] in lines
     assert ["members", "1", "1", "1", "1", "1"] in lines
-    assert "fedavg: 60 units of 60 devices." in " ".join(done.out.split())
+    assert "fedsgd: 60 units of 60 devices." in " ".join(done.out.split())
     assert len(lines) < 27  # not a line per unit
 
 

@@ -104,10 +104,10 @@ def test_every_scheme_that_does_not_wait_follows_real_arrivals(
 
 
 WINDOW = """
-from camu.schemes.fedavg import FedAvg
+from camu.schemes.fedsgd import FedSgd
 
 
-class Window(FedAvg):
+class Window(FedSgd):
     def deadline(self, view, state):
         return view.seconds + 1.0
 

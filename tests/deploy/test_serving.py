@@ -153,10 +153,10 @@ RESTLESS_SCHEME = """
 from dataclasses import replace
 
 from camu.planning.codecs import Sparse
-from camu.schemes.fedavg import FedAvg
+from camu.schemes.fedsgd import FedSgd
 
 
-class Restless(FedAvg):
+class Restless(FedSgd):
     def plan(self, world):
         plan = super().plan(world)
         units = tuple(replace(unit, codec=Sparse(0.3)) for unit in plan.units)

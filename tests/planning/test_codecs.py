@@ -157,5 +157,5 @@ def test_an_unknown_codec_is_named() -> None:
 def test_a_codec_out_of_range_is_refused_in_the_plan(tiny, codec) -> None:
     plan = FedAvg().plan(tiny())
     units = [dataclasses.replace(unit, codec=codec) for unit in plan.units]
-    with pytest.raises(InputError, match=r"scheme fedavg: unit 0: codec\.\w+ = "):
+    with pytest.raises(InputError, match=r"scheme fedsgd: unit 0: codec\.\w+ = "):
         dataclasses.replace(plan, units=tuple(units))

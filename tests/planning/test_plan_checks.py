@@ -90,7 +90,7 @@ def test_power_above_what_the_leader_can_send(world: World) -> None:
     assert make_plan(FedAvg(), groups, groups.sample_weights, power_watts=power).units
     power[4] = 1.25
     with pytest.raises(
-        InputError, match=r"scheme fedavg: unit 4: power_watts = 1\.25 exceeds the 1 W"
+        InputError, match=r"scheme fedsgd: unit 4: power_watts = 1\.25 exceeds the 1 W"
     ):
         make_plan(FedAvg(), groups, groups.sample_weights, power_watts=power)
 
@@ -123,13 +123,13 @@ def test_a_scheme_cannot_forget_the_weights(world: World) -> None:
 @pytest.mark.parametrize("updates", [1.5, [1, 2], "three"])
 def test_local_updates_are_whole_numbers_one_or_one_per_group(updates: Any) -> None:
     groups = single_devices(build_world(load_config(preset="demo")))
-    with pytest.raises(InputError, match=r"scheme fedavg: local_updates = .*one whole number"):
+    with pytest.raises(InputError, match=r"scheme fedsgd: local_updates = .*one whole number"):
         make_plan(FedAvg(), groups, groups.sample_weights, updates)
 
 
 def test_a_wrong_number_of_weights_or_updates_is_refused_in_words() -> None:
     groups = single_devices(build_world(load_config(preset="demo")))
-    with pytest.raises(InputError, match=r"scheme fedavg: weights have shape \(1,\).*20 groups"):
+    with pytest.raises(InputError, match=r"scheme fedsgd: weights have shape \(1,\).*20 groups"):
         make_plan(FedAvg(), groups, [1.0])
     plan = make_plan(FedAvg(), groups, groups.sample_weights)
     with pytest.raises(InputError, match=r"local_updates: 1 values were given for 20 units"):

@@ -38,6 +38,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     # These train the same devices in every round, and a few of six lack some labels.
     "fedcs": {"round_share": 1.0},
     "best-channel": {"share": 1.0},
+    "fastest": {"share": 1.0},
+    "fedavg-epochs": {"share": 0.5, "epochs": 2},
     "resource-blocks": {"block_share": 1.0},
 }
 
@@ -173,7 +175,7 @@ def test_the_loop_knows_no_scheme() -> None:
     for path in (package / f"{module}.py" for module in ("loop", "hooks", "run", "checkpoint")):
         text = path.read_text("utf-8")
         for name, kind in SCHEMES.items():
-            allowed = {"fedavg": "FedAvg", "camu": "camu"}.get(name)  # pilots; a key of files
+            allowed = {"fedsgd": "FedSgd", "camu": "camu"}.get(name)  # pilots; a key of files
             for word in {name, kind.__name__} - {allowed}:
                 assert f'"{word}"' not in text, (path, word)
                 assert f"{word}(" not in text, (path, word)

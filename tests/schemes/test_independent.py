@@ -112,8 +112,8 @@ def gated(fed: Federation) -> tuple[Vector, list[int]]:
     return softmax(theta), [n if may else 1 for n, may in zip(fed.fitting(4), chosen, strict=True)]
 
 
-@reference("fedavg")
-def fedavg(fed: Federation) -> Vector:
+@reference("fedsgd")
+def fedsgd(fed: Federation) -> Vector:
     return devices_alone(fed, [1] * len(fed.devices))
 
 
@@ -420,7 +420,21 @@ def fedadam(fed: Federation) -> Vector:
     for round_ in range(fed.rounds):
         step = mean_update(fed, weights, round_, 2)
         first, second = 0.9 * first + 0.1 * step, 0.99 * second + 0.01 * step**2
-        weights = weights + 0.01 * first / (np.sqrt(second) + 1e-3)
+        weights = weights + 0.03 * first / (np.sqrt(second) + 1e-3)
+    return weights
+
+
+@reference("fedexp", rounds=4, local_updates=4, small=1e-4)
+def fedexp(fed: Federation) -> Vector:
+    """The server's rate is max(1, sum ||d_i||^2 / (2 M (||mean d||^2 + epsilon)))."""
+    weights, rates_ = fed.initial, []
+    for round_ in range(fed.rounds):
+        moves = [fed.train(weights, round_, k, 4)[0] - weights for k in fed.devices]
+        mean = np.mean(moves, axis=0)
+        squares = sum(float(one @ one) for one in moves)
+        rates_.append(max(1.0, squares / (2 * len(moves) * (float(mean @ mean) + 1e-4))))
+        weights = weights + rates_[-1] * mean
+    assert max(rates_) > 1  # where all agree it would be local SGD
     return weights
 
 
@@ -452,6 +466,19 @@ def test_two_sided_by_samples_is_fedavg_with_participation() -> None:
     assert np.abs(fed.simulated() - weights).max() < 2e-6
 
 
+@reference("fedavg-epochs", epochs=2, share=0.3)
+def fedavg_epochs(fed: Federation) -> Vector:
+    """McMahan et al.: every drawn device passes twice over its data."""
+    weights = fed.initial
+    steps = [2 * math.ceil(len(own) / size) for own, size in zip(fed.held, fed.batch, strict=True)]
+    assert min(steps) > 2
+    for round_ in range(fed.rounds):
+        who = drawn(fed, round_, 6)
+        models = [fed.train(weights, round_, k, steps[k])[0] for k in who]
+        weights = fed.inside(who) @ np.array(models)
+    return weights
+
+
 @reference("cost-effective", participants=7, updates=3)
 def cost_effective(fed: Federation) -> Vector:
     """With given K and E; what the pilots would choose has tests of its own."""
@@ -477,6 +504,37 @@ def fedpaq(fed: Federation) -> Vector:
             level = np.floor(exact) + (chance < exact - np.floor(exact))
             total += np.sign(change) * level * norm / 7
         weights = weights + total / len(who)
+    return weights
+
+
+@reference("hier-local-qsgd", local_updates=3, steps=2, levels=5)
+def hier_local_qsgd(fed: Federation) -> Vector:
+    weights = fed.initial
+    for round_ in range(fed.rounds):
+        total = np.zeros_like(weights)
+        for unit, own in zip(fed.plan.units, fed.members, strict=True):
+            model = fed.cluster(weights, round_, own, fed.inside(own), 3, steps=2)
+            change = model - weights
+            norm = np.linalg.norm(change)
+            exact = 5 * np.abs(change) / norm
+            chance = derive(fed.world.seed, "codec", round_, unit.leader).numpy()
+            level = np.floor(exact) + (chance.random(len(change)) < exact - np.floor(exact))
+            total += fed.shares[list(own)].sum() * np.sign(change) * level * norm / 5
+        weights = weights + total
+    return weights
+
+
+@reference("ef21", rounds=4, sent_share=0.05, local_updates=2)
+def ef21(fed: Federation) -> Vector:
+    """g_i <- g_i + C(d_i - g_i) at device and server, x <- x + sum w_i g_i."""
+    weights, kept = fed.initial, round(0.05 * len(fed.initial))
+    estimates = np.zeros((len(fed.devices), len(weights)))
+    for round_ in range(fed.rounds):
+        for k in fed.devices:
+            error = fed.train(weights, round_, k, 2)[0] - weights - estimates[k]
+            largest = np.argsort(-np.abs(error.astype(np.float32)), kind="stable")[:kept]
+            estimates[k, largest] += error[largest]
+        weights = weights + fed.shares @ estimates
     return weights
 
 
@@ -534,22 +592,35 @@ def camu_balanced(fed: Federation) -> Vector:
 
 @reference("oort", rounds=5, local_updates=2, share=0.4)
 def oort(fed: Federation) -> Vector:
+    """As in the authors' training selector, with fixed T and mean losses."""
     count, wanted = len(fed.devices), 8
     last, losses = np.full(count, -1), np.zeros(count)
     seconds = np.array([unit.ready_seconds + unit.uplink_seconds for unit in fed.plan.units])
-    slow = np.minimum(1.0, np.quantile(seconds, 0.5) / seconds) ** 2
+    slow = np.array([(np.quantile(seconds, 0.5) / s) ** 2 if s > np.quantile(seconds, 0.5) else 1.0
+                     for s in seconds])  # fmt: skip
     weights = fed.initial
     for round_ in range(fed.rounds):
         generator = derive(fed.world.seed, "own-scheme", round_).numpy()
         known, fresh = np.flatnonzero(last >= 0), np.flatnonzero(last < 0)
         explore = round(max(0.2, 0.9 * 0.98**round_) * wanted)
         new = min(len(fresh), max(explore, wanted - len(known)))
-        who = generator.permutation(fresh)[:new].tolist()
+        who = []
         if (old := min(len(known), wanted - new)) > 0:
-            stale = np.sqrt(0.1 * np.log(round_ + 1) / (np.maximum(last, 0) + 1))
-            utility = ((fed.samples * losses + stale) * slow)[known]
-            odds = np.where(utility >= 0.95 * np.sort(utility)[-old], utility, 0)
+            rewards = sorted(fed.samples[k] * losses[k] for k in known)
+            clip = rewards[min(int(0.95 * len(rewards)), len(rewards) - 1)]
+            least = rewards[0] * 0.999
+            scores = np.array([
+                ((min(fed.samples[k] * losses[k], clip) - least) / (rewards[-1] - least)
+                 + math.sqrt(0.1 * math.log(round_ + 1) / (last[k] + 1))) * slow[k]
+                for k in known
+            ])  # fmt: skip
+            odds = np.where(scores >= 0.95 * sorted(scores)[-old], scores, 0)
             who += generator.choice(known, old, replace=False, p=odds / odds.sum()).tolist()
+        if new > 0:
+            first = fed.samples[fresh] * slow[fresh]
+            best = sorted(first)[::-1][: 5 * new][-1]
+            odds = np.where(first >= best, first, 0)
+            who += generator.choice(fresh, new, replace=False, p=odds / odds.sum()).tolist()
         trained = {k: fed.train(weights, round_, k, 2) for k in sorted(who)}
         weights = fed.inside(list(trained)) @ np.array([model for model, _ in trained.values()])
         for k, (_, loss) in trained.items():
@@ -607,6 +678,12 @@ def fedcs(fed: Federation) -> Vector:
             now += growth[best]
     assert 1 < len(queue) < len(fed.devices)
     return trained_by(fed, lambda round_: queue)
+
+
+@reference("fastest", local_updates=2, share=0.4)
+def fastest(fed: Federation) -> Vector:
+    own = [unit.ready_seconds + unit.uplink_seconds for unit in fed.plan.units]
+    return trained_by(fed, lambda round_: sorted(fed.devices, key=lambda k: own[k])[:8])
 
 
 @reference("round-robin", rounds=4, local_updates=2, share=0.4)

@@ -91,7 +91,7 @@ def test_metrics_of_devices_are_those_of_the_predictions() -> None:
     keys = {"run.rounds": 3, "training.metrics": [*DEVICE_METRICS, "mean-device-loss", "accuracy"]}
     config = camu.load_config(preset="demo", overrides=keys)
     world = camu.build_world(config)
-    result = camu.simulate(world, SCHEMES["fedavg"]())
+    result = camu.simulate(world, SCHEMES["fedsgd"]())
     data, held = world.federation.dataset, world.federation.test_indices
     module = result.model().eval()
     images = torch.from_numpy(data.test_inputs[:, None]).float() / 255

@@ -17,7 +17,7 @@ def test_all_is_every_scheme_by_family_with_fedavg_first() -> None:
     found = read_variants(CONFIG, ["all"])
     assert {variant.name for variant in found} == set(SCHEMES)
     assert len(found) == len(SCHEMES)
-    assert found[0].label == "fedavg"
+    assert found[0].label == "fedsgd"
     places = [list(FAMILIES).index(variant.family) for variant in found]
     assert places == sorted(places)
 
@@ -35,20 +35,20 @@ def test_a_family_leaves_out_what_has_a_word_of_its_own() -> None:
 
 def test_variants_have_labels_and_parameters_of_their_own() -> None:
     text = "camu@threshold_quantile=0.3, camu@threshold_quantile=0.7@max_extra_updates=2,"
-    words = split_schemes(text + "fedsa@first=2, fedavg@aggregation=median, camu@threshold=inf")
+    words = split_schemes(text + "fedsa@first=2, fedsgd@aggregation=median, camu@threshold=inf")
     found = {variant.label: variant.config for variant in read_variants(CONFIG, words)}
     assert list(found) == [
         "camu threshold_quantile=0.3",
         "camu threshold_quantile=0.7 max_extra_updates=2",
         "fedsa first=2",
-        "fedavg aggregation=median",
+        "fedsgd aggregation=median",
         "camu threshold=inf",
     ]
     schemes = [make_scheme(config) for config in found.values()]
     assert schemes[0] == Camu(threshold_quantile=0.3)
     assert schemes[1] == Camu(threshold_quantile=0.7, max_extra_updates=2)
     assert found["fedsa first=2"].scheme.parameters == {"first": 2}
-    assert found["fedavg aggregation=median"].scheme.aggregation == "median"
+    assert found["fedsgd aggregation=median"].scheme.aggregation == "median"
     assert schemes[4].threshold == float("inf")  # type: ignore[attr-defined]
 
 
@@ -60,19 +60,19 @@ def test_variants_have_labels_and_parameters_of_their_own() -> None:
         (["camu", "camu"], "camu is given twice"),
         (["camu@threshold=1", "camu@threshold=1"], "given twice"),
         (["camu@quantile=0.3"], "camu has no such parameter"),
-        (["fedavg@threshold_quantile=0.3"], "fedavg has no such parameter"),
+        (["fedsgd@threshold_quantile=0.3"], "fedsgd has no such parameter"),
         (["camu@threshold_quantile"], "write name@parameter=value"),
         (["camu@threshold_quantile=7"], "threshold_quantile"),
         (["fedsa@first=abc"], "first"),
         (["drift@local_updates=3"], "parameters go with one scheme"),
-        (["fedavg@radio.noise_dbm=-90"], "the same for all schemes"),
-        (["fedavg@training.model=logistic"], "the same for all schemes"),
-        (["fedavg@training.metrics=loss"], "the same for all schemes"),
+        (["fedsgd@radio.noise_dbm=-90"], "the same for all schemes"),
+        (["fedsgd@training.model=logistic"], "the same for all schemes"),
+        (["fedsgd@training.metrics=loss"], "the same for all schemes"),
         (
-            ["fedavg@training.learning_rat=1"],
-            "--schemes fedavg@training.learning_rat=1: unknown key",
+            ["fedsgd@training.learning_rat=1"],
+            "--schemes fedsgd@training.learning_rat=1: unknown key",
         ),
-        (["fedavg@training.learning_rate=0"], "learning_rate"),
+        (["fedsgd@training.learning_rate=0"], "learning_rate"),
     ],
 )
 def test_wrong_words_are_refused(words: list[str], why: str) -> None:
@@ -83,13 +83,13 @@ def test_wrong_words_are_refused(words: list[str], why: str) -> None:
 def test_a_scheme_has_keys_of_the_configuration_for_itself() -> None:
     words = [
         "local-sgd@training.learning_rate=0.3@local_updates=8",
-        "fedavg@training.batch_samples=7@fleet.dvfs=true",
+        "fedsgd@training.batch_samples=7@fleet.dvfs=true",
         "camu@clustering.leader=best-uplink",
     ]
-    sgd, fedavg, camu = (variant.config for variant in read_variants(CONFIG, words))
+    sgd, fedsgd, camu = (variant.config for variant in read_variants(CONFIG, words))
     assert (sgd.training.learning_rate, sgd.scheme.parameters) == (0.3, {"local_updates": 8})
-    assert (fedavg.training.batch_samples, fedavg.training.batch_fraction) == (7, None)
-    assert fedavg.fleet.dvfs
+    assert (fedsgd.training.batch_samples, fedsgd.training.batch_fraction) == (7, None)
+    assert fedsgd.fleet.dvfs
     assert camu.clustering.leader == "best-uplink"
     assert camu.training == CONFIG.training
 

@@ -203,7 +203,7 @@ def test_finished_runs_are_read_back_with_a_table_of_all_rounds(tmp_path: Path) 
     (tmp_path / "all" / "begun" / "config.toml").write_text(config.to_toml())
     runs = camu.read_runs(tmp_path / "all")
     assert [run.config.run.seed for run in runs] == [1, 2]
-    assert [run.plan.scheme for run in runs] == ["fedavg"] * 2
+    assert [run.plan.scheme for run in runs] == ["fedsgd"] * 2
     frame = runs.to_frame()
     assert frame["seed"].tolist() == [1, 1, 1, 2, 2, 2]
     assert frame["accuracy"].tolist() == [r.accuracy for run in runs for r in run.history.records]

@@ -91,7 +91,7 @@ def test_a_resumed_run_refuses_edited_code(tmp_path: Path, monkeypatch: pytest.M
     """`camu run --resume` after an edit would continue with the old plan and the new code."""
     monkeypatch.chdir(tmp_path)
     scheme = tmp_path / "resumed_scheme_of_mine.py"
-    scheme.write_text("from camu.schemes.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    pass\n")
+    scheme.write_text("from camu.schemes.fedsgd import FedSgd\n\n\nclass Mine(FedSgd):\n    pass\n")
     name = "resumed_scheme_of_mine:Mine"
     config = small(scheme__name=name, run__rounds=1)
     directory = RunDirectory(tmp_path / "run")

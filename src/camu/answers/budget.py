@@ -20,7 +20,7 @@ from camu.world import World
 
 BITS = (16, 8)  # per parameter of what is sent as it is
 SHARES = (0.75, 0.5, 0.25)  # of the devices, the quickest
-SCHEMES = ("camu", "clustered", "fedavg", "fedpaq")
+SCHEMES = ("camu", "clustered", "fedsgd", "fedpaq")
 WITHIN_ROUNDS = "camu-joint"  # it keeps to an energy in each round
 MOST_OTHERS = 3
 

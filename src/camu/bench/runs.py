@@ -31,7 +31,7 @@ from camu.errors import CamuError
 from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Trained
 from camu.learning.weights import Weights
-from camu.schemes import FedAvg, make_scheme, plans
+from camu.schemes import FedSgd, make_scheme, plans
 from camu.schemes.view import State, View
 from camu.simulation.directory import RunDirectory, keep_in_directory
 from camu.simulation.history import History, Record
@@ -180,8 +180,8 @@ class _Stopwatch:
 
 
 @dataclass(frozen=True)
-class _SomeDevices(FedAvg):
-    """FedAvg in which a fixed number of devices takes part in each round."""
+class _SomeDevices(FedSgd):
+    """FedSGD in which a fixed number of devices takes part in each round."""
 
     name = "some-devices"
     count: int = 1

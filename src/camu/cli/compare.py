@@ -69,7 +69,7 @@ MarkdownFile = Annotated[
 
 
 def compare(
-    schemes: Schemes = "fedavg,clustered,camu",
+    schemes: Schemes = "fedsgd,clustered,camu",
     seeds: Seeds = 3,
     file: ConfigFile = None,
     preset: Preset = None,

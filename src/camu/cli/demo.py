@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from camu.experiments.scheduler import PlannedRun
 
 # The plainest baseline, Benchmark 2 and CAMU of the paper, compressed updates, and our planner.
-DEMO_SCHEMES = ("fedavg", "compute-rounds", "camu-joint", "fedpaq", "camu-balanced")
+DEMO_SCHEMES = ("fedsgd", "compute-rounds", "camu-joint", "fedpaq", "camu-balanced")
 DEMO_SEEDS = 3
 _BUDGET = "compute-rounds"  # what half of the rounds cost with it is the budget
 

@@ -51,7 +51,7 @@ def forecast(
     settings: Settings = None,
     fleet: Fleet = None,
     snr: Snr = None,
-    schemes: Schemes = "fedavg,clustered,camu",
+    schemes: Schemes = "fedsgd,clustered,camu",
     seeds: Seeds = 3,
     rounds: Annotated[
         int | None,

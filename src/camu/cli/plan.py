@@ -67,6 +67,7 @@ def plan(
     """
     from camu.planning.air_words import unused_errors
     from camu.schemes import make_scheme, plans
+    from camu.schemes.registry import earlier_name
     from camu.simulation.dry_run import battery_life, round_cost
     from camu.world import build_world
 
@@ -77,7 +78,8 @@ def plan(
     with stage(f"planning with {config.scheme.name}"):
         planner = make_scheme(config)
         made = plans.plan(planner, world)
-    for text in (*world.warnings(made.parameters), *unused_errors(made, world)):
+    called = earlier_name(config.scheme.name)
+    for text in (*called, *world.warnings(made.parameters), *unused_errors(made, world)):
         warn(text)
     with stage("taking rounds without training"):
         cost = round_cost(world, planner, made)

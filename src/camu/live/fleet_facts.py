@@ -53,12 +53,12 @@ def idle_keys(base: Config) -> frozenset[str]:
 def beside(base: Config) -> str:
     """The scheme that a page shows beside the configured one at first.
 
-    P1 of `camu-joint` knows no link types; there it is `fedavg`, where every device sends.
+    P1 of `camu-joint` knows no link types; there it is `fedsgd`, where every device sends.
     """
     links = [base.radio.link]
     if base.fleet.file is not None:
         links += map(str, filter(_filled, _cells(read_fleet(Path(base.fleet.file)).table, "link")))
-    return "camu-joint" if set(links) == {SHANNON} else "fedavg"
+    return "camu-joint" if set(links) == {SHANNON} else "fedsgd"
 
 
 def _cells(table: Table, name: str) -> list[Any]:

@@ -151,6 +151,20 @@ class Sparse:
         return min(parameters, max(1, round(self.share * parameters)))
 
 
+@dataclass(frozen=True)
+class Changes(Sparse):
+    """Only the largest entries of what changed are sent (EF21, Richtarik et al. 2021).
+
+    Sender and server keep the same estimate of the update; what is sent is added to it on both
+    sides. The server's part is that of the scheme, which is given the changes.
+    """
+
+    def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:
+        known = np.zeros_like(update) if memory is None else memory
+        sent, _ = super().encode(update - known, None, stream)
+        return sent, known + sent
+
+
 RAW = Raw()
 
 
@@ -164,7 +178,13 @@ def payload_bits(codec: Codec, parameters: int, bits_per_parameter: int) -> int:
     return codec.bits(parameters)
 
 
-CODECS: dict[str, type[Any]] = {"raw": Raw, "quantised": Quantised, "sparse": Sparse, "part": Part}
+CODECS: dict[str, type[Any]] = {
+    "raw": Raw,
+    "quantised": Quantised,
+    "sparse": Sparse,
+    "changes": Changes,
+    "part": Part,
+}
 
 
 def codec_faults(codec: Codec) -> list[str]:

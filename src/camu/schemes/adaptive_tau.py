@@ -21,6 +21,7 @@ class AdaptiveTau(Scheme):
     control: Positive = 5e-5  # phi; the authors use 5e-5 for CNNs and 0.025 for an SVM
     max_updates: Count = 100
     name = "adaptive-tau"
+    tunable = {"control": (1e-5, 1e-2, "log")}
     family = "local updates"
     citation = "Wang et al., Adaptive federated learning, IEEE JSAC 2019"
     simplified = ["losses and gradients are exact and not charged"]

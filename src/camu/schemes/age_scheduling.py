@@ -16,6 +16,7 @@ class AgeScheduling(LocalSgd):
     share: PositiveShare = 0.5  # of the devices that are scheduled
     damping: NonNegative = 0.5  # the rate is multiplied by (1 + age)^-damping
     name = "age-scheduling"
+    tunable = {"share": (0.1, 1.0, "log")}
     family = "selection"
     citation = (
         "after Zheng et al., AoU-based local update and user scheduling for semi-asynchronous "

@@ -20,6 +20,7 @@ class Camu(Scheme):
     threshold_quantile: Share = 0.5
     max_extra_updates: CountFromZero = 4
     name = "camu"
+    tunable = {"threshold_quantile": (0.0, 1.0), "max_extra_updates": (0, 20)}
     family = "paper"
     citation = "Sun et al., CAMU, section III-B"
     choices = [

@@ -81,6 +81,11 @@ class CamuBalanced(Scheme):
     drift: NonNegative = 0.16  # share of a step that is lost per step before it on the wrong labels
     max_extra_updates: CountFromZero = 4  # without equal_updates
     name = "camu-balanced"
+    tunable = {
+        "drift": (0.02, 1.0, "log"),
+        "momentum": [0.0, 0.5, 0.7, 0.9],
+        "training.server_momentum": None,  # this scheme's is its own
+    }
     family = "clusters"
     citation = "this project; momentum after Hsu et al., 2019"
     choices = [

@@ -24,11 +24,14 @@ from camu.schemes.cost_effective import CostEffective
 from camu.schemes.cotaf import Cotaf
 from camu.schemes.ditto import Ditto
 from camu.schemes.dsc import Dsc
+from camu.schemes.ef21 import Ef21
+from camu.schemes.fastest import Fastest
 from camu.schemes.fedasync import FedAsync
-from camu.schemes.fedavg import FedAvg
+from camu.schemes.fedavg_epochs import FedAvgEpochs
 from camu.schemes.fedbuff import FedBuff
 from camu.schemes.fedcs import FedCs
 from camu.schemes.feddyn import FedDyn
+from camu.schemes.fedexp import FedExp
 from camu.schemes.fedlamp import FedLamp
 from camu.schemes.fednova import CamuNova, ClusterNova, FedNova
 from camu.schemes.fedpaq import FedPaq
@@ -36,6 +39,8 @@ from camu.schemes.fedper import FedPer
 from camu.schemes.fedprox import FedProx
 from camu.schemes.fedrep import FedRep
 from camu.schemes.fedsa import FedSa
+from camu.schemes.fedsgd import FedSgd
+from camu.schemes.hier_local_qsgd import HierLocalQsgd
 from camu.schemes.hierfavg import HierFavg
 from camu.schemes.hti import HeterogeneousIntensity, HtiDynamic
 from camu.schemes.hti_total import HtiTotal
@@ -55,7 +60,8 @@ from camu.schemes.wasserstein import WassersteinWeights
 from camu.schemes.width_scaled import WidthScaled
 
 KINDS: tuple[type[Scheme], ...] = (
-    FedAvg,
+    FedSgd,
+    FedAvgEpochs,
     WassersteinWeights,
     Clustered,
     ComputeRounds,
@@ -74,6 +80,7 @@ KINDS: tuple[type[Scheme], ...] = (
     FedDyn,
     FedAvgM,
     FedAdam,
+    FedExp,
     Oort,
     ParallelRestartedSgd,
     FedBuff,
@@ -83,6 +90,8 @@ KINDS: tuple[type[Scheme], ...] = (
     LabelKMeans,
     FedPaq,
     FedLamp,
+    Ef21,
+    HierLocalQsgd,
     CostEffective,
     TwoSided,
     LocalSgdDecay,
@@ -99,6 +108,7 @@ KINDS: tuple[type[Scheme], ...] = (
     WidthScaled,
     CamuBalanced,
     FedCs,
+    Fastest,
     RoundRobin,
     BestChannel,
     ProportionalFair,
@@ -121,8 +131,10 @@ KINDS: tuple[type[Scheme], ...] = (
 )
 SCHEMES = {kind.name: kind for kind in KINDS}
 
+FedAvg = FedSgd  # as the CAMU paper calls it
+
 # Earlier names that still work.
-ALIASES = {"petrel": "compute-rounds"}
+ALIASES = {"petrel": "compute-rounds", "fedavg": "fedsgd"}
 
 # The families of schemes, in the order in which they are shown.
 FAMILIES = {

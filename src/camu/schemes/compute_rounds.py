@@ -14,6 +14,7 @@ class ComputeRounds(Scheme):
 
     max_extra_updates: CountFromZero = 4
     name = "compute-rounds"
+    tunable = {"max_extra_updates": (0, 20)}
     family = "clusters"
     citation = "Sun et al., CAMU, section V-B, after Zhou et al., Petrel, IEEE TPDS 2020"
     simplified = [

@@ -139,7 +139,7 @@ class Scheme(ABC):
     def pilot(self, pilot: Pilot, state: State) -> Plan | None:
         """Try something out before the first round; None keeps the plan.
 
-        >>> class Tried(camu.schemes.FedAvg):
+        >>> class Tried(camu.schemes.FedSgd):
         ...     def pilot(self, pilot, state):   # which gains more per joule?
         ...         plans = [pilot.plan.with_updates([n] * 20) for n in (1, 2)]
         ...         runs = [pilot.train(plan, rounds=2) for plan in plans]
@@ -154,7 +154,7 @@ class Scheme(ABC):
     def select(self, view: View, state: State) -> Iterable[int]:
         """Which of `view.idle` start now; by default all.
 
-        >>> class Sampled(camu.schemes.FedAvg):
+        >>> class Sampled(camu.schemes.FedSgd):
         ...     def select(self, view, state):       # five units, drawn without replacement
         ...         return view.random().numpy().choice(view.idle, 5, replace=False)
         >>> camu.simulate(world, Sampled()).history.final.units
@@ -165,7 +165,7 @@ class Scheme(ABC):
     def start(self, view: View, state: State, unit: int) -> Weights | None:
         """The model that a unit starts from; None is the global model.
 
-        >>> class Restarted(camu.schemes.FedAvg):
+        >>> class Restarted(camu.schemes.FedSgd):
         ...     def start(self, view, state, unit):  # two units go back to zero in every round
         ...         zero = 0 * view.weights.parameters
         ...         return view.weights.with_parameters(zero) if unit < 2 else None
@@ -177,7 +177,7 @@ class Scheme(ABC):
     def correction(self, view: View, state: State, unit: int) -> Float32 | None:
         """A vector (q,) that is added to every gradient of a unit; None adds nothing.
 
-        >>> class Decayed(camu.schemes.FedAvg):
+        >>> class Decayed(camu.schemes.FedSgd):
         ...     def correction(self, view, state, unit):     # weight decay at the round's start
         ...         return 0.01 * view.weights.parameters
         >>> camu.simulate(world, Decayed()).history.final.units
@@ -191,7 +191,7 @@ class Scheme(ABC):
         `keep` is then given the parameters (q,) that it ends with, in place of `change`. Its steps
         are paid by `LocalRule.work`.
 
-        >>> class Beside(camu.schemes.FedAvg):
+        >>> class Beside(camu.schemes.FedSgd):
         ...     def own_training(self, view, state, unit):   # a model that never meets others
         ...         own = view.kept.get(unit, view.weights.parameters)
         ...         return camu.schemes.OwnTraining(own, updates=1)
@@ -207,7 +207,7 @@ class Scheme(ABC):
 
         Metrics of devices (`training.metrics`, such as `mean-device-accuracy`) judge it.
 
-        >>> class Halved(camu.schemes.FedAvg):
+        >>> class Halved(camu.schemes.FedSgd):
         ...     def own_model(self, view, state, unit):
         ...         return view.weights.with_parameters(view.weights.parameters / 2)
         >>> camu.simulate(world, Halved()).history.final.units
@@ -229,7 +229,7 @@ class Scheme(ABC):
         `view` is the run at the unit's start, and so is `state`; on nodes that are not waited for,
         `state` is the present one.
 
-        >>> class Sums(camu.schemes.FedAvg):
+        >>> class Sums(camu.schemes.FedSgd):
         ...     def keep(self, view, state, unit, change, kept):
         ...         return change if kept is None else kept + change
         ...     def correction(self, view, state, unit):     # each unit slows down as it goes
@@ -242,7 +242,7 @@ class Scheme(ABC):
     def deadline(self, view: View, state: State) -> float | None:
         """When the server aggregates at the latest, on the virtual clock; None: it waits.
 
-        >>> class Window(camu.schemes.FedAvg):
+        >>> class Window(camu.schemes.FedSgd):
         ...     def deadline(self, view, state):
         ...         return view.seconds + 0.2
         >>> round(camu.simulate(world, Window()).history.final.virtual_seconds, 3)
@@ -253,7 +253,7 @@ class Scheme(ABC):
     def ready(self, view: View, state: State) -> bool:
         """Whether the server aggregates now; by default when no unit is on its way any more.
 
-        >>> class FirstThree(camu.schemes.FedAvg):
+        >>> class FirstThree(camu.schemes.FedSgd):
         ...     def ready(self, view, state):
         ...         return len(view.arrived) >= 3
         >>> camu.simulate(world, FirstThree()).history.final.units
@@ -264,7 +264,7 @@ class Scheme(ABC):
     def aggregate(self, view: View, state: State) -> Weights:
         """The new global model; by default the model plus the mean update, weighted by the plan.
 
-        >>> class Momentum(camu.schemes.FedAvg):
+        >>> class Momentum(camu.schemes.FedSgd):
         ...     def aggregate(self, view, state):
         ...         mean = super().aggregate(view, state)
         ...         step = mean.parameters - view.weights.parameters
@@ -283,7 +283,7 @@ class Scheme(ABC):
     def revise(self, view: View, state: State) -> Plan | None:
         """The plan from the next round on; None keeps it.
 
-        >>> class Growing(camu.schemes.FedAvg):
+        >>> class Growing(camu.schemes.FedSgd):
         ...     def revise(self, view, state):       # one update more after every round
         ...         return view.plan.with_updates([1 + view.round] * 20)
         >>> camu.simulate(world, Growing()).plan.units[0].local_updates
@@ -294,7 +294,7 @@ class Scheme(ABC):
     def finished(self, view: View, state: State) -> bool:
         """Whether the run ends after this round; by default the configuration decides.
 
-        >>> class Brief(camu.schemes.FedAvg):
+        >>> class Brief(camu.schemes.FedSgd):
         ...     def finished(self, view, state):
         ...         return view.round == 2
         >>> camu.simulate(world, Brief()).history.stopped

@@ -30,8 +30,9 @@ class Dsc(Scheme):
         "links are compared by clustering.communication, as for `clustered`, not as in the letter",
     ]
     choices = [
-        "distance-based weights act inside clusters; the letter was not at hand, so both "
-        "readings exist (weights)",
+        "distance-based weights act inside clusters; of the letter (arXiv 2405.09276) only the "
+        "abstract could be read, which names the two matrices and affinity propagation but no "
+        "weights, so both readings exist (weights)",
         "the preference of the second segment is a low quantile; the median leaves a third of "
         "the clusters with one device",
     ]

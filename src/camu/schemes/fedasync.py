@@ -16,6 +16,7 @@ class FedAsync(LocalSgd):
     decay: NonNegative = 0.5  # a of the polynomial rule
     proximal: NonNegative = 0.005  # rho
     name = "fedasync"
+    tunable = {"mixing": (0.1, 1.0, "log"), "decay": [0.0, 0.5, 1.0]}
     family = "asynchronous"
     citation = "Xie, Koyejo, Gupta, Asynchronous federated optimization, 2019"
     simplified = ["the polynomial rule for staleness alone; the mixing does not fall in time"]

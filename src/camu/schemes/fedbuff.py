@@ -15,6 +15,7 @@ class FedBuff(LocalSgd):
     buffer: Count = 10
     server_rate: Positive = 1.0
     name = "fedbuff"
+    tunable = {"buffer": (1, 20, "log"), "server_rate": [0.3, 1.0]}
     family = "asynchronous"
     citation = "Nguyen et al., FedBuff, AISTATS 2022"
     simplified = [

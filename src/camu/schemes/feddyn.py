@@ -16,6 +16,7 @@ class FedDyn(LocalSgd):
 
     strength: Positive = 0.1  # alpha; the authors use 0.01 to 0.1
     name = "feddyn"
+    tunable = {"strength": (0.001, 1.0, "log")}
     family = "drift"
     citation = "Acar et al., FedDyn, ICLR 2021"
     simplified = ["a few SGD steps in place of each device's exact minimum; everyone takes part"]

@@ -18,6 +18,7 @@ class FedLamp(Scheme):
     share_per_update: PositiveShare = 0.1  # v: a device with tau updates sends the share v tau
     smoothing: PositiveShare = 0.5  # weight of the newest measurement
     name = "fedlamp"
+    tunable = {"fastest_updates": (1, 20, "log"), "share_per_update": (0.01, 0.3, "log")}
     family = "compression"
     citation = "Xu et al., FedLamp, IEEE TMC 2022"
     simplified = [

@@ -28,6 +28,7 @@ class HeterogeneousIntensity(Scheme):
 
     max_extra_updates: CountFromZero = 4
     name = "hti"
+    tunable = {"max_extra_updates": (0, 20)}
     family = "clusters"
     citation = (
         "Zeng et al., Heterogeneous training intensity for federated learning, IEEE TNSE 2022"

@@ -20,6 +20,7 @@ class NearIidBandit(LocalSgd):
     closeness: NonNegative = 0.2  # sum_l |p_g(l) - p(l)| at which a group is closed
     optimism: NonNegative = 1.0  # in units of the range of the groups' mean times
     name = "near-iid-bandit"
+    tunable = {"size": (2, 10)}
     family = "selection"
     citation = "Lee et al., Data distribution-aware online client selection, IEEE TVT 2022"
     simplified = []

@@ -13,6 +13,7 @@ class ParallelRestartedSgd(Scheme):
 
     max_extra_updates: CountFromZero = 4
     name = "pr-sgd"
+    tunable = {"max_extra_updates": (0, 20)}
     family = "local updates"
     citation = (
         "Yu, Yang, Zhu, Parallel restarted SGD with faster convergence and less communication, "

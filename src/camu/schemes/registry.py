@@ -43,6 +43,17 @@ def find_scheme(name: str) -> type[Scheme]:
     return found
 
 
+def earlier_name(name: str) -> list[str]:
+    """A sentence where a scheme is called by an earlier name."""
+    if name not in ALIASES:
+        return []
+    found = f"scheme.name = {name} is {ALIASES[name]} now"
+    if name == "fedavg":
+        found += ", one update by everyone; FedAvg with epochs and a share of devices is "
+        found += "fedavg-epochs"
+    return [found]
+
+
 def make_scheme(config: Config, name: str | None = None) -> Scheme:
     """The configured scheme.
 

@@ -20,6 +20,7 @@ class Scaffold(Scheme):
 
     local_updates: Count = 2
     name = "scaffold"
+    tunable = {"local_updates": (1, 20, "log")}
     family = "drift"
     citation = "Karimireddy et al., SCAFFOLD, ICML 2020"
     simplified = ["everyone takes part in every round; the server's step size is 1"]

@@ -23,6 +23,7 @@ class RoundRobin(LocalSgd):
 
     share: PositiveShare = 0.5
     name = "round-robin"
+    tunable = {"share": (0.1, 1.0, "log")}
     family = "selection"
     citation = _CITATION
     simplified = _SIMPLIFIED
@@ -43,6 +44,7 @@ class BestChannel(LocalSgd):
 
     share: PositiveShare = 0.5
     name = "best-channel"
+    tunable = {"share": (0.1, 1.0, "log")}
     family = "selection"
     citation = _CITATION
     simplified = _SIMPLIFIED
@@ -59,6 +61,7 @@ class ProportionalFair(LocalSgd):
     share: PositiveShare = 0.5
     window: CountFromTwo = 20  # t_c, rounds
     name = "proportional-fair"
+    tunable = {"share": (0.1, 1.0, "log")}
     family = "selection"
     citation = _CITATION
     simplified = _SIMPLIFIED

@@ -30,6 +30,11 @@ class FedAvgM(LocalSgd):
     server_rate: Positive = 1.0
     name = "fedavgm"
     family = "server"
+    tunable = {
+        "momentum": [0.5, 0.7, 0.9],
+        "server_rate": [0.1, 0.3, 1.0],
+        "training.server_momentum": None,  # this scheme's is its own
+    }
     citation = "Hsu, Qi, Brown, Measuring the effects of non-identical data distribution, 2019"
     simplified = ["everyone takes part; no Nesterov form"]
     choices = []
@@ -45,16 +50,17 @@ class FedAvgM(LocalSgd):
 class FedAdam(LocalSgd):
     """Local SGD whose server treats the mean update as a gradient and takes an Adam step."""
 
-    server_rate: Positive = 0.01
+    server_rate: Positive = 0.03
     beta1: Share = 0.9
     beta2: Share = 0.99
     adaptivity: Positive = 1e-3  # tau
     name = "fedadam"
     family = "server"
+    tunable = {"server_rate": (0.001, 0.1, "log")}
     citation = "Reddi et al., Adaptive federated optimization, ICLR 2021"
     simplified = ["everyone takes part"]
     choices = [
-        "the server's rate is 0.01; the authors search it per task",
+        "the server's rate is 0.03, near the best of the authors' searches, which are per task",
         "no bias correction, as in the paper; v starts at tau^2",
     ]
 
@@ -81,6 +87,11 @@ class TwoSided(Scheme):
     sample_weights: bool = False  # weights by data size; with server_rate = 1 this is FedAvg
     name = "two-sided"
     family = "server"
+    tunable = {
+        "local_updates": (1, 20, "log"),
+        "share": (0.1, 1.0, "log"),
+        "server_rate": [0.5, 1.0, 1.5],
+    }
     citation = (
         "Yang, Fang, Liu, Achieving linear speedup with partial worker participation, ICLR 2021"
     )

@@ -15,6 +15,7 @@ class TalkOrWork(Scheme):
 
     ratio: Positive = 25.0  # A0 / B0 of the rounds A0 / H + B0 H
     name = "talk-or-work"
+    tunable = {"ratio": (1.0, 100.0, "log")}
     family = "local updates"
     citation = (
         "after Shi et al., Toward energy-efficient federated learning over 5G+ mobile devices, "

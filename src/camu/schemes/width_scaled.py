@@ -22,6 +22,7 @@ class WidthScaled(Scheme):
     local_updates: Count = 2  # of the median device, which trains the whole model
     max_extra_updates: CountFromZero = 4
     name = "width-scaled"
+    tunable = {"local_updates": (1, 20, "log")}
     family = "compression"
     citation = (
         "after Diao et al., HeteroFL, ICLR 2021, with adaptive updates after Yan et al., Heroes, "

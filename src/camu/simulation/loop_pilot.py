@@ -10,7 +10,7 @@ from camu.errors import CamuError
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes.contract import PilotRun, Scheme
-from camu.schemes.fedavg import FedAvg
+from camu.schemes.fedsgd import FedSgd
 from camu.simulation.run import Run
 
 
@@ -31,7 +31,7 @@ class LoopPilot:
         run.batteries = whole.batteries
         began = whole.clock.now_seconds
         run.clock.wait_until(began)
-        trial = self._loop(run, scheme or FedAvg())
+        trial = self._loop(run, scheme or FedSgd())
         losses = []
         for _ in range(rounds):
             arrived, _ = trial.advance()

@@ -94,7 +94,7 @@ def simulate(
 
     Parameters:
         world: the fleet; samples of the configured data set are dealt to a fleet file's devices.
-        scheme: the scheme, for example `camu.schemes.FedAvg()`.
+        scheme: the scheme, for example `camu.schemes.FedSgd()`.
         callbacks: watchers of the run, called in this order.
         plan: used in place of the scheme's own, for example one that was read from a file.
 

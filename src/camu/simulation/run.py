@@ -198,7 +198,7 @@ class Callback:
     ...     def on_round(self, run, record):
     ...         if record.total_joules > 0.5:
     ...             run.stop("half a joule")
-    >>> camu.simulate(world, camu.schemes.FedAvg(), [Loudest()]).history.stopped
+    >>> camu.simulate(world, camu.schemes.FedSgd(), [Loudest()]).history.stopped
     'half a joule'
     """
 
