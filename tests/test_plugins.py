@@ -10,6 +10,7 @@ import pytest
 
 from camu.errors import CamuError, InputError, UserCodeError
 from camu.plugins import describe_error, import_object, own_modules, source_digest, user_code
+from camu.schemes.fedsgd import FedSgd
 
 
 @pytest.fixture

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camu.errors import InputError
-from camu.planning.codecs import Part, Quantised, Raw, Sparse, codec_from_dict, codec_to_dict
+from camu.planning.codecs import (
+    Changes,
+    Part,
+    Quantised,
+    Raw,
+    Sparse,
+    codec_from_dict,
+    codec_to_dict,
+)
 from camu.schemes import FedAvg
 from camu.seeding import Stream, derive
 
@@ -140,7 +148,9 @@ class Signs:
         return (np.sign(update) * self.factor * np.abs(update).mean()).astype(np.float32), None
 
 
-@pytest.mark.parametrize("codec", [Raw(), Raw(2), Quantised(4), Sparse(0.25), Part(7), Signs(0.5)])
+@pytest.mark.parametrize(
+    "codec", [Raw(), Raw(2), Quantised(4), Sparse(0.25), Changes(0.25), Part(7), Signs(0.5)]
+)
 def test_codecs_as_plain_data(codec: object) -> None:
     data = codec_to_dict(codec)
     assert codec_from_dict(data) == codec
@@ -149,7 +159,9 @@ def test_codecs_as_plain_data(codec: object) -> None:
 
 
 def test_an_unknown_codec_is_named() -> None:
-    with pytest.raises(InputError, match="codec zip: unknown; use raw, quantised, sparse, part or"):
+    with pytest.raises(
+        InputError, match="codec zip: unknown; use raw, quantised, sparse, changes, part or"
+    ):
         codec_from_dict({"name": "zip"})
 
 
@@ -159,3 +171,16 @@ def test_a_codec_out_of_range_is_refused_in_the_plan(tiny, codec) -> None:
     units = [dataclasses.replace(unit, codec=codec) for unit in plan.units]
     with pytest.raises(InputError, match=r"scheme fedsgd: unit 0: codec\.\w+ = "):
         dataclasses.replace(plan, units=tuple(units))
+
+
+def test_the_estimate_of_changes_reaches_an_update_that_stays() -> None:
+    """EF21: what was sent so far adds up to the update once every entry was sent."""
+    update = np.array([3.0, -2.0, 1.0, 0.5], np.float32)
+    codec, memory, total = Changes(0.25), None, np.zeros(4, np.float32)
+    for sent_so_far in range(1, 5):
+        sent, memory = codec.encode(update, memory, stream(0))
+        total += sent
+        assert np.count_nonzero(sent) == 1
+        assert (total == memory).all()
+        assert (total == np.where(np.arange(4) < sent_so_far, update, 0)).all()
+    assert codec.bits(1000) == 250 * (32 + 10)

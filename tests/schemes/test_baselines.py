@@ -226,11 +226,16 @@ def test_oort_prefers_high_losses_and_short_rounds(tiny: Tiny) -> None:
     state: State = {"loss": np.array([1.0, 2, 3, 4, 5, 6]), "last": np.full(6, 4)}
     samples = world.devices.samples
     bonus = np.sqrt(0.1 * np.log(5) / 5)
-    assert scheme.utility(view, state) == pytest.approx(samples * state["loss"] + bonus)
+    worth, everyone = samples * state["loss"], np.arange(6)
+    expected = (worth - 0.999 * worth.min()) / (worth.max() - 0.999 * worth.min()) + bonus
+    assert scheme.utility(view, state, everyone) == pytest.approx(expected)
+    clipped = np.minimum(worth, np.sort(worth)[3])  # 0.5 of six: the fourth of them
+    cut = (clipped - 0.999 * worth.min()) / (worth.max() - 0.999 * worth.min()) + bonus
+    assert replace(scheme, clip=0.5).utility(view, state, everyone) == pytest.approx(cut)
     slow = replace(scheme, speed_quantile=0.0)
     seconds = np.array([u.ready_seconds + u.uplink_seconds for u in view.plan.units])
     factor = (seconds.min() / seconds) ** 2
-    assert slow.utility(view, state) == pytest.approx((samples * state["loss"] + bonus) * factor)
+    assert slow.utility(view, state, everyone) == pytest.approx(expected * factor)
     # Without fresh devices, only those at the top can be drawn.
     assert set(scheme.select(view, state)) == {3, 4, 5}
     state["last"][0] = -1

@@ -22,9 +22,9 @@ from camu.schemes import Plan, make_scheme
 from camu.schemes.dsc import Dsc
 from camu.world import World, build_world
 
-CORE = ("fedavg", "wasserstein", "clustered", "compute-rounds", "camu", "dsc", "local-sgd")
+CORE = ("fedsgd", "wasserstein", "clustered", "compute-rounds", "camu", "dsc", "local-sgd")
 CLUSTERED = ("clustered", "compute-rounds", "camu")
-SINGLE = ("fedavg", "wasserstein", "local-sgd")
+SINGLE = ("fedsgd", "wasserstein", "local-sgd")
 DIGITS = (
     "data.dataset=digits",
     "data.samples_per_device=40",
