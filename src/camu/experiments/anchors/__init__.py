@@ -1,0 +1,1 @@
+"""Others' published numbers, trained again by this engine and judged by rules fixed beforehand."""
