@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PRINTED = ("aggregation", "updates", "resources", "theory")  # and `all`
 # These are not about printed claims, and most take as long as all of those.
-FURTHER = ("sensitivity", "harm", "leaderboard", "air")
+FURTHER = ("sensitivity", "harm", "leaderboard", "air", "anchors")
 _NAMES = (*PRINTED, *FURTHER, "all")
 
 
@@ -74,6 +74,10 @@ def reproduce(
         Path | None,
         to_folder("--out", "Where results are kept [default: results, or leaderboard, or air]."),
     ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="A1,A2", help="With anchors: only these sources."),
+    ] = None,
     schemes: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,12 +94,19 @@ def reproduce(
     again. Writes verdicts.json, verdicts.md and report.html. leaderboard ranks all schemes at equal
     joules and seconds, and writes leaderboard.json, leaderboard.csv and leaderboard.md. air asks
     where over-the-air aggregation is ahead of digital uplinks at equal joules, seconds and hertz,
-    and writes air.json, air.md and air.svg.
+    and writes air.json, air.md and air.svg. anchors trains published tables of other projects
+    again, cell by cell and the cheap ones first, judges each by a rule fixed beforehand, and writes
+    anchors.json, anchors.md, and cells and values in files of their own. Stop it at any time; the
+    same command goes on, and values of several machines can be copied into one folder.
     """
     from camu.experiments.leaderboard import Leaderboard
     from camu.experiments.reproduce import Study
 
-    if experiment == "leaderboard":
+    if only is not None and experiment != "anchors":
+        raise InputError(f"--only {only}: it goes with `camu reproduce anchors` only")
+    if experiment == "anchors":
+        _anchors(out or Path("anchors"), only, seeds)
+    elif experiment == "leaderboard":
         board = Leaderboard.make(dataset, seeds, quick, schemes or [])
         _leaderboard(board, _executor(out or Path("leaderboard"), engine, address))
     elif schemes:
@@ -135,6 +146,30 @@ def _leaderboard(asked: Leaderboard, executor: Executor) -> None:
         board = run_leaderboard(asked, executor)
     print_table(board_table(board), plain_console())
     print(f"page: {executor.out / 'leaderboard.md'}")
+
+
+def _anchors(out: Path, only: str | None, seeds: int | None) -> None:
+    """Run what is missing of the published cells, and print their verdicts."""
+    from camu.experiments.anchors.study import Study as Anchors
+    from camu.outputs import claim
+
+    wanted = tuple(name.strip().upper() for name in (only or "").split(",") if name.strip())
+    study = Anchors(out, wanted, seeds)
+    study.tasks()  # a wrong name is refused before anything is written
+    claim(out, "reproduce")
+    with _Bar() as study.progress:
+        study.train()
+    cells = study.write()
+    table = number_table(("cell", "published", "ours", "n", "verdict"), text=("cell", "verdict"))
+    for own in cells:
+        theirs = own["published"]["order"] or f"{own['published']['mean']:g}"
+        mean = own["ours"]["mean"]
+        ours = "" if mean is None else f"{mean:.4g}"
+        table.add_row(own["claim"], theirs, ours, str(own["ours"]["n"]), own["verdict"])
+    print_table(table, plain_console())
+    found = Counter(own["verdict"] for own in cells)
+    print(", ".join(f"{number} {word}" for word, number in found.most_common()))
+    print(f"page: {out / 'anchors.md'}")
 
 
 def _air(dataset: str | None, seeds: int, executor: Executor) -> None:

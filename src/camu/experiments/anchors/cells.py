@@ -26,7 +26,6 @@ COMMON: dict[str, Any] = {
     "machine.checkpoint_every": 10,
 }
 OWN = "camu.experiments.anchors."  # where `:Name` in a setting is looked for
-PLUGINS = ("models", "data", "partitions", "schemes")
 _FILES = {"training.model": "models", "training.loss": "models", "data.dataset": "data"}
 _FILES |= {"data.partition": "partitions", "scheme.name": "schemes"}
 

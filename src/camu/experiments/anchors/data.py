@@ -29,6 +29,18 @@ def all_digits() -> Two:
     return (scaled, labels), (scaled[:10], labels[:10])
 
 
+def parity() -> Two:
+    """MNIST with two classes: 1 for even digits."""
+    found = load("mnist")
+    both = (
+        (found.train_inputs, found.train_targets),
+        (found.test_inputs, found.test_targets),
+    )
+    (train, digits), (test, others) = both
+    even = [(1 - own.astype(np.int64) % 2) for own in (digits, others)]
+    return (train, even[0]), (test, even[1])
+
+
 def cube(seed: int = 0, per_party: int = 1000) -> Two:
     """Points of the cube [-1, 1]^3 whose label is the sign of their first axis.
 

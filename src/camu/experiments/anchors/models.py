@@ -90,6 +90,32 @@ class SigmoidRegression(nn.Module):
         return torch.sigmoid(self.linear(inputs))
 
 
+class TanhPerceptron(nn.Module):
+    """784-50-10 with a hyperbolic tangent, on pixels from 0 to 1."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(784, 50)
+        self.output = nn.Linear(50, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.output(torch.tanh(self.hidden(images.flatten(1))))
+        return outputs
+
+
+class SmoothMachine(nn.Module):
+    """784 weights without a bias, which begin at 0, for the smooth hinge loss."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(784, 1, bias=False)
+        nn.init.zeros_(self.linear.weight)
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs: Tensor = self.linear(images.flatten(1))
+        return outputs
+
+
 class SimpleCNN(nn.Module):
     """Convolutions of 6 and 16 channels, then 120 and 84 hidden units; 44 426 numbers on MNIST."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from camu.arrays import Float64, Int64, Labels
+from camu.data import load
 
 BENCH_SEED = 42  # the default of the benchmark's loader: its partition is the same for every seed
 
@@ -81,6 +82,41 @@ def two_labels_by_log_normal(
 def parties(labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
     """Samples in their order, in equal parts."""
     return [np.asarray(own) for own in np.array_split(np.arange(len(labels)), devices)]
+
+
+USERS = (100, 200, 300, 400, 500, 400, 300, 200, 100)  # samples of each
+
+
+def by_user(labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+    """Samples at random, as many as each user of the list has."""
+    order = generator.permutation(len(labels))
+    return list(np.split(order[: sum(USERS)], np.cumsum(USERS)[:-1]))
+
+
+def _digits() -> Labels:
+    return load("mnist").train_labels
+
+
+def in_turn(labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+    """Sample i to node i mod 5."""
+    return [np.arange(node, len(labels), 5) for node in range(5)]
+
+
+def digits_in_turn(labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+    """Digit d to node d mod 5, which then has an even and an odd one."""
+    return [np.flatnonzero(_digits() % 5 == node) for node in range(5)]
+
+
+def everything(labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+    """All samples to each of five nodes."""
+    return [np.arange(len(labels)) for _ in range(5)]
+
+
+def halves(labels: Labels, devices: int, generator: np.random.Generator) -> list[Int64]:
+    """Digits 0 to 4 to nodes 0 to 2 in turn, even ones above to node 3, odd ones to node 4."""
+    digits = _digits()
+    low = [np.flatnonzero((digits < 5) & (np.arange(len(digits)) % 3 == node)) for node in range(3)]
+    return [*low, *(np.flatnonzero((digits > 4) & (digits % 2 == odd)) for odd in (0, 1))]
 
 
 @dataclass(frozen=True)

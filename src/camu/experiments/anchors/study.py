@@ -10,10 +10,12 @@ from typing import Any
 
 from camu.experiments.anchors import verdicts
 from camu.experiments.anchors.cells import Anchor, Cell, Control, Run, names, read
+from camu.experiments.anchors.page import page
 from camu.experiments.anchors.values import Values, add, measure, read_values
 from camu.experiments.anchors.verdicts import Judged
 from camu.experiments.scheduler import PlannedRun, on_processes
 from camu.experiments.statistics import estimate
+from camu.files import write_json, write_text
 from camu.simulation.directory import RunDirectory
 from camu.simulation.manifest import Manifest
 from camu.work import Progress, silent
@@ -54,7 +56,6 @@ class Study:
     out: Path
     only: tuple[str, ...] = ()
     seeds: int | None = None
-    turn: int | None = None  # the last one that is run
     progress: Progress = silent
 
     @property
@@ -78,8 +79,6 @@ class Study:
             for seed in self.seeds_of(anchor, run)
             for rounds in sorted(run.stages)
         ]
-        if self.turn is not None:
-            found = [task for task in found if task.turn <= self.turn]
         return sorted(found, key=lambda task: (task.turn, task.seed))
 
     def train(self) -> int:
@@ -112,6 +111,15 @@ class Study:
     def results(self) -> list[Result]:
         """All cells, judged."""
         return [self._result(anchor, cell) for anchor in self.anchors for cell in anchor.cells]
+
+    def write(self) -> list[dict[str, Any]]:
+        """Judge all cells; keep each as JSON, all of them as one array, and the page."""
+        documents = [document(result) for result in self.results()]
+        for own in documents:
+            write_json(self.out / "cells" / f"{own['claim']}.json", own)
+        write_json(self.out / "anchors.json", documents)
+        write_text(self.out / "anchors.md", page(documents))
+        return documents
 
     def _result(self, anchor: Anchor, cell: Cell) -> Result:
         seeds = range(cell.seeds if self.seeds is None else min(self.seeds, cell.seeds))
@@ -198,7 +206,6 @@ def document(result: Result) -> dict[str, Any]:
     own = estimate(numbers) if numbers else None
     first = anchor.runs[cell.runs[0]]
     last = str(cell.measure.round)
-    pair = _pair
     return {
         "claim": cell.label,
         "anchor": anchor.name,
@@ -222,13 +229,13 @@ def document(result: Result) -> dict[str, Any]:
         },
         "ours": {
             "mean": None if own is None else own.mean,
-            "interval": pair(judged.interval),
+            "interval": _pair(judged.interval),
             "level": 0.95,
             "sd": None if own is None else own.sd,
             "n": len(numbers),
             "values": list(result.values),
         },
-        "difference": {"mean": judged.difference, "interval": pair(judged.difference_interval)},
+        "difference": {"mean": judged.difference, "interval": _pair(judged.difference_interval)},
         "rule": cell.rule,
         "margin": verdicts.MARGIN if cell.rule == "V1" else None,
         "verdict": judged.verdict,

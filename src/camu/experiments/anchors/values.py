@@ -6,15 +6,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from camu import __version__
-from camu.experiments.anchors.cells import COMMON, PLUGINS, Measure, Run
+from camu.experiments.anchors.cells import COMMON, Measure, Run
 from camu.files import read_json, write_json
 from camu.simulation.history import History, Record
 
@@ -37,16 +35,9 @@ class Values:
         return str(rounds) in self.digests
 
 
-@cache
-def _sources() -> str:
-    """The code that settings name: models, data, partitions and schemes of the authors."""
-    folder = resources.files(__package__)
-    return "".join((folder / f"{name}.py").read_text(encoding="utf-8") for name in PLUGINS)
-
-
 def key_of(run: Run) -> str:
     """A hash of everything that decides a run's records, apart from its seed and its end."""
-    text = json.dumps([run.settings, COMMON, _sources(), __version__], sort_keys=True)
+    text = json.dumps([run.settings, COMMON, __version__], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -32,9 +32,7 @@ class Judged:
     """A verdict with the interval that it rests on, and the difference to what was published."""
 
     verdict: str
-    interval: Interval | None = (
-        None  # of ours: of the mean (V1, V4), or of a single run (V2, V3, V5)
-    )
+    interval: Interval | None = None  # of our mean (V1, V4), or of one run of ours
     difference: float | None = None
     difference_interval: Interval | None = None
 
