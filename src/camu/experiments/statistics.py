@@ -26,7 +26,7 @@ REPRODUCED, CONTRADICTED, UNDECIDED = "reproduced", "contradicted", "undecided"
 NO_EFFECT = "no effect above 1 point"
 
 
-def student_quantile(chance: float, df: int) -> float:
+def student_quantile(chance: float, df: float) -> float:
     """The value that a variable of Student's t distribution is below with this chance."""
     from scipy import stats  # deferred: it takes 0.7 s, and a single run needs none of it
 

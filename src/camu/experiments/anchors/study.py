@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from camu.experiments.anchors import verdicts
 from camu.experiments.anchors.cells import Anchor, Cell, Control, Run, names, read
 from camu.experiments.anchors.page import page
-from camu.experiments.anchors.values import Values, add, measure, read_values
+from camu.experiments.anchors.values import Values, add, key_of, measure, read_values
 from camu.experiments.anchors.verdicts import Judged
 from camu.experiments.scheduler import PlannedRun, on_processes
 from camu.experiments.statistics import estimate
@@ -57,6 +57,7 @@ class Study:
     only: tuple[str, ...] = ()
     seeds: int | None = None
     progress: Progress = silent
+    _manifests: dict[str, Manifest] = field(default_factory=dict)  # by run
 
     @property
     def anchors(self) -> list[Anchor]:
@@ -100,9 +101,13 @@ class Study:
 
     def _planned(self, task: Task) -> PlannedRun:
         config = task.run.config(task.seed, task.rounds)
-        key = self.values(task.run, task.seed).key
-        place = self.out / "runs" / f"{task.run.label}.seed{task.seed}-{key}"
-        return PlannedRun(config, Manifest.of(config), RunDirectory(place))
+        if task.run.label not in self._manifests:  # it reads all data, which are those of any seed
+            self._manifests[task.run.label] = Manifest.of(config)
+        known = self._manifests[task.run.label]
+        own = {"run.seed": task.seed, "run.rounds": task.rounds}
+        manifest = replace(known, config={**known.config, **own})
+        place = self.out / "runs" / f"{task.run.label}.seed{task.seed}-{key_of(task.run)}"
+        return PlannedRun(config, manifest, RunDirectory(place))
 
     def values(self, run: Run, seed: int) -> Values:
         """What is known of a run."""
