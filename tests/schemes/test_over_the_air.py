@@ -16,7 +16,7 @@ from scipy.stats import norm as normal
 import camu
 from camu.errors import InputError
 from camu.learning.job import Trained
-from camu.planning.air import Air, Senders, aligned
+from camu.planning.air import Air, Senders, Signal, aligned
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.several_antennas import Separated
 from camu.schemes import SCHEMES
@@ -82,11 +82,18 @@ def test_no_device_exceeds_its_power_in_any_round(tiny: Tiny, name: str) -> None
     world, watch = tiny(**faded, run__rounds=4), Watch()
     real, forecast = history(world, name, watch), dry_run(world, SCHEMES[name]())
     plan = camu.plan(SCHEMES[name](), world)
-    most = np.zeros(world.devices.count)
-    for unit in plan.units:  # a member sends to its leader with less than all of them
-        most[list(unit.members)] = unit.gather_joules
-        most[unit.leader] += unit.uplink_joules
-    assert all((spent <= most * (1 + 1e-9)).all() for spent in watch.rounds)
+    power, band = world.devices.power_watts, world.config.radio.bandwidth_hz
+    for round_, spent in enumerate(watch.rounds):
+        most = np.zeros(world.devices.count)
+        snr = power * world.links.uplink_gain * world.links.fading(round_) / world.links.noise_watts
+        for unit in plan.units:  # a member sends to its leader with less than all of them
+            most[list(unit.members)] = unit.gather_joules
+            sent = unit.uplink_joules
+            if plan.burst is not None:  # a report, and all its power over the burst
+                report = plan.burst.report_bits / (band * math.log2(1 + snr[unit.leader]))
+                sent = power[unit.leader] * (plan.burst.symbols / band + report)
+            most[unit.leader] += sent
+        assert (spent <= most * (1 + 1e-9)).all()
     assert real.final.total_joules <= forecast.final.total_joules
     assert [one.virtual_seconds for one in real.records] == [
         one.virtual_seconds for one in forecast.records
@@ -272,6 +279,20 @@ def test_the_inner_devices_are_the_nearest(tiny: Tiny) -> None:
 # One bit
 
 
+def test_signs_need_no_reports(tiny: Tiny) -> None:
+    world = tiny()
+    band = world.config.radio.bandwidth_hz
+    seconds = {
+        name: camu.plan(SCHEMES[name](), world).units[0].uplink_seconds
+        for name in ("one-bit-air", "broadband-analog")
+    }
+    plan = camu.plan(SCHEMES["one-bit-air"](), world)
+    assert seconds["one-bit-air"] == math.ceil(plan.parameters / 2) / band
+    snr = world.devices.power_watts * world.links.uplink_gain / world.links.noise_watts
+    reports = (64 / (band * np.log2(1 + snr))).sum()
+    assert seconds["broadband-analog"] == pytest.approx(seconds["one-bit-air"] + reports, rel=1e-12)
+
+
 def test_the_majority_decides_without_noise() -> None:
     rule = Majority(step=0.5)
     own = replace(draw_senders(np.random.default_rng(1), 5), noise_watts=0.0)
@@ -373,16 +394,21 @@ def test_single_devices_have_nothing_to_gather(tiny: Tiny) -> None:
     assert found.final.joules == pytest.approx(expected.final.joules, rel=1e-12)
 
 
-def test_a_gather_takes_one_update_whatever_the_size_of_its_cluster(tiny: Tiny) -> None:
+def test_a_gather_takes_one_update_and_a_report_of_each_member(tiny: Tiny) -> None:
     world = tiny()
+    power, links = world.devices.power_watts, world.links
     plan, digital = (camu.plan(SCHEMES[name](), world) for name in ("cluster-air", "clustered"))
     burst = math.ceil(plan.parameters / 2) / world.config.radio.bandwidth_hz
+    noise = links.noise_watts
     assert len({len(unit.members) for unit in plan.units}) > 1
     for unit, other in zip(plan.units, digital.units, strict=True):
         cost = unit.per_update
         assert cost.answer_seconds == other.per_update.answer_seconds
-        alone = len(unit.members) == 1
-        assert cost.gather_seconds - cost.answer_seconds == pytest.approx(0 if alone else burst)
+        senders = np.array([one for one in unit.members if one != unit.leader], dtype=np.int64)
+        gain = links.pair_gain(senders, np.full(len(senders), unit.leader))
+        rates = world.config.radio.bandwidth_hz * np.log2(1 + power[senders] * gain / noise)
+        expected = burst + (64 / rates).sum() if len(senders) else 0.0
+        assert cost.gather_seconds - cost.answer_seconds == pytest.approx(expected, rel=1e-9)
         assert unit.uplink_seconds == other.uplink_seconds
     assert camu.Plan.from_dict(plan.to_dict(world)) == plan
 
@@ -398,14 +424,14 @@ def test_the_noise_of_a_gather_is_that_of_its_weakest_member(tiny: Tiny) -> None
         Trained(start.with_parameters(draw.standard_normal(plan.parameters).astype("f4")), 1.0)
         for _ in unit.members
     ]
-    costs = full_speed_costs(world, plan.units, plan.parameters, gather_symbols=plan.gather_symbols)
+    costs = full_speed_costs(world, plan.units, plan.parameters, gather_burst=plan.gather_burst)
     exact = sum(
         w * one.weights.parameters.astype(float)
         for w, one in zip(unit.member_weights, models, strict=True)
     )
     errors_found = []
     for round_ in range(5):
-        gathers = ClusterBursts(world, round_, plan.units, costs, plan.gather_symbols or 0)
+        gathers = ClusterBursts(world, round_, plan.units, costs, plan.gather_burst)
         found = gathers.gathered(number, 0, start, models)
         errors_found.append(np.square(found.parameters - exact).sum())
         spent = gathers.joules[gathers.starts[number] :][: len(unit.members)]
@@ -437,10 +463,10 @@ def test_phase_and_time_errors_change_what_a_leader_gathers(tiny: Tiny, keys: An
     sender = next(k for k, device in enumerate(unit.members) if device != unit.leader)
     models = [Trained(start, 1.0) for _ in unit.members]
     models[sender] = Trained(start.with_parameters(start.parameters + change), 1.0)
-    costs = full_speed_costs(world, plan.units, plan.parameters, gather_symbols=plan.gather_symbols)
+    costs = full_speed_costs(world, plan.units, plan.parameters, gather_burst=plan.gather_burst)
     angles, parts = [], []
     for round_ in range(400):
-        gathers = ClusterBursts(world, round_, plan.units, costs, plan.gather_symbols or 0)
+        gathers = ClusterBursts(world, round_, plan.units, costs, plan.gather_burst)
         got = gathers.gathered(number, 0, start, models).parameters - start.parameters
         pairs = (got / unit.member_weights[sender]).astype(float)[: 2 * (len(got) // 2)]
         sent = change.astype(float)[: len(pairs)].view(complex)
@@ -460,8 +486,8 @@ def test_clusters_out_of_range_disturb_a_gather(tiny: Tiny) -> None:
     """Deaf clusters add the received powers of each other's leaders to the noise."""
     world = tiny(radio__carrier_sense_dbm=100.0)
     plan = camu.plan(SCHEMES["cluster-air"](), world)
-    costs = full_speed_costs(world, plan.units, plan.parameters, gather_symbols=plan.gather_symbols)
-    gathers = ClusterBursts(world, 0, plan.units, costs, 10)
+    costs = full_speed_costs(world, plan.units, plan.parameters, gather_burst=plan.gather_burst)
+    gathers = ClusterBursts(world, 0, plan.units, costs, Signal(10, 0))
     many = [u for u, unit in enumerate(plan.units) if len(unit.members) > 1]
     assert len(many) > 1
     for unit in many:

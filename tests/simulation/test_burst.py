@@ -40,6 +40,13 @@ class Together(FedAvg):
 
 
 @dataclass(frozen=True)
+class Unreported(Air):
+    """Aligned units whose norms are known for nothing."""
+
+    report_bits = 0
+
+
+@dataclass(frozen=True)
 class Leaders(Clustered):
     """Leaders of clusters over the air."""
 
@@ -137,26 +144,34 @@ def test_every_round_draws_its_own_noise() -> None:
     assert (first != second).all()
 
 
-def test_power_is_never_exceeded_and_time_does_not_depend_on_the_number(tiny: Tiny) -> None:
+def test_power_is_never_exceeded_and_a_round_ends_with_reports_and_one_burst(tiny: Tiny) -> None:
+    """Reports are 64 bits each, in turn, at the rate of a round's fading."""
     world, watch = tiny(**NOISY, radio__circuit_watts=0.1, radio__amplifier_efficiency=0.5), Watch()
     history = simulate(world, Together(), [watch]).history
-    plan = camu.plan(Together(), world)
+    plan, links, power = camu.plan(Together(), world), world.links, world.devices.power_watts
     seconds = math.ceil(plan.parameters / 2) / world.config.radio.bandwidth_hz
-    assert plan.column("uplink_seconds") == pytest.approx(np.full(6, seconds), rel=1e-15)
-    assert plan.round_seconds == pytest.approx(plan.column("ready_seconds").max() + seconds)
-    most = world.links.supply_watts(world.devices.power_watts) * seconds
-    for before, after in itertools.pairwise(watch.transmit):
-        spent = after - before
+    band, noise = world.config.radio.bandwidth_hz, 10 ** (-8.5 - 3)
+
+    def reports(fading: Any) -> Any:
+        return 64 / (band * np.log2(1 + power * links.uplink_gain * fading / noise))
+
+    on_air = seconds + reports(1.0).sum()
+    assert plan.column("uplink_seconds") == pytest.approx(np.full(6, on_air), rel=1e-12)
+    assert plan.round_seconds == pytest.approx(plan.column("ready_seconds").max() + on_air)
+    watts, lasting = power / 0.5 + 0.1, 0.0
+    for round_, (before, after) in enumerate(itertools.pairwise(watch.transmit)):
+        report = reports(links.fading(round_))
+        spent, most = after - before, watts * (seconds + report)
         assert (spent <= most * (1 + 1e-12)).all()
-        assert (spent > 0.1 * seconds).all()  # circuits
+        assert (spent > 0.1 * seconds + watts * report).all()  # circuits
         assert np.isclose(spent, most, rtol=1e-12).sum() == 1
+        lasting += plan.column("ready_seconds").max() + seconds + report.sum()
     forecast = dry_run(world, Together()).final
     final = history.final
-    assert forecast.total_joules == pytest.approx(3 * plan.round_joules, rel=1e-9)
     assert final.total_joules < forecast.total_joules
     assert final.joules["compute"] == forecast.joules["compute"]
     assert final.virtual_seconds == forecast.virtual_seconds
-    assert final.virtual_seconds == pytest.approx(3 * plan.round_seconds, rel=1e-12)
+    assert final.virtual_seconds == pytest.approx(lasting, rel=1e-12)
 
 
 def test_a_corrupt_unit_spoils_the_burst(tiny: Tiny) -> None:
@@ -296,7 +311,12 @@ def test_every_mismatch_changes_the_model_and_nothing_that_it_costs(
     tiny: Tiny, changes: dict[str, Any]
 ) -> None:
     usual = {key: changes[key] for key in ("radio__fading", "radio__noise_dbm") if key in changes}
-    found, exact = (simulate(tiny(**own), Together()).history for own in (changes, usual))
+
+    class Quiet(FedAvg):
+        def plan(self, world: World) -> camu.Plan:
+            return super().plan(world).over_the_air(Unreported())
+
+    found, exact = (simulate(tiny(**own), Quiet()).history for own in (changes, usual))
     assert found.weights_sha256 != exact.weights_sha256
     assert found.final.virtual_seconds == exact.final.virtual_seconds
 

@@ -113,8 +113,8 @@ def own_seconds(plan: Plan, world: World) -> tuple[Float64, Float64]:
         world,
         units,
         plan.parameters,
-        symbols=plan.burst_symbols,
-        gather_symbols=plan.gather_symbols,
+        burst=plan.burst,
+        gather_burst=plan.gather_burst,
     )
     flat = flatten_groups([unit.members for unit in units])[0]
     updates = np.repeat([float(unit.local_updates) for unit in units], costs.sizes)

@@ -25,6 +25,13 @@ from camu.world.links import Links
 TOGETHER = "together"  # the access of a plan whose units transmit at once
 
 
+class Signal(NamedTuple):
+    """What each of those sends that transmit at once."""
+
+    symbols: int  # complex, all at the same time
+    report_bits: int  # one after the other before that, at the rates of digital messages
+
+
 @dataclass(frozen=True, eq=False)
 class Senders:
     """The units of a burst as the server knows them before it, one array entry per unit."""
@@ -81,10 +88,16 @@ class Air:
     """
 
     combines: ClassVar[bool] = False  # whether it combines antennas by the exact channels
+    # A unit reports the norm of what it sends, and that it will; 0: nobody needs to know.
+    report_bits: ClassVar[int] = 64
 
     def symbols(self, parameters: int) -> int:
         """Complex symbols of a burst for a model of so many parameters."""
         return math.ceil(parameters / 2)
+
+    def signal(self, parameters: int) -> Signal:
+        """What each unit sends for a model of so many parameters."""
+        return Signal(self.symbols(parameters), self.report_bits)
 
     def silent(self, senders: Senders) -> npt.NDArray[np.bool_]:
         """The units that train but do not send in this round."""

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from camu.arrays import Float64
+from camu.planning.air import Signal
 from camu.planning.costs import Costs
 from camu.planning.prices import unit_costs
 from camu.planning.queues import latest_ready
@@ -40,8 +41,8 @@ def full_speed_costs(
     uplink_gain: Float64 | None = None,
     uplinks: Mapping[str, int] | None = None,
     round_: int | None = None,
-    symbols: int | None = None,
-    gather_symbols: int | None = None,
+    burst: Signal | None = None,
+    gather_burst: Signal | None = None,
 ) -> Costs:
     """What these units cost at the frequencies that they are given; see `unit_costs`."""
     return unit_costs(
@@ -58,8 +59,8 @@ def full_speed_costs(
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         interference_watts=[unit.interference_watts for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
-        symbols=symbols,
-        gather_symbols=gather_symbols,
+        burst=burst,
+        gather_burst=gather_burst,
     )
 
 

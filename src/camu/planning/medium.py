@@ -25,6 +25,7 @@ from typing import TypeVar
 import numpy as np
 
 from camu.arrays import AnyArray, Float64, Int64
+from camu.planning.air import Signal
 from camu.planning.link_costs import Sent, gather_messages, side_by_side
 from camu.planning.nearby import NEGLIGIBLE, Nearby
 from camu.world import World
@@ -153,12 +154,13 @@ def gather_costs(
     leaders: Sequence[int],
     bits: int,
     round_: int | None = None,
-    symbols: int | None = None,
+    burst: Signal | None = None,
 ) -> GatherCosts:
     """What the gather of each unit takes: the members send in turn, and the leader answers.
 
-    Members that send at once need so many `symbols`, whatever their number and the interference.
-    It is that of a round, or at mean gains; what leaders hear of each other always is.
+    Members that send a `burst` at once need the time of one after their reports, whatever the
+    interference. It is that of a round, or at mean gains; what leaders hear of each other always
+    is.
     """
     links, lead = world.links, np.asarray(leaders, dtype=np.int64)
     leader = np.repeat(lead, sizes)
@@ -175,10 +177,11 @@ def gather_costs(
     sent = gather_messages(world, devices, power, gain, bits, sizes[unit] - 1, sent)
     air = side_by_side(world, devices, unit, sent.seconds)
     snr = power * gain / links.noise_watts
-    if symbols is not None:  # each has a part of the time in which all send
-        burst = np.full(len(gain), symbols / world.config.radio.bandwidth_hz)
-        sent = Sent(burst, links.supply_watts(power) * burst)
-        air, snr = burst / (sizes[unit] - 1), np.full(len(gain), np.inf)
+    if burst is not None:  # each has a part of the time in which all send
+        together = burst.symbols / world.config.radio.bandwidth_hz
+        report = links.transmit_seconds(burst.report_bits, power, gain)
+        sent = Sent(together + report, links.supply_watts(power) * (together + report))
+        air, snr = together / (sizes[unit] - 1) + report, np.full(len(gain), np.inf)
     answer_power = world.devices.power_watts[lead[groups]]
     back = links.transmit_seconds(bits, answer_power, weakest)
     answers = Sent(back, links.supply_watts(answer_power) * back)

@@ -17,7 +17,7 @@ import numpy as np
 from camu.arrays import AnyArray, Float64
 from camu.errors import InputError
 from camu.planning import plan_io
-from camu.planning.air import ALIGNED, TOGETHER, Air, air_from_dict, air_to_dict
+from camu.planning.air import ALIGNED, TOGETHER, Air, Signal, air_from_dict, air_to_dict
 from camu.planning.codecs import RAW, payload_bits
 from camu.planning.costs import Costs
 from camu.planning.dvfs import DVFS_KINDS, DvfsKind, dvfs_of_units, full_speed_costs, with_dvfs
@@ -119,14 +119,14 @@ class Plan:
         return replace(self, air=air, access=TOGETHER)
 
     @property
-    def burst_symbols(self) -> int | None:
-        """Complex symbols in which all units send at once; None: each sends on its own."""
-        return None if self.air is None else self.air.symbols(self.parameters)
+    def burst(self) -> Signal | None:
+        """What each unit sends where all send at once; None: each sends on its own."""
+        return None if self.air is None else self.air.signal(self.parameters)
 
     @property
-    def gather_symbols(self) -> int | None:
-        """Complex symbols in which all members of a unit send at once; None: in turn, as bits."""
-        return ALIGNED.symbols(self.parameters) if self.gathers_together else None
+    def gather_burst(self) -> Signal | None:
+        """The same of the members of a unit in a gather; None: they send in turn, as bits."""
+        return ALIGNED.signal(self.parameters) if self.gathers_together else None
 
     def with_rates(self, rates: Iterable[float]) -> Plan:
         """The same plan with other factors on the learning rate, one per unit."""
@@ -217,8 +217,8 @@ class Plan:
             world,
             units,
             self.parameters,
-            symbols=self.burst_symbols,
-            gather_symbols=self.gather_symbols,
+            burst=self.burst,
+            gather_burst=self.gather_burst,
         )
         columns = costs.columns(np.array([float(unit.local_updates) for unit in units]))
         slow: Sequence[UnitDvfs | None] = [None] * len(units)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from camu.arrays import Float64, Int64
 from camu.learning.job import LocalRule
 from camu.planning import link_costs
+from camu.planning.air import Signal
 from camu.planning.cells import interference
 from camu.planning.costs import Costs, flatten_groups
 from camu.planning.medium import gather_costs
@@ -38,8 +39,8 @@ def unit_costs(
     bandwidth_hz: Sequence[float | None] | None = None,
     interference_watts: Sequence[float] | None = None,
     cpu_share: Sequence[float] | None = None,
-    symbols: int | None = None,
-    gather_symbols: int | None = None,
+    burst: Signal | None = None,
+    gather_burst: Signal | None = None,
     alternatives: bool = False,
 ) -> Costs:
     """What these units cost; uplink gains (K,), which set rates, are the mean ones unless given.
@@ -52,20 +53,20 @@ def unit_costs(
     that, and `interference_watts` in it; `cpu_share` slows the members of a unit. If a round is
     given, tries of packets, gains between devices and rates that are too high are those of it; by
     default they are the means, and none is. With `radio.downlink` members receive the model first.
-    Units that transmit at once send so many `symbols` each over the whole band, with at most the
-    given power; so do members to their leader, with `gather_symbols`. `alternatives` are units of
-    which only one will send.
+    Units that transmit at once send a `burst` each over the whole band, with at most the given
+    power, after their reports; so do members to their leader, with `gather_burst`. `alternatives`
+    are units of which only one will send.
     """
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
     bits = model_bits(world, parameters)
-    gather = gather_costs(world, flat, sizes, leaders, bits, round_, gather_symbols)
+    gather = gather_costs(world, flat, sizes, leaders, bits, round_, gather_burst)
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)
     together = link_costs.senders(world.links, leaders) if uplinks is None else uplinks
-    bands = bandwidth_hz, interference_watts, symbols, alternatives
+    bands = bandwidth_hz, interference_watts, burst, alternatives
     sending = _Uplinks(world, leaders, power, gains, true, together, *bands)
     model = broadcast(world, flat, leaders, true, bits)
     return Costs(
@@ -127,7 +128,7 @@ class _Uplinks:
     together: Mapping[str, int]  # how many share each band
     bandwidth_hz: Sequence[float | None] | None  # of each leader; None: its share
     interference_watts: Sequence[float] | None  # in the band of each; None: there is none
-    symbols: int | None  # that each sends at once with all others; None: it sends by itself
+    burst: Signal | None  # that each sends at once with all others; None: it sends by itself
     alternatives: bool  # only one of them will send
 
     def costs(
@@ -148,10 +149,20 @@ class _Uplinks:
         self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
     ) -> tuple[link_costs.Sent, Float64]:
         """What each leader's sending costs, and how often it sends its update."""
+        if self.burst is not None:
+            return self.sent_at_once(self.burst), np.ones(len(self.leaders))
         air, tries = self.seconds_and_tries(payload_bits, parameters, round_)
         plain = link_costs.Sent(air, self.world.links.supply_watts(self.power_watts) * air)
         own = self.world, self.leaders, self.power_watts, self.heard(self.gains)
         return link_costs.uplinks(*own, payload_bits, self.together, plain), tries
+
+    def sent_at_once(self, burst: Signal) -> link_costs.Sent:
+        """Reports in turn, and then a burst; each unit sends for its own report and the burst."""
+        links, power = self.world.links, self.power_watts
+        report = links.transmit_seconds(burst.report_bits, power, self.heard(self.gains))
+        together = burst.symbols / links.radio.bandwidth_hz
+        joules = links.supply_watts(power) * (together + report)
+        return link_costs.Sent(np.full(len(power), together + report.sum()), joules)
 
     def seconds_and_tries(
         self, payload_bits: npt.ArrayLike, parameters: int, round_: int | None
@@ -159,8 +170,6 @@ class _Uplinks:
         """How long each leader sends, and how often it sends its update."""
         links, radio, hertz = self.world.links, self.world.config.radio, self.hertz
         once = np.ones(len(self.leaders))
-        if self.symbols is not None:
-            return self.symbols / radio.bandwidth_hz * once, once
         if radio.uplink == "analog":
             return analog_seconds(parameters, hertz) * once, once
         gain = self.heard(self.gains)

@@ -123,6 +123,7 @@ class Projected(Air):
     threshold: float  # c of AMP
     steps: int  # of AMP
     pilot: float
+    report_bits = 0  # the pilot tells the scale
 
     @property
     def measurements(self) -> int:

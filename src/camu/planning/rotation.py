@@ -89,8 +89,8 @@ def _rounds(
         bandwidth_hz=[unit.bandwidth_hz for unit in units],
         interference_watts=[unit.interference_watts for unit in units],
         cpu_share=[unit.cpu_share for unit in units],
-        symbols=plan.burst_symbols,
-        gather_symbols=plan.gather_symbols,
+        burst=plan.burst,
+        gather_burst=plan.gather_burst,
         alternatives=True,
     )
     heard = np.array([unit.downlink_seconds for unit in units])  # all devices listen
@@ -101,8 +101,8 @@ def _rounds(
         joules = np.zeros(world.devices.count)
         full = full_speed_costs(
             *(world, plan.units, plan.parameters),
-            symbols=plan.burst_symbols,
-            gather_symbols=plan.gather_symbols,
+            burst=plan.burst,
+            gather_burst=plan.gather_burst,
         )
         slow = plan.dvfs_costs(full, plan.units)
         everyone = flatten_groups([unit.members for unit in plan.units])[0]

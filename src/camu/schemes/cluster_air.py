@@ -10,8 +10,8 @@ from camu.schemes.contract import Plan, World
 class ClusterAir(Clustered):
     """The clusters of `clustered`; gathers are over the air, uplinks are digital.
 
-    A gather takes the time of one update, however many members a cluster has, and the leader's
-    answer; noise is on what the leader receives, after every update.
+    A gather takes the time of one update, however many members a cluster has, their reports and
+    the leader's answer; noise is on what the leader receives, after every update.
     """
 
     name = "cluster-air"
@@ -21,7 +21,7 @@ class ClusterAir(Clustered):
     choices = [
         "members are aligned with weights by data size; the leader's own part has no noise",
         "leaders out of range disturb a gather as if all of them gathered at the same time",
-        "channels between devices are known, with neither phase errors nor late starts",
+        "channels between devices are known; errors of phase and time are drawn for every gather",
     ]
 
     def plan(self, world: World) -> Plan:

@@ -20,6 +20,7 @@ class Majority(Truncated):
     probability Q(|S| sqrt(rho / sigma^2)).
     """
 
+    report_bits = 0  # all signs have one norm
     step: float = 1e-3  # that the server takes in the direction of the majority
 
     def encode(self, update: Float32, memory: Float32 | None, stream: Stream) -> Encoded:

@@ -37,7 +37,7 @@ def senders_of(world: World, plan: Plan, units: Sequence[Unit], round_: int) -> 
         gain=np.square(np.abs(links.known_channels(round_)[leaders, 0])),
         mean_gain=links.uplink_gain[leaders] / world.config.radio.antennas,
         noise_watts=links.noise_watts,
-        symbols=plan.burst_symbols or 0,
+        symbols=plan.burst.symbols if plan.burst else 0,
         leaders=leaders,
         links=links,
         round=round_,
@@ -186,6 +186,8 @@ def superpose(run: Run, burst: Burst, costs: Costs, ready_seconds: float) -> tup
         update.update = update.buffers = no_array()
         if found.fault is not None:
             update.lost = update.lost or "burst"
-    watts = run.world.links.supply_watts(found.power_watts)
-    joules = np.where(found.power_watts > 0, watts * costs.uplink_seconds, 0.0)
+    links, own = run.world.links, burst.senders
+    spared = links.supply_watts(own.power_watts) - links.supply_watts(found.power_watts)
+    spared *= own.symbols / links.radio.bandwidth_hz  # of what was priced with all their power
+    joules = np.where(found.power_watts > 0, costs.uplink_joules - spared, 0.0)
     return found, replace(costs, uplink_joules=joules)

@@ -15,7 +15,7 @@ import numpy as np
 from camu.arrays import Float64, Int64, sum_of_squares
 from camu.learning.job import Job, Trained, one_update
 from camu.learning.weights import Weights, weighted_mean
-from camu.planning.air import Senders, aligned
+from camu.planning.air import Amplitudes, Senders, Signal, aligned
 from camu.planning.costs import Costs
 from camu.planning.unit import Unit
 from camu.seeding import derive
@@ -33,7 +33,7 @@ class ClusterBursts:
     round: int
     units: Sequence[Unit]
     costs: Costs
-    symbols: int
+    burst: Signal
     joules: Float64 = field(init=False)  # of each member for sending, in the whole round
 
     def __post_init__(self) -> None:
@@ -48,10 +48,10 @@ class ClusterBursts:
 
         A dry run has nothing to gather: its members count with their full power.
         """
-        symbols = run.plan.gather_symbols
-        if symbols is None or trainer.provenance.kernel == "none":
+        burst = run.plan.gather_burst
+        if burst is None or trainer.provenance.kernel == "none":
             return None
-        return cls(run.world, run.round, units, costs, symbols)
+        return cls(run.world, run.round, units, costs, burst)
 
     def train(
         self, trainer: Trainer, delivery: Delivery, jobs: Sequence[Job]
@@ -93,10 +93,9 @@ class ClusterBursts:
             return mean
         changes = (models[k].weights.parameters - start.parameters for k in rows)
         squares = np.array([sum_of_squares(change) for change in changes])
-        found = aligned(self.senders(unit, rows), squares)
-        watts = self.world.links.supply_watts(found.power_watts)
-        seconds = self.symbols / self.world.config.radio.bandwidth_hz
-        self.joules[self.starts[unit] + rows] += np.where(found.power_watts > 0, watts, 0) * seconds
+        senders = self.senders(unit, rows)
+        found = aligned(senders, squares)
+        self.joules[self.starts[unit] + rows] += self.sent_joules(senders, found)
         stream = derive(self.world.seed, "gather-burst", self.round, own.leader, update)
         draws = stream.numpy().standard_normal(mean.parameters.size)
         received = mean.parameters + found.noise * draws
@@ -105,6 +104,14 @@ class ClusterBursts:
                 change = models[k].weights.parameters - start.parameters
                 received += own.member_weights[k] * (mismatch.heard(row, change) - change)
         return mean.with_parameters(received.astype(np.float32))
+
+    def sent_joules(self, senders: Senders, found: Amplitudes) -> Float64:
+        """What each member spends on a gather: its report, and its part of the burst."""
+        links, most = self.world.links, senders.power_watts
+        report = links.transmit_seconds(self.burst.report_bits, most, senders.gain)
+        watts = np.where(found.power_watts > 0, links.supply_watts(found.power_watts), 0.0)
+        seconds = self.burst.symbols / self.world.config.radio.bandwidth_hz
+        return np.asarray(links.supply_watts(most) * report + watts * seconds)
 
     def senders(self, unit: int, rows: Int64) -> Senders:
         """The members of a unit that send to its leader."""
@@ -122,7 +129,7 @@ class ClusterBursts:
             gain=gain,
             mean_gain=gain,
             noise_watts=links.noise_watts * (1 + louder),
-            symbols=self.symbols,
+            symbols=self.burst.symbols,
             leaders=devices,
             links=links,
             round=self.round,

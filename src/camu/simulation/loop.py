@@ -174,8 +174,8 @@ class Loop:
                 uplink_gain=gain,
                 uplinks=uplinks,
                 round_=round_,
-                symbols=run.plan.burst_symbols,
-                gather_symbols=run.plan.gather_symbols,
+                burst=run.plan.burst,
+                gather_burst=run.plan.gather_burst,
             )
             costs = run.plan.dvfs_costs(costs, own, self.waits_for_all)
             if np.any(costs.idle_watts):
