@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from camu.config import load_config
-from camu.world.fleet_check import check_fleet, repair
+from camu.world.fleet_check import checked, repair
+from camu.world.fleet_clean import read_fleet
 from helpers.browser import PATIENCE
 
 
@@ -109,7 +110,7 @@ def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with the 400 gateways of docs/examples as they are repaired, and two stations."""
     folder = tmp_path_factory.mktemp("gateways")
     config = load_config(preset="demo")
-    clean, _ = repair(check_fleet(EXPORT, {}, config), config)
+    clean, _ = repair(checked(read_fleet(EXPORT), config), config)
     (folder / "clean.csv").write_text(clean.cleaned.to_csv())
     (folder / "masts.csv").write_text(STATIONS)
     files = ["--fleet", "clean.csv", "--set", "fleet.base_station_file=masts.csv"]

@@ -19,8 +19,9 @@ from camu.clustering import cluster_devices
 from camu.config import load_config
 from camu.errors import InputError
 from camu.world import build_world
-from camu.world.fleet_check import check_fleet, problem_rows, repair
-from camu.world.fleet_clean import parse_names, read_fleet
+from camu.world.fleet_check import checked, problem_rows, repair
+from camu.world.fleet_clean import read_fleet
+from camu.world.fleet_columns import parse_names
 from camu.world.fleet_file import parse_fleet
 from camu.world.fleet_words import column_of
 
@@ -94,7 +95,7 @@ def test_encodings_are_recognised(tmp_path: Path, encoding: str) -> None:
 
 
 def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
-    found = check_fleet(write(tmp_path, german()), {}, CONFIG)
+    found = checked(read_fleet(write(tmp_path, german())), CONFIG)
     where = {(found.cleaned.table.places[one.row], one.column) for one in found.problems}
     expected = {
         ("line 4", "id"), ("line 8", "samples"), ("line 9", "longitude"), ("line 10", "link"),
@@ -134,7 +135,7 @@ def test_problems_that_are_alike_share_a_row_of_the_table(tmp_path: Path) -> Non
     rows = "".join(f"d{k},0,{k},{'fast' if k % 2 else 1e9},5\n" for k in range(1, 41))
     path = tmp_path / "f.csv"
     path.write_text("id,x,y,cpu_hz,samples\n" + rows)
-    found = check_fleet(path, {}, CONFIG)
+    found = checked(read_fleet(path), CONFIG)
     assert len(found.problems) == 20
     ((lines, column, value, _, _),) = problem_rows(found, None)
     assert (lines, column, value) == ("2, 4, 6, 8, 10, 12, 14, 16 and 12 more", "cpu_hz", "fast")
@@ -210,13 +211,194 @@ def test_a_clean_fleet_is_left_as_it_is() -> None:
     path = Path(__file__).parents[2] / "docs" / "examples" / "fleet.csv"
     cleaned = read_fleet(path)
     assert cleaned.changes == ()
-    assert check_fleet(path, {}, CONFIG).problems == ()
+    assert checked(read_fleet(path), CONFIG).problems == ()
+
+
+def own(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "own.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+FRENCH = """Adresse MAC;Nom;Ville;Latitude;Longitude;Technologie radio;Débit (kbit/s);\
+Puissance (dBm);RSSI (dBm);Batterie (Wh);Nombre d'échantillons;Carte
+78:9B:34:CA:F5:4F;Capteur 1;Montréal;46,1718;5,5704;Wi-Fi;12 000;14,0;-81,5;37,5;1 585;RPi 4B
+1E:71:B8:8D:58:36;Capteur 2;Bourg;46,2002;5,2348;LoRa SF7;5,4;14,0;-70,5;secteur;466;Pi Zero 2
+8B:63:54:9E:94:BE;Capteur 3;Bourg;46,2010;5,2351;4G;;23,0;-83,4;N.D.;2.472;Jetson Nano
+Total;;;;;;;;;;4523;
+"""
+SPANISH = """Número de serie\tUbicación\tLatitud\tLongitud\tTecnología\tBatería (mAh)\t\
+Tensión (V)\tPotencia (mW)\tMuestras\tFrecuencia CPU (MHz)
+SN-1\t"Nave 1, Sector 2"\t40,4238\t-3,6885\tLTE-M\t2.600\t3,6\t100\t278\t1.500
+SN-2\t"Nave 1, Sector 1"\t40,4129\t-3,6864\tZigbee\tred eléctrica\t\t50\t383\t240
+"""
+DUTCH = """Serienummer;Locatie;Breedtegraad;Lengtegraad;Verbinding;Accu (Wh);Metingen;Goed;Defect
+GW1;Kas 1;52,01;4,36;WiFi;20;527;;
+GW2;Kas 1;52,02;4,37;LoRaWAN;netstroom;801;788;13
+GW3;Kas 2;52,03;4,38;WiFi;onbekend;100;90;10
+Totaal;;;;;;;;
+"""
+EXCEL = """sep=,
+"Device Name","Asset Tag","Site","GPS","Connectivity","Signal (dBm)","Battery Capacity (mAh)",\
+"No. of Records","CPU",
+"Gateway 1","AT-1","Plant 1, Unit B","51.54805, -0.14214","WiFi 6","-60","10,000","89,632",\
+"Raspberry Pi 4B (4GB)",
+"Gateway 2","AT-2","Plant 2, Unit B","51.45190, -0.07399","4G LTE","-61","AC powered","20,990",\
+"Intel NUC",
+"""
+
+
+def test_a_french_export_with_addresses_and_spaces_between_thousands(tmp_path: Path) -> None:
+    cleaned = read_fleet(own(tmp_path, FRENCH, "cp1252"))
+    devices = parse_fleet(cleaned.table, None, CONFIG).devices
+    assert devices.ids[0] == "78:9B:34:CA:F5:4F"
+    assert devices.regions == ("Montréal", "Bourg", "Bourg")
+    assert devices.link == ("wifi-n", "lora-sf7", "lte")
+    assert devices.board == ("pi-4", "pi-zero-2w", "jetson-nano")
+    assert devices.samples.tolist() == [1585, 466, 2472]
+    assert devices.rate_bps[:2].tolist() == [12e6, 5400.0]
+    assert devices.battery_joules[0] == 37.5 * 3600
+    assert np.isnan(devices.battery_joules[1:]).all()
+
+
+def test_a_spanish_export_with_charges_and_volts(tmp_path: Path) -> None:
+    fleet = parse_fleet(own(tmp_path, SPANISH, "utf-16"), None, CONFIG)
+    devices = fleet.devices
+    assert devices.battery_joules[0] == pytest.approx(2.6 * 3.6 * 3600)
+    assert devices.cpu_hz.tolist() == pytest.approx([1.5e9, 240e6])
+    assert devices.power_watts[0] == pytest.approx(0.1)
+    assert devices.link == ("lte", "802.15.4")
+    assert devices.regions[0] == "Nave 1, Sector 2"
+    assert fleet.origin is not None
+    assert fleet.origin.longitude == pytest.approx(-3.68745)
+
+
+def test_a_dutch_export_whose_counts_of_labels_add_up_to_the_samples(tmp_path: Path) -> None:
+    fleet = parse_fleet(own(tmp_path, DUTCH), None, CONFIG)
+    assert fleet.devices.label_counts[1:].tolist() == [[788, 13], [90, 10]]
+    assert fleet.devices.samples.tolist() == [527, 801, 100]
+    said = "\n".join(fleet.notes)
+    assert "LoRaWAN is read as lora-sf9" in said
+    assert "Goed is read as label_Goed (such columns add up to the samples)" in said
+
+
+def test_a_spreadsheet_with_a_line_on_its_separator_and_places_in_one_cell(tmp_path: Path) -> None:
+    cleaned = read_fleet(own(tmp_path, EXCEL))
+    row = cleaned.table.rows[0]
+    assert (row["id"], row["latitude"], row["longitude"]) == ("AT-1", "51.54805", "-0.14214")
+    assert float(row["battery_joules"]) == pytest.approx(10 * 3.7 * 3600)
+    assert (row["samples"], row["link"], row["board"]) == ("89632", "wifi-ax", "pi-4")
+    assert cleaned.table.rows[1]["battery_joules"] == "mains"
+    said = "\n".join(cleaned.notes)
+    assert "Intel NUC is no board that camu knows" in said
+    assert "a battery in mAh is taken to have 3.7 V" in said
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (("37.000", "48,5"), (37000.0, 48.5)),  # points divide thousands where commas are decimal
+        (("37.000", "48.5"), (37.0, 48.5)),
+        (("37,000", "48.5"), (37000.0, 48.5)),
+        (("1.234,5", "7"), (1234.5, 7.0)),
+        (("1,234.5", "7"), (1234.5, 7.0)),
+        (("12\u202f000", "3,25"), (12000.0, 3.25)),
+        (("12'000", "3.25"), (12000.0, 3.25)),
+        (("37 Wh", "2 kJ"), (37 * 3600.0, 2000.0)),
+    ],
+)
+def test_numbers_are_read_in_the_style_of_their_column(
+    tmp_path: Path, cells: tuple[str, str], expected: tuple[float, float]
+) -> None:
+    rows = "".join(f"d{k};{k};0;{cell};9\n" for k, cell in enumerate(cells))
+    path = own(tmp_path, "id;x;y;battery (J);samples\n" + rows)
+    found = parse_fleet(path, None, CONFIG).devices.battery_joules
+    assert found.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("written", "degrees"),
+    [("48,135", 48.135), ("48.135° N", 48.135), ("48°8'6\"N", 48.135), ("S 3°30'", -3.5)],
+)
+def test_degrees_are_read_however_they_are_written(
+    tmp_path: Path, written: str, degrees: float
+) -> None:
+    quoted = written.replace('"', '""')
+    path = own(tmp_path, f'id;Breite;Länge;samples\na;"{quoted}";11,5;9\n')
+    assert float(read_fleet(path).table.rows[0]["latitude"]) == pytest.approx(degrees)
+
+
+def test_units_that_are_not_written_are_taken_to_be_likely_ones_or_nothing(tmp_path: Path) -> None:
+    path = own(
+        tmp_path, "ID,X,Y,Tx Power,Clock,Battery,Samples\na,0,0,14,1.5,80,9\nb,1,0,20,2,mains,9\n"
+    )
+    cleaned = read_fleet(path)
+    row = cleaned.table.rows[0]
+    assert float(row["power_watts"]) == pytest.approx(10 ** (1.4 - 3))
+    assert float(row["cpu_hz"]) == 1.5e9
+    assert row["battery_joules"] == ""  # percent, Wh or mAh
+    assert cleaned.table.rows[1]["battery_joules"] == "mains"
+    said = "\n".join(cleaned.notes)
+    assert "Tx Power is read as power_watts (taken to be in dBm)" in said
+    assert "no unit is given, so it is not used" in said
+
+
+def test_a_gateway_s_list_of_lora_devices_names_their_spreading_factors(tmp_path: Path) -> None:
+    text = "dev_eui,latitude,longitude,spreading_factor,rssi,snr,samples\n"
+    path = own(tmp_path, text + "70B3,47.3,8.5,7,-90,5,20\n70B4,47.3,8.6,12,,-3.5,20\n")
+    rows = read_fleet(path).table.rows
+    assert [row["link"] for row in rows] == ["lora-sf7", "lora-sf12"]
+    assert [(row["rssi_dbm"], row["snr_db"]) for row in rows] == [("-90", ""), ("", "-3.5")]
+
+
+def test_titles_above_the_header_and_rows_of_other_lengths_are_said(tmp_path: Path) -> None:
+    text = "Devices of the plant\n\nid,x,y,samples,,\na,0,0,5,,\nb,1,0\nc,1,1,6,7,8,9\nd,2,0,4\n"
+    found = checked(read_fleet(own(tmp_path, text)), CONFIG)
+    assert [(one.row, one.column) for one in found.problems] == [(1, ""), (2, "")]
+    assert "3 cells for the 4 columns of the header" in found.problems[0].text
+    assert "what stands above the header in line 3 is left out" in "\n".join(found.notes)
+    left, _ = repair(found, CONFIG)
+    assert [row["id"] for row in left.cleaned.table.rows] == ["a", "d"]
+
+
+def test_all_missing_columns_are_named_with_how_to_say_which_they_are(
+    tmp_path: Path, camu: Camu
+) -> None:
+    path = own(tmp_path, "Kasten;gut;schlecht\nA;5;6\nB;7;8\n")
+    done = camu("fleet", "check", str(path))
+    assert done.code == 2
+    for words in (
+        *("column id: is missing", "columns label_0, label_1, ...: are missing"),
+        *("columns x and y: are missing", '--map "Kasten=id"'),
+        '--map "gut=label_gut,schlecht=label_schlecht"',
+    ):
+        assert words in done.err
+    shown = camu("fleet", "check", str(path), "--map", "Kasten=id,gut=samples,schlecht=distance_m")
+    assert shown.code == 0
+    assert "--map 'Kasten=id,gut=samples,schlecht=distance_m' --out clean.csv" in " ".join(
+        shown.out.split()
+    )
+
+
+def test_keys_of_json_are_matched_as_headers_are(tmp_path: Path) -> None:
+    path = tmp_path / "devices.json"
+    row = {"deviceId": "a", "lat": 48.1, "lng": 11.5, "connectivity": "wifi", "battery (Wh)": 2}
+    path.write_text(json.dumps([{**row, "samples": 5}]))
+    assert read_fleet(path).table.rows[0] == {
+        "id": "a", "latitude": 48.1, "longitude": 11.5, "link": "wifi-n",
+        "battery_joules": "7200.0", "samples": 5,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("header", "column"),
     [
         ("Seriennummer", "id"),
+        ("Nombre d'échantillons", "samples"),
+        ("No. of Records", "samples"),
+        ("Puissance d'émission [dBm]", "power_watts"),
+        ("tx_power_dbm", "power_watts"),
+        ("Frecuencia de CPU (MHz)", "cpu_hz"),
         ("Geräte-ID", "id"),
         ("latitude", "latitude"),
         ("LAT", "latitude"),
@@ -283,6 +465,6 @@ def test_fuzzed_fleets_are_read_or_refused(tmp_path: Path) -> None:
             refused += 1
         if number % 10 == 0:
             with suppress(InputError):
-                assert not repair(check_fleet(path, {}, CONFIG), CONFIG)[0].problems
+                assert not repair(checked(read_fleet(path), CONFIG), CONFIG)[0].problems
     assert read > 100
     assert refused > 100

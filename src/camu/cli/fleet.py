@@ -129,11 +129,18 @@ def check(
     are problems left.
     """
     from camu.files import write_text
-    from camu.world.fleet_check import check_fleet, repair
-    from camu.world.fleet_clean import parse_names
+    from camu.world.fleet_check import checked, repair
+    from camu.world.fleet_clean import read_fleet
+    from camu.world.fleet_columns import parse_names
 
     config = resolve(file, preset, settings)
-    found, repairs = check_fleet(source, parse_names(names), config), None
+    cleaned = read_fleet(source, parse_names(names))
+    try:
+        found, repairs = checked(cleaned, config), None
+    except InputError:  # columns are missing: it helps to know how the others are understood
+        for note in cleaned.notes:
+            warn(note)
+        raise
     left = found
     if out is not None:
         check_outputs([out], config, file, source)
@@ -143,13 +150,17 @@ def check(
         rows = [one._asdict() for one in repairs or ()]
         print_json({**found.to_dict(), **({} if repairs is None else {"repairs": rows})})
     else:
-        _show_check(found, left, repairs, out)
+        _show_check(found, left, repairs, out, names)
     if left.problems:
         raise typer.Exit(1)
 
 
 def _show_check(
-    found: FleetCheck, left: FleetCheck, repairs: tuple[Change, ...] | None, out: Path | None
+    found: FleetCheck,
+    left: FleetCheck,
+    repairs: tuple[Change, ...] | None,
+    out: Path | None,
+    names: str,
 ) -> None:
     """What was understood in another way, and what is wrong, row by row."""
     from camu.world.fleet_check import assumed, problem_rows
@@ -167,9 +178,12 @@ def _show_check(
         print_table(table, console)
     count = len(left.cleaned.table.rows)
     source = found.cleaned.table.path
-    if out is None and found.problems:
-        hint = f"mend them, or write a copy without them: camu fleet check {source} --out clean.csv"
-        console.print(f"{count} devices, {len(found.problems)} problems; {hint}")
+    again = f"camu fleet check {source}{f' --map {names!r}' if names else ''} --out clean.csv"
+    if out is None and (found.problems or names):
+        some = (
+            f"{len(found.problems)} problems; mend them, or" if found.problems else "no problems;"
+        )
+        console.print(f"{count} devices, {some} write a copy that camu reads: {again}")
         return
     where = f"{out} is written with" if out is not None else "no problems;"
     console.print(f"{where} {count} devices; plan them with: camu plan --fleet {out or source}")

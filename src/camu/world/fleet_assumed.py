@@ -27,7 +27,8 @@ def assumed(table: Table, columns: dict[str, Float64], config: Config) -> list[s
     measured = np.any([~np.isnan(columns[name]) for name in _UPLINKS], axis=0)
     relative = ~np.isnan(columns["rssi_dbm"]) | ~np.isnan(columns["snr_db"])
     power = np.isnan(columns["power_watts"])
-    sends = f"send with fleet.power_watts = {fleet.power_watts:g} W"
+    limited = ", or the most of their link type" if "link" in table.columns else ""
+    sends = f"send with fleet.power_watts = {fleet.power_watts:g} W{limited}"
     found.append(
         (relative & power, f"a measured uplink and no power_watts; they are taken to {sends}")
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from camu.config import Config
 from camu.errors import InputError
-from camu.world.fleet_clean import Change, Cleaned, read_fleet
+from camu.world.fleet_clean import Change, Cleaned
 from camu.world.fleet_file import parse_fleet
 from camu.world.fleet_repair import mended, tidied
 from camu.world.tables import Problem
@@ -39,19 +38,14 @@ class FleetCheck:
         }
 
 
-def check_fleet(path: Path, names: Mapping[str, str], config: Config) -> FleetCheck:
-    """All problems of a fleet's file; `names` says which of its headers are which columns."""
-    return _checked(read_fleet(path, names), config)
-
-
 def repair(found: FleetCheck, config: Config) -> tuple[FleetCheck, tuple[Change, ...]]:
     """The check of a repaired table, and every repair that was made."""
-    now = _checked(tidied(found.cleaned), config)
+    now = checked(tidied(found.cleaned), config)
     tried: set[tuple[str, str]] = set()
     for _ in range(_MOST_PASSES):
         if not now.problems:
             break
-        now = _checked(mended(now.cleaned, now.problems, tried), config)
+        now = checked(mended(now.cleaned, now.problems, tried), config)
     return now, now.cleaned.changes[len(found.cleaned.changes) :]
 
 
@@ -81,7 +75,8 @@ def problem_rows(found: FleetCheck, repairs: Sequence[Change] | None) -> list[tu
     return rows
 
 
-def _checked(cleaned: Cleaned, config: Config) -> FleetCheck:
+def checked(cleaned: Cleaned, config: Config) -> FleetCheck:
+    """All problems of a table; a table without the columns of a fleet is refused."""
     problems: list[Problem] = []
     table = replace(cleaned.table, problems=problems)
     try:

@@ -6,26 +6,33 @@ said; what is wrong is left for the reader of the fleet to refuse.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from camu.errors import InputError, suggest
-from camu.files import csv_table, read_bytes, to_csv
-from camu.world.boards import built_in
-from camu.world.fleet_words import KNOWN_COLUMNS, MAINS, TOTALS, UNKNOWN, Unit, column_of, plain
-from camu.world.link_types import LINK_NAMES
-from camu.world.tables import ALIASES, MAINS_CELL, Table, read_table
+from camu.errors import InputError
+from camu.files import csv_rows, read_bytes, to_csv
+from camu.world.fleet_cells import (
+    NOMINAL_VOLTS,
+    board_of,
+    degrees,
+    in_unit,
+    link_of,
+    number,
+    place,
+    with_unit,
+)
+from camu.world.fleet_columns import LABEL, Column, columns_of
+from camu.world.fleet_words import CHARGE, KNOWN_COLUMNS, UNKNOWN, column_of, is_mains, is_total
+from camu.world.tables import BROKEN, MAINS_CELL, Table, read_table
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
-_NUMBER = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.IGNORECASE)
-_COUNT = re.compile(r"\d{1,3}(\.\d{3})+|\d+,0+")  # where a point can only divide thousands
-_TEXTS = ("id", "region", "link", "board")
+_EARTH = ("latitude", "longitude")
+_UPLINKS = ("rssi_dbm", "snr_db", "gain_db")  # the first one that is measured is taken
 _WHAT = "a CSV or JSON file of devices"
+_HEADER_WITHIN = 10  # lines
 
 
 class Change(NamedTuple):
@@ -35,6 +42,7 @@ class Change(NamedTuple):
     column: str  # "" for the whole row
     value: str
     said: str
+    alike: bool = False  # to be said in one sentence with others of its column
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,18 @@ class Cleaned:
     @property
     def notes(self) -> list[str]:
         """A sentence per kind of change."""
+        alike = Counter((one.column, one.said) for one in self.changes if one.alike)
+        joined: dict[str, list[str]] = {}
+        for (column, said), count in alike.items():
+            joined.setdefault(column, []).append(f"{said} ({count})" if column else said)
+        notes = []
+        for column, several in joined.items():
+            about = f", column {column}" if column else ""
+            notes.append(f"{self.table.path}{about}: {'; '.join(several)}")
         kinds: dict[tuple[str, str], list[Change]] = {}
         for change in self.changes:
-            kinds.setdefault((change.column, change.said), []).append(change)
-        notes = []
+            if not change.alike:
+                kinds.setdefault((change.column, change.said), []).append(change)
         for (column, said), found in kinds.items():
             places = [change.place for change in found if change.place]
             where = f", {places[0]}" if places else ""
@@ -60,50 +76,96 @@ class Cleaned:
         return notes
 
     def to_csv(self) -> str:
-        """The table as a clean CSV file."""
+        """The table as a clean CSV file, without columns that mean nothing."""
         table = self.table
-        rows = ([row.get(name, "") for name in table.columns] for row in table.rows)
-        return to_csv([table.columns, *rows])
+        known = [name for name in table.columns if name in KNOWN_COLUMNS or name.startswith(LABEL)]
+        return to_csv([known, *([row.get(name, "") for name in known] for row in table.rows)])
+
+
+class _Raw(NamedTuple):
+    """A file before it is understood."""
+
+    header: list[str]
+    rows: list[list[Any]]
+    places: list[str]
+    commas_divide: bool
+    broken: dict[int, str]  # rows without as many cells as the header
 
 
 def read_fleet(path: Path, names: Mapping[str, str] | None = None) -> Cleaned:
     """The table of a fleet's file; `names` says which of its headers are which columns."""
-    if path.suffix.lower() == ".json":
-        return Cleaned(read_table(path))
-    text, changes = _decoded(path)
-    mark = _separator(text)
-    if mark != ",":
-        changes.append(Change("", "", mark, f"columns are separated by {_SEPARATORS[mark]}"))
-    content = "a header line and a line per device"
-    header, rows, places = csv_table(path, _WHAT, content, text, mark)
-    columns, units = _columns(path, header, names or {}, changes)
-    as_boards = _boards_in(columns, header, rows, names or {}, changes)
-    # A point between thousands and a decimal comma are found where cells are not divided by commas.
-    decimal_comma = mark != "," and any(
-        _COMMA.fullmatch(cell.strip()) for row in rows for cell in row
-    )
-    if decimal_comma:
+    changes: list[Change] = []
+    raw = _from_json(path) if path.suffix.lower() == ".json" else _from_csv(path, changes)
+    columns = columns_of(path, raw.header, raw.rows, names or {}, raw.commas_divide)
+    short = ("lat", "lon")
+    notes = [column.note for column in columns if column.header not in short and column.note]
+    changes += [Change("", "", "", note, alike=True) for note in notes]
+    if not raw.commas_divide and any(column.known and column.style.comma for column in columns):
         changes.append(Change("", "", "", "numbers are written with a decimal comma"))
-    table = Table(path, tuple(columns), [], [])
-    for row, place in zip(rows, places, strict=True):
-        cells = dict(zip(columns, row, strict=True))
-        if not any(cell.strip() for cell in row):
-            changes.append(Change(place, "", "", "the row is blank and left out"))
-        elif _is_total(cells):
-            name = cells.get("id", "").strip()
-            changes.append(Change(place, "", name, "this is a row of totals and left out"))
-        else:
-            cells |= {"board": _board(cells["board"].strip(), place, changes)} if as_boards else {}
-            table.rows.append(_cells(cells, units, decimal_comma, place, changes))
-            table.places.append(place)
+    reader = _Rows(columns, changes)
+    table = Table(path, reader.names, [], [])
+    for index, (row, where) in enumerate(zip(raw.rows, raw.places, strict=True)):
+        if (found := reader.read(row, where)) is not None:
+            if index in raw.broken:
+                found[BROKEN] = raw.broken[index]
+            table.rows.append(found)
+            table.places.append(where)
     return Cleaned(table, tuple(changes))
 
 
-def _decoded(path: Path) -> tuple[str, list[Change]]:
+def _from_json(path: Path) -> _Raw:
+    table = read_table(path)
+    rows = [[row.get(name) for name in table.columns] for row in table.rows]
+    return _Raw(list(table.columns), rows, table.places, commas_divide=True, broken={})
+
+
+def _from_csv(path: Path, changes: list[Change]) -> _Raw:
+    text = _decoded(path, changes)
+    text, mark = _separator(text)
+    if mark != ",":
+        changes.append(Change("", "", mark, f"columns are separated by {_SEPARATORS[mark]}"))
+    lines, places = csv_rows(path, _WHAT, text, mark)
+    if not lines:
+        raise InputError(f"{path}: is empty; write a header line and a line per device")
+    top = _header_row(lines)
+    if top:
+        said = f"what stands above the header in {places[top]} is left out"
+        changes.append(Change("", "", "", said))
+    header, rows = [name.strip() for name in lines[top]], lines[top + 1 :]
+    while len(header) > 1 and not header[-1]:  # an empty column at the end, as spreadsheets write
+        last = len(header) - 1
+        filled = sum(len(row) > last and bool(row[last].strip()) for row in rows)
+        if 2 * filled > len(rows):
+            break
+        header.pop()
+    for column, name in enumerate(header):
+        where = f"{path}, {places[top]}, column"
+        if not name:
+            raise InputError(f"{where} {column + 1}: has no name; name it in the header")
+        if name in header[:column]:
+            raise InputError(f"{where} {name}: appears twice; remove one")
+    return _Raw(header, rows, places[top + 1 :], mark == ",", _evened(rows, len(header)))
+
+
+def _evened(rows: list[list[str]], wanted: int) -> dict[int, str]:
+    """Give all rows as many cells as the header; returns what is wrong with those that had not."""
+    broken = {}
+    for index, row in enumerate(rows):
+        while len(row) > wanted and not row[-1].strip():
+            row.pop()
+        if len(row) != wanted and any(cell.strip() for cell in row):
+            broken[index] = (
+                f"{len(row)} cells for the {wanted} columns of the header; write one cell per "
+                "column, empty where it may be"
+            )
+        row[:] = [*row, *[""] * wanted][:wanted]
+    return broken
+
+
+def _decoded(path: Path, changes: list[Change]) -> str:
     """The text of a file in UTF-8, UTF-16 or Windows' encoding of Western Europe."""
     data = read_bytes(path, _WHAT)
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    changes = []
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError:
@@ -111,164 +173,142 @@ def _decoded(path: Path) -> tuple[str, list[Change]]:
         text = data.decode(encoding, errors="replace")
     if encoding != "utf-8-sig":
         changes.append(Change("", "", encoding, f"the file is written in {encoding}, not in UTF-8"))
-    return text.replace("\r\n", "\n").replace("\r", "\n"), changes
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _separator(text: str) -> str:
-    """What separates columns: the mark that is most frequent in the header."""
-    header = next((line for line in text.split("\n") if line.strip()), "")
-    counts = Counter({mark: header.count(mark) for mark in (",", *_SEPARATORS)})
-    return max((",", *_SEPARATORS), key=lambda mark: counts[mark])
+def _separator(text: str) -> tuple[str, str]:
+    """What separates columns: the mark that is most frequent in one of the first lines.
+
+    Excel may say it in a first line such as `sep=;`, which is blanked.
+    """
+    marks = (",", *_SEPARATORS)
+    first, _, rest = text.partition("\n")
+    said = first.strip().strip('"').lower()
+    if said.startswith("sep=") and said[4:] in marks:
+        return f"\n{rest}", said[4:]
+    lines = [line for line in text.split("\n") if line.strip()][:_HEADER_WITHIN]
+    counts = {mark: max((line.count(mark) for line in lines[:1]), default=0) for mark in marks}
+    if not any(counts.values()):
+        counts = {mark: max((line.count(mark) for line in lines), default=0) for mark in marks}
+    return text, max(marks, key=lambda mark: counts[mark])
 
 
-def _columns(
-    path: Path, header: list[str], names: Mapping[str, str], changes: list[Change]
-) -> tuple[list[str], dict[str, Unit]]:
-    """The columns that headers mean, and the units of those that are written in another one."""
-    units: dict[str, Unit] = {}
-    columns: list[str] = []
-    for given, wanted in names.items():
-        if given not in header:
-            raise InputError(
-                f"--map {given}={wanted}: {path} has no column {given}; it has {', '.join(header)}"
-            )
-    exact = set(header)
-    for name in header:
-        column, unit, written = name, None, ""
-        if name in names:
-            column = names[name]
-            found = column_of(f"{column.rpartition('_')[0] or column} {_unit_in(name)}")
-            unit, written = (found[1], found[2]) if found and found[0] == column else (None, "")
-        elif (found := column_of(name)) and found[0] not in exact:
-            column, unit, written = found
-        if column in columns:
-            before = header[columns.index(column)]
-            raise InputError(
-                f"{path}: the columns {before} and {name} both mean {column}; rename one, or say "
-                f"which with --map"
-            )
-        columns.append(column)
-        if unit is not None:
-            units[column] = unit
-        if column != name and name not in ALIASES:
-            in_unit = f", from {written}" if unit is not None else ""
-            changes.append(Change("", name, name, f"is read as {column}{in_unit}"))
-    return columns, units
+def _header_row(lines: Sequence[list[str]]) -> int:
+    """The row of the header; titles may stand above it."""
+    meant = [sum(column_of(cell) is not None for cell in row) for row in lines[:_HEADER_WITHIN]]
+    best = max(range(len(meant)), key=lambda row: meant[row])
+    return best if meant[0] < 2 and meant[best] > 2 else 0
 
 
-def _boards_in(
-    columns: list[str],
-    header: list[str],
-    rows: list[list[str]],
-    names: Mapping[str, str],
-    changes: list[Change],
-) -> bool:
-    """Whether a column that sounds like clocks holds names of computers; it is `board` then."""
-    if "cpu_hz" not in columns or "board" in columns:
-        return False
-    place = columns.index("cpu_hz")
-    given = [cell for row in rows if (cell := row[place].strip()).lower() not in {"", *UNKNOWN}]
-    numbers = any(_NUMBER.fullmatch(cell) for cell in given)
-    if header[place] in ("cpu_hz", *names) or numbers or not given:
-        return False
-    columns[place] = "board"
-    said = "holds names of computers, and is read as board"
-    changes[:] = [one for one in changes if one.column != header[place]]
-    changes.append(Change("", header[place], header[place], said))
-    return True
+class _Rows:
+    """Reads rows with numbers as camu writes them, in its own units."""
 
+    def __init__(self, columns: Sequence[Column], changes: list[Change]) -> None:
+        self.columns = columns
+        self.changes = changes
+        known = [column.name for column in columns]
+        self.helpers = {c.name: k for k, c in enumerate(columns) if c.known and c.is_helper}
+        self.names = tuple(c.name for c in columns if not (c.known and c.is_helper))
+        self.names += _EARTH if "place" in self.helpers else ()
+        self.names += ("link",) if "spreading" in self.helpers and "link" not in known else ()
+        # Of several measurements of an uplink one counts; files as camu has them are refused.
+        ours = {column.name for column in columns if column.exact}
+        measured = [name for name in _UPLINKS if name in known]
+        self.uplinks = [] if ours >= set(measured) else measured
 
-def _board(text: str, place: str, changes: list[Change]) -> str:
-    """A board by its name, however it is written: "Raspberry Pi 4 B" is pi-4."""
-    if not text or text in built_in():
-        return text
-    known = {plain(title): name for name, board in built_in().items() for title in
-             (name, board.title, name.replace("pi-", "raspberrypi"))}  # fmt: skip
-    wanted = plain(text).replace("model", "")
-    known = {title.replace("model", ""): name for title, name in known.items()}
-    found = known.get(wanted) or known.get(wanted.removesuffix("b"))
-    said = (
-        f"{text} is read as {found}" if found else f"{text} is no board that camu knows; left out"
-    )
-    changes.append(Change(place, "board", text, said))
-    return found or ""
+    def read(self, row: Sequence[Any], where: str) -> dict[str, Any] | None:
+        """A row as camu has it; None if it is blank or has totals."""
+        texts = [cell.strip() if isinstance(cell, str) else cell for cell in row]
+        if not any(text not in ("", None) for text in texts):
+            self._change(where, "", "", "the row is blank and left out")
+            return None
+        cells = dict(zip((column.name for column in self.columns), texts, strict=True))
+        named = (cells.get(name) for name in ("id", "region"))
+        if any(isinstance(text, str) and is_total(text) for text in named):
+            self._change(where, "", str(cells.get("id")), "this is a row of totals and left out")
+            return None
+        found = {
+            column.name: self._cell(column, text, cells, where)
+            for column, text in zip(self.columns, texts, strict=True)
+            if not (column.known and column.is_helper)
+        }
+        if "place" in self.helpers:
+            found |= dict(zip(_EARTH, place(str(cells["place"] or "")), strict=True))
+        if "link" in self.names and "link" not in cells:
+            found["link"] = self._link("", str(cells["spreading"] or ""), where)
+        for name in self.uplinks[1:]:
+            better = next((one for one in self.uplinks if found[one] not in ("", None)), name)
+            if name != better and found[name] not in ("", None):
+                said = f"{better} says the same of the uplink, and is taken"
+                self._change(where, name, str(found[name]), said)
+                found[name] = ""
+        return found
 
-
-def _unit_in(header: str) -> str:
-    """The last word of a header, where a unit would be."""
-    return header.strip(" )]").replace("(", " ").replace("[", " ").replace("_", " ").split()[-1]
-
-
-def _is_total(cells: Mapping[str, str]) -> bool:
-    return any(plain(cells.get(name, "")) in TOTALS for name in ("id", "region"))
-
-
-def _cells(
-    cells: Mapping[str, str],
-    units: Mapping[str, Unit],
-    decimal_comma: bool,
-    place: str,
-    changes: list[Change],
-) -> dict[str, Any]:
-    """A row with numbers as camu writes them, in its own units."""
-    row: dict[str, Any] = {}
-    for name, cell in cells.items():
-        text = cell.strip()
+    def _cell(self, column: Column, cell: Any, cells: Mapping[str, Any], where: str) -> Any:
+        if not column.known or cell in ("", None):
+            return cell
+        name = column.name
+        if name in ("id", "region"):
+            return cell
+        if not isinstance(cell, str):
+            unit = column.unit is not None and isinstance(cell, int | float)
+            return in_unit(str(cell), column.unit, column.written, 1.0) if unit else cell
         if name == "link":
-            row[name] = _link(text, place, changes)
-        elif name in _TEXTS:
-            row[name] = cell
-        elif text.lower() in UNKNOWN:
-            changes.append(Change(place, name, text, "is read as not known"))
-            row[name] = ""
-        elif name == "battery_joules" and text.lower() in MAINS:
-            row[name] = MAINS_CELL
-        else:
-            count = name == "samples" or name.startswith("label_")
-            if decimal_comma and (_COMMA if not count else _COUNT).fullmatch(text):
-                text = text.replace(".", "").replace(",", ".")
-            row[name] = _in_unit(text, units[name]) if name in units else text
-    return row
+            return self._link(cell, str(cells.get("spreading") or ""), where)
+        if name == "board":
+            return self._board(column, cell, where)
+        if cell.lower() in UNKNOWN:
+            self._change(where, name, cell, "is read as not known")
+            return ""
+        if name == "battery_joules" and is_mains(cell):
+            return MAINS_CELL
+        return self._number(column, cell, cells, where)
 
+    def _number(self, column: Column, cell: str, cells: Mapping[str, Any], where: str) -> str:
+        """A number in camu's unit."""
+        name = column.name
+        if name in _EARTH:
+            return number(degrees(cell), column.style)
+        text, unit, written = with_unit(cell, name)
+        if not written:
+            unit, written = column.unit, column.written
+        text = number(text, column.style)
+        volts = 1.0
+        if written.lower() in CHARGE:
+            given = number(with_unit(str(cells.get("volts") or ""), "volts")[0], column.style)
+            try:
+                volts = float(given)
+            except ValueError:
+                volts = NOMINAL_VOLTS
+                said = f"no voltage is given; a battery in {written} is taken to have {volts} V"
+                self._change(where, name, cell, said)
+        elif name == "battery_joules" and not (written or column.exact):
+            said = "no unit is given, so it is not used; write it, as Wh, behind the column's name"
+            self._change(where, name, cell, said)
+            return ""
+        return in_unit(text, unit, written, volts)
 
-def _in_unit(text: str, unit: Unit) -> str:
-    """A number in camu's unit; what is none stays as it is."""
-    try:
-        return repr(unit.change(float(text)))
-    except (ValueError, OverflowError):
-        return text
+    def _link(self, cell: str, spreading: str, where: str) -> str:
+        found = link_of(cell, spreading)
+        if found is not None and found != cell:
+            written = cell if not spreading else f"{cell} SF{spreading}".strip()
+            self._change(where, "link", cell, f"{written} is read as {found}", alike=True)
+        return cell if found is None else found
 
+    def _board(self, column: Column, cell: str, where: str) -> str:
+        found = board_of(cell)
+        if found is None and column.exact:
+            return cell  # it is refused
+        if found != cell:
+            said = f"is read as {found}" if found else "is no board that camu knows; left out"
+            self._change(where, "board", cell, f"{cell} {said}", alike=True)
+        return found or ""
 
-def _link(text: str, place: str, changes: list[Change]) -> str:
-    """A link type by its name, however it is written: "LoRa SF9" is lora-sf9."""
-    if not text or text in LINK_NAMES:
-        return text
-    known = {plain(name): name for name in LINK_NAMES}
-    known |= {"wlan": "wifi-n", "wifi": "wifi-n", "4g": "lte", "5g": "nr", "zigbee": "802.15.4"}
-    found = known.get(plain(text))
-    if found is None or found not in LINK_NAMES:
-        return text
-    changes.append(Change(place, "link", text, f"{text} is read as {found}"))
-    return found
-
-
-def parse_names(text: str) -> dict[str, str]:
-    """The columns that headers are said to be: "Serial=id,Akku=battery_joules"."""
-    names = {}
-    for part in filter(None, text.split(",")):
-        given, _, wanted = (piece.strip() for piece in part.partition("="))
-        if not given or not wanted:
-            raise InputError(f"--map {part.strip()}: write YOUR-COLUMN=COLUMN, as Serial=id")
-        if wanted not in KNOWN_COLUMNS and not wanted.startswith("label_"):
-            raise InputError(
-                f"--map {part.strip()}: there is no column {wanted}"
-                f"{suggest(wanted, KNOWN_COLUMNS)}; use {', '.join(KNOWN_COLUMNS)} or label_0 ..."
-            )
-        names[given] = wanted
-    return names
+    def _change(self, where: str, column: str, value: str, said: str, alike: bool = False) -> None:
+        self.changes.append(Change(where, column, value, said, alike))
 
 
 def is_nowhere(row: Mapping[str, Any]) -> bool:
     """Whether a row has the coordinates 0,0, which devices without a position write."""
-    places = [str(row.get(name, "")).strip() for name in ("latitude", "longitude")]
-    return all(place and not place.strip("+-0.") for place in places)
+    places = [str(row.get(name, "")).strip() for name in _EARTH]
+    return all(one and not one.strip("+-0.") for one in places)

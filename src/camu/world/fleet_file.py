@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from camu.world.devices import Devices
 from camu.world.fleet_assumed import assumed
 from camu.world.fleet_clean import Cleaned, is_nowhere, read_fleet
 from camu.world.fleet_links import fleet_links
+from camu.world.fleet_words import tokens
 from camu.world.gains import noise_watts
 from camu.world.link_types import LINK_NAMES, SHANNON
 from camu.world.places import Origin, read_stations, to_metres
-from camu.world.tables import LOWEST_DB, MAINS_CELL, Table, read_snr
+from camu.world.tables import BROKEN, LOWEST_DB, MAINS_CELL, Table, read_snr
 
 PLACES = ("x", "y", "z", "latitude", "longitude", "distance_m", "gain_db", "snr_db", "rssi_dbm")
 UPLINKS = ("gain_db", "snr_db", "rssi_dbm")  # ways to write a measured uplink
@@ -34,6 +35,7 @@ _RADIO = ("link", "rate_bps")
 _KNOWN = ("id", *PLACES, "samples", "board", *_HARDWARE, *_RADIO, "region")
 _LABEL = "label_"
 _MOST_NAMED = 10
+_STATES = {"level", "percent", "percentage", "pct", "state", "status"}  # such columns change daily
 
 Columns = dict[str, Float64]  # nan where a cell is empty or the column is missing
 
@@ -71,6 +73,9 @@ def parse_fleet(
     if not table.rows:
         raise InputError(f"{path}: holds 0 devices; write at least one row below the header")
     notes = [*cleaned.notes, *_check_columns(table)]
+    for row, cells in enumerate(table.rows):
+        if BROKEN in cells:
+            table.fail(row, "", cells[BROKEN])
     labels = _label_columns(table)
     columns = {name: table.numbers(name) for name in (*PLACES, *_HARDWARE, "rate_bps")}
     _check_places(table, columns)
@@ -176,45 +181,61 @@ def _check_columns(table: Table) -> list[str]:
         for name in table.columns
         if name not in _KNOWN and not (name.startswith(_LABEL) and len(name) > len(_LABEL))
     ]
-    if "id" not in table.columns:
-        _missing(table, strange, "id", "column id: is missing; give every device a name of its own")
-    if "samples" not in table.columns and not _label_columns(table):
-        _missing(
-            table,
-            strange,
-            "samples",
-            "columns label_0, label_1, ...: are missing; write the samples per label, or a column "
-            "samples with their number",
-        )
+    wrong = _missing(table, strange)
     pairs = (("x", "y"), ("latitude", "longitude"))
     for one, other in (*pairs, *(pair[::-1] for pair in pairs)):
         if one in table.columns and other not in table.columns:
-            raise InputError(
-                f"{table.path}, column {other}: is missing; {one} alone is not a position"
-            )
+            wrong.append(f"column {other}: is missing; {one} alone is not a position")
     if "x" in table.columns and "latitude" in table.columns:
-        raise InputError(
-            f"{table.path}, columns x and latitude: positions are written in metres or in "
-            "degrees; remove the columns of one of the two"
+        wrong.append(
+            "columns x and latitude: positions are written in metres or in degrees; remove the "
+            "columns of one of the two"
         )
-    if not any(name in table.columns for name in PLACES if name != "z"):
-        _missing(
-            table,
-            strange,
-            "gain_db",
-            "columns x and y: are missing; give positions in metres (x, y, z) or in degrees "
-            "(latitude, longitude), or the measured gain_db, snr_db or rssi_dbm of the uplink, or "
-            "the distance to the base station (distance_m)",
-        )
+    if len(wrong) == 1:
+        raise InputError(f"{table.path}, {wrong[0]}")
+    if wrong:
+        raise InputError("\n  ".join([f"{table.path}: columns are missing", *wrong]))
     return _unused(table, strange)
 
 
-def _missing(table: Table, strange: list[str], name: str, problem: str) -> NoReturn:
-    """Refuse a table without a column, with the column that may be meant."""
+def _missing(table: Table, strange: list[str]) -> list[str]:
+    """A sentence for each column that a fleet needs and the table has not."""
+    found = []
+    if "id" not in table.columns:
+        found.append(("id", "column id: is missing; give every device a name of its own"))
+    if "samples" not in table.columns and not _label_columns(table):
+        words = (
+            "columns label_0, label_1, ...: are missing; write the samples per label, or a column "
+            "samples with their number"
+        )
+        found.append(("samples", words))
+    if not any(name in table.columns for name in PLACES if name != "z"):
+        words = (
+            "columns x and y: are missing; give positions in metres (x, y, z) or in degrees "
+            "(latitude, longitude), or the measured gain_db, snr_db or rssi_dbm of the uplink, or "
+            "the distance to the base station (distance_m)"
+        )
+        found.append(("gain_db", words))
+    return [words + _candidate(table, strange, name) for name, words in found]
+
+
+def _candidate(table: Table, strange: list[str], name: str) -> str:
+    """Which column may be the one that is missing, and how to say so."""
     typo = next((one for one in strange if suggest(one, (name,))), None)
     if typo is not None:
-        problem += f"; is the column {typo} meant? Name it {name}"
-    raise InputError(f"{table.path}, {problem}")
+        return f"; is the column {typo} meant? Name it {name}"
+    strange = [one for one in strange if not _STATES & set(tokens(one))]
+    cells = {one: [str(row.get(one) or "").strip() for row in table.rows] for one in strange}
+    if name == "samples":
+        fit = [one for one in strange if all(map(str.isdecimal, filter(None, cells[one])))]
+    else:
+        fit = [one for one in strange if name == "id" and len(set(cells[one])) == len(table.rows)]
+    if not fit:
+        return ""
+    said = f"is it {', or '.join(fit[:_MOST_NAMED])}? Say so: camu fleet check {table.path} --map"
+    labels = ",".join(f"{one}={_LABEL}{one}" for one in fit[:_MOST_NAMED])
+    more = f', or for counts of labels --map "{labels}"' if name == "samples" and fit[1:] else ""
+    return f'; {said} "{fit[0]}={name}" --out clean.csv{more}'
 
 
 def _unused(table: Table, strange: list[str]) -> list[str]:
@@ -223,7 +244,10 @@ def _unused(table: Table, strange: list[str]) -> list[str]:
         return []
     known = (*_KNOWN, "label_0")
     named = [
-        name + suggest(name, known).replace("; did", " (did").replace("?", "?)")
+        name
+        + ("" if _STATES & set(tokens(name)) else suggest(name, known))
+        .replace("; did", " (did")
+        .replace("?", "?)")
         for name in strange[:_MOST_NAMED]
     ]
     more = f" and {len(strange) - _MOST_NAMED} more" if len(strange) > _MOST_NAMED else ""

@@ -74,6 +74,7 @@ _LIMITS: dict[str, tuple[float, float, str]] = {
 }
 
 
+BROKEN = "\0cells"  # not a column: why a row could not be divided into cells
 MAINS_CELL = "mains"  # in the column battery_joules: the device has no battery
 _MOST_SHOWN = 12  # problems in one message
 
@@ -106,12 +107,16 @@ class Table:
         found = Problem(row, column, self._cell(row, column), problem)
         if self.problems is None:
             raise InputError(self.sentence(found))
-        self.problems.append(found)
+        if not column or BROKEN not in self.rows[row]:  # its cells mean nothing
+            self.problems.append(found)
 
     def sentence(self, problem: Problem) -> str:
         """A problem with the place of its cell."""
-        place = f"{self.path}, {self.places[problem.row]}, column {problem.column}"
-        return f"{place}: {problem.text}"
+        return f"{self.path}, {self._line(problem)}"
+
+    def _line(self, problem: Problem) -> str:
+        about = f", column {problem.column}" if problem.column else ""
+        return f"{self.places[problem.row]}{about}: {problem.text}"
 
     def check(self) -> None:
         """Refuse the table if problems were collected, with all of them."""
@@ -120,10 +125,7 @@ class Table:
             raise InputError(self.sentence(found[0]))
         if found:
             rows = len({problem.row for problem in found})
-            lines = [
-                f"{self.places[one.row]}, column {one.column}: {one.text}"
-                for one in found[:_MOST_SHOWN]
-            ]
+            lines = [self._line(one) for one in found[:_MOST_SHOWN]]
             left = len(found) - len(lines)
             more = [f"and {left} more; `camu fleet check {self.path}` lists all"] if left else []
             raise InputError(
