@@ -177,6 +177,15 @@ def test_a_measured_rate_replaces_the_models() -> None:
     assert share[0] == pytest.approx(share[1])
 
 
+def test_a_measured_rate_of_lora_is_that_on_air_and_the_duty_cycle_demands_silence() -> None:
+    link = LINK_TYPES["lora-sf9"]
+    bits, rate = 208_640, 1760.0
+    found = link.send([bits], [10.0]).at_rate([bits], np.array([rate]))
+    assert found.air_seconds == pytest.approx(bits / rate)
+    assert found.seconds == pytest.approx(bits / rate / 0.01)  # 3.3 hours
+    assert found.transmit_joules == pytest.approx(bits / rate * 3.3 * 28e-3)
+
+
 # Microseconds from one delivered frame to the next and millijoules of a station per frame, with the
 # radio of ns-3: stations that always have a frame of 1536 bytes for their neighbour; ns-3 3.37,
 # `make validate-links`. By link, MCS and stations.

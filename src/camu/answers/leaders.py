@@ -16,6 +16,7 @@ RULES = {
     "rotating": "in turn the member with the most energy left",
 }
 SHOWN = 10
+_AMPLE = 1e6
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,20 @@ def leaders(dry: DryPlan) -> list[Leader]:
 
 
 def rules(dry: DryPlan) -> list[Rule]:
-    """What a round costs with each rule of leading, the present one first; one if nobody leads."""
+    """What a round costs with each rule of leading, the present one first; one if nobody leads.
+
+    All devices take part: a rule is no cheaper because batteries are empty.
+    """
     now = dry.world.config.clustering.leader
-    found = [Rule(now, dry.cost.seconds, dry.cost.joules)]
     if all(len(unit.members) == 1 for unit in dry.plan.units):
-        return found
-    for name in RULES:
-        if name == now:
-            continue
-        config = dry.world.config.replace({"clustering.leader": name})
+        return [Rule(now, dry.cost.seconds, dry.cost.joules)]
+    # Leaders in turn go by what is left, so all batteries grow alike.
+    world = dry.world.with_devices(battery_joules=_AMPLE * dry.world.devices.battery_joules)
+    found = []
+    for name in (now, *(other for other in RULES if other != now)):
+        config = world.config.replace({"clustering.leader": name})
         try:
-            cost = DryPlan.of(replace(dry.world, config=config)).cost
+            cost = DryPlan.of(replace(world, config=config)).cost
         except CamuError:  # a scheme that chooses its leaders itself
             continue
         found.append(Rule(name, cost.seconds, cost.joules))

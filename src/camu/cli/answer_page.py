@@ -263,20 +263,15 @@ def _show_holdups(found: Answer, console: Console) -> None:
     title = f"What holds a round up, and what each saves if it were like {ids[found.like]}"
     if rows:
         print_table(number_table(names, rows, title, text=names[:1]), console)
-    last = int(plan.arrival_seconds.argmax())
-    unit = plan.units[last]
-    waits = float(plan.arrival_seconds[last]) - unit.ready_seconds - unit.uplink_seconds
-    _say(
-        console,
-        f"The last update of a round is that of {ids[unit.leader]}: its members receive the model "
-        f"for {span(unit.downlink_seconds)}, compute for {span(unit.compute_seconds)}, send to "
-        f"the leader for {span(unit.gather_seconds)}, wait for others to send for "
-        f"{span(unit.wait_seconds)}; the leader waits for the uplink for {span(max(0.0, waits))} "
-        f"and sends for {span(unit.uplink_seconds)}.",
-    )
+    _say(console, _last_update(found))
     bought = found.purchase
     if bought is None and rows and found.holdups[0].saved_seconds < 0.01 * cost.seconds:
-        _say(console, "No single one shortens a round much: several hold it up together (--buy N).")
+        ends = int((plan.arrival_seconds > 0.9 * plan.arrival_seconds.max()).sum())
+        _say(
+            console,
+            f"No single one shortens a round much: {counted(ends, 'unit')} of {len(plan.units)} "
+            "end in its last tenth, and hold it up together (--buy N).",
+        )
     if bought is not None:
         _say(
             console,
@@ -285,6 +280,31 @@ def _show_holdups(found: Answer, console: Console) -> None:
             f"{span(bought.seconds)} and {energy(bought.joules)} in place of {span(cost.seconds)} "
             f"and {energy(cost.joules)}.",
         )
+
+
+def _last_update(found: Answer) -> str:
+    """What the unit whose update is the last one does in a round."""
+    plan, ids = found.working.plan, found.world.devices.ids
+    last = int(plan.arrival_seconds.argmax())
+    unit = plan.units[last]
+    waits = float(plan.arrival_seconds[last]) - unit.ready_seconds - unit.uplink_seconds
+    several = len(unit.members) > 1
+    parts = [
+        ("receive the model for", unit.downlink_seconds),
+        ("compute for", unit.compute_seconds),
+        ("send to the leader for", unit.gather_seconds),
+        ("wait for others to send for", unit.wait_seconds),
+    ]
+    done = [f"{words} {span(seconds)}" for words, seconds in parts if seconds > 0]
+    if not several:
+        done = [f"{words.replace(' ', 's ', 1)}" for words in done]
+    waiting = f"waits for the uplink for {span(waits)} and " if waits > 1e-9 else ""
+    sends = f"sends for {span(unit.uplink_seconds)}"
+    before = f"{'its members' if several else 'it'} {_list(done)}; " if done else ""
+    who = "the leader" if several else "it"
+    return (
+        f"The last update of a round is that of {ids[unit.leader]}: {before}{who} {waiting}{sends}."
+    )
 
 
 def _show_budget(found: Answer, console: Console) -> None:

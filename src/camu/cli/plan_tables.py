@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from camu.cli.answer_page import energy, span
 from camu.cli.console import counted, fits, number_table, print_table
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _MOST_MEMBERS = 8
 _MOST_LEADERS = 5  # in a warning
 _BAR_CHARACTERS = 20
 _LONG = 1e5  # numbers from here on have an exponent
+_MINUTES = 120.0  # seconds from here on are shown in larger units, too
+_TENTH_KWH = 3.6e5
 _LEGEND = (
     "W: distance of its labels to everyone's; theta: contribution; multi: may update repeatedly; "
     "N: local updates a round."
@@ -54,7 +57,7 @@ def show_plan(plan: Plan, world: World, cost: RoundCost, console: Console) -> No
     console.print(
         f"\n{plan.scheme}: {counted(len(plan.units), 'unit')} of "
         f"{counted(world.devices.count, 'device')}. A round takes "
-        f"{cost.seconds:.4g} s, {most}{cost.joules:.4g} J and {cost.megabytes:.3g} MB."
+        f"{_long(cost.seconds)}, {most}{_large(cost.joules)} and {cost.megabytes:.3g} MB."
     )
     received = f", {cost.receive_joules:.3g} receiving" if cost.receive_joules else ""
     idle = f", {cost.idle_joules:.3g} idle" if cost.idle_joules else ""
@@ -109,8 +112,19 @@ def _sending(world: World) -> str:
     bill, samples = sent.bill, int(world.devices.samples.sum())
     return (
         f"Sending all data once ({samples:,} samples of {sent.sample_bytes:.6g} bytes) would take "
-        f"{bill.seconds:.4g} s, {bill.joules:.4g} J and {bill.megabytes:.3g} MB: see camu answer."
+        f"{_long(bill.seconds)}, {_large(bill.joules)} and {bill.megabytes:.3g} MB: "
+        "see camu answer."
     )
+
+
+def _long(seconds: float) -> str:
+    """A time in seconds; a long one for people, too."""
+    return f"{seconds:.4g} s" + (f" ({span(seconds)})" if seconds >= _MINUTES else "")
+
+
+def _large(joules: float) -> str:
+    """An energy in joules; a large one for people, too."""
+    return f"{joules:.4g} J" + (f" ({energy(joules)})" if joules >= _TENTH_KWH else "")
 
 
 def _computing(world: World) -> str:

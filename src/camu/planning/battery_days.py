@@ -32,15 +32,16 @@ class BatteryDays:
 def battery_days(world: World, found: Lifetime) -> BatteryDays:
     """The days that a forecast of batteries (`simulation.dry_run.battery_life`) comes to.
 
-    A battery that is not empty within the forecast, because the device harvests, is drained by what
-    a round costs on average.
+    A device leaves the forecast when it cannot pay for a whole round; within that round its battery
+    is drained by what a round costs on average. So is one that is not empty within the forecast,
+    because the device harvests.
     """
     resting = world.devices.resting_watts
     # Where rounds follow each other, the ledger knows nothing of devices that take no part.
     learning = np.maximum(found.round_joules / found.round_seconds, resting)
-    seconds = np.where(
-        np.isnan(found.empty_seconds), seconds_until_empty(world, learning), found.empty_seconds
-    )
+    steady, left = seconds_until_empty(world, learning), found.empty_seconds
+    in_round = np.clip(steady, left, left + found.round_seconds)
+    seconds = np.where(np.isnan(left), steady, in_round)
     with np.errstate(invalid="ignore"):
         share = np.where(learning > 0, 1.0 - resting / learning, 0.0)
     without = seconds_until_empty(world, resting)

@@ -7,7 +7,7 @@ Currents marked "typical" are from memory of datasheets; the others were read in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -62,17 +62,24 @@ class Sending:
     seconds: Float64
     transmit_joules: Float64
     receive_joules: Float64  # acknowledgements, and listening to the channel
+    duty_cycle: float = 1.0  # the share of `seconds` that is no demanded silence
 
     def at_rate(self, bits: npt.ArrayLike, rate_bps: Float64) -> Sending:
         """The same where a rate (bit/s) was measured; nan where it was not.
 
-        The radio spends the same shares of the time in its states.
+        It is the rate without the silence that a duty cycle demands, which is added. The radio
+        spends the same shares of the time in its states.
         """
         with np.errstate(invalid="ignore"):
-            factor = np.divide(bits, rate_bps * self.seconds)
+            factor = np.divide(bits, rate_bps * self.duty_cycle * self.seconds)
         factor = np.where(np.isnan(factor), 1.0, factor)
-        parts = self.air_seconds, self.seconds, self.transmit_joules, self.receive_joules
-        return Sending(self.packets, *(factor * part for part in parts))
+        return replace(
+            self,
+            air_seconds=factor * self.air_seconds,
+            seconds=factor * self.seconds,
+            transmit_joules=factor * self.transmit_joules,
+            receive_joules=factor * self.receive_joules,
+        )
 
 
 class LinkType(Protocol):
@@ -178,6 +185,7 @@ class LoRa:
             air / self.duty_cycle,
             air * radio.transmit,
             ack * radio.receive + sleeping,
+            self.duty_cycle,
         )
 
 
