@@ -14,7 +14,8 @@ from collections import defaultdict
 import numpy as np
 
 from camu.world import air_time
-from camu.world.link_types import LINK_TYPES, RADIOS, Wifi
+from camu.world.link_types import LINK_TYPES, Wifi
+from camu.world.radio_states import RADIOS
 
 FRAME_BITS = {"802.15.4": 8 * 116, "wifi-n": 12_000, "wifi-ax": 12_000}
 # Of ns-3 all Wi-Fi stations have the same radio. Its counts of 802.15.4 stations that camu's

@@ -12,7 +12,6 @@ from camu.world import air_time
 from camu.world.link_types import (
     LINK_NAMES,
     LINK_TYPES,
-    RADIOS,
     Cellular,
     LoRa,
     LrWpan,
@@ -20,6 +19,7 @@ from camu.world.link_types import (
     Sending,
     Wifi,
 )
+from camu.world.radio_states import RADIOS
 
 MODEL_BITS = 32 * 21_880  # the paper's model
 NAMES = sorted(LINK_TYPES)
@@ -123,7 +123,7 @@ def test_nb_iot_repeats_to_reach_a_coupling_loss_of_164_db() -> None:
     assert float(nb_iot.send(16_900, nb_iot.lowest_snr_db).seconds) == pytest.approx(128.0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"ethernet"}))
 def test_rates_are_below_shannon_and_fall_with_the_snr(name: str) -> None:
     link = LINK_TYPES[name]
     snr_db = np.linspace(link.lowest_snr_db - 10, link.lowest_snr_db + 40, 400)
@@ -166,6 +166,17 @@ def test_energy_of_a_wifi_frame_adds_up() -> None:
     waits = (16 + 34 + 7.5 * 9) * 1e-6
     expected = 228e-6 * radio.transmit + 28e-6 * radio.receive + waits * radio.idle
     assert float(found.transmit_joules + found.receive_joules) == pytest.approx(expected)
+
+
+def test_ethernet_is_frames_of_1538_bytes_at_any_distance() -> None:
+    link = LINK_TYPES["ethernet"]
+    for snr_db in (-250.0, 0.0, 60.0):
+        found = link.send(8 * (3 * 1460 + 1), snr_db, 7)
+        assert float(found.packets) == 4
+        assert float(found.seconds) == pytest.approx(8 * (3 * 1538 + 84) / 1e8)
+    assert float(link.send(8e6, 0.0).seconds) == pytest.approx(
+        8e6 / 94.9e6, rel=1e-3
+    )  # 94.9 Mbit/s
 
 
 def test_a_measured_rate_replaces_the_models() -> None:

@@ -21,7 +21,7 @@ from camu.config.fields import (
 
 LINKS = (
     *("shannon", "lora-sf7", "lora-sf8", "lora-sf9", "lora-sf10", "lora-sf11", "lora-sf12"),
-    *("802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr"),
+    *("802.15.4", "wifi-n", "wifi-ax", "nb-iot", "lte", "nr", "ethernet"),
 )
 PATH_LOSSES = ("paper", "log-distance", "umi", "uma")
 UPLINKS = ("digital", "packet", "analog", "hybrid", "hybrid-weights")

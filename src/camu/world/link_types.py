@@ -1,14 +1,13 @@
-"""Links that owners have: what sending some bits costs over LoRa, 802.15.4, Wi-Fi and cellular.
+"""Links that owners have: what sending bits costs over LoRa, 802.15.4, Wi-Fi, cellular and cables.
 
 A link type has its own band, largest power and radio. SNR is always that within its own band.
-Currents marked "typical" are from memory of datasheets; the others were read in ns-3's defaults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,36 +15,11 @@ import numpy.typing as npt
 from camu.arrays import Float64, from_decibels
 from camu.world import air_time
 from camu.world.air_time import LORAWAN_OVERHEAD_BYTES, LRWPAN_MAC_BYTES, LRWPAN_PHY_BYTES
+from camu.world.radio_states import RADIOS, RadioStates
 
 SHANNON = "shannon"
 _ERROR = 0.1  # of frames or blocks at the SNR where a rate of a table begins
 _WIFI_DECADE_DB = 0.9  # above that SNR, frame errors fall by a factor of ten in so many dB
-
-
-class RadioStates(NamedTuple):
-    """Electrical power of a radio by state, in watts."""
-
-    transmit: float
-    receive: float
-    idle: float
-    sleep: float
-
-
-# Supply voltage times current.
-RADIOS: Mapping[str, RadioStates] = {
-    # ns-3 module lorawan, 3.3 V.
-    "lora": RadioStates(3.3 * 28e-3, 3.3 * 11.2e-3, 3.3 * 1.4e-3, 3.3 * 1.5e-6),
-    # CC2420 at 0 dBm, 3 V, typical.
-    "802.15.4": RadioStates(3.0 * 17.4e-3, 3.0 * 18.8e-3, 3.0 * 0.43e-3, 3.0 * 2e-8),
-    # ESP32-S3, 3.3 V, typical.
-    "wifi-n": RadioStates(3.3 * 290e-3, 3.3 * 90e-3, 3.3 * 30e-3, 3.3 * 0.24e-3),
-    # ns-3 WifiRadioEnergyModel, 3 V.
-    "wifi-ax": RadioStates(3.0 * 380e-3, 3.0 * 313e-3, 3.0 * 273e-3, 3.0 * 33e-3),
-    # BG96 at 23 dBm, 3.8 V, typical.
-    "nb-iot": RadioStates(3.8 * 220e-3, 3.8 * 60e-3, 3.8 * 20e-3, 3.8 * 10e-6),
-    # A modem at 23 dBm, typical; shares of the states as in 3GPP TR 38.840.
-    "cellular": RadioStates(2.0, 2.0 * 300 / 700, 2.0 * 45 / 700, 2.0 / 700),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,6 +325,34 @@ class NbIot:
         return Sending(packets, air, air, air * radio.transmit, waiting)
 
 
+@dataclass(frozen=True)
+class Ethernet:
+    """A cable of 100 Mbit/s to a switch; servers and leaders have ports of 1 Gbit/s.
+
+    Nothing is lost, so that places and SNR do not matter. A frame carries TCP/IP.
+    """
+
+    radio: RadioStates = RADIOS["ethernet"]
+    bits_per_second: float = 1e8
+    bandwidth_hz: float = 31.25e6
+    power_watts: float = 0.1  # not that of a radio
+    lowest_snr_db: float = -300.0
+    payload_bytes: int = 1460
+    channels: int = 10
+    among_devices: int = 10
+
+    def send(self, bits: npt.ArrayLike, snr_db: npt.ArrayLike, stations: int = 1) -> Sending:
+        """Frames with headers, preambles and gaps, and an acknowledgement for every second one."""
+        packets, last = _packets(bits, self.payload_bytes)
+        # 40 bytes of TCP/IP, 18 of Ethernet, 20 of preamble and gap; at least 84 in all.
+        full, rest = self.payload_bytes + 78, np.maximum(last + 78, 84)
+        air = 8.0 * ((packets - 1) * full + rest) / self.bits_per_second + np.zeros(
+            np.shape(snr_db)
+        )
+        answers = 8.0 * 84 * np.ceil(packets / 2) / self.bits_per_second
+        return Sending(packets, air, air, air * self.radio.transmit, answers * self.radio.receive)
+
+
 def _packets(bits: npt.ArrayLike, payload_bytes: int) -> tuple[Float64, Float64]:
     """How many packets hold these bits, and the bytes in the last one."""
     size = np.ceil(np.asarray(bits, dtype=np.float64) / 8.0)
@@ -378,5 +380,6 @@ LINK_TYPES: Mapping[str, LinkType] = {
     "nb-iot": NbIot(),
     "lte": Cellular(air_time.LTE_SNR_DB, 5 * 180e3, 1e-3),
     "nr": Cellular(air_time.NR_SNR_DB, 5 * 360e3, 0.5e-3),
+    "ethernet": Ethernet(),
 }
 LINK_NAMES = (SHANNON, *LINK_TYPES)
