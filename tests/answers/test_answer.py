@@ -192,6 +192,28 @@ def test_rounds_at_an_interval_cost_what_is_drawn_above_resting(tmp_path: Path) 
     assert plain.at_once() is plain
 
 
+def test_rules_and_upgrades_count_the_same_energy_as_a_round(tmp_path: Path) -> None:
+    keys = {"fleet__idle_watts": 0.5, "fleet__sleep_watts": 0.1, "scheme__name": "camu"}
+    hourly = DryPlan.of(fleet(tmp_path, run__every_seconds=3600.0, clustering__count=2, **keys))
+    found = answer(hourly, Rounds(10, "asked"))
+    round_joules = hourly.bill(1).joules - hourly.bill(0).joules
+    assert found.rules[0].joules == pytest.approx(round_joules, rel=1e-6)
+    world = upgraded(hourly.world, [found.holdups[0].device], found.like)
+    after = DryPlan.of(world, hourly.scheme).bill(1).joules
+    assert found.holdups[0].saved_joules == pytest.approx(round_joules - after, rel=1e-6)
+
+
+def test_rules_of_leading_are_priced_with_all_devices(tmp_path: Path) -> None:
+    """With batteries for a round and a half, most devices are soon away in a dry run."""
+    plain = DryPlan.of(fleet(tmp_path, scheme__name="camu", clustering__count=2))
+    own = 1.5 * plain.cost.joules / 6
+    tiny, ample = (plain.world.with_devices(battery_joules=np.full(6, own * k)) for k in (1, 1e4))
+    assert rules(DryPlan.of(tiny)) == rules(DryPlan.of(ample))
+    config = tiny.config.replace({"clustering.leader": "rotating"})
+    alone = DryPlan.of(replace(tiny, config=config)).cost.joules
+    assert alone < 0.9 * rules(DryPlan.of(tiny))[2].joules
+
+
 def test_a_unit_of_slow_devices_is_replaced_as_a_whole() -> None:
     path = Path(__file__).parents[2] / "docs" / "examples" / "links.csv"
     dry = DryPlan.of(build_world(small(fleet__file=str(path), scheme__name="camu")))

@@ -76,10 +76,10 @@ def test_one_device_has_an_answer(camu: Camu, tmp_path: Path) -> None:
 
 
 def test_a_class_that_dominates_is_said(camu: Camu, tmp_path: Path) -> None:
-    (tmp_path / "f.csv").write_text("id,x,y,label_0,label_1\na,1,2,80,20\nb,3,2,78,22\n")
+    (tmp_path / "f.csv").write_text("id,x,y,label_good,label_bad\na,1,2,80,20\nb,3,2,78,22\n")
     done = camu("answer", "--fleet", tmp_path / "f.csv")
     assert done.code == 0, done.err
-    said = "79% of the samples are of class 0: always saying so has 79% accuracy."
+    said = "79% of the samples are of class good: always saying so has 79% accuracy."
     assert said in words_of(done.out)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from camu.clustering import Clustering, affinity, cluster_devices
 from camu.config import load_config
+from camu.errors import InputError
 from camu.planning.prices import unit_costs
 from camu.schemes import Clustered
 from camu.world import World, build_world
@@ -67,6 +68,14 @@ def test_sixty_devices_that_hear_nobody_are_sixty_clusters(tmp_path: Path) -> No
     files = {"fleet.file": str(tmp_path / "f.csv"), "fleet.snr_file": str(tmp_path / "snr.csv")}
     world = build_world(load_config(preset="paper", overrides=files))
     assert groups(cluster_devices(world)) == [(k,) for k in range(60)]
+
+
+def test_a_fleet_of_which_most_reach_nobody_is_refused(tmp_path: Path) -> None:
+    rows = [f"d{k},{k if k < 2 else 9000 + 100 * k},0,wifi-n,100" for k in range(5)]
+    (tmp_path / "f.csv").write_text("\n".join(["id,x,y,link,samples", *rows]))
+    files = {"fleet.file": str(tmp_path / "f.csv")}
+    with pytest.raises(InputError, match="3 of 5 devices reach nobody; place your base stations"):
+        build_world(load_config(preset="demo", overrides=files))
 
 
 def test_one_typo_in_a_position_is_named_and_left_out(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from camu.simulation.dry_run import battery_life
 from camu.work import Progress, silent
 from camu.world import World
 from camu.world.boards import find_board
+from camu.world.fleet_file import label_names
 
 NO_LIMIT = Budget()
 SERVER = "laptop-core"  # the board that trains at the server unless another one is named
@@ -100,6 +102,14 @@ class Answer:
     days: BatteryDays | None
 
     @property
+    def class_name(self) -> str:
+        """The name of the largest class in the fleet's file, or its number."""
+        assert self.largest_class is not None
+        label, path = self.largest_class[0], self.world.config.fleet.file
+        names = [] if path is None else label_names(Path(path))
+        return names[label] if label < len(names) else str(label)
+
+    @property
     def world(self) -> World:
         """The fleet."""
         return self.dry.world
@@ -158,7 +168,8 @@ class Answer:
             ],
             "largest_class": None
             if self.largest_class is None
-            else dict(zip(("class", "share"), self.largest_class, strict=True)),
+            else {"class": self.largest_class[0], "name": self.class_name}
+            | {"share": self.largest_class[1]},
             "batteries": self._batteries(),
         }
 

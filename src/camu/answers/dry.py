@@ -24,26 +24,34 @@ class DryPlan:
     scheme: Scheme
     plan: Plan
     cost: RoundCost
+    above_resting: bool = False  # its joules are what devices draw above resting
 
     @classmethod
-    def of(cls, world: World, scheme: Scheme | None = None) -> DryPlan:
-        """The plan of a scheme, or of the configured one, in this world."""
-        own = make_scheme(world.config) if scheme is None else scheme
-        plan = plans.plan(own, world)
-        return cls(world, own, plan, round_cost(world, own, plan, MOST_ROUNDS))
-
-    def bill(self, rounds: float) -> Bill:
-        """What so many rounds cost, with the pilot before the first one.
+    def of(cls, world: World, scheme: Scheme | None = None, above_resting: bool = False) -> DryPlan:
+        """The plan of a scheme, or of the configured one, in this world.
 
         Of rounds at an interval (run.every_seconds) the energy is what devices draw above resting,
         as they would without learning.
         """
-        cost, each = self.cost, self.cost.joules
-        if self.world.config.run.every_seconds is not None:
-            each -= cost.seconds * float(self.world.devices.resting_watts.sum())
+        own = make_scheme(world.config) if scheme is None else scheme
+        plan = plans.plan(own, world)
+        above = above_resting or world.config.run.every_seconds is not None
+        return cls(world, own, plan, round_cost(world, own, plan, MOST_ROUNDS), above)
+
+    @property
+    def round_joules(self) -> float:
+        """What a round costs all devices."""
+        if not self.above_resting:
+            return self.cost.joules
+        resting = self.cost.seconds * float(self.world.devices.resting_watts.sum())
+        return max(0.0, self.cost.joules - resting)
+
+    def bill(self, rounds: float) -> Bill:
+        """What so many rounds cost, with the pilot before the first one."""
+        cost = self.cost
         return Bill(
             cost.pilot_seconds + rounds * cost.seconds,
-            cost.pilot_joules + rounds * max(0.0, each),
+            cost.pilot_joules + rounds * self.round_joules,
             rounds * cost.megabytes,
         )
 
@@ -52,7 +60,8 @@ class DryPlan:
         config = self.world.config
         if config.run.every_seconds is None:
             return self
-        return DryPlan.of(replace(self.world, config=config.replace({"run.every_seconds": None})))
+        alone = replace(self.world, config=config.replace({"run.every_seconds": None}))
+        return DryPlan.of(alone, above_resting=True)
 
     @property
     def device_megabytes(self) -> Float64:

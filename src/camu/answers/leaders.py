@@ -65,15 +65,15 @@ def rules(dry: DryPlan) -> list[Rule]:
     """
     now = dry.world.config.clustering.leader
     if all(len(unit.members) == 1 for unit in dry.plan.units):
-        return [Rule(now, dry.cost.seconds, dry.cost.joules)]
+        return [Rule(now, dry.cost.seconds, dry.round_joules)]
     # Leaders in turn go by what is left, so all batteries grow alike.
     world = dry.world.with_devices(battery_joules=_AMPLE * dry.world.devices.battery_joules)
     found = []
     for name in (now, *(other for other in RULES if other != now)):
         config = world.config.replace({"clustering.leader": name})
         try:
-            cost = DryPlan.of(replace(world, config=config)).cost
+            own = DryPlan.of(replace(world, config=config), above_resting=dry.above_resting)
         except CamuError:  # a scheme that chooses its leaders itself
             continue
-        found.append(Rule(name, cost.seconds, cost.joules))
+        found.append(Rule(name, own.cost.seconds, own.round_joules))
     return found

@@ -164,14 +164,14 @@ def holdups(
     found = []
     for number, device in enumerate(best):
         progress("devices that hold a round up", len(tried) + number, len(tried) + count)
-        after = DryPlan.of(upgraded(world, [device], like), dry.scheme).cost
+        after = DryPlan.of(upgraded(world, [device], like), dry.scheme, dry.above_resting)
         found.append(
             Upgrade(
                 device,
                 float(compute[device]),
                 float(send[device]),
-                dry.cost.seconds - after.seconds,
-                dry.cost.joules - after.joules,
+                dry.cost.seconds - after.cost.seconds,
+                dry.round_joules - after.round_joules,
             )
         )
     return sorted(found, key=lambda one: -one.saved_seconds)
@@ -199,5 +199,5 @@ def purchase(dry: DryPlan, like: int, count: int, progress: Progress = silent) -
         chosen.append(best)
         world = upgraded(world, [best], like)
         plan = plans.plan(dry.scheme, world)
-    cost = DryPlan.of(world, dry.scheme).cost
-    return Purchase(tuple(chosen), cost.seconds, cost.joules)
+    after = DryPlan.of(world, dry.scheme, dry.above_resting)
+    return Purchase(tuple(chosen), after.cost.seconds, after.round_joules)

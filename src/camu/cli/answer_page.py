@@ -80,7 +80,7 @@ def _show_costs(found: Answer, console: Console) -> None:
         ("time", span(cost.seconds), *(span(b.seconds) for b in _both(compared))),
         (
             "energy of the devices",
-            energy(_each(found)),
+            energy(dry.round_joules),
             *(energy(b.joules) for b in _both(compared)),
         ),
         ("sent by all", size(cost.megabytes), *(size(b.megabytes) for b in _both(compared))),
@@ -96,10 +96,6 @@ def _show_costs(found: Answer, console: Console) -> None:
             f"Rounds begin every {span(every)} and work for {span(found.working.cost.seconds)}. "
             "Energy is what devices draw above resting.",
         )
-
-
-def _each(found: Answer) -> float:
-    return found.dry.bill(1.0).joules - found.dry.bill(0.0).joules
 
 
 def _both(compared: Comparison) -> tuple[Bill, Bill]:
@@ -141,7 +137,7 @@ def _show_verdict(found: Answer, console: Console) -> None:
 def _rounds(number: float) -> str:
     if math.isinf(number):
         return "any number of rounds"
-    return "less than one round" if number < 1 else f"{number:.3g} rounds"
+    return f"{number:.2g} of a round" if number < 1 else f"{number:.3g} rounds"
 
 
 def _bytes(number: float) -> str:
@@ -160,11 +156,11 @@ def verdict(compared: Comparison) -> str:
         low, high = sorted(pair)
         factor = "" if way == "equal" else f" ({high / low:.3g} times)" if low > 0 else ""
         ways.setdefault(way, []).append(f"{words[name]}{factor}")
-    parts = {way: _list(found) for way, found in ways.items()}
-    if len(ways) == 1 and "equal" not in ways:
-        way = next(iter(ways))
-        return f"{_WAYS[way]} is cheaper in {parts[way]}."
-    return "; ".join(f"{_WAYS[way]} in {text}" for way, text in parts.items()) + "."
+    parts = list[str]()
+    for way, several in ways.items():
+        who, verb = _WAYS[way], " is cheaper" if not parts and way != "equal" else ""
+        parts.append(f"{who if not parts else who[0].lower() + who[1:]}{verb} in {_list(several)}")
+    return "; ".join(parts) + "."
 
 
 _WAYS = {
@@ -185,8 +181,8 @@ def _show_classes(found: Answer, chance: str | None, console: Console) -> None:
         console.print()
         _say(
             console,
-            f"{largest[1]:.0%} of the samples are of class {largest[0]}: always saying so has "
-            f"{largest[1]:.0%} accuracy. Judge by balanced-accuracy (training.metrics).",
+            f"{largest[1]:.0%} of the samples are of class {found.class_name}: always saying so "
+            f"has {largest[1]:.0%} accuracy. Judge by balanced-accuracy (training.metrics).",
         )
     if chance is not None:
         _say(console, f"In the short runs, {chance}.")
@@ -278,7 +274,7 @@ def _show_holdups(found: Answer, console: Console) -> None:
             f"Replace {counted(len(bought.devices), 'device')}: "
             f"{', '.join(ids[k] for k in bought.devices)}. A round then takes "
             f"{span(bought.seconds)} and {energy(bought.joules)} in place of {span(cost.seconds)} "
-            f"and {energy(cost.joules)}.",
+            f"and {energy(found.working.round_joules)}.",
         )
 
 

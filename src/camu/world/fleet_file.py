@@ -269,6 +269,11 @@ def _label_columns(table: Table) -> list[str]:
     return [name for _, name in ordered]
 
 
+def label_names(path: Path) -> list[str]:
+    """The names of the labels in a fleet's file, in the order of their classes."""
+    return [name.removeprefix(_LABEL) for name in _label_columns(read_fleet(path).table)]
+
+
 def _label_counts(table: Table, labels: list[str]) -> tuple[Int64, list[str]]:
     """Samples per label, and what is assumed; with `samples` alone, all count as one label.
 

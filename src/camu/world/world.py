@@ -235,7 +235,7 @@ def world_of_fleet(
     left_out = tuple(fleet.devices.ids[k] for k in np.flatnonzero(lost))
     notes = (
         *fleet.notes,
-        *left_out_words(str(config.fleet.file), left_out, links.types is not None),
+        *left_out_words(str(config.fleet.file), left_out, links.count, links.types is not None),
     )
     links = links.select(np.flatnonzero(~lost))
     latitude = None if fleet.origin is None else fleet.origin.latitude
