@@ -200,6 +200,11 @@ def test_a_forecast_of_days_is_what_a_run_to_the_end_finds(tmp_path: Path) -> No
     assert devices.idle_watts[2] == pytest.approx(watts[2], rel=0.1)
 
 
+def test_night_is_a_round_a_day() -> None:
+    config = camu.load_config(preset="demo", settings=["run.every_seconds=night"])
+    assert config.run.every_seconds == 86_400
+
+
 def test_a_deployment_refuses_an_interval_with_words() -> None:
     with pytest.raises(InputError, match=r"run.every_seconds = 100: rounds of a deployment follow"):
         for_real_links(config_of("fedavg"), simulate=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from camu.config.fields import (
     Choice,
@@ -19,6 +19,11 @@ from camu.config.fields import (
     machine_field,
     stopping_field,
 )
+
+
+def _nightly(value: object) -> object:
+    """The seconds from one night to the next, if that is what a value says."""
+    return 86_400.0 if value == "night" else value
 
 
 class ClusteringConfig(Section):
@@ -150,10 +155,11 @@ class RunConfig(Section):
 
     seed: int = field(0, "Seed of everything random.", ge=0, lt=2**63)
     rounds: Count = stopping_field(200, "Global rounds.", "rounds")
-    every_seconds: float | None = field(
+    every_seconds: Annotated[float | None, BeforeValidator(_nightly)] = field(
         None,
         "Each round begins at the next multiple of this; all devices draw their resting power "
-        "while they take part in none (`fleet.sleep_watts`, or idle). Unset: rounds follow each "
+        "while they take part in none (`fleet.sleep_watts`, or idle). `night` is 86400, a round a "
+        "day: with `fleet.start_hour = 0` each begins at midnight. Unset: rounds follow each "
         "other, and a device pays only while it takes part.",
         "s",
         ge=1e-3,
