@@ -396,6 +396,7 @@ def test_keys_of_json_are_matched_as_headers_are(tmp_path: Path) -> None:
         ("Seriennummer", "id"),
         ("Nombre d'échantillons", "samples"),
         ("No. of Records", "samples"),
+        ("N° de série", "id"),
         ("Puissance d'émission [dBm]", "power_watts"),
         ("tx_power_dbm", "power_watts"),
         ("Frecuencia de CPU (MHz)", "cpu_hz"),

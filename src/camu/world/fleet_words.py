@@ -145,7 +145,7 @@ _TOTALS = (
     "total general, totaal, som, totale, somma"
 )
 _ARTICLES = (
-    "no nr of the number numero nombre anzahl aantal numeri count de d du des la le l les el los "
+    "n no nr of the number numero nombre anzahl aantal numeri count de d du des la le l les el los "
     "las der die das den del di della van het in en"
 )
 _SMALL = frozenset(_ARTICLES.split())
