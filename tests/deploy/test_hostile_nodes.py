@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
+from flwr.app import ConfigRecord, Error, RecordDict
 
-from camu.deploy.array_records import Refusal, printable
+from camu.deploy.array_records import Refusal, head_text, printable
 from camu.deploy.deployment import Deployment
-from camu.deploy.messages import head_text
 from camu.deploy.server.app import serve
 from helpers.configs import small
 from helpers.nodes import honest, partition_nodes, wait_without_time
+from helpers.parcels import arrays_of, with_arrays, with_head
 
 FORGED = "\n2026-11-18 02:00:00,000 INFO node 99 is pump\x1b[2J\u202e"
 
@@ -27,40 +27,26 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     wait_without_time(monkeypatch)
 
 
-def with_header(content: RecordDict, header: bytes) -> RecordDict:
-    """A result whose first array has another header, of the right length."""
-    record = content["job-0"]
-    assert isinstance(record, ArrayRecord)
-    good = record["parameters"]
-    assert len(header) <= 118
-    data = good.data[:10] + header.ljust(118) + good.data[128:]
-    record["parameters"] = Array(dtype=good.dtype, shape=good.shape, stype=good.stype, data=data)
-    return content
-
-
-def of_another_shape(content: RecordDict) -> RecordDict:
-    """A result whose record says a shape that is no list of numbers."""
-    record = content["job-0"]
-    assert isinstance(record, ArrayRecord)
-    record["parameters"].shape = None  # type: ignore[assignment]
-    return content
-
-
 def without_head(content: RecordDict) -> RecordDict:
     content["camu"] = ConfigRecord({"json": [1, 2]})
+    return content
+
+
+def with_more(content: RecordDict) -> RecordDict:
+    content["camu-1"] = ConfigRecord({"data": bytes(1000)})
     return content
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        # Each of these was a different exception of numpy's parser, which ended the run.
-        pytest.param(lambda c: with_header(c, b"{'descr':"), id="TokenError"),
-        pytest.param(lambda c: with_header(c, b"  {\n a\n  b}"), id="IndentationError"),
-        pytest.param(lambda c: with_header(c, b"{[]: 1}"), id="TypeError"),
-        pytest.param(lambda c: with_header(c, b""), id="IndexError"),
-        pytest.param(lambda c: with_header(c, b"(" * 118), id="MemoryError"),
-        of_another_shape,
+        pytest.param(lambda c: with_arrays(c, b""), id="no arrays"),
+        pytest.param(lambda c: with_arrays(c, arrays_of(c)[:-1]), id="too short"),
+        pytest.param(lambda c: with_arrays(c, bytes(10**6)), id="too long"),
+        pytest.param(lambda c: with_arrays(c, "text"), id="a text"),
+        pytest.param(lambda c: with_arrays(c, [b"a", b"b"]), id="a list"),
+        pytest.param(lambda c: with_head(c, losses=[[]]), id="wrong losses"),
+        with_more,
         without_head,
     ],
 )

@@ -15,8 +15,9 @@ pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 from flwr.app import Error
 
 from camu.data import load
+from camu.deploy.array_records import head_text
 from camu.deploy.deployment import Deployment
-from camu.deploy.messages import DeviceReport, Report, head_text, write_report
+from camu.deploy.messages import DeviceReport, Report, write_report
 from camu.deploy.node_app import Node
 from camu.deploy.server import registry
 from camu.deploy.server.app import serve

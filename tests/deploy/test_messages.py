@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from typing import Any
 
@@ -13,15 +12,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from camu.config import load_config
-from camu.deploy.array_records import Refusal
+from camu.deploy import array_records
+from camu.deploy.array_records import Refusal, arrays_in, bytes_in, head_text, parcel
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import (
     Report,
     Task,
-    head_text,
     read_report,
     read_result,
     read_task,
@@ -32,6 +31,7 @@ from camu.deploy.messages import (
 from camu.errors import InputError
 from camu.learning.job import Job, LocalRule, Trained
 from camu.learning.weights import Entry, Layout, Weights
+from helpers.parcels import arrays_of, with_arrays, with_head
 
 LAYOUT = Layout((Entry("w", (3, 2)), Entry("b", (2,))), (Entry("mean", (2,)),))
 TASK = Task(
@@ -57,7 +57,7 @@ def test_a_task_arrives_as_it_was_sent() -> None:
     task, starts = read_task(content, LAYOUT)
     assert task == TASK
     assert [start.sha256() for start in starts] == [one.sha256()] * 2
-    assert [name for name in content if name.startswith("state")] == ["state-0"]  # sent once
+    assert len(arrays_of(content)) == 10  # sent once
     _, starts = read_task(write_task(TASK, [one, other]), LAYOUT)
     assert [start.sha256() for start in starts] == [one.sha256(), other.sha256()]
 
@@ -71,7 +71,7 @@ def test_all_of_a_job_arrives() -> None:
         Job((5,), (1.0,), 1, 4, LocalRule(batch=0.5)),
     )
     content = write_task(Task(0, 7, {2: "pump", 5: "fan"}, jobs), [state()] * 3)
-    assert [name for name in content if name.startswith("vector")] == ["vector-0", "vector-1"]
+    assert len(arrays_of(content)) == 10 + 2 * 8  # each vector once
     found = read_task(content, LAYOUT)[0].jobs
     assert found == jobs
     for one, other in zip(found, jobs, strict=True):
@@ -79,9 +79,8 @@ def test_all_of_a_job_arrives() -> None:
             assert np.array_equal(getattr(one, name), getattr(other, name)) or (
                 getattr(one, name) is getattr(other, name) is None
             )
-    del content["vector-1"]
-    with pytest.raises(Refusal, match="vector-1 are missing"):
-        read_task(content, LAYOUT)
+    with pytest.raises(Refusal, match="its arrays are 100 bytes; 104 are due"):
+        read_task(with_arrays(content, arrays_of(content)[:-1]), LAYOUT)
 
 
 def test_frozen_parameters_are_not_sent_back() -> None:
@@ -90,7 +89,7 @@ def test_frozen_parameters_are_not_sent_back() -> None:
     start = Weights(np.zeros(8), np.arange(5), layout)
     changed = Weights(np.ones(8), np.full(5, 7.0), layout)
     content = write_result(TASK, [Trained(changed, 0.1)] * 2)
-    assert content["job-0"]["buffers"].shape == (3,)
+    assert len(arrays_of(content)) == 2 * (8 + 3)
     for found in read_result(content, TASK, start):
         assert isinstance(found, Trained)
         assert found.weights.buffers.tolist() == [0, 1, 7, 7, 7]
@@ -108,61 +107,46 @@ def test_a_result_arrives_as_it_was_sent() -> None:
 @pytest.mark.parametrize(("key", "value"), [("round", 3), ("round", None), ("first", 0)])
 def test_a_result_for_another_round_is_refused(key: str, value: Any) -> None:
     content = write_result(TASK, [trained(), trained()])
-    head = json.loads(head_text(content))
-    head[key] = value
-    content["camu"] = ConfigRecord({"json": json.dumps(head)})
     with pytest.raises(Refusal, match=f"it is for|its result: {key}"):
-        read_result(content, TASK, state())
-
-
-def spoilt(array: Array, name: str = "parameters") -> RecordDict:
-    content = write_result(TASK, [trained(), trained()])
-    record = content["job-0"]
-    assert isinstance(record, ArrayRecord)
-    record[name] = array
-    return content
-
-
-def lying(count: int, shape: tuple[int, ...], kind: str = "<f4") -> Array:
-    """An array whose envelope says one thing and whose content says another."""
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        stream, {"shape": shape, "fortran_order": False, "descr": kind}
-    )
-    data = stream.getvalue() + bytes(4 * count)
-    return Array(dtype="float32", shape=(count,), stype="numpy.ndarray", data=data)
+        read_result(with_head(content, **{key: value}), TASK, state())
 
 
 @pytest.mark.parametrize(
-    "array",
+    "arrays",
     [
-        Array(np.zeros(9, dtype=np.float32)),
-        Array(np.zeros((8, 1), dtype=np.float32)),
-        Array(np.zeros(8)),
-        Array(dtype="float32", shape=(8,), stype="numpy.ndarray", data=b"rubbish"),
-        Array(dtype="float32", shape=(8,), stype="other", data=bytes(32)),
-        Array(dtype="float32", shape=(8,), stype="numpy.ndarray", data=bytes(10_000)),
-        lying(8, (10**12,)),
-        lying(8, (8,), "|O"),
-        lying(8, (8,), "<i4"),
-        Array(
-            dtype="float32",
-            shape=(8,),
-            stype="numpy.ndarray",
-            data=Array(np.zeros(8, dtype=np.float32)).data[:-4],
-        ),
+        np.zeros(21, dtype=np.float32),
+        np.zeros(19, dtype=np.float32),
+        np.zeros(20),
+        b"",
+        b"rubbish",
+        "text",
+        [bytes(80)],
+        5,
     ],
 )
-def test_arrays_of_a_wrong_kind_are_refused_each_on_its_own(array: Array) -> None:
-    first, second = read_result(spoilt(array), TASK, state())
-    assert isinstance(first, Refusal)
-    assert isinstance(second, Trained)
+def test_arrays_of_a_wrong_size_are_refused(arrays: Any) -> None:
+    with pytest.raises(Refusal, match="80 are due"):
+        read_result(with_arrays(write_result(TASK, [trained()] * 2), arrays), TASK, state())
+
+
+@pytest.mark.parametrize("numbers", [0, 1, 15, 16, 17, 40])
+def test_long_arrays_travel_in_pieces(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_records, "PIECE_BYTES", 64)
+    arrays = np.random.Generator(np.random.PCG64(1)).standard_normal(numbers).astype(np.float32)
+    content = parcel(b"{}", [arrays[:5], arrays[5:]])
+    assert len(content) == max(1, -(-numbers // 16))
+    sizes = [len(arrays[:5]), len(arrays[5:])]
+    assert np.array_equal(np.concatenate(arrays_in(content, sizes)), arrays)
+    assert b"".join(bytes_in(content)) == b"{}" + arrays.tobytes()
+    content["camu-9"] = ConfigRecord({"data": b"more"})
+    with pytest.raises(Refusal, match="records"):
+        arrays_in(content, sizes)
 
 
 def test_missing_arrays_and_heads_are_refused() -> None:
     content = write_result(TASK, [trained(), trained()])
-    del content["job-1"]
-    assert isinstance(read_result(content, TASK, state())[1], Refusal)
+    with pytest.raises(Refusal, match="its arrays are 0 bytes"):
+        read_result(sent(json.loads(head_text(content))), TASK, state())
     with pytest.raises(Refusal, match="1 losses for 2 jobs"):
         read_result(write_result(TASK, [trained()]), TASK, state())
     for head in (ConfigRecord({}), ConfigRecord({"json": "{"}), ConfigRecord({"json": "[]"})):
@@ -209,16 +193,29 @@ def test_a_head_that_is_too_long_or_too_deep_is_refused(monkeypatch: pytest.Monk
     deep = RecordDict({"camu": ConfigRecord({"json": "[" * 100_000})})
     with pytest.raises(Refusal, match="recursion"):
         read_report(deep, 2)
-    monkeypatch.setattr("camu.deploy.messages.LARGEST_HEAD", 10)
+    monkeypatch.setattr("camu.deploy.array_records.LARGEST_HEAD", 10)
     with pytest.raises(Refusal, match="no readable head"):
         read_report(sent({"devices": []}), 2)
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_get_past_the_door_unless_they_are_an_array(data: bytes) -> None:
-    array = Array(dtype="float32", shape=(8,), stype="numpy.ndarray", data=data)
-    first = read_result(spoilt(array), TASK, state())[0]
-    assert isinstance(first, Refusal) or first.weights.parameters.shape == (8,)
+def test_no_bytes_get_past_the_door_unless_they_are_of_the_right_length(data: bytes) -> None:
+    content = with_arrays(write_result(TASK, [trained()] * 2), data)
+    try:
+        assert len(read_result(content, TASK, state())) == 2
+        assert len(data) == 80
+    except Refusal:
+        assert len(data) != 80
+
+
+@pytest.mark.parametrize("number", [8, 10**9])
+def test_a_task_that_numbers_arrays_as_it_likes_is_refused(number: int) -> None:
+    content = write_task(TASK, [state()] * 2)
+    for key in ("start", "anchor"):
+        head = json.loads(head_text(content))
+        head["jobs"][0][key] = number
+        with pytest.raises(Refusal, match="not numbered"):
+            read_task(with_head(content, jobs=head["jobs"]), LAYOUT)
 
 
 def sent(data: Any) -> RecordDict:

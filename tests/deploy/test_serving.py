@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Error, RecordDict
+from flwr.app import ConfigRecord, Error, RecordDict
 from safetensors.numpy import load_file, save_file
 
 import camu.planning.groups
@@ -22,10 +22,11 @@ from camu import __version__ as camu_version
 from camu.config import Config
 from camu.data import load
 from camu.deploy import node_data
+from camu.deploy.array_records import head_text
 from camu.deploy.deployment import Deployment
 from camu.deploy.host.control import run_remote
 from camu.deploy.host.local import check_trial
-from camu.deploy.messages import DeviceReport, Report, head_text, write_report
+from camu.deploy.messages import DeviceReport, Report, write_report
 from camu.deploy.node_app import Node
 from camu.deploy.server import fleet
 from camu.deploy.server.app import serve
@@ -46,6 +47,7 @@ from camu.world import build_world
 from camu.world.devices import update_joules, update_seconds
 from helpers.configs import small
 from helpers.nodes import honest, partition_nodes, wait_without_time
+from helpers.parcels import arrays_of, with_arrays, with_head
 from helpers.replayed_arrivals import replay
 
 
@@ -214,20 +216,15 @@ def test_a_deployment_plans_once(
 
 def spoil(content: RecordDict, how: str) -> Any:
     """A faulty node's version of an honest answer."""
-    head = json.loads(head_text(content))
     if how == "silent":
         return None
     if how == "error":
         return Error(0, "out of memory")
     if how == "past round":
-        content["camu"] = ConfigRecord({"json": json.dumps({**head, "round": head["round"] - 1})})
-    for name, record in list(content.items()):
-        if isinstance(record, ArrayRecord) and how in ("nan", "wrong shape"):
-            array = record["parameters"].numpy()
-            bad = np.full_like(array, np.nan) if how == "nan" else array[:-1]
-            spoilt = ArrayRecord()
-            spoilt["parameters"], spoilt["buffers"] = Array(bad), record["buffers"]
-            content[name] = spoilt
+        with_head(content, round=json.loads(head_text(content))["round"] - 1)
+    if how in ("nan", "wrong shape"):
+        array = arrays_of(content)
+        with_arrays(content, np.full_like(array, np.nan) if how == "nan" else array[:-1])
     return content
 
 

@@ -6,48 +6,42 @@ It sends nan in round 1, a wrong shape in round 2, and round 2 again in round 3.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import RecordDict
 
 from camu.deploy import node_app
+from camu.deploy.array_records import head_text
 from camu.deploy.deployment import Deployment
-from camu.deploy.host import supernode
-from camu.deploy.messages import head_text
+from camu.deploy.host.node import main
+from helpers.parcels import arrays_of, with_arrays, with_head
 
 LIES = 13  # the seed of runs in which it lies
 
-app = ClientApp()
+honest = node_app.answer
 
 
-@app.query()
-def query(message: Message, context: Context) -> Message:
-    return node_app.query(message, context)
-
-
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    content = node_app.train_content(message.content, context)
-    seed = Deployment.from_run_config(context.run_config).config.run.seed
-    if seed == LIES and context.node_config["partition-id"] == 0:
-        lie(content)
-    return Message(content, reply_to=message)
+def answer(
+    kind: str, content: RecordDict, run: Mapping[str, Any], table: Mapping[str, Any]
+) -> RecordDict:
+    found = honest(kind, content, run, table)
+    seed = Deployment.from_run_config(run).config.run.seed
+    if kind == "train" and seed == LIES and table["partition-id"] == 0:
+        lie(found)
+    return found
 
 
 def lie(content: RecordDict) -> None:
-    head = json.loads(head_text(content))
-    for name, record in list(content.items()):
-        if isinstance(record, ArrayRecord) and head["round"] in (0, 1):
-            array = record["parameters"].numpy()
-            bad = ArrayRecord()
-            bad["parameters"] = Array(array * np.nan if head["round"] == 0 else array[1:])
-            bad["buffers"] = record["buffers"]
-            content[name] = bad
-    if head["round"] == 2:
-        content["camu"] = ConfigRecord({"json": json.dumps({**head, "round": 1})})
+    number = json.loads(head_text(content))["round"]
+    if number in (0, 1):
+        array = arrays_of(content)
+        with_arrays(content, array * np.float32(np.nan) if number == 0 else array[1:])
+    if number == 2:
+        with_head(content, round=1)
 
 
 if __name__ == "__main__":
-    node_app.app = app
-    supernode.main("lying_node")
+    node_app.answer = answer
+    main()

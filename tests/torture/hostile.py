@@ -109,17 +109,17 @@ def hostile_fleet(place: Place, nodes: int, rounds: int) -> Iterator[Fleet]:
 
 def start_bound(local: Any, control: Any, number: int, data: Path) -> None:
     """Start a node whose key is registered for its devices; node 0 is hostile."""
-    from camu.deploy.host import supernode
+    from camu.deploy.host import node
     from camu.deploy.server.mailbox import binding
 
     devices = [str(device) for device in range(HELD * number, HELD * (number + 1))]
     name, keys = f"node-{number}", local.keys
     control.register(keys.node_public_key(number), binding(devices))
-    module = "torture.hostile_node" if number == 0 else supernode.MODULE
-    with mock.patch.object(supernode, "MODULE", module):
+    module = "torture.hostile_node" if number == 0 else node.MODULE
+    with mock.patch.object(node, "MODULE", module):
         table = {"devices": ",".join(devices), "data": str(data)}
         files = keys.authority, keys.node_key(number)
-        command = supernode.supernode_command(local.address, *files, table)
+        command = node.node_command(local.address, *files, table)
     local._start(name, command)
 
 

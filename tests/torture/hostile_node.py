@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import ConfigRecord, RecordDict
 
 from camu.deploy import node_app
-from camu.deploy.host import supernode
-from camu.deploy.messages import head_text
+from camu.deploy.array_records import head_text
+from camu.deploy.host.node import main
+from helpers.parcels import arrays_of, with_arrays, with_head
 
 ACT_FILE = "CAMU_TORTURE_ACT"
 # Acts in reports; each must leave the run as if the node had not reported (`mute`).
@@ -28,8 +29,6 @@ REPORTS = (
 # Acts in results; each must leave the run as if the node had never answered (`idle`).
 RESULTS = ("nan", "inf", "huge", "large", "shape", "type", "replay", "oversize", "no head")
 
-app = ClientApp()
-
 
 def act() -> str:
     """What the node does now."""
@@ -37,16 +36,22 @@ def act() -> str:
     return Path(path).read_text() if path and Path(path).exists() else ""
 
 
-@app.query()
-def query(message: Message, context: Context) -> Message:
+honest = node_app.answer
+
+
+def answer(
+    kind: str, content: RecordDict, run: Mapping[str, Any], table: Mapping[str, Any]
+) -> RecordDict:
     doing = act()
-    if doing == "mute":
-        raise RuntimeError("it does not report")
-    answer = node_app.query(message, context)
-    if doing in REPORTS:
-        text = false_report(json.loads(head_text(answer.content)), doing)
-        answer.content["camu"] = ConfigRecord({"json": text})
-    return answer
+    if doing == {"query": "mute", "train": "idle"}[kind]:
+        raise RuntimeError("it does not answer")
+    found = honest(kind, content, run, table)
+    if kind == "query" and doing in REPORTS:
+        text = false_report(json.loads(head_text(found)), doing)
+        found["camu"] = ConfigRecord({"json": text})
+    if kind == "train" and doing in RESULTS:
+        falsify(found, doing)
+    return found
 
 
 def false_report(report: dict[str, Any], doing: str) -> str:
@@ -71,31 +76,14 @@ def false_report(report: dict[str, Any], doing: str) -> str:
     return "[" * 100_000 + text if doing == "deep" else text
 
 
-@app.train()
-def train(message: Message, context: Context) -> Message:
-    doing = act()
-    if doing == "idle":
-        raise RuntimeError("it does not answer")
-    content = node_app.train_content(message.content, context)
-    if doing in RESULTS:
-        falsify(content, doing)
-    return Message(content, reply_to=message)
-
-
 def falsify(content: RecordDict, doing: str) -> None:
     """Put something wrong into a result."""
-    head = json.loads(head_text(content))
     if doing == "replay":
-        content["camu"] = ConfigRecord({"json": json.dumps({**head, "round": head["round"] - 1})})
+        with_head(content, round=json.loads(head_text(content))["round"] - 1)
     elif doing == "no head":
         del content["camu"]
-    for name, record in list(content.items()):
-        if not isinstance(record, ArrayRecord) or doing in ("replay", "no head"):
-            continue
-        bad = ArrayRecord()
-        bad["parameters"] = Array(false_array(record["parameters"].numpy(), doing))
-        bad["buffers"] = record["buffers"]
-        content[name] = bad
+    else:
+        with_arrays(content, false_array(arrays_of(content), doing))
 
 
 def false_array(array: Any, doing: str) -> Any:
@@ -114,5 +102,5 @@ def false_array(array: Any, doing: str) -> Any:
 
 
 if __name__ == "__main__":
-    node_app.app = app
-    supernode.main("torture.hostile_node")
+    node_app.answer = answer
+    main()

@@ -1,22 +1,22 @@
-"""Flat float32 arrays in messages, and texts of nodes: checked before anything is read.
+"""A message as one record: JSON and flat float32 arrays; checked before anything is read.
 
-Arrays travel in numpy's own format. Their headers are compared, not parsed, so nothing that a node
-sends is ever interpreted.
+Arrays travel as bytes of a length that the reader knows, without any header, so nothing of them is
+ever interpreted.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from camu.arrays import Float32
-from camu.learning.weights import Layout, Weights
 
+HEAD = "camu"  # the record of a message
+LARGEST_HEAD = 50_000_000  # characters
+PIECE_BYTES = 4_000_000  # of arrays in one record
 LONGEST_REASON = 500  # characters of a reason in logs
 
 
@@ -49,52 +49,51 @@ def refusing(what: str) -> Iterator[None]:
         raise Refusal(f"{what} cannot be read ({type(error).__name__}: {error})") from error
 
 
-def pack(**arrays: Float32) -> ArrayRecord:
-    """Arrays by their names, as a message carries them."""
-    return ArrayRecord({name: Array(np.array(a, np.float32)) for name, a in arrays.items()})
+def parcel(head: bytes, arrays: Iterable[Float32] = ()) -> RecordDict:
+    """A message: JSON, and flat arrays as bytes, one after the other.
+
+    Flower sends every record as an object with a call of its own, so there is one, or one for
+    every `PIECE_BYTES` of the arrays.
+    """
+    data = b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
+    first = ConfigRecord({"json": head.decode(), "data": data[:PIECE_BYTES]})
+    content = RecordDict({HEAD: first})
+    for number, begin in enumerate(range(PIECE_BYTES, len(data), PIECE_BYTES), 1):
+        piece = ConfigRecord({"data": data[begin : begin + PIECE_BYTES]})
+        content[f"{HEAD}-{number}"] = piece
+    return content
 
 
-def record_of(content: RecordDict, name: str) -> ArrayRecord:
-    """A record of arrays in a message."""
-    record = content.get(name)
-    if not isinstance(record, ArrayRecord):
-        raise Refusal(f"the arrays {name} are missing")
-    return record
+def head_text(content: RecordDict) -> str:
+    """The JSON text of a message, if it is not too long."""
+    record = content.get(HEAD)
+    text = record.get("json") if isinstance(record, ConfigRecord) else None
+    if not isinstance(text, str) or len(text) > LARGEST_HEAD:
+        raise Refusal("it has no readable head")
+    return text
 
 
-def weights_of(content: RecordDict, name: str, layout: Layout) -> Weights:
-    """The state of a model in a message."""
-    record = record_of(content, name)
-    return Weights(
-        flat(record, "parameters", layout.parameter_count),
-        flat(record, "buffers", layout.buffer_count),
-        layout,
-    )
+def arrays_in(content: RecordDict, counts: Sequence[int]) -> list[Float32]:
+    """The flat arrays of a message, of these lengths; compared before anything is allocated."""
+    wanted = 4 * sum(counts)
+    names = [HEAD, *(f"{HEAD}-{number}" for number in range(1, -(-wanted // PIECE_BYTES)))]
+    if sorted(content) != sorted(names):
+        raise Refusal(f"it has {len(content)} records; {len(names)} are due")
+    pieces = [_data(content[name]) for name in names]
+    if (found := sum(map(len, pieces))) != wanted:
+        raise Refusal(f"its arrays are {found} bytes; {wanted} are due, numbers in float32")
+    data = np.frombuffer(b"".join(pieces), dtype="<f4").astype(np.float32)
+    return np.split(data, np.cumsum(counts)[:-1]) if len(counts) else []
 
 
-def flat(record: ArrayRecord, name: str, count: int) -> Float32:
-    """A flat float32 array of the right length; compared before anything is allocated."""
-    array = record.get(name)
-    if not isinstance(array, Array):
-        raise Refusal(f"its {name} are missing")
-    if array.dtype != "float32" or tuple(array.shape) != (count,):
-        raise Refusal(
-            f"its {name} are {array.dtype} of shape {tuple(array.shape)}; the model has "
-            f"{count} numbers in float32"
-        )
-    data, header = array.data, _header(count)
-    if array.stype != "numpy.ndarray" or len(data) != len(header) + 4 * count:
-        raise Refusal(f"its {name} are {len(data)} bytes of {array.stype}, which is not their size")
-    # Compared, not parsed: numpy reads a header as Python code, and fails in many ways.
-    if not data.startswith(header):
-        raise Refusal(f"its {name} are not a flat array of {count} numbers in float32")
-    return np.frombuffer(data, dtype="<f4", offset=len(header)).astype(np.float32)
+def bytes_in(content: RecordDict) -> Iterator[bytes]:
+    """Everything that a message says, piece by piece, in the same order for the same message."""
+    yield head_text(content).encode()
+    for record in content.values():
+        yield _data(record)
 
 
-@lru_cache(maxsize=64)
-def _header(count: int) -> bytes:
-    """What numpy writes before a flat array of so many numbers in float32."""
-    with io.BytesIO() as stream:
-        head = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
-        np.lib.format.write_array_header_1_0(stream, head)
-        return stream.getvalue()
+def _data(record: object) -> bytes:
+    """The bytes in a record of a message; none where it has something else."""
+    data = record.get("data") if isinstance(record, ConfigRecord) else None
+    return data if isinstance(data, bytes) else b""

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 FLOWER = "1.41.0"
 PINNED = f"install the version that camu was made for: pip install 'flwr=={FLOWER}'"
 TOKEN_HEADER = "x-camu-token"  # a name, no secret  # nosec B105
+HOLD_HEADER = "x-camu-hold"  # seconds that a question for work may wait
 REPLY_HEADER = "x-camu-reply-bytes"  # how large the replies to messages can be
 _reply_bytes: ContextVar[int | None] = ContextVar("reply_bytes", default=None)
 

@@ -1,7 +1,7 @@
 """Messages between server and nodes: queries, reports, tasks and results, checked on arrival.
 
-Arrays travel as float32 in numpy's own format, everything else as JSON. Nothing that arrives is
-trusted: sizes are compared before anything is decoded, and nothing is unpickled.
+Arrays travel as float32, everything else as JSON, all of a message in one record. Nothing that
+arrives is trusted: sizes are compared before anything is decoded, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import RecordDict
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from camu.arrays import Float32, Mask
-from camu.deploy.array_records import Refusal, flat, pack, record_of, weights_of
+from camu.deploy.array_records import Refusal, arrays_in, head_text, parcel
 from camu.learning.job import Job, LocalRule, OwnTraining, Trained
 from camu.learning.weights import Layout, Weights
 
-HEAD = "camu"  # the record with the JSON
-LARGEST_HEAD = 50_000_000  # characters
 OVERHEAD_BYTES = 100_000  # of a reply: Flower's records and calls, or the text of an error
 MOST = 100_000  # devices of a node, and labels
 # No conversions (a truth value is not a number), no nan.
@@ -172,7 +170,7 @@ def parse(kind: TypeAdapter[Value], text: str | bytes, what: str) -> Value:
 
 def query_content() -> RecordDict:
     """The question who a node is."""
-    return _content(b"{}")
+    return parcel(b"{}")
 
 
 def largest_report(devices: int, classes: int) -> int:
@@ -182,7 +180,7 @@ def largest_report(devices: int, classes: int) -> int:
 
 def write_report(report: Report) -> RecordDict:
     """A node's answer to a query."""
-    return _content(REPORT.dump_json(report))
+    return parcel(REPORT.dump_json(report))
 
 
 def read_report(content: RecordDict, classes: int) -> Report:
@@ -222,22 +220,22 @@ def write_task(task: Task, starts: Sequence[Weights]) -> RecordDict:
         for job, start in zip(task.jobs, starts, strict=True)
     )
     head = _TaskHead(task.round, task.devices, dict(task.ids), jobs, task.nonce)
-    content = _content(_TASK_HEAD.dump_json(head))
-    for number, state in enumerate(states):
-        content[f"state-{number}"] = pack(parameters=state.parameters, buffers=state.buffers)
-    for number, vector in enumerate(vectors):
-        content[f"vector-{number}"] = pack(vector=vector)
-    return content
+    parts = [part for state in states for part in (state.parameters, state.buffers)]
+    return parcel(_TASK_HEAD.dump_json(head), [*parts, *vectors])
 
 
 def read_task(content: RecordDict, layout: Layout) -> tuple[Task, list[Weights]]:
     """The task and the state that each of its jobs starts from, on a node."""
     head = parse(_TASK_HEAD, head_text(content), "the task")
-    vectors: dict[int | None, Float32 | None] = {None: None}
-    for number in {n for job in head.jobs for n in _vectors_of(job)}:
-        record = record_of(content, f"vector-{number}")
-        vectors[number] = flat(record, "vector", layout.parameter_count)
-    states = {job.start: weights_of(content, f"state-{job.start}", layout) for job in head.jobs}
+    starts = 1 + max((job.start for job in head.jobs), default=-1)
+    others = 1 + max((n for job in head.jobs for n in _vectors_of(job)), default=-1)
+    if starts > len(head.jobs) or others > 4 * len(head.jobs):
+        raise Refusal("the task: jobs: their arrays are not numbered one after the other")
+    sizes = layout.parameter_count, layout.buffer_count
+    parts = arrays_in(content, [*sizes * starts, *[sizes[0]] * others])
+    states = [Weights(parts[2 * n], parts[2 * n + 1], layout) for n in range(starts)]
+    vectors: dict[int | None, Float32 | None] = dict(enumerate(parts[2 * starts :]))
+    vectors[None] = None
     jobs = tuple(
         Job(
             **{name: getattr(job, name) for name in _PLAIN},
@@ -265,19 +263,18 @@ def write_result(task: Task, results: Sequence[Trained]) -> RecordDict:
     ]
     anew = tuple(device for device, state in pairs if state is None)
     head = _ResultHead(task.round, task.first, losses, task.nonce, anew)
-    content = _content(_RESULT_HEAD.dump_json(head))
-    for number, result in enumerate(results):
+    arrays: list[Float32] = []
+    for result in results:
         state = result.weights
-        moving = state.buffers[state.layout.frozen_count :]
-        own = {} if result.own is None else {"own": result.own}
-        content[f"job-{number}"] = pack(parameters=state.parameters, buffers=moving, **own)
-    return content
+        arrays += state.parameters, state.buffers[state.layout.frozen_count :]
+        arrays += () if result.own is None else (result.own,)
+    return parcel(_RESULT_HEAD.dump_json(head), arrays)
 
 
 def write_problem(task: Task, problem: str) -> RecordDict:
     """A node's answer where it does not train."""
     head = _ResultHead(task.round, task.first, (), task.nonce, problem=problem[:500])
-    return _content(_RESULT_HEAD.dump_json(head))
+    return parcel(_RESULT_HEAD.dump_json(head))
 
 
 def largest_result(task: Task, layout: Layout) -> int:
@@ -289,8 +286,8 @@ def largest_result(task: Task, layout: Layout) -> int:
     return OVERHEAD_BYTES + arrays + arrays // 1000 + 5000 * len(task.jobs) + 12 * members
 
 
-def read_result(content: RecordDict, task: Task, start: Weights) -> list[Trained | Refusal]:
-    """The outcome of each job of this very task, each on its own; a wrong head refuses all.
+def read_result(content: RecordDict, task: Task, start: Weights) -> list[Trained]:
+    """The outcome of each job of this very task.
 
     Frozen parameters are those of the state that the task starts from.
     """
@@ -308,39 +305,24 @@ def read_result(content: RecordDict, task: Task, start: Weights) -> list[Trained
         raise Refusal(f"it does not train: {head.problem}")
     if len(head.losses) != len(task.jobs):
         raise Refusal(f"it has {len(head.losses)} losses for {len(task.jobs)} jobs")
-    results: list[Trained | Refusal] = []
-    for number, (job, loss) in enumerate(zip(task.jobs, head.losses, strict=True)):
-        try:
-            record, layout = record_of(content, f"job-{number}"), start.layout
-            frozen = start.buffers[: layout.frozen_count]
-            moving = flat(record, "buffers", layout.buffer_count - len(frozen))
-            parameters = flat(record, "parameters", layout.parameter_count)
-            state = Weights(parameters, np.concatenate((frozen, moving)), layout)
-            own = None if job.own is None else flat(record, "own", layout.parameter_count)
-            states = () if job.states is None else _marks(k not in head.anew for k in job.members)
-            results.append(Trained(state, math.nan if loss is None else loss, states, own))
-        except Refusal as refusal:
-            results.append(refusal)
+    layout, frozen = start.layout, start.buffers[: start.layout.frozen_count]
+    sizes = layout.parameter_count, layout.buffer_count - len(frozen)
+    own_size = (layout.parameter_count,)
+    counts = [n for job in task.jobs for n in (*sizes, *(own_size if job.own else ()))]
+    parts = iter(arrays_in(content, counts))
+    results = []
+    for job, loss in zip(task.jobs, head.losses, strict=True):
+        state = Weights(next(parts), np.concatenate((frozen, next(parts))), layout)
+        states = () if job.states is None else _marks(k not in head.anew for k in job.members)
+        own = next(parts) if job.own else None
+        results.append(Trained(state, math.nan if loss is None else loss, states, own))
     return results
-
-
-def head_text(content: RecordDict) -> str:
-    """The JSON text of a message, if it is not too long."""
-    record = content.get(HEAD)
-    text = record.get("json") if isinstance(record, ConfigRecord) else None
-    if not isinstance(text, str) or len(text) > LARGEST_HEAD:
-        raise Refusal("it has no readable head")
-    return text
 
 
 def name_some(names: Sequence[str]) -> str:
     """The first five of some names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more
-
-
-def _content(head: bytes) -> RecordDict:
-    return RecordDict({HEAD: ConfigRecord({"json": head.decode()})})
 
 
 def _own_head(own: OwnTraining | None, vectors: list[Float32]) -> _OwnHead | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from camu import __version__
 from camu.arrays import Labels
 from camu.config import Config
 from camu.data import Federation, dataset_spec, federate
+from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import Deployment, check_allowed
 from camu.deploy.messages import (
     DeviceReport,
@@ -63,51 +64,66 @@ Indices = list[npt.NDArray[np.int64]]  # of each device's samples
 @app.query()
 def query(message: Message, context: Context) -> Message:
     """Label histograms and measured compute time of the node's devices."""
-    return Message(write_report(answer_query(context)), reply_to=message)
-
-
-def answer_query(context: Context) -> Report:
-    """The node's report, or the sentence why it cannot take part."""
-    try:
-        return _node(context).report()
-    except CamuError as error:
-        return Report((), problem=_for_server(error))
-
-
-def _for_server(error: CamuError) -> str:
-    """What the server is told of an error; the node's log has all of it.
-
-    What data are, and which files there are, would tell what noise on label counts hides.
-    """
-    log.error("%s", error)
-    return UNFIT if isinstance(error, UnfitData) else str(error)[:500]
+    return _reply("query", message, context)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Local updates from the received states, on the node's own data."""
-    return Message(train_content(message.content, context), reply_to=message)
+    return _reply("train", message, context)
 
 
-def train_content(content: RecordDict, context: Context) -> RecordDict:
-    """The result of a task."""
-    node = _node(context)
+def _reply(kind: str, message: Message, context: Context) -> Message:
+    content = answer(kind, message.content, context.run_config, context.node_config)
+    return Message(content, reply_to=message)
+
+
+def answer(
+    kind: str, content: RecordDict, run: Mapping[str, Any], table: Mapping[str, Any]
+) -> RecordDict:
+    """The answer to a message: `run` is the table of its run, and `table` that of the node."""
+    if kind == "query":
+        return write_report(answer_query(run, table))
+    if kind != "train":
+        raise InputError(f"a message of the kind {kind}: nodes answer query and train only")
+    node = _node(run, table)
     task, starts = read_task(content, model_layout(node.config))
     try:
         return write_result(task, node.train(task, starts))
     except (LimitReached, UnfitData) as error:
-        return write_problem(task, _for_server(error))
+        log.error("%s", error)
+        return write_problem(task, for_server(error))
 
 
-def _node(context: Context) -> Node:
-    return _kept_node(tuple(context.run_config.items()), tuple(context.node_config.items()))
+def answer_query(run: Mapping[str, Any], table: Mapping[str, Any]) -> Report:
+    """The node's report, or the sentence why it cannot take part."""
+    try:
+        return _node(run, table).report()
+    except CamuError as error:
+        log.error("%s", error)
+        return Report((), problem=for_server(error))
+
+
+def for_server(error: Exception) -> str:
+    """What the server is told of an error; the node's log has all of it.
+
+    What data are, and which files there are, would tell what noise on label counts hides.
+    """
+    if isinstance(error, UnfitData):
+        return UNFIT
+    known = isinstance(error, CamuError | Refusal)
+    return str(error)[:500] if known else f"an error of the kind {type(error).__name__}"
+
+
+def _node(run: Mapping[str, Any], table: Mapping[str, Any]) -> Node:
+    return _kept_node(tuple(run.items()), tuple(table.items()))
 
 
 @lru_cache(maxsize=8)
 def _kept_node(run: tuple[tuple[str, Any], ...], node: tuple[tuple[str, Any], ...]) -> Node:
-    """The node of a run; a process that handles many messages, as in Flower's simulator, keeps it.
+    """The node of a run, which a process keeps with its data and its engine.
 
-    On machines every message has a process of its own, so that none can harm the next.
+    On machines a process is one node; in Flower's simulator it is several in turn.
     """
     deployment, options = Deployment.from_run_config(dict(run)), dict(node)
     config = deployment.config
@@ -121,6 +137,15 @@ def _kept_node(run: tuple[tuple[str, Any], ...], node: tuple[tuple[str, Any], ..
     if alone:
         config = config.replace({"machine.kernel": "torch"})
     return Node.of(config, options, deployment.measured, deployment.identity)
+
+
+class _Held(NamedTuple):
+    """What a node keeps between tasks: the samples of these devices by number, and an engine."""
+
+    names: Mapping[int, str]
+    train: Samples
+    indices: Indices
+    engine: Engine
 
 
 @dataclass(frozen=True)
@@ -175,6 +200,7 @@ class Node:
 
     def report(self) -> Report:
         """Label histograms and measured compute time of the node's own devices."""
+        self._memory.clear()  # the data may have changed since the last run
         if self.partition is None:
             ids = dict(enumerate(self.devices))
             train, indices = self._own(ids, len(ids))
@@ -220,22 +246,19 @@ class Node:
 
     def train(self, task: Task, starts: Sequence[Weights]) -> list[Trained]:
         """The outcome of every job of a task."""
-        if self.partition is None:
-            mine = {k: name for k, name in task.ids.items() if name in self.devices}
-            train, indices = self._own(mine, task.devices)
-        else:
-            train, indices = self._trial()
-        seed = None
+        held = self._held_for(task)
+        engine = held.engine
         if account := self._account():
-            name, seed = account.seed_of(task, starts, train)
-            samples = {number: len(own) for number, own in enumerate(indices)}
+            name, seed = account.seed_of(task, starts, held.train)
+            samples = {number: len(own) for number, own in enumerate(held.indices)}
             account.charge(self.config, task, name, samples)
+            engine = Engine.from_config(self.config, held.train, held.indices, seed=seed)
         keeps = any(job.states is not None for job in task.jobs)
         states = OptimiserStates.of(self.state, self.run) if keeps else None
         jobs = task.jobs
         if states is not None:
             jobs = tuple(states.ready(job, task.ids, task.round) for job in jobs)
-        with Engine.from_config(self.config, train, indices, seed=seed) as engine:
+        with engine:
             found = list(engine.iterate(list(starts), jobs, task.round))
         if states is not None:
             found = [
@@ -245,6 +268,23 @@ class Node:
         if account:  # losses are exact, and no epsilon covers them
             found = [one._replace(loss=math.nan) for one in found]
         return found
+
+    def _held_for(self, task: Task) -> _Held:
+        """Data and engine for a task; those of the task before it, if the devices are the same."""
+        mine = {k: name for k, name in task.ids.items() if name in self.devices}
+        known = self._memory.get("held")
+        if known is None or known.names != mine or len(known.indices) != task.devices:
+            self._memory.clear()  # before others are read
+            own = self.partition is None
+            train, indices = self._own(mine, task.devices) if own else self._trial()
+            known = _Held(mine, train, indices, Engine.from_config(self.config, train, indices))
+            self._memory["held"] = known
+        return known
+
+    @cached_property
+    def _memory(self) -> dict[str, _Held]:
+        """What is kept between tasks."""
+        return {}
 
     def _account(self) -> Account | None:
         """The account of differential privacy, if the run needs it."""

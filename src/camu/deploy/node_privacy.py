@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
 
 from camu.config import Config
-from camu.deploy.messages import Task, head_text, write_task
+from camu.deploy.array_records import bytes_in
+from camu.deploy.messages import Task, write_task
 from camu.errors import InputError
 from camu.learning.engine import Samples
 from camu.learning.weights import Weights
@@ -92,12 +92,8 @@ class Account:
         if any(job.own for job in task.jobs):
             raise InputError("devices also train for themselves, without noise on what they send")
         digest = hashlib.sha256()
-        content = write_task(replace(task, nonce=""), starts)
-        digest.update(head_text(content).encode())
-        for name, record in content.items():
-            if isinstance(record, ArrayRecord):
-                for key, array in record.items():
-                    digest.update(f"{name}.{key}\n".encode() + array.data)
+        for piece in bytes_in(write_task(replace(task, nonce=""), starts)):
+            digest.update(piece)
         for part in data:
             held = np.asarray(part)
             digest.update(f"{held.dtype} {held.shape}\n".encode() + held.tobytes())

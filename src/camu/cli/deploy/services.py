@@ -73,6 +73,7 @@ def superlink(
     there is none.
     """
     from camu.deploy.host.keys import KeyDirectory, expiries
+    from camu.deploy.host.processes import quiet_environment
     from camu.deploy.host.superlink import superlink_command
 
     own = None
@@ -83,7 +84,7 @@ def superlink(
         for end in expiries(folder):
             if end.soon:
                 warn(f"{end}; renew it")
-    _become(superlink_command(host, port, own, database), insecure)
+    _become(superlink_command(host, port, own, database), insecure, quiet_environment())
 
 
 def register(
@@ -186,6 +187,23 @@ Partition = Annotated[
     typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
 ]
 
+Idle = Annotated[
+    float,
+    typer.Option(
+        "--idle",
+        metavar="SECONDS",
+        min=10,
+        max=1800,
+        help="Between two signs of life while no run needs the node.",
+    ),
+]
+Isolate = Annotated[
+    bool,
+    typer.Option(
+        "--isolate", help="Train in a process of its own, which ends when a task takes too long."
+    ),
+]
+
 
 def node(
     address: Superlink,
@@ -201,6 +219,8 @@ def node(
     state: State = None,
     privacy_limit: PrivacyLimit = None,
     partition: Partition = None,
+    idle_seconds: Idle = 300.0,
+    isolate: Isolate = False,
     insecure: Insecure = False,
 ) -> None:
     """Start a node: it trains on its own data, and sends only weights and label counts.
@@ -209,7 +229,7 @@ def node(
     node with noise, unless --exact-labels is given.
     """
     from camu.deploy.host.keys import make_token
-    from camu.deploy.host.supernode import supernode_command
+    from camu.deploy.host.node import node_command, node_environment
 
     table = _node_table(devices, data, snr_db, partition)
     if joules is not None:
@@ -230,7 +250,8 @@ def node(
         if key is None:
             make_token(secret)
         table |= {"epsilon": epsilon, "secret": str(secret.absolute())}
-    _become(supernode_command(address, authority, key, table), insecure)
+    command = node_command(address, authority, key, table, idle_seconds, isolate)
+    _become(command, insecure, node_environment())
 
 
 def _node_table(
@@ -265,10 +286,10 @@ def _check_node(table: Mapping[str, str | int | float]) -> None:
         check_own(str(table["data"]), names)
 
 
-def _become(command: list[str], insecure: bool) -> None:
+def _become(command: list[str], insecure: bool, environment: Mapping[str, str]) -> None:
     """Replace this program by another, so that a supervisor sees one process."""
-    from camu.deploy.host.processes import INSECURE, quiet_environment
+    from camu.deploy.host.processes import INSECURE
 
     if insecure:
         warn(INSECURE)
-    os.execve(command[0], command, quiet_environment())
+    os.execve(command[0], command, environment)

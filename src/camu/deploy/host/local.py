@@ -20,6 +20,7 @@ from camu.config import Config
 from camu.deploy.deployment import Deployment, check_run, make_bundle, named_code
 from camu.deploy.host.control import Control, Display, Follower
 from camu.deploy.host.keys import KeyDirectory, make_keys
+from camu.deploy.host.node import Options, node_command, node_environment
 from camu.deploy.host.processes import (
     INSECURE,
     Processes,
@@ -27,7 +28,6 @@ from camu.deploy.host.processes import (
     wait_for_port,
 )
 from camu.deploy.host.superlink import superlink_command
-from camu.deploy.host.supernode import POLL_SECONDS, supernode_command
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory
 from camu.simulation.manifest import INPUT_FILES
@@ -36,7 +36,6 @@ from camu.world import build_world, with_data
 START_SECONDS = 300.0
 RESTART_SECONDS = 5.0
 STATE_SECONDS = 1.0
-POLL_SECONDS_PER_NODE = 0.05  # 20 calls per second, of all nodes together
 SUPERLINK = "superlink"
 
 
@@ -73,24 +72,21 @@ class LocalDeployment:
         """Start (again) one node of the trial."""
         keys = self.keys
         authority, key = (keys.authority, keys.node_key(number)) if keys else (None, None)
-        node: dict[str, str | int | float] = {
+        table: Options = {
             "partition-id": number,
             "num-partitions": self.deployment.nodes,
             "state": str(Path(self.deployment.out).absolute() / "node-state" / str(number)),
             # Who starts the run owns all nodes, and allows what its configuration names.
             "allow": ",".join(name for _, name in named_code(self.deployment.config)),
         }
-        self._start(f"node-{number}", supernode_command(self.address, authority, key, node))
+        self._start(f"node-{number}", node_command(self.address, authority, key, table))
 
     def _start(
         self, name: str, command: list[str], listener: socket.socket | None = None
     ) -> subprocess.Popen[bytes]:
         home = self.folder / name
         home.mkdir(mode=0o700, exist_ok=True)
-        # Quick questions for work are harmless on loopback, but the calls of many nodes would keep
-        # a core busy.
-        pause = f"{max(0.1, POLL_SECONDS_PER_NODE * self.deployment.nodes):g}"
-        environment = {"FLWR_HOME": str(home), POLL_SECONDS: pause}
+        environment = {**node_environment(), "FLWR_HOME": str(home)}
         log = self.logs / f"{name}.log"
         return self.processes.start(name, command, log, environment, listener)
 

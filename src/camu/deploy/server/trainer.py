@@ -200,8 +200,6 @@ class NodeTrainer:
         trained: Trained | None = None
         try:
             (found,) = self._read(content, task, request.start)
-            if isinstance(found, Refusal):
-                raise found
             self._note_lost_states(request.job, found, task.round)
             trained = self._clip(found, request, norm_limit(self.recent, self.clip), task.round)
             self.recent.append(update_norm(trained.weights, request.start))
@@ -209,9 +207,7 @@ class NodeTrainer:
             self._leave_out(refusal, request, task.round)
         self.replies.append((request.unit, trained))
 
-    def _read(
-        self, content: RecordDict | Refusal, task: Task, start: Weights
-    ) -> list[Trained | Refusal]:
+    def _read(self, content: RecordDict | Refusal, task: Task, start: Weights) -> list[Trained]:
         if isinstance(content, Refusal):
             raise content
         with refusing("its result"):
