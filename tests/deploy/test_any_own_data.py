@@ -16,7 +16,6 @@ from camu.data import CATALOG, DatasetSpec, dataset_spec, federate
 from camu.data.own import shape_name, shape_spec
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import check_report, write_report
-from camu.deploy.node_app import answer_query, train_content
 from camu.deploy.node_data import read_own
 from camu.deploy.server import app
 from camu.deploy.server.app import serve
@@ -25,7 +24,7 @@ from camu.schemes import make_scheme
 from camu.simulation import simulate
 from camu.world import build_world
 from helpers.configs import small
-from helpers.nodes import wait_without_time
+from helpers.nodes import report_of, result_of, wait_without_time
 
 SERIES = DatasetSpec("mine", "mine", (2, 5), 3, 1, 1, inputs="numbers")
 METERS = DatasetSpec("mine", "mine", (4,), 10, 1, 1, inputs="numbers", target="numbers", width=2)
@@ -103,12 +102,12 @@ def test_nodes_report_how_many_samples_where_targets_are_numbers(tmp_path: Path)
     context: Any = SimpleNamespace(
         run_config=table, node_config={"devices": "a", "data": str(tmp_path)}
     )
-    report = check_report(answer_query(context), dataset_spec(config.data).classes)
+    report = check_report(report_of(context), dataset_spec(config.data).classes)
     assert report.devices[0].label_counts == (6, *[0] * 9)
     context.run_config = (
         Deployment(config.replace({"data.standardise": True}), "x").with_shape().to_run_config()
     )
-    assert "data.standardise = true: nodes have data of their own" in answer_query(context).problem
+    assert "data.standardise = true: nodes have data of their own" in report_of(context).problem
 
 
 def sequences(draw: np.random.Generator) -> dict[str, Any]:
@@ -174,8 +173,8 @@ def test_nodes_train_on_own_data_of_every_family(
         own = {"devices": "pump" if node == 1 else "fan", "data": str(tmp_path)}
         context: Any = SimpleNamespace(run_config=table, node_config=own)
         if message.metadata.message_type == "query":
-            return write_report(answer_query(context))
-        return train_content(message.content, context)
+            return write_report(report_of(context))
+        return result_of(message.content, context)
 
     history = serve(fake_grid([1, 2], answer), deployment)
     assert sum(record.faults["refused"] for record in history.records) == 0
@@ -209,8 +208,8 @@ def test_a_trial_on_standardised_numbers_is_the_simulation(
         own = {"partition-id": node - 1, "num-partitions": 2}
         context: Any = SimpleNamespace(run_config=table, node_config=own)
         if message.metadata.message_type == "query":
-            return write_report(answer_query(context))
-        return train_content(message.content, context)
+            return write_report(report_of(context))
+        return result_of(message.content, context)
 
     served = serve(fake_grid([1, 2], answer), deployment)
     simulated = simulate(build_world(config), make_scheme(config, "fedavg")).history
@@ -222,5 +221,5 @@ def test_a_trial_on_standardised_numbers_is_the_simulation(
     own: Any = SimpleNamespace(
         run_config=table, node_config={"partition-id": 0, "num-partitions": 2}
     )
-    assert answer_query(own).provenance["kernel"] == "torch"
+    assert report_of(own).provenance["kernel"] == "torch"
     assert served.final.loss < 0.95 * served.records[0].loss

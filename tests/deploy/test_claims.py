@@ -25,6 +25,7 @@ from camu.deploy.server.registry import NodeRegistry, too_many_samples
 from camu.deploy.status import Journal
 from camu.errors import InputError
 from helpers.configs import small
+from helpers.nodes import report_of, result_of
 
 BOUND = {1: Owner("one", frozenset({"pump", "fan"})), 2: Owner("two", frozenset({"saw"}))}
 FREE = {**BOUND, 3: Owner("three")}
@@ -143,7 +144,7 @@ def test_code_in_the_place_of_a_shape_is_refused_too(tmp_path: Path) -> None:
     table = {**Deployment(small(), str(tmp_path)).to_run_config(), "shape": "mine:read"}
     node = {"devices": "pump", "data": str(tmp_path), "allow": ""}
     context = SimpleNamespace(run_config=table, node_config=node)
-    assert "mine:read: this node's owner has not allowed" in node_app.answer_query(context).problem
+    assert "mine:read: this node's owner has not allowed" in report_of(context).problem
 
 
 def test_a_node_with_own_code_in_its_task_refuses_it(tmp_path: Path) -> None:
@@ -154,9 +155,9 @@ def test_a_node_with_own_code_in_its_task_refuses_it(tmp_path: Path) -> None:
     context = SimpleNamespace(
         run_config=table, node_config={"partition-id": 0, "num-partitions": 1, "allow": ""}
     )
-    assert "this node's owner has not allowed it" in node_app.answer_query(context).problem
+    assert "this node's owner has not allowed it" in report_of(context).problem
     with pytest.raises(InputError, match="has not allowed it"):
-        node_app.train_content(RecordDict(), context)
+        result_of(RecordDict(), context)
     assert not marker.exists()
 
 

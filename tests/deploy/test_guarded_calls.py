@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from camu.deploy.host import guard as guard_module
+from camu.deploy.host.connections import Quota
 from camu.deploy.host.guard import OBJECT, PULL, PUSH, SEND, Guard
 from helpers.signed_calls import (
     OWN,
@@ -20,6 +21,7 @@ from helpers.signed_calls import (
     Caller,
     Inner,
     SignedNode,
+    activate,
     message,
     piece,
     pull,
@@ -313,6 +315,24 @@ def test_a_node_without_work_is_told_so_in_time(monkeypatch: pytest.MonkeyPatch)
     assert (done.status, done.text) == (200, "")
 
 
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("100", 100.0), ("9999", 270.0), (None, 20.0), ("-1", 20.0), ("1e9", 20.0), ("99999", 20.0)],
+)
+def test_a_node_says_how_long_its_question_may_wait_within_bounds(
+    said: str | None, seconds: float
+) -> None:
+    headers = {} if said is None else {"x-camu-hold": said}
+    assert guard_module.hold_seconds(scope(PULL, headers)) == seconds
+
+
+def test_a_node_that_begins_again_says_goodbye_first() -> None:
+    guard, body = guarded(inner := Inner()), activate(NODE.public)
+    assert asyncio.run(call(guard, guard_module.ACTIVATE, NODE.headers(), body)).status == 200
+    assert inner.paths == [guard_module.DEACTIVATE, guard_module.ACTIVATE]
+    assert inner.bodies[1] == body
+
+
 def test_without_keys_nodes_register_themselves_and_sizes_hold() -> None:
     guard = Guard(Inner(b"x"), TOKEN, None)
     assert asyncio.run(call(guard, PULL, {}, pull(7))).status == 200
@@ -322,7 +342,7 @@ def test_without_keys_nodes_register_themselves_and_sizes_hold() -> None:
 def test_refused_calls_do_not_fill_the_disk() -> None:
 
     now = [0.0]
-    quota = guard_module.Quota(3, lambda: now[0])
+    quota = Quota(3, lambda: now[0])
     records = [logging.makeLogRecord({"msg": "%s is refused", "args": (n,)}) for n in range(12)]
     kept = [record for record in records[:10] if quota.filter(record)]
     now[0] = 61.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import stat
 from collections.abc import Callable
@@ -28,8 +29,8 @@ from camu.deploy.host.keys import (
     make_keys,
     make_token,
 )
+from camu.deploy.host.node import node_command
 from camu.deploy.host.superlink import superlink_command
-from camu.deploy.host.supernode import node_config, supernode_command
 from camu.errors import InputError
 
 
@@ -153,17 +154,12 @@ def test_commands_are_secure_unless_told_otherwise(made: KeyDirectory) -> None:
     assert "--enable-supernode-auth" in server
     assert "--ssl-keyfile" in server
     assert "--insecure" not in server
-    node = supernode_command("host:8000", made.authority, made.node_key(0), {"partition-id": 0})
-    assert "--auth-supernode-private-key" in node
-    assert "--insecure" not in node
+    node = node_command("host:8000", made.authority, made.node_key(0), {"partition-id": 0})
+    options = json.loads(node[-1])
+    assert options["key"] == str(made.node_key(0))
+    assert options["authority"] == str(made.authority)
     assert "--insecure" in superlink_command("127.0.0.1", 8000, None)
-    assert "--insecure" in supernode_command("host:8000", None, None, {})
-
-
-def test_node_configuration_is_quoted_or_refused() -> None:
-    assert node_config({"data": "/a b", "partition-id": 1}) == 'data="/a b" partition-id=1'
-    with pytest.raises(InputError, match="quotes"):
-        node_config({"data": 'x" other="y'})
+    assert json.loads(node_command("host:8000", None, None, {})[-1])["key"] is None
 
 
 def test_the_command_tells_what_each_file_is_for(camu: Callable[..., Any], tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_killed_node_and_a_killed_server_are_counted_and_no_round_is_lost(
     )
     try:
         wait_until(lambda: len(records(out)) > 1, "the first round")
-        (victim,) = alive(mark, "camu.deploy.host.supernode", "partition-id=1")
+        (victim,) = alive(mark, "camu.deploy.host.node", '"partition-id": 1')
         os.kill(victim, signal.SIGKILL)
         silent = lambda: any(r["faults"]["silent"] for r in records(out))  # noqa: E731
         wait_until(silent, "a round without the killed node")
@@ -262,7 +262,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalDeplo
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, name)
         patch.setenv("PYTHONPATH", str(HELPERS), prepend=os.pathsep)
-        patch.setattr("camu.deploy.host.supernode.MODULE", "lying_node")  # one that lies at times
+        patch.setattr("camu.deploy.host.node.MODULE", "lying_node")  # one that lies at times
         deployment = Deployment(small(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
         with open_local(deployment) as local:
             local.start_superlink()

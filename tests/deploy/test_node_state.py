@@ -24,7 +24,7 @@ from camu.deploy.messages import (
     write_report,
     write_task,
 )
-from camu.deploy.node_app import _kept_node, answer_query, train_content
+from camu.deploy.node_app import _kept_node
 from camu.deploy.server.app import serve
 from camu.errors import InputError
 from camu.learning.configured import model_layout, seeded
@@ -35,7 +35,7 @@ from camu.simulation import simulate
 from camu.simulation.directory import RunDirectory, run_in_directory
 from camu.world import build_world
 from helpers.configs import small
-from helpers.nodes import wait_without_time
+from helpers.nodes import report_of, result_of, wait_without_time
 
 MOMENTUM = {"training__momentum": 0.9, "training__optimiser_state": "keep"}
 Answer = Callable[[int, Any], Any]
@@ -66,8 +66,8 @@ def contexts(deployment: Deployment, folder: Path, **options: Any) -> dict[int, 
 def answering(nodes: dict[int, Any]) -> Answer:
     def answer(node: int, message: Any) -> Any:
         if message.metadata.message_type == "query":
-            return write_report(answer_query(nodes[node]))
-        return train_content(message.content, nodes[node])
+            return write_report(report_of(nodes[node]))
+        return result_of(message.content, nodes[node])
 
     return answer
 
@@ -160,7 +160,7 @@ def test_a_node_without_a_directory_refuses_to_keep_anything(tmp_path: Path) -> 
     task = Task(0, 20, {0: "0"}, (Job((0,), (1.0,), states=(None,)),))
     content = write_task(task, [start_of(deployment.config)])
     with pytest.raises(InputError, match="no directory for it; start it with camu deploy node"):
-        train_content(content, context)
+        result_of(content, context)
 
 
 def start_of(config: Config) -> Weights:
@@ -250,7 +250,7 @@ def answer_of(config: Config, context: Any, nonce: str = "a", scale: float = 1.0
     begin = start_of(config)
     begin = begin.with_parameters(begin.parameters * np.float32(scale))
     task = Task(0, 20, {0: "0"}, (Job((0,), (1.0,)),), nonce)
-    content = train_content(write_task(task, [begin]), context)
+    content = result_of(write_task(task, [begin]), context)
     (found,) = read_result(content, task, begin)
     return found
 
@@ -337,7 +337,7 @@ def test_a_limit_refuses_runs_without_privacy_and_exact_counts(tmp_path: Path) -
         tmp_path / "x",
     )
     (context, _) = contexts(plain, tmp_path, **{"privacy-limit": 5.0}).values()
-    assert "the owner of this node limits epsilon to 5" in answer_query(context).problem
+    assert "the owner of this node limits epsilon to 5" in report_of(context).problem
     np.save(tmp_path / "a-images.npy", np.zeros((4, 8, 8), np.uint8))
     np.save(tmp_path / "a-labels.npy", np.arange(4))
     own = {
@@ -347,12 +347,12 @@ def test_a_limit_refuses_runs_without_privacy_and_exact_counts(tmp_path: Path) -
         "privacy-limit": 5.0,
     }
     context = SimpleNamespace(run_config=deployment.to_run_config(), node_config=own)
-    assert "start it without --exact-labels" in answer_query(context).problem
+    assert "start it without --exact-labels" in report_of(context).problem
     (tmp_path / "key").write_bytes(b"secret")
     context.node_config = {**own, "epsilon": 3.0, "secret": str(tmp_path / "key")}
-    assert "would reach epsilon 6" in answer_query(context).problem  # two counts of a sample change
+    assert "would reach epsilon 6" in report_of(context).problem  # two counts of a sample change
     context.node_config |= {"epsilon": 1.0}
-    assert answer_query(context).problem == ""
+    assert report_of(context).problem == ""
 
 
 def test_a_task_that_would_show_its_noise_is_refused(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_a_task_that_would_show_its_noise_is_refused(tmp_path: Path) -> None:
     begin = start_of(deployment.config)
     task = Task(0, 20, {0: "0"}, (Job((0,), (1.0,)), Job((0,), (1.0,))))
     with pytest.raises(InputError, match="trains a device twice"):
-        train_content(write_task(task, [begin, begin]), nodes[0])
+        result_of(write_task(task, [begin, begin]), nodes[0])
     own = Task(0, 20, {0: "0"}, (Job((0,), (1.0,), own=OwnTraining(begin.parameters)),))
     with pytest.raises(InputError, match="without noise on what they send"):
-        train_content(write_task(own, [begin]), nodes[0])
+        result_of(write_task(own, [begin]), nodes[0])

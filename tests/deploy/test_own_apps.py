@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
-from camu.deploy import flower, node_app
+from camu.deploy import flower
 from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import LARGEST_BUNDLE_BYTES, Deployment, make_bundle, read_bundle
 from camu.deploy.flower import (
@@ -27,9 +27,9 @@ from camu.deploy.flower import (
     replace,
 )
 from camu.deploy.host.guard import Guard
+from camu.deploy.host.node import node_command
 from camu.deploy.host.self_test import check_guarded, check_nodes_apart
 from camu.deploy.host.superlink import superlink_command, use_own_server_app
-from camu.deploy.host.supernode import use_own_node_app
 from camu.deploy.server import app as server_app
 from camu.errors import CamuError, InputError
 from helpers.configs import small
@@ -83,20 +83,6 @@ def flowers(name: str) -> types.SimpleNamespace:
     return types.SimpleNamespace(**vars(importlib.import_module(name)))
 
 
-@pytest.mark.parametrize("bundle", [foreign_bundle, disguised_bundle])
-def test_a_node_never_loads_a_foreign_bundle(
-    bundle: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    module = flowers("flwr.supernode.runtime.run_clientapp")
-    use_own_node_app(module)
-    with pytest.raises(Refusal):
-        module.install_from_fab(bundle(tmp_path / "marker"), skip_prompt=True)
-    assert "a run is refused: its bundle carries" in caplog.text
-    load = module.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
-    assert load("somebody/foreign", "1.0.0", "abc") is node_app.app
-    assert not (tmp_path / "marker").exists()
-
-
 def test_a_server_never_loads_a_foreign_bundle(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,10 +111,10 @@ def test_a_name_that_flower_has_renamed_ends_the_program() -> None:
 
     renamed = types.SimpleNamespace(run_clientapp=run_clientapp, install_app_bundle=print)
     with pytest.raises(CamuError, match=r"does not use install_from_fab.*flwr==1.41.0"):
-        use_own_node_app(renamed)
+        use_own_server_app(renamed, list)
     renamed.install_from_fab = print  # still there, and nobody calls it
     with pytest.raises(CamuError, match="does not use install_from_fab"):
-        use_own_node_app(renamed)
+        use_own_server_app(renamed, list)
     with pytest.raises(CamuError, match="does not use install_from_fab"):
         use_own_server_app(types.SimpleNamespace(run_=print, run_serverapp=run_clientapp), list)
     with pytest.raises(CamuError, match="does not use finish_task"):
@@ -166,7 +152,7 @@ def test_only_the_version_of_flower_that_was_pinned_is_used(
         check_version()
 
 
-def test_a_superlink_and_an_executor_end_with_a_sentence_where_flower_has_changed(
+def test_a_superlink_and_a_node_end_with_a_sentence_where_flower_has_changed(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
@@ -176,7 +162,7 @@ def test_a_superlink_and_an_executor_end_with_a_sentence_where_flower_has_change
     path = os.pathsep.join([str(tmp_path), *sys.path])
     for arguments in (
         superlink_command("127.0.0.1", 1, None, token=tmp_path / "token")[1:],
-        ["-m", "camu.deploy.host.supernode", "--executor", str(tmp_path / "socket"), "0"],
+        node_command("127.0.0.1:1", None, None, {})[1:],
     ):
         ended = subprocess.run(
             [sys.executable, *arguments],

@@ -17,12 +17,12 @@ from camu.data import CATALOG, DatasetSpec, dataset_spec, load
 from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import check_report, write_report
-from camu.deploy.node_app import UNFIT, Node, answer_query, train_content
+from camu.deploy.node_app import UNFIT, Node
 from camu.deploy.node_data import read_own
 from camu.deploy.server.app import serve
 from camu.errors import InputError
 from helpers.configs import small
-from helpers.nodes import wait_without_time
+from helpers.nodes import report_of, result_of, wait_without_time
 
 SPEC = CATALOG["digits"]
 IMAGES = np.arange(3 * 64, dtype=np.uint8).reshape(3, 8, 8)
@@ -162,7 +162,7 @@ def test_the_server_learns_nothing_of_data_that_do_not_fit_the_run(
         run_config=Deployment(config, "x").to_run_config(),
         node_config={"devices": "a", "data": str(tmp_path)},
     )
-    report = answer_query(cast(Any, context))
+    report = report_of(cast(Any, context))
     # The number of samples is one of those that noise hides.
     assert "images are of shape (3, 7, 8); data.dataset = digits needs (n, 8, 8)" in caplog.text
     assert not any(letter.isdigit() for letter in report.problem)
@@ -180,7 +180,7 @@ def test_a_run_with_too_few_classes_and_a_file_that_is_not_there_get_the_same_an
     probe = load_config(preset="demo", overrides={"data.dataset": str(tmp_path / "none.npz")})
     trial = {"partition-id": 0, "num-partitions": 1}
     answers = [
-        answer_query(cast(Any, SimpleNamespace(run_config=run, node_config=node))).problem
+        report_of(cast(Any, SimpleNamespace(run_config=run, node_config=node))).problem
         for run, node in ((few, own), (Deployment(probe, "x").to_run_config(), trial))
     ]
     assert answers == [UNFIT] * 2
@@ -210,8 +210,8 @@ def test_nodes_need_no_data_set_for_colour_images_of_any_size(
         own = {"devices": "pump" if node == 1 else "fan", "data": str(data)}
         context: Any = SimpleNamespace(run_config=table, node_config=own)
         if message.metadata.message_type == "query":
-            return write_report(answer_query(context))
-        return train_content(message.content, context)
+            return write_report(report_of(context))
+        return result_of(message.content, context)
 
     history = serve(fake_grid([1, 2], answer), deployment)
     assert history.final.units == 2
@@ -235,7 +235,7 @@ def test_a_servers_own_data_set_is_not_needed_on_nodes(tmp_path: Path) -> None:
     write(tmp_path, images, labels)
     own = {"devices": "a", "data": str(tmp_path)}
     context: Any = SimpleNamespace(run_config=table, node_config=own)
-    report = answer_query(context)
+    report = report_of(context)
     assert report.problem == ""
     assert report.devices[0].label_counts == (1, 1, 1, 1)
 

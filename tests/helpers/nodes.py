@@ -10,7 +10,8 @@ import pytest
 from flwr.app import RecordDict
 
 from camu.config import Config
-from camu.deploy.messages import read_task, write_report, write_result
+from camu.deploy import node_app
+from camu.deploy.messages import Report, read_task, write_report, write_result
 from camu.deploy.node_app import Node
 from camu.deploy.server import app as server
 from camu.deploy.server import mailbox
@@ -44,6 +45,16 @@ def honest(node: Node, message: Any) -> RecordDict:
         return write_report(node.report())
     task, states = read_task(message.content, model_layout(node.config))
     return write_result(task, node.train(task, states))
+
+
+def report_of(context: Any) -> Report:
+    """What the node of a context reports."""
+    return node_app.answer_query(context.run_config, context.node_config)
+
+
+def result_of(content: RecordDict, context: Any) -> RecordDict:
+    """What the node of a context answers to a task."""
+    return node_app.answer("train", content, context.run_config, context.node_config)
 
 
 def partition_nodes(config: Config, count: int) -> dict[int, Node]:

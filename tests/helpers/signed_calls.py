@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, PullMessagesRequest, PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata, ObjectTree, PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import PushAppMessagesRequest
@@ -105,13 +105,20 @@ class Inner:
     """The application behind a guard: keeps the bodies of the calls that reach it."""
 
     def __init__(self, *answers: bytes) -> None:
-        self.answers, self.bodies = list(answers), []  # type: ignore[var-annotated]
+        self.answers: list[bytes] = list(answers)
+        self.bodies: list[bytes] = []
+        self.paths: list[str] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.paths.append(scope["path"])
         self.bodies.append((await receive())["body"])
         body = self.answers.pop(0) if self.answers else b""
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": body})
+
+
+def activate(public: bytes) -> bytes:
+    return bytes(ActivateNodeRequest(public_key=public).SerializeToString())
 
 
 def pull(node: int) -> bytes:

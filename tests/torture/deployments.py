@@ -41,14 +41,13 @@ workers = 1
 """
 # What is killed or stopped, by words of its command line.
 VICTIMS = {
-    "node": "host.supernode --superlink",
-    "executor": "host.supernode --executor",
+    "node": "host.node ",
     "server": "host.superlink --server",
     "superlink": "host.superlink --token",
     "starter": "deploy local",
 }
 FAULTS = (
-    "kill node", "kill server", "kill superlink", "kill executor", "kill starter",
+    "kill node", "kill server", "kill superlink", "kill starter",
     "stop node", "stop superlink", "stop server", "block node", "block superlink",
 )  # fmt: skip
 

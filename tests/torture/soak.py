@@ -43,7 +43,7 @@ devices = {nodes}
 x = [-10.0, 10.0]
 y = [-10.0, 10.0]
 """
-FAULTS = ("kill node", "kill node", "kill executor", "kill server", "kill superlink", "stop node")
+FAULTS = ("kill node", "kill node", "kill server", "kill superlink", "stop node")
 SAMPLE_SECONDS = 2.0
 WARM_UP = 0.3  # share of a process's samples since its first round that are left out
 FEWEST_ROUNDS = 10  # a process must have seen so many after its warm-up to be judged

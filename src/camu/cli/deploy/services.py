@@ -194,7 +194,8 @@ Idle = Annotated[
         metavar="SECONDS",
         min=10,
         max=1800,
-        help="Between two signs of life while no run needs the node.",
+        help="Between two questions for work while no run needs the node. Up to 270, they are kept "
+        "at the SuperLink, and work comes at once.",
     ),
 ]
 Isolate = Annotated[
@@ -219,7 +220,7 @@ def node(
     state: State = None,
     privacy_limit: PrivacyLimit = None,
     partition: Partition = None,
-    idle_seconds: Idle = 300.0,
+    idle_seconds: Idle = 270.0,
     isolate: Isolate = False,
     insecure: Insecure = False,
 ) -> None:

@@ -11,6 +11,8 @@ import asyncio
 import logging
 import resource
 import ssl
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -117,3 +119,23 @@ class LoggedHandshake(ssl.SSLObject):
         except ssl.SSLError as error:
             log.warning("a connection is refused: no TLS handshake (%s)", error.reason or error)
             raise
+
+
+class Quota(logging.Filter):
+    """So many lines of a log per minute: callers without a key must not fill the disk."""
+
+    def __init__(self, most: int = 60, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self.most, self.clock = most, clock
+        self.minute, self.count = clock(), 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written; the first of a minute says how many were not."""
+        if self.clock() - self.minute >= 60:
+            left_out = self.count - self.most
+            self.minute, self.count = self.clock(), 0
+            if left_out > 0:
+                record.msg = f"{record.getMessage()} ({left_out} lines before it were left out)"
+                record.args = ()
+        self.count += 1
+        return self.count <= self.most

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
+from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.supercore.constant import (
     FLEET_HTTP_PUBLIC_KEY_HEADER,
     FLEET_HTTP_SIGNATURE_HEADER,
@@ -32,12 +33,13 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_sig
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from camu.deploy.array_records import printable
-from camu.deploy.flower import REPLY_HEADER, TOKEN_HEADER
+from camu.deploy.flower import HOLD_HEADER, REPLY_HEADER, TOKEN_HEADER
 from camu.deploy.host.replies import Refused, Replies
 
 log = logging.getLogger(__name__)
 
 FLEET = "/v1/fleet/"
+ACTIVATE, DEACTIVATE = f"{FLEET}activate-node", f"{FLEET}deactivate-node"
 PULL, PUSH, OBJECT = f"{FLEET}pull-messages", f"{FLEET}push-messages", f"{FLEET}push-object"
 SMALL_BYTES = 4096
 # A node sends an array in pieces of 5 MB; the tree of the pieces comes first.
@@ -64,7 +66,8 @@ OWNERS_BYTES = 64_000_000
 LONGEST_HEADER = 1024  # of those that prove who a node is
 MOST_BYTES, MOST_BYTES_OF_KEY = 256_000_000, 16_000_000  # of bodies under way
 MOST_CALLS_OF_KEY = 8
-HOLD_SECONDS = 20.0  # that a node waits for work in one call; its client gives up after 30
+# That a node waits for work in one call: clients of Flower give up after 30, camu's nodes say it.
+HOLD_SECONDS, LONGEST_HOLD = 20.0, 270.0
 READ_SECONDS, SLOWEST_RATE = 30.0, 2000  # for a body: some time, and more for a large one
 OLDEST = TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE  # seconds of a signature, as Flower has it
 
@@ -159,10 +162,23 @@ class Guard:
                 self.replies.begin(node, parse(path, body), size)
             elif path == OBJECT:
                 self.replies.add(node, size)
+            if path == ACTIVATE and number is not None:
+                await self._leave(number, scope)
             if path == PULL:
                 await self._wait_for_work(node, scope, body, receive, send)
             else:
                 await self.app(scope, replay(body, receive), send)
+
+    async def _leave(self, node: int, scope: Scope) -> None:
+        """Say goodbye for a node that begins again: it was killed, or has lost its connection.
+
+        Flower lets no node begin that it has heard of lately.
+        """
+        body = DeactivateNodeRequest(node_id=node).SerializeToString()
+        sized = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
+        headers = [*sized, (b"content-length", b"%d" % len(body))]
+        inner = {**scope, "path": DEACTIVATE, "raw_path": DEACTIVATE.encode(), "headers": headers}
+        await self.app(inner, replay(body, _nothing_more), _collector([]))
 
     async def _wait_for_work(
         self, node: int, scope: Scope, body: bytes, receive: Receive, send: Send
@@ -175,7 +191,7 @@ class Guard:
         gone, news = asyncio.ensure_future(receive()), asyncio.Event()
         waiting = self._waiting.setdefault(node, set())
         waiting.add(news)
-        until = time.monotonic() + HOLD_SECONDS
+        until = time.monotonic() + hold_seconds(scope)
         try:
             while not gone.done():
                 news.clear()
@@ -235,6 +251,14 @@ def one_header(scope: Scope, name: str) -> bytes | None:
     """The value of a header that a call has exactly once; else None."""
     found = [value for key, value in scope["headers"] if key == name.encode()]
     return found[0] if len(found) == 1 else None
+
+
+def hold_seconds(scope: Scope) -> float:
+    """How long a question for work may wait: what its node says, or what every client endures."""
+    text = one_header(scope, HOLD_HEADER)
+    if text is None or not text.isdigit() or len(text) > 4:
+        return HOLD_SECONDS
+    return min(float(text), LONGEST_HOLD)
 
 
 def announced_bytes(scope: Scope, most: int) -> int:
@@ -352,6 +376,11 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
+async def _nothing_more() -> Any:
+    """An ASGI `receive` of a call that goes on."""
+    await asyncio.Event().wait()
+
+
 def _collector(parts: list[Any]) -> Send:
     """An ASGI `send` that keeps what it is given."""
 
@@ -369,23 +398,3 @@ async def refuse(scope: Scope, send: Send, refused: Refused) -> None:
     headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{refused}\n".encode()})
-
-
-class Quota(logging.Filter):
-    """So many lines of a log per minute: callers without a key must not fill the disk."""
-
-    def __init__(self, most: int = 60, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self.most, self.clock = most, clock
-        self.minute, self.count = clock(), 0
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written; the first of a minute says how many were not."""
-        if self.clock() - self.minute >= 60:
-            left_out = self.count - self.most
-            self.minute, self.count = self.clock(), 0
-            if left_out > 0:
-                record.msg = f"{record.getMessage()} ({left_out} lines before it were left out)"
-                record.args = ()
-        self.count += 1
-        return self.count <= self.most

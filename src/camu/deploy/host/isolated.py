@@ -49,16 +49,25 @@ class Isolated:
             write_parts(process.stdin, [json.dumps(head).encode(), *flatten(content)])
             error, *parts = read_parts(process.stdout)
         except (OSError, EOFError):
-            process.kill()
-            raise CamuError(f"the process of the task has ended (code {process.wait()})") from None
+            self.close()
+            code = process.returncode
+            raise CamuError(f"the process of the task has ended (code {code})") from None
         finally:
             late.cancel()
         if error:
             raise CamuError(error.decode())
         return unflatten(parts)
 
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            with contextlib.suppress(BrokenPipeError), self._process:
+                pass  # which closes its pipes and waits for it
+            self._process = None
+
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None:
             command = [sys.executable, "-m", MODULE, str(os.getpid())]
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe)

@@ -7,6 +7,7 @@ port, and torch is loaded only for a model that needs it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -31,7 +32,7 @@ from camu.errors import CamuError
 log = logging.getLogger(__name__)
 
 MODULE = "camu.deploy.host.node"
-IDLE_SECONDS = 300.0
+IDLE_SECONDS = 270.0
 # Libraries with threads of their own; the engine has one thread per worker anyway.
 SINGLE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -92,8 +93,10 @@ def run_node(options: NodeOptions) -> None:
 
     authority = None if options.authority is None else Path(options.authority)
     key = None if options.key is None else Path(options.key)
-    work: Answering = Isolated(options.table) if options.isolate else InProcess(options.table)
-    with Connection(options.superlink, authority, key, options.idle_seconds) as connection:
+    isolated = Isolated(options.table)  # starts nothing before its first task
+    work: Answering = isolated if options.isolate else InProcess(options.table)
+    connection = Connection(options.superlink, authority, key, options.idle_seconds)
+    with contextlib.closing(isolated), connection:
         while True:
             try:
                 if (message := connection.next_message()) is not None:

@@ -1,7 +1,7 @@
 """The calls of a node to its SuperLink: signed, and repeated while the SuperLink is away.
 
 A question for work is kept at the SuperLink until there is some, so an idle node is silent for
-minutes. While a run needs the node, it gives a sign of life every few seconds.
+minutes, and works at once. While a run needs the node, it gives a sign of life every half minute.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,10 @@ from camu.files import read_bytes
 log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 30.0  # between signs of life while a run needs the node
-HOLD_SECONDS = 20.0  # of a question for work meanwhile
+BUSY_HOLD_SECONDS = 20.0  # of a question for work meanwhile
 IDLE_AFTER_SECONDS = 300.0  # without a message
+LONGEST_HOLD = 270.0  # a signature is valid for 305 s
+LONGEST_PACE, PATIENCE = 1800.0, 2  # of signs of life, as Flower has them
 ASK_AGAIN_SECONDS = 3.0  # where the SuperLink does not keep questions
 CALL_SECONDS = 30.0
 AGAIN_SECONDS, LONGEST_AGAIN_SECONDS = 1.0, 20.0  # between two tries
@@ -61,7 +63,7 @@ class _Client(FleetHttpClient):
     """Flower's client, with a question for work that may wait."""
 
     def wait_for_work(self, node: Node, seconds: float) -> fleet_pb2.PullMessagesResponse:
-        self.hold = f"{seconds:g}"
+        self.hold = f"{seconds:.0f}"
         return self._unary_unary(
             path="/v1/fleet/pull-messages",
             rpc_method="/flwr.proto.Fleet/PullMessages",
@@ -108,7 +110,7 @@ class Connection:
             asked = fleet_pb2.RegisterNodeFleetRequest(public_key=self._key)
             self._call(self._client.RegisterNode, asked)
         asked = fleet_pb2.ActivateNodeRequest(
-            public_key=self._key, heartbeat_interval=self.idle_seconds
+            public_key=self._key, heartbeat_interval=self._idle_pace
         )
         self._node = Node(node_id=self._call(self._client.ActivateNode, asked).node_id)
         log.info("connected as node %s", self._node.node_id)
@@ -133,17 +135,23 @@ class Connection:
         """Whether a run has needed this node lately."""
         return time.monotonic() - self._worked < IDLE_AFTER_SECONDS
 
+    @property
+    def _idle_pace(self) -> float:
+        return min(PATIENCE * self.idle_seconds, LONGEST_PACE)
+
     def next_message(self) -> Message | None:
         """Ask for work and wait for it; None if there is none for now."""
-        held = min(HOLD_SECONDS, self.idle_seconds) if self.busy else self.idle_seconds
-        asked = time.monotonic()
+        asked, busy = time.monotonic(), self.busy
+        if not busy:  # on the connection of the questions, without another handshake
+            self._call(self._client.SendNodeHeartbeat, self._sign_of_life(self._idle_pace))
+        held = min(BUSY_HOLD_SECONDS if busy else LONGEST_HOLD, self.idle_seconds)
         found = self._call(lambda node: self._client.wait_for_work(node, held), self._node)
         if not found.messages_list:
-            if time.monotonic() - asked < 1.0:
-                self._ended.wait(ASK_AGAIN_SECONDS)
+            least = ASK_AGAIN_SECONDS if busy else self.idle_seconds
+            self._ended.wait(max(0.0, least - (time.monotonic() - asked)))
             return None
-        was_busy, self._worked = self.busy, time.monotonic()
-        if not was_busy:
+        self._worked = time.monotonic()
+        if not busy:
             self._news.set()
         with _given_up():
             about = message_from_proto(found.messages_list[0]).metadata
@@ -211,20 +219,22 @@ class Connection:
                 if not self._call(self._client.PushObject, sent).stored:
                     raise GivenUpError("the SuperLink does not wait for it any more")
 
+    def _sign_of_life(self, pace: float) -> SendNodeHeartbeatRequest:
+        return SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=pace)
+
     def _beat(self) -> None:
-        """Give signs of life until the end; what is wrong is seen by the questions for work."""
-        pace = self.idle_seconds
+        """Give signs of life while a run needs the node, also while it trains.
+
+        What goes wrong is seen by the questions for work.
+        """
         while True:
-            self._news.wait(0.8 * pace)
+            self._news.wait(0.8 * BUSY_SECONDS)
+            self._news.clear()
             if self._ended.is_set():
                 return
-            self._news.clear()
-            pace = min(BUSY_SECONDS, self.idle_seconds) if self.busy else self.idle_seconds
-            asked = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=pace)
-            try:
-                self._client.SendNodeHeartbeat(asked)
-            except (httpx.HTTPError, RuntimeError, ValueError):
-                pace = min(pace, BUSY_SECONDS)  # it may be back sooner
+            if self.busy:
+                with suppress(httpx.HTTPError, RuntimeError, ValueError):
+                    self._client.SendNodeHeartbeat(self._sign_of_life(BUSY_SECONDS))
 
     def _call(self, call: Callable[[Any], Any], asked: Any) -> Any:
         """Call the SuperLink until it answers; it may be away for long."""

@@ -32,8 +32,8 @@ from camu.deploy.flower import (
     replace,
     run_executor,
 )
-from camu.deploy.host.connections import LoggedHandshake, allow_files, bounded_connections
-from camu.deploy.host.guard import Guard, Quota, registered
+from camu.deploy.host.connections import LoggedHandshake, Quota, allow_files, bounded_connections
+from camu.deploy.host.guard import Guard, registered
 from camu.deploy.host.keys import (
     KeyDirectory,
     check_files,
