@@ -35,6 +35,7 @@ from camu.deploy.deployment import Deployment, make_bundle
 from camu.deploy.host.control import Control
 from camu.deploy.host.keys import make_keys, renew_server
 from camu.deploy.host.local import LocalDeployment, open_local
+from camu.deploy.host.node import node_command
 from camu.deploy.host.processes import quiet_environment
 from camu.deploy.status import read_status
 from camu.errors import CamuError, InputError
@@ -431,22 +432,20 @@ def test_a_node_without_its_executor_ends_and_a_run_is_listed_stopped_and_resume
 
 
 def intruders(local: LocalDeployment, folder: Path) -> dict[str, list[str]]:
-    """SuperNodes that must not get in."""
+    """Nodes that must not get in: camu's own, and those of Flower."""
     assert local.keys is not None
     strange = make_keys(folder / "strange", 1)
-    command = [
+    table = {"partition-id": 0, "num-partitions": 2}
+    flowers = [
         *("flower-supernode", "--superlink", local.address, "--isolation", "process"),
         *("--max-retries", "1", "--max-wait-time", "20"),
     ]
-    trusting = ["--root-certificates", str(local.keys.authority)]
     return {
-        "unregistered key": [
-            *command,
-            *trusting,
-            *("--auth-supernode-private-key", str(strange.node_key(0))),
-        ],
-        "missing key": [*command, *trusting],
-        "plain text": [*command, "--insecure"],
+        "unregistered key": node_command(
+            local.address, local.keys.authority, strange.node_key(0), table
+        ),
+        "missing key": [*flowers, "--root-certificates", str(local.keys.authority)],
+        "plain text": [*flowers, "--insecure"],
     }
 
 
@@ -458,9 +457,10 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
     out = tmp_path / "run"
     outside = {}
     for number, (name, command) in enumerate(intruders(local, tmp_path).items()):
+        port = "--port", str(20_000 + os.getpid() % 10_000 + number)
         with (tmp_path / f"{name}.log").open("wb") as stream:
             outside[name] = subprocess.Popen(
-                [*command, "--port", str(20_000 + os.getpid() % 10_000 + number)],
+                [*command, *port] if command[0] == "flower-supernode" else command,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 env={**quiet_environment(), "FLWR_HOME": str(tmp_path / "home")},
@@ -470,6 +470,7 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
         for name, process in outside.items():
             text = (tmp_path / f"{name}.log").read_text()
             assert "SuperNode ID" not in text, name
+            assert "connected" not in text, name
             wait_until(lambda process=process: process.poll() is not None, f"the end of {name}", 60)
             assert process.returncode != 0, name
     finally:
@@ -482,7 +483,7 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
     assert [each["refused"] for each in faults] == [0, wrong, wrong, wrong, 0]
     assert [record["units"] for record in records(out)] == [0, *[units - wrong] * 3, units]
     log = (out / "server.log").read_text()
-    for words in ("entries that are not finite", "the model has", "it is for round 2, not 3"):
+    for words in ("entries that are not finite", "numbers in float32", "it is for round 2, not 3"):
         assert words in log
     calls = (local.logs / "superlink.log").read_text().splitlines()
     assert any("no TLS handshake" in line for line in calls)
@@ -491,5 +492,7 @@ def test_intruders_and_wrong_updates_are_refused_and_the_run_goes_on(
         "/v1/fleet/activate-node from 127.0.0.1 is refused: its key is not registered",
     ):
         assert any(refused in line for line in calls), refused
+    told = (tmp_path / "unregistered key.log").read_text()
+    assert "refuses this node: its key is not registered; register it with camu deploy" in told
     # a closed connection shows as "disconnected" or as "reset by peer", whichever comes first
     assert "could not establish a connection" in (tmp_path / "plain text.log").read_text()
