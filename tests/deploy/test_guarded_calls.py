@@ -354,3 +354,45 @@ def test_refused_calls_do_not_fill_the_disk() -> None:
         "10 is refused (7 lines before it were left out)",
         "11 is refused",
     ]
+
+
+def test_calls_with_messages_take_the_short_way_and_errors_are_flowers_own() -> None:
+    from types import SimpleNamespace
+
+    from flwr.proto.fleet_pb2 import PullMessagesResponse
+
+    from camu.deploy.host.direct import Direct
+
+    class Store:
+        def get_message_ins(self, node_id: int, limit: int) -> list[Any]:
+            asked.append(node_id)
+            return []
+
+        def get_task_by_token(self, token: str) -> None:
+            asked.append(token)
+
+        object_store = None
+
+    asked: list[Any] = []
+    inner: Any = Inner(b"the usual way")
+    inner.state = SimpleNamespace(linkstate_factory=SimpleNamespace(state=Store))
+
+    async def calls() -> list[Caller]:
+        found = []
+        for path, headers, body in (
+            (PULL, {}, pull(7)),
+            (HEARTBEAT, {}, b"x"),
+            (guard_module.COLLECT, {"flwr-task-token": "wrong"}, b""),
+            (PULL, {}, b"\xff nonsense"),
+        ):
+            caller = Caller(body)
+            await Direct(inner)(scope(path, headers, len(body)), caller.receive, caller.send)
+            found.append(caller)
+        return found
+
+    short, usual, foreign, nonsense = asyncio.run(calls())
+    assert (short.status, asked[0]) == (200, 7)
+    assert PullMessagesResponse.FromString(short.text.encode()) == PullMessagesResponse()
+    assert (usual.text, inner.paths) == ("the usual way", [HEARTBEAT])
+    assert (foreign.status, asked[1]) == (401, "wrong")
+    assert nonsense.status == 500

@@ -105,6 +105,8 @@ def run_superlink(token: str, arguments: list[str]) -> None:
     from flwr.supercore.logger import console_handler
     from flwr.superlink.main import create_app
 
+    from camu.deploy.host.direct import Direct
+
     allow_files()
     for name in ("camu.deploy.host.guard", "camu.deploy.host.connections", "uvicorn.error"):
         logging.getLogger(name).addFilter(Quota())
@@ -114,13 +116,13 @@ def run_superlink(token: str, arguments: list[str]) -> None:
     inner = create_app(config, service.SuperLinkLifespan)
     state = inner.state.linkstate_factory.state()
     app = Guard(
-        inner,
+        Direct(inner),
         token,
         (lambda: registered(state.get_node_info())) if config.enable_supernode_auth else None,
     )
     check_guarded(app)
     if config.enable_supernode_auth:
-        check_nodes_apart(inner)
+        check_nodes_apart(Direct(inner))
     host = f"[{config.host}]" if ":" in config.host else config.host
     address = resolve_bind_address(f"{host}:{config.port}")
     task = ServerTask(address, config.ssl_ca_certfile, token)
