@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import sysconfig
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,7 +31,8 @@ class KernelHook(BuildHookInterface[Any]):
             print(f"camu: no compiled kernels, so torch's layers train: {error}", file=sys.stderr)
             return
         build_data["pure_python"] = False
-        build_data["tag"] = "py3-none-linux_x86_64"
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{platform}"
         build_data["artifacts"].append("src/camu/learning/native/*.so")
 
 

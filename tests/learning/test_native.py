@@ -425,7 +425,7 @@ def test_the_environment_limits_the_instruction_set(
     with toy.engine() as engine:
         assert engine.kernel == "native avx2"
     monkeypatch.setenv(native.LIMIT, "avx1024")
-    with pytest.raises(InputError, match="CAMU_KERNEL = avx1024: use avx512 or avx2"):
+    with pytest.raises(InputError, match="CAMU_KERNEL = avx1024: use one of avx512, avx2, neon"):
         toy.engine()
 
 

@@ -26,7 +26,7 @@ from camu.seeding import Stream
 
 ABI = 3  # the number of the interface in kernels.h; a library with another one is not used
 LIBRARY = Path(__file__).with_name("libcamu_kernels.so")
-INSTRUCTION_SETS = ("avx512", "avx2")  # best first
+INSTRUCTION_SETS = ("avx512", "avx2", "neon")  # best first
 LIMIT = "CAMU_KERNEL"  # an environment variable that names the best instruction set to use
 
 NORMS = ("batch", "group", "none")  # the order of CamuNorm in kernels.h
@@ -117,7 +117,7 @@ def instruction_set() -> str | None:
         return None
     wanted = os.environ.get(LIMIT) or INSTRUCTION_SETS[0]
     if wanted not in INSTRUCTION_SETS:
-        raise InputError(f"{LIMIT} = {wanted}: use {' or '.join(INSTRUCTION_SETS)}, or unset it")
+        raise InputError(f"{LIMIT} = {wanted}: use one of {', '.join(INSTRUCTION_SETS)}, or unset it")
     allowed = INSTRUCTION_SETS[INSTRUCTION_SETS.index(wanted) :]
     return next((name for name in allowed if loaded.camu_supports(name.encode())), None)
 

@@ -1,9 +1,10 @@
 """Compiles the kernels. It runs before camu is installed, so it imports nothing but the standard
 library.
 
-    python src/camu/learning/native/build.py [--out FILE] [FLAG ...]
+    python src/camu/learning/native/build.py [--out FILE] [--machine NAME] [FLAG ...]
 
-Further flags go to the compiler, for example -fsanitize=address.
+Further flags go to the compiler, for example -fsanitize=address. CXX names the compiler; with one for
+another processor, --machine is x86_64 or aarch64.
 """
 
 from __future__ import annotations
@@ -28,10 +29,15 @@ FLAGS = (
     # gcc's own headers for AVX-512 leave values undefined on purpose.
     *("-Wno-uninitialized", "-Wno-maybe-uninitialized"),
 )
-SETS = {
-    "avx2": ("-march=x86-64-v3",),
-    "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+# The instruction sets of each kind of processor.
+SETS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "avx2": ("-march=x86-64-v3",),
+        "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    },
+    "aarch64": {"neon": ("-march=armv8-a",)},
 }
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as some systems call them
 
 PLAIN = ("dispatch", "drawing", "sums")  # without special instructions
 
@@ -40,21 +46,28 @@ class CannotCompile(Exception):
     """There is no usable compiler, or the processor is of another kind."""
 
 
-def compile_library(target: Path = LIBRARY, flags: Sequence[str] = ()) -> Path:
+def compile_library(
+    target: Path = LIBRARY, flags: Sequence[str] = (), machine: str | None = None
+) -> Path:
     """Compile the library to `target`, which appears only when it is complete."""
     target.unlink(missing_ok=True)
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise CannotCompile(f"the kernels are for Linux on x86-64, not {platform.platform()}")
+    machine = machine or platform.machine().lower()
+    sets = SETS.get(_MACHINES.get(machine, machine))
+    if sys.platform not in ("linux", "darwin") or sets is None:
+        raise CannotCompile(
+            f"the kernels are for Linux and macOS on x86-64 and aarch64, not {platform.platform()}"
+        )
     compiler = _compiler()
     with tempfile.TemporaryDirectory() as directory:
         parts = Path(directory)
-        for name, own in SETS.items():
+        for name, own in sets.items():
             _run(compiler, [*own, f"-DCAMU_SET={name}", *flags], "kernels.cc", parts / name)
         for name in PLAIN:
             _run(compiler, list(flags), f"{name}.cc", parts / name)
-        objects = [str(parts / name) for name in (*SETS, *PLAIN)]
+        objects = [str(parts / name) for name in (*sets, *PLAIN)]
         whole = parts / "whole.so"
-        _call([compiler, "-shared", *flags, *objects, "-Wl,--as-needed", "-lm", "-o", str(whole)])
+        needed = ["-Wl,--as-needed", "-lm"] if sys.platform == "linux" else []
+        _call([compiler, "-shared", *flags, *objects, *needed, "-o", str(whole)])
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         shutil.copyfile(whole, beside)
         beside.replace(target)
@@ -85,11 +98,11 @@ def _call(command: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    out = LIBRARY
-    if arguments[:1] == ["--out"]:
-        out = Path(arguments[1])
+    named = {"--out": str(LIBRARY), "--machine": ""}
+    while arguments[:1] and arguments[0] in named:
+        named[arguments[0]] = arguments[1]
         arguments = arguments[2:]
     try:
-        print(compile_library(out, arguments))
+        print(compile_library(Path(named["--out"]), arguments, named["--machine"] or None))
     except CannotCompile as error:
         sys.exit(f"build.py: {error}")

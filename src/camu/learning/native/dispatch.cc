@@ -4,15 +4,20 @@
 
 #include "kernels.h"
 
-static bool supports(const char* set) {
+// The maker of workers with this instruction set; null where the processor has no such instructions.
+static CamuMaker maker(const char* set) {
+#ifdef __x86_64__
   __builtin_cpu_init();
-  if (!strcmp(set, "avx512")) return __builtin_cpu_supports("x86-64-v4");
-  if (!strcmp(set, "avx2")) return __builtin_cpu_supports("x86-64-v3");
-  return false;
+  if (!strcmp(set, "avx512") && __builtin_cpu_supports("x86-64-v4")) return avx512::make;
+  if (!strcmp(set, "avx2") && __builtin_cpu_supports("x86-64-v3")) return avx2::make;
+#else
+  if (!strcmp(set, "neon")) return neon::make;  // every processor of this kind has it
+#endif
+  return nullptr;
 }
 
-// 1 if this processor has the instruction set "avx2" or "avx512".
-EXPORT int32_t camu_supports(const char* set) { return supports(set); }
+// 1 if this processor has the instruction set "avx2", "avx512" or "neon".
+EXPORT int32_t camu_supports(const char* set) { return maker(set) != nullptr; }
 
 // The number of the interface. Writes the sizes of the structs that Python fills, for a comparison.
 EXPORT int32_t camu_abi(int64_t sizes[5]) {
@@ -28,9 +33,8 @@ EXPORT const char* camu_compiler() { return __VERSION__; }
 // A worker, or null if there are no kernels for this geometry or no memory.
 EXPORT void* camu_worker(const char* set, const CamuGeometry* geometry, int32_t norm,
                          int32_t classes) {
-  if (!supports(set)) return nullptr;
-  CamuMaker make = strcmp(set, "avx512") ? avx2::make : avx512::make;
-  return make(*geometry, norm, classes);
+  CamuMaker make = maker(set);
+  return make ? make(*geometry, norm, classes) : nullptr;
 }
 
 EXPORT void camu_free(void* worker) {

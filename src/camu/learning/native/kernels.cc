@@ -1,5 +1,5 @@
 // The kernels for one instruction set. The build compiles this file once per set, with
-// -DCAMU_SET=avx2 or avx512: the sets have namespaces of their own, because the linker would take
+// -DCAMU_SET=avx2, avx512 or neon: the sets have namespaces of their own, because the linker would take
 // functions of the same name for copies of each other.
 #include "training.h"
 

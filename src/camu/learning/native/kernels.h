@@ -76,9 +76,15 @@ double sum_of_squares(const float* numbers, int64_t count);  // bit by bit as nu
 
 // One maker per instruction set; null if the geometry has no kernels, or if there is no memory.
 typedef CamuWorker* (*CamuMaker)(CamuGeometry, int32_t norm, int32_t classes);
+#ifdef __x86_64__
 namespace avx2 {
 CamuWorker* make(CamuGeometry, int32_t norm, int32_t classes);
 }
 namespace avx512 {
 CamuWorker* make(CamuGeometry, int32_t norm, int32_t classes);
 }
+#else
+namespace neon {
+CamuWorker* make(CamuGeometry, int32_t norm, int32_t classes);
+}
+#endif

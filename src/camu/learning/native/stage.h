@@ -106,8 +106,10 @@ NOINLINE static void forward(const Vector* x, const float* packed, const float* 
 INLINE IntVector widened(const ByteVector* winners) {
 #ifdef __AVX512F__
   return (IntVector)_mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)winners));
-#else
+#elif defined(__AVX2__)
   return (IntVector)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)winners));
+#else
+  return __builtin_convertvector(*winners, IntVector);
 #endif
 }
 

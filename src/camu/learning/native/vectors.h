@@ -1,6 +1,9 @@
-// Vector registers as values, and the transposition of a square of them.
+// Vector registers as values, and the transposition of a square of them. What the compiler's own
+// vectors do well enough is written with them, for any processor; the rest has intrinsics on x86-64.
 #pragma once
+#ifdef __x86_64__
 #include <immintrin.h>
+#endif
 #include <stdint.h>
 #include <string.h>
 
@@ -16,6 +19,7 @@ typedef float Vector __attribute__((vector_size(LANES * 4), may_alias));
 typedef float LooseVector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t IntVector __attribute__((vector_size(LANES * 4), may_alias));
 typedef int8_t ByteVector __attribute__((vector_size(LANES), may_alias));
+typedef uint8_t Pixels __attribute__((vector_size(LANES), aligned(1), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #define INLINE_MEMBER inline __attribute__((always_inline))
@@ -27,9 +31,12 @@ INLINE Vector all(float value) { return value - Vector{}; }
 #ifdef __AVX512F__  // gcc 12 does not always see a maximum in a > b ? a : b.
 INLINE Vector larger(Vector a, Vector b) { return (Vector)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE Vector smaller(Vector a, Vector b) { return (Vector)_mm512_min_ps((__m512)a, (__m512)b); }
-#else
+#elif defined(__AVX2__)
 INLINE Vector larger(Vector a, Vector b) { return (Vector)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE Vector smaller(Vector a, Vector b) { return (Vector)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+INLINE Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+INLINE Vector smaller(Vector a, Vector b) { return a < b ? a : b; }
 #endif
 INLINE Vector load(const float* from) { return *(const LooseVector*)from; }
 INLINE void store(float* to, Vector value) { *(LooseVector*)to = value; }
@@ -50,9 +57,11 @@ INLINE Vector load_pixels(const uint8_t* from) {
 #ifdef __AVX512F__
   __m512i whole = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from));
   return divided_by_255((Vector)_mm512_cvtepi32_ps(whole));
-#else
+#elif defined(__AVX2__)
   __m256i whole = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)from));
   return divided_by_255((Vector)_mm256_cvtepi32_ps(whole));
+#else
+  return divided_by_255(__builtin_convertvector(*(const Pixels*)from, Vector));
 #endif
 }
 
@@ -66,8 +75,13 @@ INLINE float sum(Vector v) {
 INLINE unsigned lanes_up_to(Vector a, Vector b) {
 #ifdef __AVX512F__
   return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ);
-#else
+#elif defined(__AVX2__)
   return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_LE_OQ));
+#else
+  IntVector up_to = a <= b;
+  unsigned bits = 0;
+  UNROLL for (int i = 0; i < LANES; i++) bits |= (unsigned)(up_to[i] & 1) << i;
+  return bits;
 #endif
 }
 
@@ -110,7 +124,7 @@ INLINE void transpose(Read read, Write write) {
     write(i + 12, (Vector)_mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd));
   }
 }
-#else
+#elif defined(__AVX2__)
 template <class Read, class Write>
 INLINE void transpose(Read read, Write write) {
   __m256 r[8], t[8];
@@ -128,6 +142,41 @@ INLINE void transpose(Read read, Write write) {
   UNROLL for (int i = 0; i < 4; i++) {
     write(i, (Vector)_mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
     write(i + 4, (Vector)_mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+  }
+}
+#else
+typedef float Quad __attribute__((vector_size(16), may_alias));
+struct Halves {
+  Quad half[2];
+};
+
+// Four squares of four: those beside the diagonal change places.
+template <class Read, class Write>
+INLINE void transpose(Read read, Write write) {
+  Quad r[2][8], t[2][2][4];  // [columns][row]; [columns][rows][column]
+  UNROLL for (int i = 0; i < 8; i++) {
+    Vector row = read(i);
+    Halves halves;
+    memcpy(&halves, &row, sizeof row);
+    UNROLL for (int h = 0; h < 2; h++) r[h][i] = halves.half[h];
+  }
+  UNROLL for (int h = 0; h < 2; h++)
+    UNROLL for (int v = 0; v < 2; v++) {
+      const Quad* q = r[h] + 4 * v;
+      Quad a = __builtin_shufflevector(q[0], q[1], 0, 4, 1, 5);
+      Quad b = __builtin_shufflevector(q[0], q[1], 2, 6, 3, 7);
+      Quad c = __builtin_shufflevector(q[2], q[3], 0, 4, 1, 5);
+      Quad d = __builtin_shufflevector(q[2], q[3], 2, 6, 3, 7);
+      t[h][v][0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+      t[h][v][1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+      t[h][v][2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+      t[h][v][3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+    }
+  UNROLL for (int j = 0; j < 8; j++) {
+    Halves halves = {{t[j / 4][0][j % 4], t[j / 4][1][j % 4]}};
+    Vector column;
+    memcpy(&column, &halves, sizeof column);
+    write(j, column);
   }
 }
 #endif
