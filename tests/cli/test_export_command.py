@@ -112,8 +112,8 @@ def test_onnx(
     path = tmp_path / "model.onnx"
     done = camu("export", run, "--to", path)
     assert done.code == 0, done.err
-    assert done.out == f"model: {path}\n"
-    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+    assert done.out == f"model: {path}, its card: {path}.md\n"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.onnx", "model.onnx.md"]
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     expected = load_model(run)(test_set[0]).detach().numpy()
     for count in (1, 3, len(test_set[0])):
@@ -182,3 +182,22 @@ def test_a_module_that_torch_cannot_trace_is_named(
     failed = camu("export", "run", "--to", "model.pt2")
     assert failed.code == 1
     assert "torch cannot export the model ./choosy.py:Net" in failed.err
+
+
+def test_the_model_card_says_what_the_run_says(camu: Camu, run: Path, tmp_path: Path) -> None:
+    done = camu("export", run, "--to", tmp_path / "m.safetensors")
+    assert done.code == 0, done.err
+    card = (tmp_path / "m.safetensors.md").read_text(encoding="utf-8")
+    summary = json.loads((run / "summary.json").read_text())
+    for text in (
+        "# Model card of m.safetensors",
+        f"scheme `{summary['scheme']}`, {summary['rounds']} rounds, seed {summary['seed']}",
+        f"accuracy {summary['final_score']:.2%}",
+        "images of 8 x 8",
+        "a logit for each of 10 classes",
+        "over 20 simulated devices",
+        f"{summary['joules']:.4g} J",
+        summary["weights_sha256"],
+        summary["kernel"],
+    ):
+        assert text in card

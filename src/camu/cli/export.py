@@ -21,10 +21,11 @@ def export(
 
     The model takes samples as it was trained on, images as floats in [0, 1] of shape (n, channels,
     height, width), and gives logits (n, classes) or numbers. `.pt2` is loaded with
-    torch.export.load; `.onnx` needs the extra `onnx`.
+    torch.export.load; `.onnx` needs the extra `onnx`. The model card FILE.md says what the model
+    is, how good it is and where it comes from.
     """
-    from camu.simulation.export import export_model
+    from camu.simulation.export import card_of, export_model
 
-    check_outputs([to])
-    export_model(run, to)
-    print(f"model: {to}")
+    check_outputs([to, card_of(to)])
+    card = export_model(run, to)
+    print(f"model: {to}, its card: {card}")

@@ -15,11 +15,12 @@ from torch import nn
 from camu.config import Config
 from camu.data import dataset_spec, is_own
 from camu.errors import CamuError, InputError
-from camu.files import write_bytes
+from camu.files import write_bytes, write_text
 from camu.learning.models import made_up_inputs, seeded_model
 from camu.sealed import SEAL, check_tensors
 from camu.simulation.directory import RunDirectory
 from camu.simulation.manifest import REMEDY
+from camu.simulation.model_card import model_card
 
 SUFFIXES = (".safetensors", ".pt2", ".onnx")
 
@@ -54,8 +55,10 @@ def load_model(directory: str | Path) -> nn.Module:
     return module
 
 
-def export_model(directory: str | Path, path: Path) -> None:
+def export_model(directory: str | Path, path: Path) -> Path:
     """Write the trained model of a finished run to a file; its suffix chooses the format.
+
+    Beside it goes a model card, `NAME.md`, whose place is returned.
 
     `.safetensors` holds the named tensors, `.pt2` is a program for `torch.export.load`, `.onnx` is
     for other runtimes. The programs take any number of samples, images as floats in [0, 1]. All
@@ -64,22 +67,35 @@ def export_model(directory: str | Path, path: Path) -> None:
     """
     check_format(path)
     module, run = load_model(directory), RunDirectory(Path(directory))
-    if path.suffix == ".safetensors":
-        write_bytes(path, run.model.read_bytes())
-        return
     config = _config_of(run)
+    if path.suffix == ".safetensors":
+        data = run.model.read_bytes()
+    else:
+        data = _program(module, config, path, _metadata(run.model))
+    write_bytes(path, data)
+    card = card_of(path)
+    write_text(card, model_card(run, config, path))
+    return card
+
+
+def card_of(path: Path) -> Path:
+    """Where the model card of an exported file is."""
+    return path.with_name(f"{path.name}.md")
+
+
+def _program(module: nn.Module, config: Config, path: Path, metadata: dict[str, str]) -> bytes:
+    """The model as a program; one that torch cannot trace is refused in a sentence."""
     write = _onnx if path.suffix == ".onnx" else _pt2
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch uses parts of itself that it has deprecated
-            data = write(module, config, _metadata(run.model))
+            return write(module, config, metadata)
     except Exception as error:  # torch raises many kinds for a module that it cannot trace
         first = str(error).strip().partition("\n")[0]
         raise CamuError(
             f"{path}: torch cannot export the model {config.training.model} "
             f"({type(error).__name__}: {first})"
         ) from error
-    write_bytes(path, data)
 
 
 def check_format(path: Path) -> None:

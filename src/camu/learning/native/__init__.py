@@ -117,7 +117,9 @@ def instruction_set() -> str | None:
         return None
     wanted = os.environ.get(LIMIT) or INSTRUCTION_SETS[0]
     if wanted not in INSTRUCTION_SETS:
-        raise InputError(f"{LIMIT} = {wanted}: use one of {', '.join(INSTRUCTION_SETS)}, or unset it")
+        raise InputError(
+            f"{LIMIT} = {wanted}: use one of {', '.join(INSTRUCTION_SETS)}, or unset it"
+        )
     allowed = INSTRUCTION_SETS[INSTRUCTION_SETS.index(wanted) :]
     return next((name for name in allowed if loaded.camu_supports(name.encode())), None)
 

@@ -3,8 +3,8 @@ library.
 
     python src/camu/learning/native/build.py [--out FILE] [--machine NAME] [FLAG ...]
 
-Further flags go to the compiler, for example -fsanitize=address. CXX names the compiler; with one for
-another processor, --machine is x86_64 or aarch64.
+Further flags go to the compiler, for example -fsanitize=address. CXX names the compiler; with
+one for another processor, --machine is x86_64 or aarch64.
 """
 
 from __future__ import annotations
