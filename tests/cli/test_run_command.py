@@ -107,7 +107,15 @@ def test_an_error_in_my_scheme_is_mine_and_the_command_works_after_the_fix(
     camu: Camu, here: Path, wrong: dict[str, str], code: int, message: str
 ) -> None:
     file = here / "mine.py"
-    command = ["run", *SMALL, "--out", "runs/mine", "--set", "machine.tensorboard=true", "--scheme"]
+    command = [
+        "run",
+        *SMALL,
+        "--out",
+        "runs/mine",
+        "--set",
+        "machine.callbacks=tensorboard",
+        "--scheme",
+    ]
     file.write_text(SCHEME.format(**{**RIGHT, **wrong}))
     failed = camu(*command, "./mine.py:Mine")
     assert failed.code == code
@@ -179,9 +187,79 @@ def test_runs_of_mlflow_are_named_by_scheme_and_seed(
         log_params = log_metrics = end_run = staticmethod(lambda *args, **options: None)
 
     monkeypatch.setitem(sys.modules, "mlflow", Recorder("mlflow"))
-    done = camu("run", *SMALL, "--set", "machine.mlflow=true", "--scheme", "fedavg", "--out", "out")
+    done = camu(
+        "run", *SMALL, "--set", "machine.callbacks=mlflow", "--scheme", "fedavg", "--out", "out"
+    )
     assert done.code == 0, done.err
     assert names == ["fedavg-digits-seed0"]
+
+
+def test_weights_and_biases_gets_every_round(
+    camu: Camu, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[dict[str, Any]] = []
+    logged: list[tuple[int, float]] = []
+    ended: list[bool] = []
+
+    class Run:
+        def log(self, values: dict[str, float], step: int) -> None:
+            logged.append((step, values["virtual_seconds"]))
+
+        def finish(self) -> None:
+            ended.append(True)
+
+    class Recorder(ModuleType):
+        @staticmethod
+        def init(**given: Any) -> Run:
+            started.append(given)
+            return Run()
+
+    monkeypatch.setitem(sys.modules, "wandb", Recorder("wandb"))
+    done = camu("run", *SMALL, "--set", "machine.callbacks=wandb", "--out", "out")
+    assert done.code == 0, done.err
+    [given] = started
+    assert (given["name"], given["dir"]) == ("camu-digits-seed0", "out")
+    assert given["config"]["run.rounds"] == len(logged) - 1
+    lines = (here / "out" / "rounds.jsonl").read_text().splitlines()
+    rounds = [json.loads(line) for line in lines]
+    assert logged == [(one["round"], one["virtual_seconds"]) for one in rounds]
+    assert ended == [True]
+
+
+WATCHING = """
+import camu
+
+
+class Mine(camu.Callback):
+    def on_round(self, run, record):
+        {what}
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ('run.stop("mine") if record.round == 1 else None', "stopped by: mine"),
+        ("1 / 0", "machine.callbacks, ./watch.py:Mine: watch.py, line 7, in on_round: Zero"),
+    ],
+)
+def test_my_own_callback_watches_and_its_errors_are_mine(
+    camu: Camu, here: Path, what: str, said: str
+) -> None:
+    (here / "watch.py").write_text(WATCHING.format(what=what))
+    done = camu("run", *SMALL, "--set", "machine.callbacks=./watch.py:Mine", "--out", "out")
+    assert done.code == ("Zero" in said)
+    assert said in done.out + done.err
+
+
+def test_an_unknown_callback_is_refused_with_those_that_there_are(camu: Camu, here: Path) -> None:
+    done = camu("run", *SMALL, "--set", "machine.callbacks=tensorbord", "--out", "out")
+    assert done.code == 2
+    assert "tensorbord is no callback; use tensorboard, mlflow, wandb" in done.err
+    (here / "no.py").write_text("class No: ...")
+    done = camu("run", *SMALL, "--set", "machine.callbacks=./no.py:No", "--out", "out")
+    assert done.code == 2
+    assert "make it a class derived from camu.Callback" in done.err
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def test_changes_go_over_the_configuration_of_the_server() -> None:
         ("fleet.snr_file", "x.csv"),
         ("faults.dropout_trace", "../x.csv"),
         ("data.directory", "/etc"),
-        ("machine.mlflow", True),
+        ("machine.callbacks", ["mlflow"]),
         ("machine.engine", "ray"),
         ("scheme.name", "os:system"),
     ],

@@ -183,7 +183,14 @@ def test_trackers_write_their_files(camu: Camu, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     out = tmp_path / "run"
     done = camu(
-        "run", *SMALL, "--set", "run.rounds=2", "--set", "machine.tensorboard=true", "--out", out
+        "run",
+        *SMALL,
+        "--set",
+        "run.rounds=2",
+        "--set",
+        "machine.callbacks=tensorboard",
+        "--out",
+        out,
     )
     assert done.code == 0, done.err
     assert list((out / "tensorboard").iterdir())
@@ -199,7 +206,7 @@ def test_missing_extra_says_how_to_get_it(
         "--set",
         "run.rounds=2",
         "--set",
-        "machine.mlflow=true",
+        "machine.callbacks=mlflow",
         "--out",
         tmp_path / "r",
     )

@@ -95,8 +95,12 @@ FORMER: Mapping[str, Former] = {
     ),
     **_moved(
         *("run", "machine", "engine", "workers", "kernel", "checkpoint_every"),
-        *("tensorboard", "mlflow"),
     ),
+    **{
+        f"{section}.{name}": Former(f'is now `machine.callbacks = ["{name}"]`')
+        for section in ("run", "machine")
+        for name in ("tensorboard", "mlflow")
+    },
     **_moved("allocation", "readings", "bound", "power_law", "updates_charged", "ppo_reward"),
     "fleet.compute_model": _renamed("readings.compute_model"),
     "run.device": Former(

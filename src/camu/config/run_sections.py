@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from camu.config.fields import (
     Choice,
@@ -19,6 +19,9 @@ from camu.config.fields import (
     machine_field,
     stopping_field,
 )
+from camu.plugins import is_plugin
+
+TRACKERS = ("tensorboard", "mlflow", "wandb")  # callbacks with names of their own
 
 
 def _nightly(value: object) -> object:
@@ -243,5 +246,25 @@ class MachineConfig(Section):
         "depend on it.",
     )
     checkpoint_every: Count = machine_field(5, "Rounds between checkpoints.", "rounds")
-    tensorboard: bool = machine_field(False, "Write TensorBoard events (extra `tracking`).")
-    mlflow: bool = machine_field(False, "Log to MLflow (extra `tracking`).")
+    callbacks: tuple[str, ...] = machine_field(
+        (),
+        "What watches a run: `tensorboard`, `mlflow` (extra `tracking`), `wandb` (extra `wandb`), "
+        "or your own camu.Callback as `module:Class`.",
+        strict=False,
+    )
+
+    @field_validator("callbacks", mode="before")
+    @classmethod
+    def _one_callback(cls, given: Any) -> Any:
+        """A single name is a list of one."""
+        return (given,) if isinstance(given, str) else given
+
+    @field_validator("callbacks")
+    @classmethod
+    def _known_callbacks(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for word in given:
+            if word not in TRACKERS and not is_plugin(word):
+                raise ValueError(
+                    f"{word} is no callback; use {', '.join(TRACKERS)}, or your own as module:Class"
+                )
+        return given

@@ -33,8 +33,7 @@ FIXED = frozenset(
         "data.device_column",
         "machine.engine",
         "machine.workers",
-        "machine.tensorboard",
-        "machine.mlflow",
+        "machine.callbacks",
         "scheme.name",
     )
 )

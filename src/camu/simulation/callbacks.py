@@ -1,10 +1,9 @@
-"""What may watch a run: history file, checkpoints, early stop, Ctrl-C, TensorBoard and MLflow."""
+"""What watches every run: history file, checkpoints, early stop and Ctrl-C."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import json
 import os
 import signal
@@ -14,12 +13,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
-from camu.config import Config
-from camu.errors import CamuError, InputError
+from camu.errors import CamuError
 from camu.files import write_text
 from camu.simulation.checkpoint import save_checkpoint
 from camu.simulation.history import History, Record
-from camu.simulation.ledger import KINDS
 from camu.simulation.run import Callback, Run
 
 
@@ -143,70 +140,3 @@ class StopOnInterrupt(Callback):
         """Stop if asked to."""
         if self.asked:
             run.stop("interrupted")
-
-
-class TensorBoard(Callback):
-    """Writes TensorBoard events into a directory."""
-
-    def __init__(self, directory: Path) -> None:
-        writer = _extra("torch.utils.tensorboard", "machine.tensorboard").SummaryWriter
-        self.writer = writer(str(directory))
-
-    def on_round(self, run: Run, record: Record) -> None:
-        for name, value in _values(record).items():
-            self.writer.add_scalar(name, value, record.round)
-
-    def on_end(self, run: Run, history: History) -> None:
-        self.writer.close()
-
-
-class MLflow(Callback):
-    """Logs parameters and metrics to MLflow's current tracking store.
-
-    A run is named by its scheme, data set and seed.
-    """
-
-    def __init__(self) -> None:
-        self.mlflow = _extra("mlflow", "machine.mlflow")
-
-    def on_start(self, run: Run) -> None:
-        name = f"{run.plan.scheme}-{run.world.config.data.dataset}-seed{run.world.seed}"
-        self.mlflow.start_run(run_name=name)
-        for section, keys in run.world.config.model_dump(exclude_none=True).items():
-            self.mlflow.log_params({f"{section}.{key}": value for key, value in keys.items()})
-
-    def on_round(self, run: Run, record: Record) -> None:
-        self.mlflow.log_metrics(_values(record), step=record.round)
-
-    def on_end(self, run: Run, history: History) -> None:
-        self.mlflow.end_run()
-
-
-def _extra(module: str, key: str) -> Any:
-    """A module of the extra `tracking`."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise InputError(f"{key}: install the extra with pip install 'camu-fl[tracking]'") from None
-
-
-def _values(record: Record) -> dict[str, float]:
-    values = {
-        "virtual_seconds": record.virtual_seconds,
-        **{f"joules_{kind}": record.joules.get(kind, 0.0) for kind in KINDS},
-        "empty": record.empty,
-    }
-    found = {"accuracy": record.accuracy, "loss": record.loss, **record.metrics}
-    return values | {name: value for name, value in found.items() if value is not None}
-
-
-def configured_callbacks(config: Config, directory: Path) -> list[Callback]:
-    """The callbacks that a configuration asks for; TensorBoard's events go into the directory."""
-    found: list[Callback] = []
-    if config.run.patience is not None:
-        found.append(Patience(config.run.patience))
-    if config.machine.tensorboard:
-        found.append(TensorBoard(directory / "tensorboard"))
-    if config.machine.mlflow:
-        found.append(MLflow())
-    return found

@@ -31,7 +31,7 @@ from camu.sealed import (
     write_sealed_json,
 )
 from camu.simulation.attendance import Faults
-from camu.simulation.callbacks import Checkpoint, HistoryFile, StopOnInterrupt, configured_callbacks
+from camu.simulation.callbacks import Checkpoint, HistoryFile, StopOnInterrupt
 from camu.simulation.checkpoint import (
     check_same,
     checkpoint_place,
@@ -51,6 +51,7 @@ from camu.simulation.result import (
     scaling_of,
 )
 from camu.simulation.run import Callback, Run, Trainer
+from camu.simulation.trackers import configured_callbacks
 from camu.world import World, build_world, with_data
 
 log = logging.getLogger(__name__)
@@ -212,7 +213,8 @@ class RunDirectory:
         """
         for path in (self.config, self.plan, self.rounds, self.path / MANIFEST):
             path.unlink(missing_ok=True)
-        shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+        for name in ("tensorboard", "wandb"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
 
 
 def run_in_directory(
