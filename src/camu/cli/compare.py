@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from camu.cli.guard import print_json
 from camu.cli.options import (
     Address,
     ConfigFile,
+    FigureFont,
+    FigureTitle,
+    FigureWidth,
     Fleet,
     Json,
     Preset,
@@ -66,6 +69,14 @@ MarkdownFile = Annotated[
     Path | None,
     to_file("--markdown", "Also save scores and differences at equal cost on every axis."),
 ]
+FigureFile = Annotated[
+    Path | None,
+    to_file("--figure", "Also draw the scores with their intervals: .pdf, .svg, .png or .html."),
+]
+FigureAxis = Annotated[
+    Literal["rounds", "joules", "seconds", "megabytes"],
+    typer.Option("--figure-axis", help="What the scores are drawn over."),
+]
 
 
 def compare(
@@ -81,6 +92,11 @@ def compare(
     csv_file: CsvFile = None,
     latex_file: LatexFile = None,
     markdown_file: MarkdownFile = None,
+    figure: FigureFile = None,
+    figure_axis: FigureAxis = "joules",
+    figure_width: FigureWidth = None,
+    figure_font: FigureFont = None,
+    figure_title: FigureTitle = True,
     address: Address = None,
     as_json: Json = False,
 ) -> None:
@@ -96,15 +112,19 @@ def compare(
     """
     from camu.experiments.compare import tabulate_runs
     from camu.files import write_json, write_text
+    from camu.report.charts import check_ending
+    from camu.report.printed import Print, save_comparison
     from camu.report.writing import PAGE, write_report
     from camu.schemes.variants import split_schemes
 
     config = resolve(file, preset, settings, overrides=fleet_files(fleet, snr))
     check_target(config, target)
+    if figure is not None:
+        check_ending(figure)  # before hours of runs
     folder = out or Path("runs/compare")
     results = [folder / name for name in ("comparison.json", "comparison.csv", PAGE)]
     code = [word.partition("@")[0].strip() for word in split_schemes(schemes)]
-    check_outputs((*results, csv_file, latex_file, markdown_file), config, file, code=code)
+    check_outputs((*results, csv_file, latex_file, markdown_file, figure), config, file, code=code)
     done = run_schemes("compare", config, schemes, seeds, folder, address)
     table = tabulate_runs(done, target)
     write_json(folder / "comparison.json", table.to_dict())
@@ -117,6 +137,9 @@ def compare(
         if path is not None:
             write_text(path, text())
     page = write_report(saved(done), folder / PAGE, title="camu compare", comparison=table)
+    if figure is not None:
+        look = Print(figure_width, figure_font, figure_title)
+        save_comparison(saved(done), figure, figure_axis, look)
     if as_json:
         print_json(table.to_dict())
         return

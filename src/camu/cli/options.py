@@ -52,6 +52,24 @@ def to_folder(name: str, text: str) -> Any:
     return typer.Option(name, parser=output_folder, metavar="DIR", help=text)
 
 
+FigureWidth = Annotated[
+    float | None,
+    typer.Option(
+        "--figure-width",
+        metavar="MM",
+        min=20,
+        max=1000,
+        help="Width of figures in millimetres, axes included: 88.9 for a column of IEEE.",
+    ),
+]
+FigureFont = Annotated[
+    str | None, typer.Option("--figure-font", metavar="NAME", help="Font of figures, as 'Times'.")
+]
+FigureTitle = Annotated[
+    bool, typer.Option("--figure-title/--no-figure-title", help="Whether figures have a title.")
+]
+
+
 def check_outputs(
     outputs: Iterable[Path | None],
     config: Config | None = None,

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from camu.cli.console import WorkBar
-from camu.cli.options import check_outputs, to_file, to_folder
+from camu.cli.options import (
+    FigureFont,
+    FigureTitle,
+    FigureWidth,
+    check_outputs,
+    to_file,
+    to_folder,
+)
 
 
 def report(
@@ -24,6 +31,9 @@ def report(
         Path | None,
         to_folder("--figures", "Also save every chart as SVG and PDF."),
     ] = None,
+    figure_width: FigureWidth = None,
+    figure_font: FigureFont = None,
+    figure_title: FigureTitle = True,
 ) -> None:
     """Write one HTML page about runs: it needs no network and no other file.
 
@@ -32,13 +42,15 @@ def report(
     the page of a comparison, which stays, the page is report-runs.html.
     """
     from camu.outputs import claim
+    from camu.report.printed import Print
     from camu.report.writing import write_report
 
     check_outputs([out])
     if figures is not None:
         claim(figures, "report --figures")
     with WorkBar() as progress:
-        page = write_report(directories, out, figures, progress=progress)
+        look = Print(figure_width, figure_font, figure_title)
+        page = write_report(directories, out, figures, progress=progress, printed=look)
     if figures is not None:
         print(f"figures: {figures}")
     print(f"report: {page}")

@@ -13,7 +13,6 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
@@ -21,11 +20,13 @@ from camu.data.store import cache_root
 from camu.errors import CamuError, InputError
 from camu.files import open_regular, write_bytes
 from camu.learning.metrics import Metric
-from camu.report.style import CHARTS, theme
+from camu.report.style import CHARTS, COLOURS, DASHES, SCHEME_NAMES, theme
 
 Spec = dict[str, Any]
+Look = dict[str, tuple[str, list[int]]]  # colour and dashes of each scheme
 VEGA_LITE_VERSION = "6.4"  # which Altair writes charts for, as vl-convert counts
 HEIGHT = 340
+ENDINGS = ("svg", "pdf", "png", "json", "html")
 # The script of vl-convert is kept only where it is known: reports of all later runs embed it.
 _LIBRARY_DIGESTS = {
     "1.9.0.post1": "373b1f84072b31010f15ceb787be6b415c53936411aae267c8c2b2b6ccde46e7",
@@ -38,6 +39,24 @@ def charts() -> dict[str, Spec]:
     text = (resources.files("camu.report") / "templates" / CHARTS).read_text(encoding="utf-8")
     found: dict[str, Spec] = json.loads(text)
     return found
+
+
+def line_marks(data: Mapping[str, Any], look: Look) -> dict[str, Any]:
+    """The schemes in a chart of lines with their colours and dashes."""
+    lines = data.get("curves") or data.get("alive", [])
+    shown = list(dict.fromkeys(row["scheme"] for row in lines))
+    return {
+        SCHEME_NAMES: shown,
+        COLOURS: [look[label][0] for label in shown],
+        DASHES: [look[label][1] for label in shown],
+    }
+
+
+def _drawn() -> Any:
+    """The library that draws charts; it is loaded when the first chart is drawn."""
+    import vl_convert
+
+    return vl_convert
 
 
 def chart(key: str, values: Mapping[str, Any] | None = None, /, **properties: Any) -> Spec:
@@ -64,26 +83,31 @@ def quiet(spec: Spec, datasets: Mapping[str, Any] | None = None, padding: int = 
     return {"padding": padding, **spec, **data, "config": theme()}
 
 
+def check_ending(path: Path) -> None:
+    """Refuse a file whose ending is no format of charts."""
+    if path.suffix.removeprefix(".").lower() not in ENDINGS:
+        raise InputError(f"{path}: end the file's name with one of .{', .'.join(ENDINGS)}")
+
+
 def save(spec: Spec, path: Path) -> None:
     """Write a chart; the file's ending decides the format."""
     ending = path.suffix.removeprefix(".").lower()
     version = VEGA_LITE_VERSION
     write: dict[str, Callable[[], str | bytes]] = {
         "svg": lambda: svg(spec),
-        "pdf": lambda: vl_convert.vegalite_to_pdf(spec, vl_version=version),
-        "png": lambda: vl_convert.vegalite_to_png(spec, vl_version=version, ppi=144),
+        "pdf": lambda: _drawn().vegalite_to_pdf(spec, vl_version=version),
+        "png": lambda: _drawn().vegalite_to_png(spec, vl_version=version, ppi=144),
         "json": lambda: json.dumps(spec, indent=2) + "\n",
         "html": lambda: _html(spec),
     }
-    if ending not in write:
-        raise InputError(f"{path}: end the file's name with one of .{', .'.join(write)}")
+    check_ending(path)
     content = write[ending]()
     write_bytes(path, content.encode() if isinstance(content, str) else content)
 
 
 def svg(spec: Spec) -> str:
     """The text of a chart as SVG."""
-    text: str = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE_VERSION)
+    text: str = _drawn().vegalite_to_svg(spec, vl_version=VEGA_LITE_VERSION)
     return text
 
 
@@ -114,7 +138,7 @@ def chart_library() -> str:
         data = stream.read()
     if hashlib.sha256(data).hexdigest() != digest:
         script = "window.vegaEmbed=vegaEmbed;"
-        data = vl_convert.javascript_bundle(script, VEGA_LITE_VERSION).encode()
+        data = _drawn().javascript_bundle(script, VEGA_LITE_VERSION).encode()
         if hashlib.sha256(data).hexdigest() == digest:
             with suppress(CamuError):  # a cache that cannot be written costs time, nothing else
                 write_bytes(path, data)

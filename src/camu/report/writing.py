@@ -17,6 +17,7 @@ from camu.files import open_regular, write_text
 from camu.learning.chance import chance_words
 from camu.learning.metrics import Metric
 from camu.report import charts, style, tables
+from camu.report.printed import AS_DRAWN, Print
 from camu.report.rows import Rows
 from camu.report.runs import Findings, Group, SavedRun, group_runs, looks, read_runs
 from camu.report.scenes import Scene, scenes_of
@@ -26,8 +27,6 @@ PAGE = "report.html"
 RUNS_PAGE = "report-runs.html"  # next to the page of a comparison
 _WIDTH = 520
 
-Look = dict[str, tuple[str, list[int]]]
-
 
 def write_report(
     paths: str | Path | Sequence[str | Path | SavedRun],
@@ -36,6 +35,7 @@ def write_report(
     title: str | None = None,
     comparison: Comparison | None = None,
     progress: Progress = silent,
+    printed: Print = AS_DRAWN,
 ) -> Path:
     """Write one HTML page about runs; it needs no network and no other file.
 
@@ -48,6 +48,7 @@ def write_report(
         title: title of the page.
         comparison: its table is shown in place of the table of runs.
         progress: called after each figure.
+        printed: width, font and title of the figures.
 
     Returns:
         Where the page is.
@@ -63,7 +64,7 @@ def write_report(
     title = title or f"camu report: {', '.join(names)}"
     write_text(page, render(title, findings, groups, scenes, comparison))
     if figures is not None:
-        _write_figures(scenes, looks(groups), Path(figures), progress)
+        _write_figures(scenes, looks(groups), Path(figures), printed, progress)
     return page
 
 
@@ -80,7 +81,9 @@ def _place(folder: Path, out: str | Path | None) -> Path:
     return page.with_name(RUNS_PAGE) if compared else page
 
 
-def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Progress) -> None:
+def _write_figures(
+    scenes: list[Scene], look: charts.Look, folder: Path, printed: Print, progress: Progress
+) -> None:
     """Every chart that has something to show, in a directory per world and scheme."""
     todo: list[tuple[Path, charts.Panel, dict[str, Rows], int, Metric]] = []
     for scene in scenes:
@@ -97,22 +100,12 @@ def _write_figures(scenes: list[Scene], look: Look, folder: Path, progress: Prog
     todo = [one for one in todo if one[2].get(one[1].table)]
     for done, (path, panel, data, rows, metric) in enumerate(todo, start=1):
         size = {"width": _WIDTH, "height": panel.height(rows)}
-        marks = {**_marks(data, look), **style.score_marks(metric)}
+        marks = {**charts.line_marks(data, look), **style.score_marks(metric)}
         drawn = charts.chart(panel.key, marks, title=panel.title, **size)
         for ending in ("svg", "pdf"):
-            charts.save(charts.quiet(drawn, data), path.with_name(f"{path.name}.{ending}"))
+            whole = printed.applied(charts.quiet(drawn, data))
+            charts.save(whole, path.with_name(f"{path.name}.{ending}"))
         progress("figures", done, len(todo))
-
-
-def _marks(data: dict[str, Rows], look: Look) -> dict[str, Any]:
-    """The schemes in a chart with their colours and dashes."""
-    lines = data.get("curves") or data.get("alive", [])
-    shown = list(dict.fromkeys(row["scheme"] for row in lines))
-    return {
-        style.SCHEME_NAMES: shown,
-        style.COLOURS: [look[label][0] for label in shown],
-        style.DASHES: [look[label][1] for label in shown],
-    }
 
 
 def _slug(text: str) -> str:
