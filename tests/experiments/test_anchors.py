@@ -160,6 +160,18 @@ def test_its_dirichlet_partition_has_the_sizes_of_its_code_for_every_seed() -> N
         assert len(np.unique(np.concatenate(parts))) == 60_000
 
 
+@pytest.mark.slow
+def test_clients_hold_as_many_digits_as_the_authors_say() -> None:
+    wanted = {("A1", "mlp-iid"): 600, ("A1", "cnn-shards"): 600, ("A15", "mlp-shards"): 480}
+    wanted |= {("A19", "cnn-iid"): 420, ("B3", "c01"): 600, ("A4", "mnist-iid-fedavg"): 6000}
+    for (anchor, name), samples in wanted.items():
+        run = read(anchor).runs[name]
+        held = build_world(run.config(0, run.rounds)).devices.samples
+        assert set(held.tolist()) == {samples}, (anchor, name)
+    world = build_world(read("A1").runs["mlp-shards"].config(0, 10))
+    assert (world.devices.label_counts > 0).sum(axis=1).max() <= 4
+
+
 def test_users_of_the_log_normal_law_hold_two_labels_and_share_no_sample() -> None:
     labels = np.arange(70_000) % 10
     parts = partitions.two_labels_by_log_normal(labels, 1000, np.random.default_rng(0))

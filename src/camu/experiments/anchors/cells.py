@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from camu.config import Config, load_config
+from camu.config import Config
 from camu.errors import InputError, suggest
 
 FOLDER = "cells"
@@ -87,7 +87,7 @@ class Run:
                 keys[key] = f"{OWN}{file}{keys[key]}"
         if "fleet.devices" not in keys:
             raise InputError(f"{self.label}: fleet.devices is missing")
-        return load_config(overrides=keys)
+        return Config().replace(keys)  # the plain defaults, and no preset
 
 
 @dataclass(frozen=True)
