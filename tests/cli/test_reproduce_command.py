@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from camu.cli.console import plain_console
-from camu.cli.reproduce import show_verdicts
+from camu.cli.reproduce import reproduce, show_verdicts
+from camu.errors import InputError
 from camu.experiments.statistics import Verdict
 
 
@@ -28,3 +30,14 @@ def test_verdicts_have_units_and_are_counted_and_explained(
     assert "3 verdicts: 2 reproduced, 1 contradicted." in shown
     for words in ("reproduced: the mean", "contradicted: it", "undecided: none", "n: seeds"):
         assert words in shown
+
+
+def test_a_source_of_anchors_is_refused_with_another_experiment() -> None:
+    with pytest.raises(InputError, match="camu reproduce anchors"):
+        reproduce("air", only="A1")
+
+
+def test_an_unknown_source_of_anchors_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="A99"):
+        reproduce("anchors", only="A99", out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -275,6 +275,8 @@ TINY = {
         {"name": "early", "run": "one", "measure": {"round": 2}, "published": 80.0, "spread": 5.0,
          "n": 3, "rule": "V1", "seeds": 2},
         {"name": "late", "run": "one", "published": 10.0, "spread": 0.1, "rule": "V1", "seeds": 3},
+        {"name": "best", "runs": ["one", "two"], "published": 99.0, "spread": 30.0, "n": 3,
+         "rule": "V1", "seeds": 2},
         {"name": "order", "runs": ["two", "one"], "rule": "V4", "claim": "2 above 1", "seeds": 3,
          "measure": {"field": "loss", "higher": False}},
     ],
@@ -310,6 +312,12 @@ def test_parts_of_a_study_are_stopped_joined_and_judged(
     assert documents["A0.late"]["controls"][0]["changed"] == "two updates a round"
     assert documents["A0.order"]["verdict"] == verdicts.REPRODUCED
     assert len(documents["A0.early"]["camu"]["weights_sha256"]) == 2
+    means = {
+        name: np.mean([whole.values(tiny.runs[name], k).rounds[-1]["accuracy"] for k in (0, 1)])
+        for name in ("one", "two")
+    }
+    assert means["one"] != means["two"]
+    assert documents["A0.best"]["ours"]["mean"] == pytest.approx(100 * max(means.values()))
     kept = json.loads((whole.out / "anchors.json").read_text())
     assert [own["claim"] for own in kept] == list(documents)
     assert page(kept) == (whole.out / "anchors.md").read_text()

@@ -97,7 +97,9 @@ class Cell:
     anchor: str
     name: str
     rule: str  # V1 to V5
-    runs: tuple[str, ...]  # one; of an order the better, the worse; of `near` the one, all others
+    # One, or several of which the best counts; of an order the better and the worse; of `near` the
+    # one and all others.
+    runs: tuple[str, ...]
     measure: Measure
     seeds: int
     published: float | None = None  # in the unit of the measure
@@ -139,6 +141,7 @@ class Anchor:
     cells: tuple[Cell, ...]
     controls: tuple[Control, ...]
     missing: tuple[str, ...]  # what is not run, and what it would take
+    notes: tuple[str, ...]  # such as times
 
 
 def names() -> list[str]:
@@ -173,6 +176,7 @@ def parse(name: str, document: dict[str, Any]) -> Anchor:
         cells=cells,
         controls=tuple(Control(**given) for given in document.get("controls", [])),
         missing=tuple(document.get("missing", [])),
+        notes=tuple(document.get("notes", [])),
     )
 
 

@@ -32,7 +32,7 @@ def page(documents: Sequence[Document]) -> str:
         "\n".join(_summary(documents)),
     ]
     parts += ["\n".join(_section(read(name), cells)) for name, cells in by_anchor.items()]
-    return "\n".join(parts)
+    return "\n".join([*parts, tail])
 
 
 def _summary(documents: Sequence[Document]) -> Iterator[str]:
@@ -70,6 +70,8 @@ def _section(anchor: Anchor, cells: Sequence[Document]) -> Iterator[str]:
         yield f"- Known difference: {text}."
     for own in cells:
         yield from _reasons(own)
+    for text in anchor.notes:
+        yield f"- {text}."
     for text in anchor.missing:
         yield f"- Not run: {text}."
     yield ""
