@@ -27,10 +27,9 @@ def page(documents: Sequence[Document]) -> str:
     by_anchor: dict[str, list[Document]] = {}
     for own in documents:
         by_anchor.setdefault(own["anchor"], []).append(own)
-    parts = [
-        (resources.files(__package__) / "head.md").read_text(encoding="utf-8"),
-        "\n".join(_summary(documents)),
-    ]
+    folder = resources.files(__package__)
+    head, tail = ((folder / f"{name}.md").read_text(encoding="utf-8") for name in ("head", "tail"))
+    parts = [head, "\n".join(_summary(documents))]
     parts += ["\n".join(_section(read(name), cells)) for name, cells in by_anchor.items()]
     return "\n".join([*parts, tail])
 
