@@ -7,7 +7,7 @@ import os
 
 import typer
 
-from camu.cli.deploy import monitoring, run, services
+from camu.cli.deploy import emulate, monitoring, run, services
 from camu.errors import InputError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command()(services.revoke)
 app.command()(services.node)
 app.command()(run.run)
 app.command("app")(run.write_flower_app)
+app.command()(emulate.emulate)
 app.command()(monitoring.status)
 app.command("list")(monitoring.list_all)
 app.command()(monitoring.stop)
