@@ -158,6 +158,8 @@ WITHOUT_BITS = (
     "fedl",
     "fedlamp",
     "fedpaq",
+    "ef21",
+    "hier-local-qsgd",
     "ofdma-energy",
     "ofdma-time",
     "resource-blocks",

@@ -13,6 +13,7 @@ from camu.cli import (
     allocate,
     answer,
     bench,
+    board,
     compare,
     config,
     data,
@@ -58,7 +59,7 @@ for command in (
     *(measure.measure, tune.tune),
 ):
     app.command()(command)
-for group in (config, data, fleet, deploy):
+for group in (config, data, fleet, board, deploy):
     app.add_typer(group.app)
 
 

@@ -39,6 +39,7 @@ class Record:
             which broadcasts the model once for all units that start, and to `gather` by members to
             their leaders. None in records of earlier versions.
         units: number of updates that were aggregated.
+        steps: local steps (or epochs) of their mean, weighted as they are.
         faults: number of faults in this round, by kind.
         waiting_seconds: for each unit that took part, how long it neither computed nor sent.
         metric: what the model is judged by, the first of `training.metrics`.
@@ -75,6 +76,7 @@ class Record:
     metric: str = "accuracy"
     metrics: dict[str, float | None] = field(default_factory=dict)
     average_score: float | None = None
+    steps: float = 0.0
 
     @property
     def judged(self) -> Metric:
@@ -271,6 +273,7 @@ class History:
                 **{f"joules_{kind}": record.joules.get(kind, 0.0) for kind in JOULES},
                 **{f"{link}_bits": (record.bits or {}).get(link) for link in LINKS},
                 "units": record.units,
+                "steps": record.steps,
                 "empty": record.empty,
                 "mean_waiting_seconds": (
                     sum(record.waiting_seconds) / len(record.waiting_seconds)

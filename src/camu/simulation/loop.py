@@ -33,7 +33,7 @@ from camu.simulation.hooks import Hooks
 from camu.simulation.loop_pilot import LoopPilot
 from camu.simulation.moving import move, replan
 from camu.simulation.privacy import check_privacy, count_releases, epsilon_of
-from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update
+from camu.simulation.run import Jobs, OnNodes, Run, Trainer, Update, mean_steps
 from camu.simulation.uplink import Delivery, delivery_of
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class Loop:
         self.counts = dict.fromkeys((*FAULTS, *(self.nodes.fault_kinds if self.nodes else ())), 0)
         self.refusals: list[tuple[int, str]] = []  # units of the present round, and why
         self.mean: MeanUpdate | None = None
+        self.steps = 0.0  # of the mean update
         self.received: Received | None = None  # the burst of a round over the air
         # The last price: what it depends on, what the ids in that belong to, the costs.
         self.priced: tuple[tuple[object, ...], object, Costs] | None = None
@@ -119,6 +120,7 @@ class Loop:
         self.counts = dict.fromkeys(self.counts, 0)
         self.launch()
         arrived, waiting = self.wait()
+        self.steps = mean_steps(arrived, self.run.plan)
         self.say_refusals(len(arrived))
         for kind, number in self.nodes.take_faults().items() if self.nodes else ():
             self.counts[kind] += number
@@ -385,6 +387,7 @@ class Loop:
             joules=dict(run.ledger.totals),
             bits=dict(run.ledger.bits),
             units=used,
+            steps=self.steps,
             faults=self.counts,
             waiting_seconds=waiting,
             empty=int(run.batteries.empty.sum()),

@@ -59,6 +59,15 @@ class Update(Arrival):
         return InFlight(self.unit, self.round, self.started_seconds)
 
 
+def mean_steps(arrived: Sequence[Update], plan: Plan) -> float:
+    """Local steps of the mean update, weighted as the updates are."""
+    units = [plan.units[one.unit] for one in arrived]
+    total = sum(one.weight for one in arrived)
+    steps = (unit.local_updates * unit.rule.steps for unit in units)
+    own = sum(one.weight * n for one, n in zip(arrived, steps, strict=True))
+    return own / total if total > 0 else 0.0
+
+
 @dataclass(frozen=True)
 class Jobs:
     """The jobs of a round, made as they are needed: a correction is as large as the model."""
