@@ -76,7 +76,7 @@ def run(
     parts = parts_of(rules, worlds or [], only or [], own or [])
     folder = out or Path("board")
     for part in parts:
-        part.plan  # noqa: B018: wrong schemes and parameters are refused before work starts
+        part.check()
     claim(folder, "board")
     bar = WorkBar("part")
     try:

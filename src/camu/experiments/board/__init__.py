@@ -1,1 +1,1 @@
-"""The board: schemes ranked by a protocol that is fixed beforehand, each tuned with equal effort."""
+"""The board: schemes ranked by a protocol fixed beforehand, each tuned with equal effort."""

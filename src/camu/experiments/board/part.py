@@ -21,6 +21,7 @@ from camu.experiments.board.protocol import AXES, TABLES, Protocol, Table, World
 from camu.experiments.budgets import with_end
 from camu.experiments.scheduler import PlannedRun, Runner, run_all
 from camu.experiments.tuning.ranges import LEAST, Budget, spaces_of
+from camu.experiments.tuning.sampler import require_optuna
 from camu.experiments.tuning.search import Plan
 from camu.experiments.tuning.trial import Trial, trial_of
 from camu.experiments.tuning.tune import search
@@ -64,6 +65,11 @@ class Part:
         rules, [space] = self.protocol.rules, spaces_of([self.variant], [])
         budgets, seeds = tuple(self.world.flat_budgets()), tuple(rules.tuning_seeds)
         return Plan(self.variant, space, budgets, rules.trials, seeds)
+
+    def check(self) -> None:
+        """Refuse wrong schemes, parameters and ranges before work starts."""
+        require_optuna()
+        self.plan.base()
 
     def path(self, out: Path) -> Path:
         """Where its results are."""
@@ -170,7 +176,7 @@ def _chosen(part: Part, trials: Mapping[str, Sequence[Trial]]) -> list[_Choice]:
 def _report(
     part: Part, chosen: Sequence[_Choice], out: Path, runner: Runner, progress: Progress
 ) -> list[dict[str, Any]]:
-    """The chosen settings on the reporting seeds; the same settings are run once for all budgets."""
+    """The chosen settings on the reporting seeds; equal settings are run once for all budgets."""
     at: dict[str, dict[str, float]] = {}
     for one in chosen:
         budgets = at.setdefault(repr(one.trial.settings), {})
