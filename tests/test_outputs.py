@@ -154,9 +154,9 @@ def test_a_comparison_refuses_a_directory_of_the_users(camu: Camu, mine: Path, n
         ["forecast", *RUN[1:], "--target", "0.5"],
         ["demo"],
         ["reproduce", "theory", "--seeds", "2"],
-        ["reproduce", "leaderboard"],
+        ["board", "run", "--world", "sixty", "--only", "fedsgd"],
     ],
-    ids=["compare", "forecast", "demo", "theory", "leaderboard"],
+    ids=["compare", "forecast", "demo", "theory", "board"],
 )
 def test_results_do_not_go_into_a_run(camu: Camu, finished: Path, command: list[str]) -> None:
     before = contents(finished)

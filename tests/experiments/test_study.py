@@ -232,13 +232,13 @@ def test_wrong_data_set_is_refused(camu) -> None:
     assert "mnist or fashion-mnist" in done.err
 
 
-@pytest.mark.parametrize("name", ["contest", "unseen"])
-def test_what_the_leaderboard_replaced_is_refused_with_its_name(camu, name: str) -> None:
+@pytest.mark.parametrize("name", ["contest", "unseen", "leaderboard"])
+def test_what_the_board_replaced_is_refused_with_its_name(camu, name: str) -> None:
     done = camu("reproduce", name, "--quick")
     assert done.code == 2
     assert done.err.count("\n") == 1
     assert name in done.err
-    assert "`camu reproduce leaderboard`" in done.err
+    assert "`camu board run`" in done.err
     assert name not in camu("reproduce", "--help").out
 
 

@@ -347,7 +347,7 @@ def test_controls_without_effect_on_a_fleet_are_hidden(tmp_path: Path) -> None:
         other = planner.plan(page("camu", "fedavg", **{key: value}))
         assert other["schemes"] == usual["schemes"], key
     assert idle_keys(load_config(preset="demo")) == frozenset()
-    assert beside(base) == "fedavg"
+    assert beside(base) == "fedsgd"
     assert beside(base.replace({"fleet.file": str(FLEET)})) == "camu-joint"
 
 

@@ -211,6 +211,6 @@ def test_finished_runs_are_read_back_with_a_table_of_all_rounds(tmp_path: Path) 
     for wrong in (tmp_path / "none", tmp_path / "all" / "begun"):
         with pytest.raises(camu.InputError, match="read_runs: "):
             camu.read_runs(wrong)
-    compared = camu.compare(config, ["fedavg", "fedpaq"], seeds=1).to_frame()
-    assert compared["scheme"].tolist() == ["fedavg", "fedpaq"]
+    compared = camu.compare(config, ["fedsgd", "fedpaq"], seeds=1).to_frame()
+    assert compared["scheme"].tolist() == ["fedsgd", "fedpaq"]
     assert "metrics" not in compared.columns

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from camu.cli.console import WorkBar, counted, number_table, plain_console, print_table, stage
 from camu.cli.options import to_folder
 from camu.errors import InputError
 
 if TYPE_CHECKING:
-    from camu.experiments.leaderboard import Leaderboard
-    from camu.experiments.ranking import Board
     from camu.experiments.reproduce import Study
     from camu.experiments.scheduler import Executor
     from camu.experiments.statistics import Verdict
@@ -27,14 +24,14 @@ if TYPE_CHECKING:
 
 PRINTED = ("aggregation", "updates", "resources", "theory")  # and `all`
 # These are not about printed claims, and most take as long as all of those.
-FURTHER = ("sensitivity", "harm", "leaderboard", "air", "anchors")
+FURTHER = ("sensitivity", "harm", "air", "anchors")
 _NAMES = (*PRINTED, *FURTHER, "all")
 
 
 def _named(text: str) -> str:
     """The name of an experiment."""
-    if text in ("contest", "unseen"):
-        raise InputError(f"{text}: it is gone; `camu reproduce leaderboard` replaces it")
+    if text in ("contest", "unseen", "leaderboard"):
+        raise InputError(f"{text}: it is gone; `camu board run` replaces it")
     if text not in _NAMES:
         raise InputError(f"experiment {text}: choose one of {', '.join(_NAMES)}")
     return text
@@ -59,7 +56,7 @@ def reproduce(
             "--seeds",
             metavar="N",
             min=2,
-            help="Seeds [default: 10; --quick: 8, leaderboard and air 5; theory 20].",
+            help="Seeds [default: 10; --quick: 8, air 5; theory 20].",
         ),
     ] = None,
     quick: Annotated[
@@ -72,45 +69,29 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        to_folder("--out", "Where results are kept [default: results, or leaderboard, or air]."),
+        to_folder("--out", "Where results are kept [default: results, or air]."),
     ] = None,
     only: Annotated[
         str | None,
         typer.Option("--only", metavar="A1,A2", help="With anchors: only these sources."),
     ] = None,
-    schemes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--scheme",
-            metavar="NAME",
-            help="With leaderboard: also this scheme, your own as module:Class or a variant as "
-            "NAME@PARAMETER=VALUE; repeatable.",
-        ),
-    ] = None,
 ) -> None:
     """Run the paper's experiments and judge every claim with seeds and intervals.
 
     Finished runs are skipped, so a second call trains nothing and a killed one is simply called
-    again. Writes verdicts.json, verdicts.md and report.html. leaderboard ranks all schemes at equal
-    joules and seconds, and writes leaderboard.json, leaderboard.csv and leaderboard.md. air asks
-    where over-the-air aggregation is ahead of digital uplinks at equal joules, seconds and hertz,
-    and writes air.json, air.md and air.svg. anchors trains published tables of other projects
+    again. Writes verdicts.json, verdicts.md and report.html. `camu board` ranks all schemes. air
+    asks where over-the-air aggregation is ahead of digital uplinks at equal joules, seconds and
+    hertz, and writes air.json, air.md and air.svg. anchors trains published tables of other projects
     again, cell by cell and the cheap ones first, judges each by a rule fixed beforehand, and writes
     anchors.json, anchors.md, and cells and values in files of their own. Stop it at any time; the
     same command goes on, and values of several machines can be copied into one folder.
     """
-    from camu.experiments.leaderboard import Leaderboard
     from camu.experiments.reproduce import Study
 
     if only is not None and experiment != "anchors":
         raise InputError(f"--only {only}: it goes with `camu reproduce anchors` only")
     if experiment == "anchors":
         _anchors(out or Path("anchors"), only, seeds)
-    elif experiment == "leaderboard":
-        board = Leaderboard.make(dataset, seeds, quick, schemes or [])
-        _leaderboard(board, _executor(out or Path("leaderboard"), engine, address))
-    elif schemes:
-        raise InputError(f"--scheme {schemes[0]}: it goes with `camu reproduce leaderboard` only")
     elif experiment == "air":
         where = _executor(out or Path("air"), engine, address)
         _air(dataset, seeds or (5 if quick else 10), where)
@@ -136,16 +117,6 @@ class _Bar(WorkBar):
         if kind is KeyboardInterrupt:
             plain_console(stderr=True).print("stopped; the same command continues from here")
             raise typer.Exit(130) from None
-
-
-def _leaderboard(asked: Leaderboard, executor: Executor) -> None:
-    """Run what is missing of the leaderboard, print the table over all worlds, and say where."""
-    from camu.experiments.leaderboard import run_leaderboard
-
-    with _Bar() as executor.progress:
-        board = run_leaderboard(asked, executor)
-    print_table(board_table(board), plain_console())
-    print(f"page: {executor.out / 'leaderboard.md'}")
 
 
 def _anchors(out: Path, only: str | None, seeds: int | None) -> None:
@@ -242,15 +213,4 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
         table.add_column(name, overflow="fold", min_width=least, no_wrap=least is None)
     for row in rows:
         table.add_row(*(row[name] for name in names))
-    return table
-
-
-def board_table(board: Board) -> Table:
-    """The leaderboard over all worlds for the terminal."""
-    title = f"All worlds: accuracy in % (mean ± 95 % interval, {board.seeds} seeds) and rank"
-    names = ("scheme", "family", "at equal joules", "rank", "at equal seconds", "rank")
-    table = number_table(names, title=title, text=("scheme", "family"))
-    for row in board.overall:
-        scheme = Text(f"{row.scheme} (yours)", style="bold") if row.is_own else row.scheme
-        table.add_row(scheme, row.family, *row.joules.show(), *row.seconds.show())
     return table

@@ -29,7 +29,7 @@ SERVER_AVERAGE = 0.8  # per round; the average is also compared
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a study is, and a leaderboard of the same size."""
+    """How large a study is."""
 
     name: str
     samples_per_device: int
@@ -37,16 +37,14 @@ class Scale:
     eval_every: int
     seeds: int
     sweep_seeds: tuple[int, ...]  # never used for a comparison
-    board_rounds: int = 1  # of the leaderboard's reference scheme
-    board_seeds: int = 1
 
     def threshold(self, printed: float) -> float:
         """A printed threshold at this size of data."""
         return printed * self.samples_per_device / PRINTED_SAMPLES_PER_DEVICE
 
 
-QUICK = Scale("quick", 200, 60, 5, 8, (1000,), 20, 5)
-FULL = Scale("full", 1500, 150, 5, 10, (1000, 1001, 1002), 60, 10)
+QUICK = Scale("quick", 200, 60, 5, 8, (1000,))
+FULL = Scale("full", 1500, 150, 5, 10, (1000, 1001, 1002))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Results as text: runs as CSV; verdicts, the leaderboard and the map of the air as Markdown."""
+"""Results as text: runs as CSV; verdicts and the map of the air as Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from camu.experiments.design import LAST_EVALUATIONS
-from camu.experiments.ranking import Board, Row
 from camu.experiments.statistics import Verdict
 from camu.files import to_csv
 from camu.simulation.history import History
@@ -52,64 +51,6 @@ def verdicts_page(verdicts: Sequence[Verdict]) -> str:
     head = list(cells[0])
     table = markdown_table(head, "l" * len(head), [list(row.values()) for row in cells])
     return f"{len(verdicts)} verdicts: {said}.\n\n{table}\n"
-
-
-_INTRODUCTION = """# Leaderboard
-
-Every scheme in the same worlds, compared at equal energy and at equal time: accuracies in % with
-half of the 95 % interval over {seeds} seeds, and ranks with their 95 % intervals. The page
-"Leaderboard" of camu's documentation says how they are computed. Written by
-
-```sh
-{command}
-```
-"""
-
-
-def leaderboard_page(board: Board) -> str:
-    """The worlds of the leaderboard, and a table over all and for each of them."""
-    size = " --quick" if board.scale == "quick" else ""
-    command = f"camu reproduce leaderboard{size} --seeds {board.seeds}"
-    head = ["world", "samples per device", "learning rate", f"rounds of `{board.reference}`"]
-    worlds = [
-        [
-            world.about,
-            str(world.samples_per_device),
-            f"{world.learning_rate:g}",
-            str(world.rounds),
-            f"{world.joules:.3g}",
-            f"{world.seconds:.3g}",
-        ]
-        for world in board.worlds
-    ]
-    parts = [
-        _INTRODUCTION.format(command=command, seeds=board.seeds),
-        "## Worlds\n",
-        markdown_table([*head, "joules", "seconds"], "lrrrrr", worlds) + "\n",
-        "## All worlds\n\nFor each seed, the mean over the worlds.\n",
-        *_standings(board.overall, None),
-    ]
-    for world in board.worlds:
-        parts += [f"## {world.about}\n", *_standings(board.of_world(world.name), world.rounds)]
-    return "\n".join(parts)
-
-
-def _standings(rows: Sequence[Row], rounds: int | None) -> list[str]:
-    """A table, and its notes below; with the accuracy after so many rounds."""
-    head = ["scheme", "family", "at equal joules", "rank", "at equal seconds", "rank"]
-    head += [] if rounds is None else [f"after {rounds} rounds"]
-    notes = dict(
-        zip(dict.fromkeys(note for row in rows for note in row.notes), "*†‡", strict=False)
-    )
-    lines = []
-    for row in rows:
-        name = f"**`{row.scheme}` (yours)**" if row.is_own else f"`{row.scheme}`"
-        cells = [" ".join([name, *(notes[note] for note in row.notes)]), row.family]
-        cells += [*row.joules.show(), *row.seconds.show()]
-        cells += [] if row.at_rounds is None else [row.at_rounds.show()]
-        lines.append(cells)
-    table = markdown_table(head, "ll" + "r" * (len(head) - 2), lines)
-    return [f"{table}\n", *(f"{mark} {note}.\n" for note, mark in notes.items())]
 
 
 _AIR = """Difference in points of accuracy (mean ± half of the 95 % interval, widened for the

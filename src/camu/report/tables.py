@@ -168,7 +168,7 @@ SYMBOLS = {
     "undecided": "○",
 }
 _PAPER_NAMES = {
-    "Benchmark 1": "fedavg",
+    "Benchmark 1": "fedsgd",
     "Benchmark 2": "compute-rounds",
     "Benchmark 3": "hti",
     "Configuration 1": "clustered",

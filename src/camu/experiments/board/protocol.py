@@ -148,9 +148,12 @@ def _check(rules: Rules, path: Path) -> None:
         if len(set(given)) < len(given):
             raise InputError(f"{path}: {what}: one is given twice")
     for world in rules.worlds:
-        config = world.config(rules.aids)
-        if task_of(config).score.name != "accuracy":
-            raise InputError(f"{path}: world {world.name}: it must be judged by accuracy")
+        try:
+            score = task_of(world.config(rules.aids)).score
+        except InputError as error:
+            raise InputError(f"{path}: world {world.name}: {error}") from None
+        if score.name != "accuracy":
+            raise InputError(f"{path}: world {world.name}: judged by {score.name}, not accuracy")
 
 
 Table = Literal["published", "tuned"]
