@@ -192,7 +192,6 @@ def test_runs_of_mlflow_are_named_by_scheme_and_seed(
     )
     assert done.code == 0, done.err
     assert names == ["fedsgd-digits-seed0"]
-<<<<<<< HEAD
 
 
 def test_weights_and_biases_gets_every_round(
@@ -261,8 +260,6 @@ def test_an_unknown_callback_is_refused_with_those_that_there_are(camu: Camu, he
     done = camu("run", *SMALL, "--set", "machine.callbacks=./no.py:No", "--out", "out")
     assert done.code == 2
     assert "make it a class derived from camu.Callback" in done.err
-=======
->>>>>>> 6c32177 (Board: the full protocol, and tests; the old leaderboard goes)
 
 
 @pytest.mark.slow
