@@ -82,9 +82,9 @@ def reproduce(
     again. Writes verdicts.json, verdicts.md and report.html. `camu board` ranks all schemes. air
     asks where over-the-air aggregation is ahead of digital uplinks at equal joules, seconds and
     hertz, and writes air.json, air.md and air.svg. anchors trains published tables of other
-    projects again, cell by cell and the cheap ones first, judges each by a rule fixed beforehand, and writes
-    anchors.json, anchors.md, and cells and values in files of their own. Stop it at any time; the
-    same command goes on, and values of several machines can be copied into one folder.
+    projects again, cell by cell and the cheap ones first, judges each by a rule fixed beforehand,
+    and writes anchors.json, anchors.md, and cells and values in files of their own. Stop it at any
+    time; the same command goes on, and values of several machines can be copied into one folder.
     """
     from camu.experiments.reproduce import Study
 
