@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -183,6 +183,6 @@ def verify(
         )
 
 
-def _score(run: dict[str, object]) -> str:
+def _score(run: Mapping[str, Any]) -> str:
     score = run.get("score")
     return "none" if score is None else f"{score:.2f} %"
