@@ -32,7 +32,7 @@ from camu.learning.job import Job, Trained, training_of
 from camu.learning.kernel import Data, DeviceBatch, Kernels, Optimiser
 from camu.learning.layers import SegmentBatchNorm
 from camu.learning.pool import failure
-from camu.learning.stack import Given, Layers, Seen, Stack, UnitBatchNorm, padded, stacked
+from camu.learning.stack import Given, Layers, Seen, Stack, UnitBatchNorm, layered, padded, stacked
 from camu.learning.task import Task
 from camu.learning.torch_kernel import TorchKernel, torch_kernels
 from camu.learning.torch_setup import keep_memory, torch_provenance, unchanged_global_generators
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 # Jobs that a worker is given at once, and numbers in the models that take a step at once: more
 # gain little, and drive each other out of the processor's caches.
-UNITS, NUMBERS = 32, 1 << 21
+UNITS, NUMBERS = 64, 1 << 22
 # Steps of a unit with more FLOPs are quicker one by one: grouped convolutions are slower than as
 # many single ones, and products of matrices as fast. Measured: see docs/engine.md.
 MOST_FLOPS, MOST_FLOPS_OF_CONVOLUTIONS = 1e8, 2e7
@@ -142,14 +142,15 @@ class BatchedKernel(TorchKernel):
         if self._stop.value:
             raise CancelledError
         indices, scales = padded([row.batch(update * row.steps + step) for row in stack.rows[part]])
+        begun = update + step > 0
         parameters, buffers = (
             {name: layer[part] for name, layer in layers.items()}
-            for layers in (stack.parameters, stack.buffers)
+            for layers in (stack.parameters(begun), stack.buffers)
         )
         gradients, losses, seen = self._pass(
             parameters, buffers, torch.from_numpy(indices), torch.from_numpy(scales)
         )
-        stack.move(part, gradients, rate)
+        stack.move(part, gradients, rate, begun)
         for (name, norm), calls in zip(self._unit_norms, seen, strict=True):
             for mean, variance in calls:
                 for own, now in (("running_mean", mean), ("running_var", variance)):
@@ -209,7 +210,7 @@ class BatchedKernel(TorchKernel):
             wanted.append(torch.from_numpy(gradient))
             flops = counter.get_total_flops()
         parameters, buffers = (
-            stacked(flat, entries, self._device)
+            layered(stacked(flat, self._device), entries)
             for flat, entries in (
                 ([own.parameters for own in starts], self.layout.parameters),
                 ([own.buffers for own in starts], self.layout.buffers),

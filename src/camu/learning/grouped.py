@@ -82,7 +82,22 @@ def grouped_forward(layer: nn.Module) -> Callable[..., Any] | None:
         return partial(_convolve, own) if plain else None
     if isinstance(layer, nn.RNNBase):
         return partial(_recur, layer.forward)
+    if type(layer) is nn.Linear:
+        return partial(_multiply, layer)
     return partial(_group_norm, layer) if type(layer) is nn.GroupNorm else None
+
+
+def _multiply(layer: nn.Linear, inputs: Tensor) -> Tensor:
+    """The layer by the product that gives weights a gradient of their own order in memory.
+
+    Steps along the gradient of torch's way, which is transposed, take ten times as long.
+    """
+    if inputs.dim() < 2:  # one sample without a batch
+        return nn.Linear.forward(layer, inputs)
+    found = layer.weight @ inputs.flatten(0, -2).T
+    if layer.bias is not None:
+        found = found + layer.bias[:, None]
+    return found.T.unflatten(0, inputs.shape[:-1])  # type: ignore[no-untyped-call]
 
 
 def _convolve(layer: nn.Conv2d, inputs: Tensor) -> Tensor:

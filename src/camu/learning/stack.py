@@ -90,13 +90,16 @@ def padded(batches: Sequence[tuple[Int64, Float32]]) -> Batch:
     return Batch(indices, scales)
 
 
-def stacked(flat: Sequence[Float32], entries: Sequence[Entry], device: torch.device) -> Layers:
-    """Tensors (models, ...) from the flat states of models."""
-    same = all(own is flat[0] for own in flat)
-    given = torch.from_numpy(flat[0][None].copy() if same else np.stack(flat))
-    parts = torch.split(given.to(device), [entry.size for entry in entries], 1)
+def stacked(flat: Sequence[Float32], device: torch.device) -> Tensor:
+    """The flat states of models as one tensor (models, numbers) in memory of its own."""
+    return torch.from_numpy(np.stack(flat)).to(device)
+
+
+def layered(flat: Tensor, entries: Sequence[Entry]) -> Layers:
+    """The layers (models, ...) of flat states (models, numbers), in the same memory."""
+    parts = torch.split(flat, [entry.size for entry in entries], 1)
     return {
-        entry.name: part.reshape(-1, *entry.shape).expand(len(flat), *entry.shape).clone()
+        entry.name: part.view(len(flat), *entry.shape)
         for entry, part in zip(entries, parts, strict=True)
     }
 
@@ -121,15 +124,26 @@ class Stack:
         self.rows = [rows[row] for row in self.order]
         self.steps = self.rows[0].steps
         starts = [self._starts[row.job] for row in self.rows]
-        self.parameters = self._layers([own.parameters for own in starts], layout.parameters)
-        self.buffers = self._layers([own.buffers for own in starts], layout.buffers)
+        # Where all start alike, the first step reads one model, which stays in the caches.
+        begun = [own.parameters for own in starts]
+        same = all(own is begun[0] for own in begun)
+        begin = stacked(begun[:1] if same else begun, device).expand(len(begun), -1)
+        self._start = layered(begin, layout.parameters)
+        self._flat = torch.empty(begin.shape, device=device)
+        self._own = layered(self._flat, layout.parameters)
+        self._flat_buffers = stacked([own.buffers for own in starts], device)
+        self.buffers = layered(self._flat_buffers, layout.buffers)
         self._optimiser, self._rule = optimiser, first.rule
         self._method = optimiser.method.under(first.rule)
         self._anchors, self._corrections = self._terms(first)
         self._states = self._begun(rows) if self._method.has_state else None
 
-    def _layers(self, flat: Sequence[Float32], entries: Sequence[Entry]) -> Layers:
-        return stacked(flat, entries, self._device)
+    def _layers(self, flat: Sequence[Float32]) -> Layers:
+        return layered(stacked(flat, self._device), self._layout.parameters)
+
+    def parameters(self, begun: bool) -> Layers:
+        """Those of all models, before or after the first step of each."""
+        return self._own if begun else self._start
 
     def _terms(self, first: Job) -> tuple[Layers | None, Layers | None]:
         """What the proximal term pulls to, and what is added to gradients."""
@@ -137,14 +151,10 @@ class Stack:
         anchors = corrections = None
         if self._rule.proximal:
             own = [job.anchor for job in jobs if job.anchor is not None]
-            anchors = (
-                self._layers(own, self._layout.parameters)
-                if own
-                else {name: layer.clone() for name, layer in self.parameters.items()}
-            )
+            anchors = self._layers(own) if own else self._start
         if first.correction is not None:
             given = [job.correction for job in jobs if job.correction is not None]
-            corrections = self._layers(given, self._layout.parameters)
+            corrections = self._layers(given)
         return anchors, corrections
 
     def _begun(self, rows: Sequence[Row]) -> Layers:
@@ -157,10 +167,10 @@ class Stack:
         nothing = np.zeros(count, dtype=np.float32)
         # What another optimiser kept is of no use.
         known = [own if own is not None and own.shape == (count,) else nothing for own in kept]
-        return self._layers([known[row] for row in self.order], self._layout.parameters)
+        return self._layers([known[row] for row in self.order])
 
-    def move(self, part: slice, gradients: Layers, rate: float) -> None:
-        """Let some models take a step against their gradients."""
+    def move(self, part: slice, gradients: Layers, rate: float, begun: bool) -> None:
+        """Let some models take a step against their gradients, perhaps the first."""
 
         def own(layers: Layers | None, name: str) -> Tensor | None:
             return None if layers is None else layers[name][part]
@@ -175,7 +185,8 @@ class Stack:
                     *(self._method, self._optimiser.l2, self._rule.proximal),
                     *(anchor, correction, state),
                 )
-                steps.move(self.parameters[name][part], gradient, rate)
+                before, after = self.parameters(begun)[name][part], self._own[name][part]
+                steps.move(before, gradient, rate, after)
 
     def average(self) -> None:
         """Give the members of each unit that stepped alone the mean of their states."""
@@ -186,10 +197,9 @@ class Stack:
             if len(rows) == 1:
                 continue
             shares = torch.tensor([self.rows[row].share for row in rows], dtype=torch.float64)
-            for layers in (self.parameters, self.buffers):
-                for layer in layers.values():
-                    own = layer[rows].double().flatten(1).mul_(shares.to(self._device)[:, None])
-                    layer[rows] = own.sum(0).float().view(layer.shape[1:])
+            for flat in (self._flat, self._flat_buffers):
+                own = flat[rows].double().mul_(shares.to(self._device)[:, None])
+                flat[rows] = own.sum(0).float()
 
     def results(self, losses: Sequence[float]) -> list[Trained]:
         """What the jobs have trained; the losses are those of the models."""
@@ -198,9 +208,7 @@ class Stack:
         for job in self._jobs:
             firsts.append(int(place[begin]))
             begin += 1 if self._together else len(job.members)
-        parameters, buffers = (
-            self._flat(layers, firsts) for layers in (self.parameters, self.buffers)
-        )
+        parameters, buffers = (_of_rows(flat, firsts) for flat in (self._flat, self._flat_buffers))
         means = np.zeros(len(self._jobs))
         for row, loss in zip(self.rows, losses, strict=True):
             means[row.job] += row.share * loss
@@ -214,22 +222,19 @@ class Stack:
         """The velocities that the jobs asked for."""
         if self._states is None or self._jobs[0].states is None:
             return [()] * len(self._jobs)
-        states, kept, begin = self._flat(self._states, place.tolist()), [], 0
+        held = torch.cat([layer.flatten(1) for layer in self._states.values()], 1)
+        states, kept, begin = _of_rows(held, place.tolist()), [], 0
         for job in self._jobs:
             end = begin + (1 if self._together else len(job.members))
             kept.append(tuple(own.copy() for own in states[begin:end]))
             begin = end
         return kept
 
-    def _flat(self, layers: Layers, rows: list[int]) -> Float32:
-        """The states of some models, one to a row."""
-        if not layers:
-            return np.zeros((len(rows), 0), dtype=np.float32)
-        flat = torch.cat([layer.flatten(1) for layer in layers.values()], 1)
-        if rows != list(range(len(flat))):
-            flat = flat[rows]
-        result: Float32 = flat.cpu().numpy()
-        return result
+
+def _of_rows(flat: Tensor, rows: list[int]) -> Float32:
+    """The states of some models, one to a row."""
+    result: Float32 = (flat if rows == list(range(len(flat))) else flat[rows]).cpu().numpy()
+    return result
 
 
 class UnitBatchNorm(nn.Module):

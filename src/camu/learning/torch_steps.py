@@ -45,9 +45,11 @@ class Steps:
             return torch.zeros_like(self.state)
         return torch.from_numpy(kept.copy()).to(self.state.device)
 
-    def move(self, parameters: Tensor, gradient: Tensor, rate: float) -> None:
-        """Take a step; the gradient is that of the loss, and is used up."""
-        method = self.method
+    def move(
+        self, parameters: Tensor, gradient: Tensor, rate: float, after: Tensor | None = None
+    ) -> None:
+        """Take a step, in place or into another tensor; the gradient of the loss is used up."""
+        method, after = self.method, parameters if after is None else after
         if method.clip_norm:
             self._pull(parameters, gradient)
             norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
@@ -59,23 +61,25 @@ class Steps:
         if self.correction is not None:
             gradient.add_(self.correction)
         if method.weight_decay:
-            parameters.mul_(1 - rate * method.weight_decay)
+            parameters = torch.mul(parameters, 1 - rate * method.weight_decay, out=after)
         if method.optimiser == "adam":
-            self._move_by_adam(parameters, gradient, rate)
+            self._move_by_adam(parameters, gradient, rate, after)
             return
         if method.momentum:
             self.state.mul_(method.momentum).add_(gradient)
             gradient = (
                 gradient.add(self.state, alpha=method.momentum) if method.nesterov else self.state
             )
-        parameters.add_(gradient, alpha=-rate)
+        torch.add(parameters, gradient, alpha=-rate, out=after)
 
     def _pull(self, parameters: Tensor, gradient: Tensor) -> None:
         """Add the gradient of the proximal term."""
         if self.anchor is not None:
             gradient.add_(parameters - self.anchor, alpha=self.proximal)
 
-    def _move_by_adam(self, parameters: Tensor, gradient: Tensor, rate: float) -> None:
+    def _move_by_adam(
+        self, parameters: Tensor, gradient: Tensor, rate: float, after: Tensor
+    ) -> None:
         first, second = ADAM_BETAS
         length = len(gradient)
         mean, square, count = self.state[:length], self.state[length:-1], self.state[-1:]
@@ -84,4 +88,4 @@ class Steps:
         mean.lerp_(gradient, 1 - first)
         square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
         scale = square.sqrt().div_(math.sqrt(1 - second**steps)).add_(ADAM_EPSILON)
-        parameters.addcdiv_(mean, scale, value=-rate / (1 - first**steps))
+        torch.addcdiv(parameters, mean, scale, value=-rate / (1 - first**steps), out=after)
