@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import camu as library
+from camu.bench import probes
 from camu.bench.measure import Step, profile_text, time_step
-from camu.bench.predict import leave_one_out, moved_numbers
+from camu.bench.predict import PARTS, fitted, parts_of_step
+from camu.bench.probes import PROBES
 from camu.config import load_config
 from camu.learning.flops import training_flops
 from camu.world.boards import find_board
@@ -25,6 +28,16 @@ from torch import nn
 class Plain(nn.Sequential):
     def __init__(self, shape, outputs):
         super().__init__(nn.Flatten(), nn.Linear(64, outputs))
+
+
+class Mixed(nn.Sequential):
+    def __init__(self, shape, outputs):
+        super().__init__(
+            nn.Conv2d(1, 6, 3, padding=1),
+            nn.Conv2d(6, 6, 3, padding=1, groups=6),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        )
 
 
 class Text(nn.Sequential):
@@ -81,27 +94,47 @@ def test_one_reference_predicts_by_its_flops_per_second() -> None:
     assert step_of(2e6, 0.5).predicted_seconds(6e6) == pytest.approx(1.5)
 
 
-def test_a_step_is_predicted_by_the_others() -> None:
-    """Where seconds are a sum of the three parts, the others give it exactly; else not its own."""
-    draw = np.random.default_rng(0)
-    flops, moved = draw.uniform(1e5, 1e8, 8), draw.integers(10**4, 10**7, 8)
-    seconds = 10 * flops * 2e-11 + moved * 5e-10 + 3e-4
-    steps = [step_of(*pair) for pair in zip(flops.tolist(), seconds.tolist(), strict=True)]
-    assert leave_one_out(steps, moved.tolist()) == pytest.approx(seconds, rel=1e-6)
-    wrong = [step_of(flops[0], 9.0), *steps[1:]]
-    assert leave_one_out(wrong, moved.tolist())[0] == pytest.approx(seconds[0], rel=1e-6)
+def test_costs_are_those_that_add_up_to_the_seconds() -> None:
+    """Where seconds are sums of parts the costs are found again; none is negative."""
+    work = np.random.default_rng(0).uniform(0, 1, (12, 3)) * [1e8, 1e6, 5]
+    costs = np.array([2e-11, 5e-10, 3e-4])
+    assert fitted(work, work @ costs) == pytest.approx(costs, rel=1e-6)
+    assert fitted(work, work @ (costs * [1, 1, 0])) == pytest.approx(costs * [1, 1, 0], abs=1e-12)
+    assert (fitted(work, work @ (costs * [1, -1e-3, 1])) >= 0).all()
 
 
-def test_numbers_that_a_linear_layer_moves(tmp_path: Path) -> None:
+def parts(config: Any, samples: int) -> dict[str, float]:
+    return dict(zip(PARTS, parts_of_step(config, samples).tolist(), strict=True))
+
+
+def test_parts_of_a_linear_layer(tmp_path: Path) -> None:
     """A product reads 5x64, 64x10 and a bias and writes 5x10, and so on; views move nothing."""
     (tmp_path / "mine.py").write_text(MODEL)
-    config = load_config(overrides={"training.model": f"{tmp_path}/mine.py:Plain"})
+    found = parts(load_config(overrides={"training.model": f"{tmp_path}/mine.py:Plain"}), 5)
     product = 10 + 5 * 64 + 64 * 10 + 5 * 10
     total = 5 * 10 + 1  # the sum of outputs
     ones = 2  # its gradient
     weights = 5 * 10 + 5 * 64 + 10 * 64
     bias = 5 * 10 + 10
-    assert moved_numbers(config, 5) == product + total + ones + weights + bias
+    prepared = 4 * 5 * 64 + 6 * 650
+    assert found["moved"] == product + total + ones + weights + bias + prepared
+    assert found["products"] == 2 * 2 * 5 * 64 * 10
+    assert found["operations"] == 5
+    assert found["steps"] == 1
+    assert not any(found[part] for part in ("convolutions", "convolved", "alone", "pooled"))
+
+
+def test_parts_of_convolutions_and_pooling(tmp_path: Path) -> None:
+    """Channels are filled up to 16; those of a convolution by channel are not."""
+    (tmp_path / "mine.py").write_text(MODEL)
+    found = parts(load_config(overrides={"training.model": f"{tmp_path}/mine.py:Mixed"}), 2)
+    first = 2 * 2 * 64 * 9 * 1 * 16  # one channel of inputs, and 16 in place of 6 channels
+    apart = 3 * 2 * 2 * 64 * 9 * 6  # forward, and backward for inputs and weights
+    assert found["convolutions"] == 4
+    assert found["convolved"] == pytest.approx(2 * first)
+    assert found["alone"] == apart
+    values, pooled = 2 * 6 * 64, 2 * 6 * 16
+    assert found["pooled"] == (values + 2 * pooled) + (2 * pooled + 2 * values)
 
 
 def test_the_command(camu: Callable[..., Any], tmp_path: Path) -> None:
@@ -128,9 +161,23 @@ def test_the_command(camu: Callable[..., Any], tmp_path: Path) -> None:
     assert "training.model" in done.err
 
 
-def test_other_models_are_predicted(camu: Callable[..., Any]) -> None:
+def test_other_models_are_predicted(
+    camu: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("camu.bench.predict.PROBES", ("dense_small", "few_channels"))
     words = ("measure", "logistic", "--dataset", "digits", "--samples", "4")
     done = camu(*words, "--predict", "cnn")
     assert done.code == 0, done.err
     assert "by FLOPs: at the FLOP/s of logistic; median error" in done.out
-    assert "by others:" not in done.out
+    assert "by parts: the operations of a step, at costs fitted to other networks" in done.out
+    done = camu(*words, "--predict", "cnn", "--json")
+    assert all(step["seconds_by_parts"] > 0 for step in json.loads(done.out))
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_network_that_is_timed_can_be_trained(name: str) -> None:
+    model = getattr(probes, name)((1, 28, 28), 10)
+    outputs = model(torch.rand(3, 1, 28, 28))
+    assert outputs.shape == (3, 10)
+    outputs.sum().backward()
+    assert all(own.grad is not None for own in model.parameters())

@@ -74,11 +74,11 @@ def measure(
     if out is not None and hertz is not None:
         write_text(out, profile_text(steps[0], hertz, (idle_watts, busy_watts)))
         find_board(str(out), "--out")
-    by_others = _by_others(configs, steps)
+    by_parts = _by_parts(configs, samples)
     if as_json:
-        print_json([_document(*pair, steps[0]) for pair in zip(steps, by_others, strict=True)])
+        print_json([_document(*pair, steps[0]) for pair in zip(steps, by_parts, strict=True)])
     else:
-        _show(steps, by_others, out)
+        _show(steps, by_parts, out)
     if out is not None and idle_watts is None:
         _warn_of_watts(out)
 
@@ -103,28 +103,28 @@ def _config(
     return resolve(file, preset, settings, overrides=named)
 
 
-def _by_others(configs: list[Config], steps: list[Step]) -> list[float | None]:
-    """The seconds of each step by the speeds of the others; None where these are too few."""
-    from camu.bench.predict import FEWEST, leave_one_out, moved_numbers
+def _by_parts(configs: list[Config], samples: int) -> list[float | None]:
+    """The seconds of each step by the operations that it consists of; None: nobody asked."""
+    from camu.bench.predict import costs_of_parts, parts_of_step
 
-    if len(steps) < FEWEST:
-        return [None] * len(steps)
-    moved = [moved_numbers(*pair) for pair in zip(configs, (s.samples for s in steps), strict=True)]
-    return [*leave_one_out(steps, moved)]
+    if len(configs) == 1:
+        return [None]
+    costs = costs_of_parts(samples)
+    return [float(parts_of_step(config, samples) @ costs) for config in configs]
 
 
-def _document(step: Step, by_others: float | None, reference: Step) -> dict[str, Any]:
+def _document(step: Step, by_parts: float | None, reference: Step) -> dict[str, Any]:
     """A step as plain data."""
     return {
         **asdict(step),
         "flops_per_second": step.flops_per_second,
         "sample_seconds": step.sample_seconds,
         "seconds_by_flops": reference.predicted_seconds(step.flops),
-        "seconds_by_others": by_others,
+        "seconds_by_parts": by_parts,
     }
 
 
-def _show(steps: list[Step], by_others: list[float | None], out: Path | None) -> None:
+def _show(steps: list[Step], by_parts: list[float | None], out: Path | None) -> None:
     """The measured step as sentences, and all of them as a table with what is predicted."""
     first, *others = steps
     console = plain_console()
@@ -139,22 +139,21 @@ def _show(steps: list[Step], by_others: list[float | None], out: Path | None) ->
         console.print(f"profile: {out}", highlight=False)
     if not others:
         return
-    names = ("model", "FLOPs", "measured ms", "by FLOPs", "error %", "by others", "error %")
+    names = ("model", "FLOPs", "measured ms", "by FLOPs", "error %", "by parts", "error %")
     table = number_table(names, text=("model",))
     by_flops = [first.predicted_seconds(step.flops) for step in steps]
-    for step, *predicted in zip(steps, by_flops, by_others, strict=True):
+    for step, *predicted in zip(steps, by_flops, by_parts, strict=True):
         cells = [cell for seconds in predicted for cell in _cells(seconds, step)]
         name = step.model.rpartition(":")[2]
         table.add_row(name, f"{step.flops:.4g}", f"{1e3 * step.seconds:.4g}", *cells)
     print_table(table, console)
     typical = _median_error(by_flops[1:], others)
     console.print(f"by FLOPs: at the FLOP/s of {first.model}; median error {typical:.0f} %.")
-    known = [seconds for seconds in by_others if seconds is not None]
-    if known:
-        console.print(
-            "by others: FLOPs, numbers moved and a constant, at speeds fitted to all other rows; "
-            f"median error {_median_error(known, steps):.0f} %."
-        )
+    known = [seconds for seconds in by_parts if seconds is not None]
+    console.print(
+        "by parts: the operations of a step, at costs fitted to other networks, which were timed "
+        f"for it; median error {_median_error(known, steps):.0f} %."
+    )
 
 
 def _cells(seconds: float | None, step: Step) -> tuple[str, str]:

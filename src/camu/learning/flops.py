@@ -104,7 +104,7 @@ def _counted(config: Config, spec: DatasetSpec) -> float:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    mapping = {torch.ops.aten.convolution_backward: _convolution_backward}
+    mapping = {torch.ops.aten.convolution_backward: convolution_backward_flops}
     counter = FlopCounterMode(display=False, custom_mapping=mapping)
     watch_pass(config, spec, _COUNTED_SAMPLES, counter)
     total = counter.get_total_flops()
@@ -140,7 +140,7 @@ def watch_pass(
         torch.backends.mkldnn.enabled = before
 
 
-def _convolution_backward(
+def convolution_backward_flops(
     grad_shape: Sequence[int],
     x_shape: Sequence[int],
     weight_shape: Sequence[int],
