@@ -13,9 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import camu
 from camu.config import Config, load_config
+from camu.data import dataset_spec
 from camu.data.catalog import CATALOG
 from camu.learning.cnn import full_shape
-from camu.learning.flops import _of_products, _products, training_flops
+from camu.learning.flops import _counted, _of_products, _products, training_flops
 from camu.learning.models import build_model
 from camu.planning.codecs import parameter_count
 from camu.schemes import FedAvg
@@ -174,16 +175,26 @@ def test_a_number_that_is_far_off_is_told() -> None:
 def test_auto_loads_no_torch() -> None:
     code = (
         "import sys, camu\n"
-        "for model in ('cnn', 'logistic', 'resnet8'):\n"
+        "for model in ('cnn', 'logistic', 'resnet8', 'mlp'):\n"
         "    changes = {'training.model': model, 'fleet.cycles_per_sample': 'auto'}\n"
         "    config = camu.load_config(overrides=changes)\n"
         "    world = camu.build_world(config)\n"
         "    world.warnings()\n"
         "    camu.schemes.FedAvg().plan(world)\n"
+        "from camu.learning.flops import training_flops\n"
+        "text = {'training.model': 'gru', 'data.dataset': 'shakespeare'}\n"
+        "training_flops(camu.load_config(overrides=text))\n"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("dataset", ["basic-motions", "japanese-vowels", "shakespeare"])
+def test_the_formula_of_a_gru_counts_as_torch_does(dataset: str) -> None:
+    overrides = {"training.model": "gru", "data.dataset": dataset}
+    config = load_config(overrides=overrides)
+    assert training_flops(config) == _counted(config, dataset_spec(config.data))
 
 
 def test_every_data_set_of_images_can_be_counted() -> None:

@@ -136,6 +136,11 @@ def test_an_own_module_is_found_in_the_current_directory(
         ("self.layer, self.state_dict = nn.Linear(2, 2), None", "state_dict hides torch's method"),
         ("self.layer, self.eval = nn.Linear(2, 2), False", "eval hides torch's method"),
         ("self.layer, self.loss = nn.Linear(2, 2), len", "camu never calls its method loss"),
+        (
+            "self.layer, self.training_step = nn.Linear(2, 2), len",
+            "never calls its method",
+        ),
+        ("self.configure_optimizers = nn.Linear(2, 2)", "it trains with training.optimiser, mome"),
     ],
 )
 def test_an_own_module_that_could_not_be_trained_as_it_says(

@@ -68,6 +68,11 @@ class Pair(Flat):
         return super().forward(inputs), None
 
 
+class Halved(Flat):
+    def forward(self, inputs):
+        return super().forward(inputs).half()
+
+
 class Misfit(Flat):
     def forward(self, inputs):
         return self.layer(inputs)
@@ -88,6 +93,14 @@ def mean_loss(outputs, targets):
 
 def wrong_loss(outputs, targets):
     return (outputs - targets).abs().sum(1)
+
+
+def no_slope(outputs, targets):
+    return (outputs.argmax(1) - targets).float()
+
+
+def doubled(outputs, targets):
+    return outputs.double().sum(1)
 
 
 def failing(outputs, targets):
@@ -111,9 +124,13 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("series", {"model": "mlp", "loss": "squared"}, "training.loss = squared: the targets of"),
     ("numbers", {"model": "mlp", "loss": "cross-entropy"}, "use squared or huber, or leave it out"),
     ("series", {"model": "mlp", "loss": "binary"}, "3 classes, and it is for 2; use cross-entropy"),
-    ("series", {"model": "mlp", "loss": "mean_loss"}, "mean_loss: for 6 samples it returned (); re"
+    ("series", {"model": "mlp", "loss": "mean_loss"}, "mean_loss: for 8 samples it returned (); re"
      "turn a tensor with one loss per sample"),
     ("series", {"model": "mlp", "loss": "wrong_loss"}, "training.loss = ./mine.py:wrong_loss: min"),
+    ("series", {"model": "mlp", "loss": "no_slope"}, "no_slope: what it returns does not have a gr"
+     "adient; compute it from the outputs"),
+    ("series", {"model": "mlp", "loss": "doubled"}, "doubled: it returned float64; return float32"),
+    ("series", {"model": "Halved"}, "training.model: its outputs are float16; return float32"),
     ("series", {"model": "mlp", "metrics": "failing"}, "failing: mine.py, line"),
     ("series", {"model": "mlp", "metrics": "word"}, "word: it returned str; return a number"),
 ]  # fmt: skip

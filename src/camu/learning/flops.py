@@ -26,8 +26,8 @@ from camu.learning.cnn import (
     full_shape,
     sample_shape,
 )
-from camu.learning.layouts import KERNEL_1D, MLP_HIDDEN, SERIES_CHANNELS
-from camu.learning.task import task_of
+from camu.learning.layouts import EMBEDDED, KERNEL_1D, MLP_HIDDEN, SERIES_CHANNELS, STATE
+from camu.learning.task import Task, task_of
 from camu.plugins import import_object, is_plugin, user_code
 
 _COUNTED_SAMPLES = 2  # batch norm in training needs more than one
@@ -41,10 +41,14 @@ def training_flops(config: Config) -> float:
     kind = import_object(name, "training.model") if is_plugin(name) else None
     normalisation = config.training.normalisation
     shape = sample_shape(spec)
-    key = name, kind, shape, task.outputs, spec.vocabulary, spec.inputs, normalisation
+    given = shape, task.outputs, task.target, spec.vocabulary, spec.inputs
+    key = name, kind, *given, normalisation
     if key not in _known:
         products = _products(name, shape, task.outputs, normalisation)
-        _known[key] = _counted(config, spec) if products is None else _of_products(products)
+        if name == "gru":
+            _known[key] = _of_gru(shape, task)
+        else:
+            _known[key] = _counted(config, spec) if products is None else _of_products(products)
     return _known[key]
 
 
@@ -97,6 +101,18 @@ def _resnet8_products(shape: ImageShape, classes: int) -> Iterator[int]:
 def _of_products(products: Sequence[int]) -> float:
     first, *others = products
     return float(2 * (2 * first + 3 * sum(others)))
+
+
+def _of_gru(shape: tuple[int, ...], task: Task) -> float:
+    """Three gates of the input and of the state at each place; the first state is known."""
+    tokens, everywhere = task.inputs == "tokens", task.target == "next-token"
+    inputs, places = (EMBEDDED, shape[0]) if tokens else shape
+    gates = 3 * STATE
+    of_inputs = (3 if tokens else 2) * places * inputs * gates  # embeddings need a gradient
+    of_states = (3 * places - 1) * STATE * gates
+    return float(
+        2 * (of_inputs + of_states + 3 * (places if everywhere else 1) * STATE * task.outputs)
+    )
 
 
 def _counted(config: Config, spec: DatasetSpec) -> float:

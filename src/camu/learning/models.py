@@ -26,6 +26,12 @@ _METHODS = (
     *("forward", "train", "eval", "to", "parameters", "modules", "state_dict"),
     *("named_parameters", "named_buffers", "named_modules"),
 )
+# Methods that other programs call; each with the keys by which camu does the same.
+_IGNORED = {
+    "loss": "training.loss, which may be a function of your own",
+    "training_step": "training.loss, which may be a function of your own",
+    "configure_optimizers": "training.optimiser, momentum and the keys beside them",
+}
 _OF_SHAPE = {"logistic": Linear, "linear": Linear, "svm": Linear, "mlp": MLP, "cnn1d": CNN1d}
 
 
@@ -80,11 +86,12 @@ def _own_model(
             raise InputError(
                 f"training.model = {name}: its attribute {method} hides torch's method; rename it"
             )
-    if callable(getattr(model, "loss", None)):
-        raise InputError(
-            f"training.model = {name}: camu never calls its method loss: it trains with "
-            "training.loss, which may be a function of your own; rename or remove the method"
-        )
+    for method, keys in _IGNORED.items():
+        if callable(getattr(model, method, None)):
+            raise InputError(
+                f"training.model = {name}: camu never calls its method {method}: it trains with "
+                f"{keys}; rename or remove the method"
+            )
     if not any(weights.requires_grad for weights in model.parameters()):
         raise InputError(f"training.model = {name}: it has no weights that can be trained")
     return model

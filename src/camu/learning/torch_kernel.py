@@ -43,6 +43,7 @@ from camu.learning.torch_setup import (
     Tensors,
     as_tensors,
     channels_last,
+    check_loss,
     check_outputs,
     make_repeatable,
     torch_provenance,
@@ -331,6 +332,7 @@ class TorchKernel:
             alone = torch.cat([self._probe_pass([half]) for half in halves])
             unchanged = all(map(torch.equal, others, self._other_buffers()))
         check_outputs(self._task, tuple(together.shape), targets, sum(map(len, halves)))
+        check_loss(self._task.loss, self._losses, together[: len(inputs)], targets[: len(inputs)])
         same = torch.allclose(together, alone, rtol=1e-3, atol=1e-4)
         return same and unchanged and not self._dropouts
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from camu.errors import CamuError, InputError
 from camu.learning.kernel import BATCHED, Data, Provenance
+from camu.learning.losses import Loss
 from camu.learning.task import Task
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
@@ -57,6 +58,23 @@ def check_outputs(task: Task, shape: tuple[int, ...], targets: Tensor, samples: 
         raise InputError(
             f"training.model: for {samples} samples it gives an array of shape {shape}; it must be "
             f"{words}"
+        )
+
+
+def check_loss(name: str, loss: Loss, outputs: Tensor, targets: Tensor) -> None:
+    """Refuse outputs and losses that no gradient can be taken of in single precision."""
+    if outputs.dtype != torch.float32:
+        kind = str(outputs.dtype)[6:]
+        raise InputError(f"training.model: its outputs are {kind}; return float32: .float()")
+    with torch.enable_grad():
+        losses = loss(outputs.clone().requires_grad_(), targets)
+    if losses.dtype != torch.float32:
+        kind = str(losses.dtype)[6:]
+        raise InputError(f"training.loss = {name}: it returned {kind}; return float32: .float()")
+    if not losses.requires_grad:
+        raise InputError(
+            f"training.loss = {name}: what it returns does not have a gradient; compute it from "
+            "the outputs by torch's operations, and by none that has no gradient, such as argmax"
         )
 
 
