@@ -90,7 +90,7 @@ def grouped_forward(layer: nn.Module) -> Callable[..., Any] | None:
 def _multiply(layer: nn.Linear, inputs: Tensor) -> Tensor:
     """The layer by the product that gives weights a gradient of their own order in memory.
 
-    Steps along the gradient of torch's way, which is transposed, take ten times as long.
+    Steps along the gradient of torch's way, which is transposed, take many times as long.
     """
     if inputs.dim() < 2:  # one sample without a batch
         return nn.Linear.forward(layer, inputs)

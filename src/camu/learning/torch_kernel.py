@@ -35,7 +35,7 @@ from camu.learning.layers import SeededDropout, SegmentBatchNorm, prepare
 from camu.learning.losses import find_loss
 from camu.learning.method import check_private
 from camu.learning.models import as_module, one_tensor
-from camu.learning.networks import PaperCNN
+from camu.learning.networks import PaperCNN, ResNet8
 from camu.learning.pool import failure
 from camu.learning.private_steps import add_noise, clip, private_gradient
 from camu.learning.task import Task
@@ -93,7 +93,7 @@ class TorchKernel:
         self._carried = self._find_carried()
         self.mixes_samples = bool(self._norms)
         # A user's module may rely on the usual order of a tensor in memory.
-        self._built_in = type(model) is PaperCNN
+        self._built_in = type(model) in (PaperCNN, ResNet8)
 
     def train(
         self,
