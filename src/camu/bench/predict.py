@@ -41,7 +41,7 @@ _FEW_CHANNELS = 4
 _aten: Any = torch.ops.aten
 _FLOPS: Any = {
     **flop_registry,
-    _aten.convolution_backward: shape_wrapper(convolution_backward_flops),
+    _aten.convolution_backward: shape_wrapper(convolution_backward_flops),  # type: ignore[no-untyped-call]
 }
 
 

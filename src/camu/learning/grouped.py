@@ -97,7 +97,7 @@ def _multiply(layer: nn.Linear, inputs: Tensor) -> Tensor:
     found = layer.weight @ inputs.flatten(0, -2).T
     if layer.bias is not None:
         found = found + layer.bias[:, None]
-    return found.T.unflatten(0, inputs.shape[:-1])  # type: ignore[no-untyped-call]
+    return cast(Tensor, found.T.unflatten(0, inputs.shape[:-1]))  # type: ignore[no-untyped-call]
 
 
 def _convolve(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
