@@ -234,6 +234,6 @@ def test_no_line_of_the_pages_is_longer_than_a_reader_of_the_source_can_see() ->
         f"{page.relative_to(ROOT)}:{number}: {len(line)} characters"
         for page in pages
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
-        if len(line) > 120
+        if len(line) > 120 and not line.startswith("|")  # a row of a table cannot be wrapped
     ]
     assert not long, "\n".join(long)

@@ -11,7 +11,7 @@ P2 minimises the bound on the gap after T rounds, with the noise of the default 
 
 In a round all clusters are ready to send at the same time m, and their leaders then send in turn.
 So the members of a cluster run as slowly as N_c updates and gathers before m allow; this decides
-the frequencies. ``docs/theory.md`` derives the bound, ``docs/allocation.md`` describes the file.
+the frequencies. ``docs/theory-solvers.md`` derives the bound, ``docs/p2.md`` describes the file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GapDerivatives(NamedTuple):
 class P2Problem(AllocationProblem):
     """One instance of P2. Arrays have an entry per cluster, those of devices one per device.
 
-    `docs/allocation.md` has all keys; `energy_joules` is the budget of the whole run.
+    `docs/p2.md` has all keys; `energy_joules` is the budget of the whole run.
     """
 
     kind: ClassVar = "P2"

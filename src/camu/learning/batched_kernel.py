@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 # gain little, and drive each other out of the processor's caches.
 UNITS, NUMBERS = 64, 1 << 22
 # Steps of a unit with more FLOPs are quicker one by one: grouped convolutions are slower than as
-# many single ones, and products of matrices as fast. Measured: see docs/engine.md.
+# many single ones, and products of matrices as fast. Measured: see docs/engine-speed.md.
 MOST_FLOPS, MOST_FLOPS_OF_CONVOLUTIONS = 1e8, 2e7
 _PROBED = 4  # samples of a unit in the comparison with the ordinary kernel
 _TOLERANCE = 1e-3  # a larger difference, relative to the largest entry, cannot be rounding error
