@@ -155,7 +155,7 @@ def printed_limit(bound):
 
 
 def rate_limit(bound, updates):
-    """The learning rate below which the corrected bound contracts (docs/theory-bound.md); 0: none."""
+    """The learning rate below which the corrected bound contracts (docs/theory-bound.md), or 0."""
     n = np.asarray(updates, dtype=float)
     mean = (bound.weight * n).sum()
     # The number that steps are counted from: the one that strays least.

@@ -6,7 +6,7 @@ contraction, B what noise and heterogeneity put back. Two versions are here behi
 * `Theorem1`: as printed in section III-C and Appendix I. Its proof has gaps, and it can fail
   (``docs/theory.md`` shows where).
 * `CorrectedBound`: a bound that holds for N_c full gradient steps per cluster, with local drift,
-  unequal N_c, the factor L/2 and the dimension q accounted for. Derived in ``docs/theory-bound.md``.
+  unequal N_c, the factor L/2 and the dimension q accounted for (``docs/theory-bound.md``).
   `camu.allocation.smooth_bound` has its sibling without convexity.
 
 Both give problem P1 its denominator 1 - A as sum_c (descent_c N_c - penalty_c N_c^2).
@@ -103,8 +103,8 @@ class Round(NamedTuple):
 def round_of(mean: float, stray: float, offset: float, rate: float, smooth: float) -> Round:
     """The round of a step -lambda (mean g + r) with ||r|| <= stray ||g|| + offset.
 
-    It holds for every L-smooth F (``docs/theory-bound.md``, "one round"); with r = 0 it is the lemma of
-    gradient descent.
+    It holds for every L-smooth F (``docs/theory-bound.md``, "one round"); with r = 0 it is the
+    lemma of gradient descent.
     """
     half = rate * smooth / 2
     descent = min(length - half * length**2 for length in (mean - stray, mean + stray))

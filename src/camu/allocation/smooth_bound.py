@@ -8,8 +8,9 @@ F = sum_c G_c F_c at the round's start and v_c that of F_c, the bound assumes at
     ||v_c||                              <= dissimilarity_c ||g|| + offset_c
     sum_k G_k,c ||grad F_k - v_c||^2     <= (inner_dissimilarity_c ||g|| + inner_offset_c)^2
 
-and that every F_k is L-smooth and the batch gradients have the variance given. ``docs/theory-smooth.md``
-proves it. For steps of one kind and no noise it is the lemma of gradient descent, exactly.
+and that every F_k is L-smooth and the batch gradients have the variance given.
+``docs/theory-smooth.md`` proves it. For steps of one kind and no noise it is the
+lemma of gradient descent, exactly.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ app = typer.Typer(
 Gains = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="Path gains to the base stations: .npz, .npy or .csv (docs/ray-tracer.md)."
+        metavar="FILE", help="Path gains to base stations: .npz, .npy or .csv (docs/ray-tracer.md)."
     ),
 ]
 ImportOut = Annotated[
