@@ -47,7 +47,7 @@ def cube(seed: int = 0, per_party: int = 1000) -> Two:
     Party q has the octant of signs q on the other axes, and what mirrors it at the origin. Points
     of a party follow one another, party by party.
     """
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # points of a data set, no secret  # nosec B311
     points, labels = [], []
     for second, third in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
         for number in range(per_party):
