@@ -15,8 +15,9 @@ from typing import Any
 
 import altair
 import pytest
+import vl_convert
 
-from camu.report import charts
+from camu.report import charts, figures
 from camu.report.charts import (
     PLAN_PANELS,
     VEGA_LITE_VERSION,
@@ -83,6 +84,35 @@ def test_every_format_is_written(tmp_path: Path, ending: str) -> None:
     save(quiet(chart("timeline", width=300, height=60), {"timeline": [row]}), path)
     starts = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF", "json": b"{", "html": b"<!doc"}
     assert path.read_bytes().startswith(starts[ending])
+
+
+def symbols(drawn: Any) -> list[tuple[float, float]]:
+    """Where the points of a drawn chart are, of all its parts."""
+    if isinstance(drawn, list):
+        return [place for one in drawn for place in symbols(one)]
+    if not isinstance(drawn, dict):
+        return []
+    if drawn.get("marktype") == "symbol":
+        return [(item["x"], item["y"]) for item in drawn["items"]]
+    return [place for value in drawn.values() for place in symbols(value)]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_metre_is_as_long_on_both_axes_of_the_map(beside: bool) -> None:
+    places = {"a": (0, 0), "b": (300, 0), "c": (0, 10)}
+    about = {"cluster": "0", "colour": "#000000", "role": "member", "snr": None}
+    devices = [{"device": name, "x": x, "y": y, **about} for name, (x, y) in places.items()]
+    data = {"devices": devices, "links": [], "station": [{"x": -50, "y": 0, "name": "tower"}]}
+    spec = quiet(chart("map", width=500, height=300), data)
+    if beside:
+        parts = [chart("map", width=500, height=300), chart("ppo", width=700, height=90)]
+        spec = figures._together(parts, {**data, "ppo": []}, "a", "b")
+    drawn = vl_convert.vegalite_to_scenegraph(spec, vl_version=VEGA_LITE_VERSION)
+    [tower, a, b, c] = symbols(drawn)[:4]
+    scale = (b[0] - a[0]) / 300
+    assert scale > 1
+    assert (a[1] - c[1]) / 10 == pytest.approx(scale)
+    assert (a[0] - tower[0]) / 50 == pytest.approx(scale)
 
 
 class TestLibrary:

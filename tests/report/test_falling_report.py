@@ -78,6 +78,7 @@ def test_the_frontier_has_the_least_errors(tmp_path: Path, make_run: Anything) -
         assert row["best"] is not beaten
     assert rows["camu"]["best"]
     assert len({row["best"] for row in rows.values()}) == 2
+    assert {row["score_low"] for row in rows.values()} == {None}  # one seed
 
 
 def test_bands_of_errors_are_not_cut_at_one(tmp_path: Path, make_run: Anything) -> None:

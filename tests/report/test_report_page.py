@@ -17,8 +17,11 @@ from scipy import stats
 
 from camu.config import load_config
 from camu.experiments.statistics import judge
-from camu.report.runs import KeptRun, read_runs
-from camu.report.scenes import unbeaten
+from camu.planning.plan import Plan
+from camu.report.rows import timeline_rows
+from camu.report.runs import KeptRun, group_runs, read_runs
+from camu.report.scenes import frontier_rows, unbeaten
+from camu.report.style import PHASES
 from camu.report.tables import paper_names
 from camu.report.writing import write_report
 from camu.simulation.directory import RunDirectory, run_in_directory
@@ -352,6 +355,33 @@ def test_the_frontier_is_what_no_other_scheme_beats(points: list[tuple[int, int]
             top = accuracy
     found = unbeaten([(float(cost), float(accuracy)) for cost, accuracy in points])
     assert {points[number] for number in found} == rising
+
+
+def test_dots_of_the_frontier_have_their_intervals(study: Path) -> None:
+    rows = {
+        row["scheme"]: row for row in frontier_rows(group_runs(read_runs([study]).runs), "joules")
+    }
+    # The runs end at 0.7, 0.76 and 0.82: Student's t with two degrees of freedom.
+    half = 4.302653 * np.std([0.7, 0.76, 0.82], ddof=1) / np.sqrt(3)
+    for row in rows.values():
+        assert row["score"] == pytest.approx(0.76)
+        ends = row["score_low"], row["score_high"]
+        assert ends == pytest.approx((0.76 - half, 0.76 + half), rel=1e-4)
+        assert 0 <= row["x_low"] <= row["x"] <= row["x_high"]
+        assert row["named"]
+    places = [row["x"] for row in rows.values()]
+    assert not min(rows.values(), key=lambda row: row["x"])["right"]
+    assert max(rows.values(), key=lambda row: row["x"])["right"]
+    assert len(set(places)) > 1
+
+
+def test_members_and_leaders_send_in_colours_of_their_own(study: Path) -> None:
+    plan = Plan.from_dict(json.loads((study / "camu/seed-1/plan.json").read_text()), "plan.json")
+    sent = {(row["cluster"], row["phase"]) for row in timeline_rows(plan)}
+    for index, unit in enumerate(plan.units):
+        assert (str(index), "uplink") in sent
+        assert ((str(index), "gather") in sent) is (len(unit.members) > 1)
+    assert len(set(PHASES.values())) == len(PHASES)
 
 
 def test_many_schemes_fold_by_family_and_draw_in_their_own_colours(

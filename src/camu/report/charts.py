@@ -215,8 +215,8 @@ _LINES = (
     "the legend to see it alone."
 )
 _DOTS = (
-    "A dot per scheme at the end of its runs, mean over seeds. Hover for names; click a family in "
-    "the legend to see it alone."
+    "A dot per scheme at the end of its runs: mean over seeds, bars its 95 % intervals. Where bars "
+    "overlap, the order may be chance. Click a family in the legend to see it alone."
 )
 _COST_NAMES = {"joules": "energy", "seconds": "virtual time", "megabytes": "traffic"}
 WORLD_PANELS = (
@@ -255,7 +255,7 @@ WORLD_PANELS = (
     *(
         Panel(
             f"frontier-{cost}",
-            f"{{score}} against {name}: on the line, no other scheme is better in both",
+            f"{{score}} against {name}: on the line, no other mean is better in both",
             _DOTS,
             "frontier",
         )
@@ -267,14 +267,15 @@ PLAN_PANELS = (
         "map",
         "Who is where, and who talks to whom",
         "Diamonds lead the cluster whose number they carry. Hover over a device for its data, "
-        "its link and its battery; empty devices are grey. The axes have different scales.",
+        "its link and its battery; empty devices are grey. Both axes have one scale.",
         "links",
         wide=True,
     ),
     Panel(
         "timeline",
         "A round: the slowest cluster decides, the others wait",
-        "As planned, without fading and faults. Leaders send in turn under TDMA.",
+        "As planned, without fading and faults. Gather: members send to their leaders. Uplink: "
+        "leaders send to the base station, in turn under TDMA.",
         row_pixels=24,
     ),
     Panel(

@@ -15,7 +15,7 @@ from camu.errors import InputError
 from camu.planning.plan import Plan
 from camu.report.charts import Spec, chart, quiet
 from camu.report.rows import LARGEST_BARS, full_batteries, plan_rows, ppo_rows
-from camu.report.style import JOULES, SECONDS, TRADE_OFF
+from camu.report.style import JOULES, RATIO, SECONDS, TRADE_OFF
 from camu.simulation.dry_run import RoundCost
 from camu.world import World
 
@@ -150,9 +150,16 @@ def _together(parts: list[Spec], data: dict[str, Any], title: str, subtitle: str
         "columns": 3,
         "spacing": 40,
         "resolve": {"scale": own},
-        "params": [param for part in parts for param in part.get("params", ())],
+        "params": [_own_size(param, part) for part in parts for param in part.get("params", ())],
     }
     return quiet(whole, data, padding=16)
+
+
+def _own_size(param: Spec, part: Spec) -> Spec:
+    """Beside other charts, the width and height that a parameter names are those of the whole."""
+    if param["name"] != RATIO:
+        return param
+    return {"name": RATIO, "value": part["width"] / part["height"]}
 
 
 def air_figure(answers: Sequence[Mapping[str, Any]], about: str) -> Spec:

@@ -210,7 +210,7 @@ def timeline_rows(plan: Plan) -> Rows:
         gathering = max(computed, down + unit.compute_seconds + unit.wait_seconds)
         ready = unit.ready_seconds + unit.late_seconds
         times = (0.0, down, computed, gathering, ready, start, end, last)
-        phases = ("receive", "compute", "wait", "transmit", "wait", "transmit", "wait")
+        phases = ("receive", "compute", "wait", "gather", "wait", "uplink", "wait")
         for phase, (begin, finish) in zip(phases, pairwise(times), strict=True):
             if finish - begin > 1e-9 * last:
                 rows.append(

@@ -90,8 +90,7 @@ def curve_rows(groups: Sequence[Group], axis: str) -> Rows:
         places = [np.array([measure(record, axis) for record in run.records]) for run in runs]
         grid = _grid(places)
         known = np.array([score_at(run.records, axis, grid) for run in runs])
-        ends = (group.metric.limit, group.metric.worst)
-        lowest, highest = (0.0, 1.0) if group.metric.share else sorted(ends)
+        lowest, highest = _limits(group.metric)
         falls = not (group.metric.share or group.metric.higher_is_better)
         most = EXPLODED * abs(known[:, 0].mean()) if falls else math.inf
         for x, values in zip(grid.tolist(), known.T, strict=True):
@@ -206,7 +205,10 @@ def _balanced(group: Group) -> dict[str, list[float]]:
 
 
 def frontier_rows(groups: Sequence[Group], cost: str) -> Rows:
-    """A row per scheme: means over seeds at the end of its runs, and whether it is on the line."""
+    """A row per scheme: means with 95 % intervals at the end of its runs, and who is on the line.
+
+    `right` says that it is in the right half, where a name has room on its left.
+    """
     if len(groups) < 2 or not all(_measured(group, cost) for group in groups):
         return []
     found: Rows = []
@@ -214,16 +216,35 @@ def frontier_rows(groups: Sequence[Group], cost: str) -> Rows:
         values = final_numbers(group)
         if "score" not in values:
             continue
-        means = {"x": np.mean(values[cost]), "score": np.mean(values["score"])}
         about = {"scheme": group.label, "family": group.family, "n": len(values["score"])}
-        found.append(about | {name: short(float(mean)) for name, mean in means.items()})
+        costs = _interval("x", values[cost], 0.0, math.inf)
+        found.append(about | costs | _interval("score", values["score"], *_limits(group.metric)))
+    if not found:
+        return []
     sign = groups[0].metric.sign
+    middle = sum(end(row["x"] for row in found) for end in (min, max)) / 2
     best = unbeaten([(row["x"], sign * row["score"]) for row in found])
     few = len(found) <= _NAMED
     return [
-        row | {"best": number in best, "named": few or number in best}
+        row | {"best": number in best, "named": few or number in best, "right": row["x"] > middle}
         for number, row in enumerate(found)
     ]
+
+
+def _interval(name: str, values: Sequence[float], lowest: float, highest: float) -> dict[str, Any]:
+    """The mean of these and the ends of its 95 % interval; None for the ends with one seed."""
+    found = estimate(values)
+    return {
+        name: short(found.mean),
+        f"{name}_low": None if found.low is None else short(max(found.low, lowest)),
+        f"{name}_high": None if found.high is None else short(min(found.high, highest)),
+    }
+
+
+def _limits(metric: Metric) -> tuple[float, float]:
+    """The lowest and the highest score that there can be."""
+    lowest, highest = (0.0, 1.0) if metric.share else sorted((metric.limit, metric.worst))
+    return lowest, highest
 
 
 def unbeaten(points: Sequence[tuple[float, float]]) -> set[int]:

@@ -8,14 +8,16 @@ from camu.learning.metrics import Metric
 from camu.notebook import COLOURS as _COLOURS
 
 PALETTE = list(_COLOURS)
+# Of a round: members send to their leaders (gather), leaders to the base station (uplink).
 PHASES = {
     "receive": "#009E73",
     "compute": "#0072B2",
-    "transmit": "#E69F00",
+    "gather": "#56B4E9",
+    "uplink": "#E69F00",
     "wait": "#C9CED6",
 }
-# Of joules: the phases, and idle power, which is drawn in all of them.
-ENERGY = {kind: PHASES[kind] for kind in ("compute", "transmit", "receive")} | {"idle": "#C9CED6"}
+# Of joules: sending is both of a kind, and idle power is drawn in all phases.
+ENERGY = {"compute": "#0072B2", "transmit": "#E69F00", "receive": "#009E73", "idle": "#C9CED6"}
 TRAFFIC = {"uplink": "#E69F00", "gather": "#56B4E9", "downlink": "#009E73"}
 COSTS = {
     "joules": "joules, all devices together",
@@ -35,6 +37,7 @@ CHARTS = "charts.json"
 # Markers in a chart; a list that holds one alone is replaced when the chart is drawn.
 SCHEME_NAMES, COLOURS, DASHES = "$schemes", "$colours", "$dashes"
 JOULES, SECONDS = "$joules", "$seconds"
+RATIO = "ratio"  # of a map's width to its height: a parameter, so that both axes have one scale
 # These stand for texts: the score, its axis with its ticks, a number, and an interval.
 SCORE, SCORE_AXIS, SCORE_TICKS = "$score", "$score_axis", "$score_ticks"
 SCORE_FORMAT, SCORE_INTERVAL = "$score_format", "$score_interval"

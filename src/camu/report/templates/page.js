@@ -62,6 +62,16 @@
     return turn.done;
   }
 
+  // A long fleet gets a low map: both axes have one scale.
+  function heightOf(points, width) {
+    const [across, up] = ["x", "y"].map((axis) => {
+      const [first, ...more] = points.map((point) => point[axis]);
+      const ends = more.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [first, first]);
+      return Math.max(1, ends[1] - ends[0]);
+    });
+    return Math.min(480, Math.max(200, (width - 60) * up / across));
+  }
+
   async function show(place, key, tables, schemes, count) {
     const panel = page.panels[key];
     if (views.has(place)) views.get(place).finalize();
@@ -74,6 +84,7 @@
     spec.autosize = { type: "fit-x", contains: "padding" };
     spec.description = find(`${place.id.replace("chart-", "")}-title`).textContent;
     if (panel.row_pixels) spec.height = Math.max(60, panel.row_pixels * count);
+    if (key === "map") spec.height = heightOf([...tables.devices, ...tables.station], place.clientWidth);
     const result = await vegaEmbed(place, spec, {
       mode: "vega-lite",
       renderer: "svg",
