@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
+from camu import __version__
+from camu.deploy.host import bodies
 from camu.deploy.host import guard as guard_module
 from camu.deploy.host.connections import Quota
 from camu.deploy.host.guard import OBJECT, PULL, PUSH, SEND, Guard
@@ -142,7 +145,7 @@ def test_a_body_that_is_longer_or_shorter_than_it_said_is_refused() -> None:
 def test_a_body_that_does_not_come_is_given_up_and_its_room_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(guard_module, "READ_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "READ_SECONDS", 0.05)
     guard, caller = guarded(Inner()), Caller(b"x", then_wait=True)
     about = scope(PULL, NODE.headers(), 30)
     asyncio.run(guard(about, caller.receive, caller.send))
@@ -324,6 +327,26 @@ def test_a_node_says_how_long_its_question_may_wait_within_bounds(
 ) -> None:
     headers = {} if said is None else {"x-camu-hold": said}
     assert guard_module.hold_seconds(scope(PULL, headers)) == seconds
+
+
+def test_versions_of_nodes_are_told_to_the_owner_and_another_one_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_module, "HOLD_SECONDS", 0.0)
+    guard, path = guarded(Inner()), "/camu/versions"
+    for node, said in ((NODE, __version__), (OTHER, "0.0.1\n"), (OTHER, "0.0.1\n")):
+        headers = {**node.headers(), "x-camu-version": said}
+        asyncio.run(call(guard, PULL, headers, pull(node.number)))
+    assert asyncio.run(call(guard, path, NODE.headers(), b"")).status == 403
+    found = asyncio.run(call(guard, path, OWN, b"", host="127.0.0.1", method="GET"))
+    assert json.loads(found.text) == {
+        "superlink": __version__,
+        "nodes": {"7": __version__, "9": "0.0.1\\n"},
+    }
+    logged = [text for text in caplog.messages if "install one version" in text]
+    assert logged == [
+        f"node 9 has camu 0.0.1\\n, and this SuperLink has {__version__}; install one version"
+    ]
 
 
 def test_a_node_that_begins_again_says_goodbye_first() -> None:

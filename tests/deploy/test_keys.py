@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
+from camu.deploy.host.control import Control
 from camu.deploy.host.keys import (
     KeyDirectory,
     add_node_keys,
@@ -100,6 +102,57 @@ def test_keys_of_later_nodes_are_added(camu: Callable[..., Any], tmp_path: Path)
     done = camu("deploy", "keys", folder)
     assert done.code == 2
     assert "--add" in done.err
+
+
+def test_a_table_registers_many_keys_or_none(
+    camu: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_keys(tmp_path / "keys", 3)
+    registered: list[tuple[bytes, str]] = []
+
+    class Client:
+        def ListNodes(self, request: Any) -> Any:
+            here = [
+                SimpleNamespace(node_id=n, public_key=key, name=name, unregistered_at="")
+                for n, (key, name) in enumerate(registered)
+            ]
+            return SimpleNamespace(nodes_info=here)
+
+        def RegisterNode(self, request: Any) -> Any:
+            registered.append((request.public_key, request.name))
+            return SimpleNamespace(node_id=len(registered) - 1)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(Control, "__init__", lambda self, *_, **__: setattr(self, "address", "x"))
+    for name in ("_client", "_web"):
+        monkeypatch.setattr(Control, name, Client(), raising=False)
+
+    def register(*rows: str) -> Any:
+        table = tmp_path / "keys" / "nodes.csv"
+        table.write_text("\n".join(("key,devices", *rows)) + "\n")
+        return camu("deploy", "register", "--table", table, "--ca", made.authority)
+
+    for rows, words in {
+        ("node-0.pub,pump", "node-9.pub,fan"): "node-9.pub: cannot be read",
+        ("node-0.pub,pump", 'node-1.pub,"fan,pump"'): "line 3: device pump is in line 2, too",
+        ("node-0.pub,pump", "node-0.pub,fan"): "line 3: the key node-0.pub is in line 2, too",
+        ('node-0.pub,"pump,"',): "line 2, column devices: name each device once",
+    }.items():
+        outcome = register(*rows)
+        assert (outcome.code, registered) == (2, [])
+        assert words in outcome.err
+    rows = ('node-0.pub,"pump, fan"', "node-1.pub,saw", "node-2.pub,")
+    outcome = register(*rows)
+    assert outcome.code == 0, outcome.err
+    assert [name for _, name in registered] == ["devices=fan,pump", "devices=saw", "node-2"]
+    assert "node-1.pub is registered as node 1" in outcome.out
+    assert "node-1.pub is already registered as node 1" in register(*rows).out
+    # A key that is bound to other devices: nothing of the table is registered.
+    refused = register("node-0.pub,mill", *rows[1:])
+    assert (refused.code, len(registered)) == (2, 3)
+    neither = camu("deploy", "register", "--ca", made.authority)
+    assert "or a table of them with --table" in neither.err
 
 
 def test_keys_are_never_overwritten(made: KeyDirectory) -> None:

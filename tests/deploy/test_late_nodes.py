@@ -160,6 +160,7 @@ def test_the_status_says_which_devices_are_waited_for(
     waiting = [status for status in seen if status.get("waiting_for")]
     assert waiting[-1]["waiting_for"] == [str(k) for k in range(1, 20, 2)]
     assert waiting[-1]["known"] == 10
+    assert 0 < waiting[-1]["waiting_until"] - waiting[0]["started"] <= 21
     assert waiting[-1]["nodes"][0]["online"] is True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,28 @@ def test_the_owners_meter_is_a_function(tmp_path: Path, monkeypatch: pytest.Monk
         broken.read()
     machine = Machine(1.0)
     assert measure(machine.update, 100.0, broken, machine.clock).source == "model"
+
+
+def test_the_meter_of_the_docs_adds_up_the_watts_of_a_sensor(tmp_path: Path) -> None:
+    path = Path(__file__).parents[2] / "docs" / "examples" / "ina219.py"
+    spec = importlib.util.spec_from_file_location("ina219", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    with pytest.raises(RuntimeError, match="is its driver loaded"):
+        example.find_sensor(tmp_path)
+    for number, name in enumerate(("cpu_thermal", "ina219")):
+        place = tmp_path / f"hwmon{number}"
+        place.mkdir()
+        (place / "name").write_text(f"{name}\n")
+        (place / "power1_input").write_text("2000000\n")
+    sensor, moments = example.find_sensor(tmp_path), iter([0.0, 10.0, 12.0])
+    assert sensor.parent.name == "hwmon1"
+    meter = example.Meter(sensor, lambda: next(moments))
+    assert meter.read() == 20.0  # 2 W for 10 s
+    sensor.write_text("4000000\n")
+    assert meter.read() == 26.0  # and 3 W on average for 2 s
 
 
 def test_a_report_has_measured_values_only_if_the_run_asks_for_them(

@@ -55,4 +55,19 @@ def test_commands_of_units_have_the_options_that_they_use(unit: Path) -> None:
 def test_settings_of_the_node_are_those_that_its_unit_reads() -> None:
     (line,) = re.findall(r"^ExecStart=(.*)$", (UNITS / "camu-node.service").read_text(), re.M)
     settings = re.findall(r"^([A-Z]+)=", (UNITS / "node.env").read_text(), re.M)
-    assert sorted(re.findall(r"\$\{([A-Z]+)\}", line)) == sorted(settings)
+    assert sorted(re.findall(r"\$\{?([A-Z]+)\b", line)) == sorted(settings)
+
+
+@pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda path: path.stem)
+def test_units_have_limits(unit: Path) -> None:
+    limits = dict(re.findall(r"^(MemoryMax|CPUWeight|TasksMax)=(.+)$", unit.read_text(), re.M))
+    assert sorted(limits) == ["CPUWeight", "MemoryMax", "TasksMax"]
+
+
+def test_other_options_of_a_node_that_its_settings_name_are_options() -> None:
+    text = (UNITS / "node.env").read_text()
+    (words,) = re.findall(r"^# Further options.*such as (.*)$", text, re.M)
+    command = typer.main.get_command(app)
+    assert isinstance(command, click.Group)
+    known = {option for each in command.commands["node"].params for option in each.opts}
+    assert {word for word in words.split() if word.startswith("--")} <= known

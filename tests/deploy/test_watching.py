@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -18,12 +19,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from camu import __version__
 from camu.cli.deploy.run import ProgressDisplay
 from camu.deploy.host import control, keys
 from camu.deploy.host.control import (
@@ -77,6 +80,7 @@ def test_the_status_is_shown_in_words_and_as_json(camu: Callable[..., Any], tmp_
         "waiting for mill",
         'online  pump, "fan" (2 devices; joules: rapl; kernel: native avx2; camu 0.3.0)',
         "away    mill (1 device; joules: model)",
+        "another version of camu than the server's: pump",
         "faults: 2 silent",
     ):
         assert words in outcome.out
@@ -139,6 +143,7 @@ def test_metrics_have_the_format_of_prometheus(
     folder = tmp_path / "first"
     folder.mkdir()
     journal = running(folder)
+    journal.update(waiting_until=journal.status["updated"] + 42)
     now = journal.status["updated"] + 12
     monkeypatch.setattr("camu.deploy.status.time.time", lambda: now)
     end = Expiry(Path("server.crt"), datetime.datetime.fromtimestamp(now + 100, datetime.UTC))
@@ -154,6 +159,10 @@ def test_metrics_have_the_format_of_prometheus(
         'camu_nodes_online{run="first"}': 1,
         'camu_node_online{node="pump, \\"fan\\"",run="first"}': 1,
         'camu_node_online{node="mill",run="first"}': 0,
+        f'camu_version{{run="first",version="{__version__}"}}': 1,
+        'camu_node_other_version{node="pump, \\"fan\\"",run="first"}': 1,
+        'camu_node_other_version{node="mill",run="first"}': 0,
+        'camu_wait_seconds_left{run="first"}': journal.status["waiting_until"] - now,
         'camu_round{run="first"}': 3,
         'camu_joules{run="first"}': 1.25,
         'camu_faults{kind="silent",run="first"}': 2,
@@ -269,6 +278,11 @@ class Listed:
         here = SimpleNamespace(node_id=9, name="node-0", status="online", unregistered_at="")
         return SimpleNamespace(nodes_info=[gone, here])
 
+    def get(self, path: str) -> httpx.Response:
+        assert path == "/camu/versions"
+        found = {"superlink": "9.0.0", "nodes": {"9": "8.0.0", "10": "7.0.0"}}
+        return httpx.Response(200, json=found, request=httpx.Request("GET", "http://x/"))
+
     def UnregisterNode(self, request: Any) -> None:
         self.revoked.append(request.node_id)
 
@@ -284,14 +298,17 @@ def test_runs_and_nodes_are_listed_and_a_run_is_stopped(
 ) -> None:
     made, listed = make_keys(tmp_path / "keys", 1), Listed()
     monkeypatch.setattr(Control, "__init__", lambda self, *_, **__: setattr(self, "address", "x"))
-    monkeypatch.setattr(Control, "_client", listed, raising=False)
+    for name in ("_client", "_web"):
+        monkeypatch.setattr(Control, name, listed, raising=False)
     with Control("x", None) as control:
         assert control.runs()[1] == RunState(6, "running", "", "Tuesday")
-        assert control.nodes() == [NodeState(9, "node-0", "online")]
+        assert control.nodes() == [NodeState(9, "node-0", "online", "8.0.0")]
     outcome = camu("deploy", "list", "--ca", made.authority)
     assert outcome.code == 0, outcome.err
     assert "run 5: finished (completed), started Monday\nrun 6: running, started" in outcome.out
-    assert "node 9: node-0, online" in outcome.out
+    assert "SuperLink: camu 9.0.0\n" in outcome.out
+    assert "node 9: node-0, online, camu 8.0.0\n" in outcome.out
+    assert "the SuperLink has camu 9.0.0, and another version have: 9" in outcome.err
     assert f"{made.server} ends on" in outcome.out
     document = json.loads(camu("deploy", "list", "--ca", made.authority, "--json").out)
     assert document["runs"][1]["run"] == "6"
@@ -331,9 +348,16 @@ def test_progress_names_the_devices_that_are_waited_for(tmp_path: Path) -> None:
     follower.update()
     journal.update(waiting_for=[f"gw-{k}" for k in range(8)])
     follower.update()
+    moment = time.mktime((2026, 1, 2, 14, 30, 5, 0, 0, -1))
+    journal.update(waiting_for=["mill"], waiting_until=moment)
+    follower.update()
     journal.update(waiting_for=[])
     follower.update()
-    assert said == ["waiting for mill", "waiting for gw-0, gw-1, gw-2, gw-3, gw-4 and 3 more"]
+    assert said == [
+        "waiting for mill",
+        "waiting for gw-0, gw-1, gw-2, gw-3, gw-4 and 3 more",
+        "waiting for mill, until 14:30:05 at most",
+    ]
     journal.event("node-new", "node mill has reported", node="mill")
     journal.event("node-lost", "node mill is no longer online", node="mill")
     journal.update(round=4, last_round={"silent": ["mill"], "refused": []})

@@ -30,6 +30,7 @@ FLOWER = "1.41.0"
 PINNED = f"install the version that camu was made for: pip install 'flwr=={FLOWER}'"
 TOKEN_HEADER = "x-camu-token"  # a name, no secret  # nosec B105
 HOLD_HEADER = "x-camu-hold"  # seconds that a question for work may wait
+VERSION_HEADER = "x-camu-version"
 REPLY_HEADER = "x-camu-reply-bytes"  # how large the replies to messages can be
 _reply_bytes: ContextVar[int | None] = ContextVar("reply_bytes", default=None)
 

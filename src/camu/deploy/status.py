@@ -18,6 +18,7 @@ import psutil
 from prometheus_client import CollectorRegistry, Metric, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 
+from camu import __version__
 from camu.errors import CamuError, InputError
 from camu.files import write_json
 from camu.learning.metrics import finite
@@ -56,7 +57,7 @@ class Journal:
         self.folder = folder
         # A run's number has 64 bits, more than JSON's numbers hold for everybody.
         self.status: dict[str, Any] = {"state": "starting", "run": str(run), "pid": os.getpid()}
-        self.status["started"] = time.time()
+        self.status |= {"started": time.time(), "version": __version__}
 
     def event(self, name: Event, text: str, **facts: Any) -> None:
         """Note that something has happened; `text` says it in a sentence."""
@@ -159,6 +160,9 @@ METRICS = {  # by name: what it is, and the label by whose texts it has several 
     "quorum_devices": ("Devices that are enough to start.", ""),
     "nodes_online": ("Nodes that are online.", ""),
     "node_online": ("Whether a node is online.", "node"),
+    "version": ("1 for camu's version at the server.", "version"),
+    "node_other_version": ("Whether a node has another version of camu than the server.", "node"),
+    "wait_seconds_left": ("Seconds until a run goes on without devices that it waits for.", ""),
     "round": ("Rounds that have ended.", ""),
     "rounds": ("Rounds that the run will have.", ""),
     "accuracy": ("On the test samples, when it was last evaluated.", ""),
@@ -204,6 +208,11 @@ class RunMetrics:
             "up": status["state"] in ACTIVE,
             "run_state": {status["state"]: 1},
             "node_online": {str(node["name"])[:200]: node["online"] for node in nodes},
+            "version": {str(status["version"]): 1} if "version" in status else None,
+            "node_other_version": {
+                str(node["name"])[:200]: node["name"] in other_versions(status) for node in nodes
+            },
+            "wait_seconds_left": seconds_left(status),
             "faults": status.get("faults", {}),
             "score": _score(status),
             "certificate_seconds_left": {
@@ -218,6 +227,19 @@ class RunMetrics:
                 "nodes_online": len(online),
             }
         return found
+
+
+def seconds_left(status: Mapping[str, Any]) -> float | None:
+    """How long a run still waits for devices; None where it waits for none, or without an end."""
+    until = status.get("waiting_until") if status.get("waiting_for") else None
+    return None if until is None else max(0.0, float(until) - time.time())
+
+
+def other_versions(status: Mapping[str, Any]) -> list[str]:
+    """The nodes with another version of camu than the run's server."""
+    own = status.get("version")
+    nodes = status.get("nodes", [])
+    return [node["name"] for node in nodes if own and node.get("version", own) != own]
 
 
 def _score(status: Mapping[str, Any]) -> dict[str, float] | None:

@@ -40,6 +40,9 @@ def status(folder: RunFolder, as_json: Json = False) -> None:
 
 def _lines(found: dict[str, Any]) -> list[str]:
     """A status in words."""
+    from camu.deploy.messages import name_some
+    from camu.deploy.status import other_versions, seconds_left
+
     state = found["state"]
     words = {
         "lost": "its server is gone; continue with --resume",
@@ -48,6 +51,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         "finished": f"finished: {found.get('stopped', '')}",
     }
     lines = [f"run {found.get('run', '?')}: {words.get(state, state)}"]
+    lines += [f"camu {found['version']}"] if "version" in found else []
     if "round" in found:
         score = shown_score(found)
         shown = f", {score}" if score else ""
@@ -62,13 +66,17 @@ def _lines(found: dict[str, Any]) -> list[str]:
             f"{found['quorum']}"
         )
     if state in ("waiting", "running") and found.get("waiting_for"):
-        lines.append(f"waiting for {', '.join(found['waiting_for'])}")
+        left = seconds_left(found)
+        most = "" if left is None else f", for {left:.0f} s more at most"
+        lines.append(f"waiting for {', '.join(found['waiting_for'])}{most}")
     for node in found.get("nodes", []):
         online = "online" if node["online"] else "away"
         facts = [counted(len(node["devices"]), "device"), f"joules: {', '.join(node['joules'])}"]
         facts += [f"kernel: {node['kernel']}"] if node.get("kernel") else []
         facts += [f"camu {node['version']}"] if node.get("version") else []
         lines.append(f"{online:7} {node['name']} ({'; '.join(facts)})")
+    if others := other_versions(found):
+        lines.append(f"another version of camu than the server's: {name_some(others)}")
     faults = {kind: count for kind, count in found.get("faults", {}).items() if count}
     if faults:
         lines.append("faults: " + ", ".join(f"{count} {kind}" for kind, count in faults.items()))
@@ -84,13 +92,16 @@ def list_all(
     """
     from camu.deploy.host.control import Control
     from camu.deploy.host.keys import expiries
+    from camu.deploy.messages import name_some
 
     with Control(address, authority) as control:
         runs, nodes = control.runs(), control.nodes()
+        version = str(control.versions()["superlink"])
     ends = expiries(authority.parent)
     if as_json:
         print_json(
             {
+                "version": version,
                 "runs": [{**run._asdict(), "run": str(run.run)} for run in runs],
                 "nodes": [{**node._asdict(), "node": str(node.node)} for node in nodes],
                 "certificates": [
@@ -100,13 +111,17 @@ def list_all(
             }
         )
         return
+    print(f"SuperLink: camu {version}")
     for run in runs:
         state = f"{run.status} ({run.sub_status})" if run.sub_status else run.status
         print(f"run {run.run}: {state}, started {run.started}")
     for node in nodes:
-        print(f"node {node.node}: {node.name}, {node.status}")
+        camu = f", camu {node.version}" if node.version else ""
+        print(f"node {node.node}: {node.name}, {node.status}{camu}")
     if not runs and not nodes:
         print("no runs and no registered nodes")
+    if others := [str(node.node) for node in nodes if node.version not in ("", version)]:
+        warn(f"the SuperLink has camu {version}, and another version have: {name_some(others)}")
     for end in ends:
         print(end)
         if end.soon:

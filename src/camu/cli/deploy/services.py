@@ -88,29 +88,46 @@ def superlink(
 
 
 def register(
-    public_keys: Annotated[list[Path], typer.Argument(metavar="KEY.pub…", help="Public keys.")],
     authority: OwnAuthority,
+    public_keys: Annotated[
+        list[Path] | None, typer.Argument(metavar="KEY.pub…", help="Public keys.")
+    ] = None,
     address: Superlink = "127.0.0.1:8000",
     devices: Annotated[
         str | None,
         typer.Option("--devices", metavar="A,B,…", help="The devices that this key may report."),
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            "--table",
+            metavar="FILE.csv",
+            help="Keys and their devices, with the header `key,devices`; keys are relative to it.",
+        ),
+    ] = None,
 ) -> None:
     """Register the public keys of nodes at the SuperLink on this machine, so that they can join.
 
     Keys that are already registered stay as they are. With --devices, a node with this key may
-    report these devices only, and no other node may report them.
+    report these devices only, and no other node may report them. A table registers many keys, after
+    all of it was checked.
     """
-    from camu.deploy.host.control import Control
+    from camu.deploy.host.control import Control, Registration
+    from camu.deploy.host.registrations import read_registrations
     from camu.deploy.server.mailbox import binding
 
-    if devices is not None and len(public_keys) > 1:
-        raise InputError("--devices: register one key at a time with its devices")
-    bound = None if devices is None else binding(devices.split(","))
+    if (table is None) == (not public_keys):
+        raise InputError("camu deploy register: give public keys, or a table of them with --table")
+    if devices is not None and (table is not None or len(public_keys or ()) > 1):
+        raise InputError("--devices: it is for one key; give a --table for many")
+    if table is not None:
+        wanted = read_registrations(table)
+    else:
+        bound = None if devices is None else binding(devices.split(","))
+        wanted = [Registration(key, bound or key.stem) for key in public_keys or ()]
     with Control(address, authority) as control:
-        for key in public_keys:
-            number, new = control.register(key, bound or key.stem)
-            print(f"{key} is {'' if new else 'already '}registered as node {number}")
+        for each, (number, new) in zip(wanted, control.register_all(wanted), strict=True):
+            print(f"{each.key} is {'' if new else 'already '}registered as node {number}")
 
 
 def revoke(

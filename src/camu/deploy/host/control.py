@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,9 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from camu.deploy.deployment import Deployment, check_run, make_bundle
-from camu.deploy.flower import OwnersToken
+from camu.deploy.flower import TOKEN_HEADER, OwnersToken
 from camu.deploy.host.keys import CERTIFICATE, read_token, token_path
 from camu.deploy.host.processes import INSECURE
+from camu.deploy.host.versions import VERSIONS
 from camu.deploy.messages import name_some
 from camu.deploy.server.mailbox import BINDING
 from camu.deploy.status import ACTIVE, EVENTS, read_status
@@ -42,11 +44,19 @@ class RunState(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """A registered node."""
+    """A registered node; its version is empty where it has not asked for work since the start."""
 
     node: int
     name: str
     status: str
+    version: str = ""
+
+
+class Registration(NamedTuple):
+    """The file of a public key, and its name, which of `mailbox.binding` binds it to devices."""
+
+    key: Path
+    name: str
 
 
 class UnreachableError(CamuError):
@@ -66,12 +76,21 @@ class Control:
 
         self.address = address
         certificate = None if authority is None else read_bytes(authority, CERTIFICATE)
-        owners = OwnersToken(read_token(token or token_path(authority)))
+        secret = read_token(token or token_path(authority))
+        owners = OwnersToken(secret)
         self._client: Any = ControlHttpClient.from_server_address(
             server_address=address,
             insecure=certificate is None,
             root_certificates=certificate,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI"), owners],
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if certificate is not None:
+            context.load_verify_locations(cadata=certificate.decode())
+        self._web = httpx.Client(  # calls that are camu's own
+            base_url=f"{'http' if certificate is None else 'https'}://{address}",
+            headers={TOKEN_HEADER: secret},
+            verify=context,
         )
 
     def __enter__(self) -> Control:
@@ -79,26 +98,35 @@ class Control:
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
+        self._web.close()
 
     def register(self, public_key: Path, name: str) -> tuple[int, bool]:
-        """Let the owner of a key take part; returns Flower's id of the node, and whether it is new.
+        """Let the owner of a key take part; see `register_all`."""
+        return next(self.register_all([Registration(public_key, name)]))
 
-        A key that is already registered stays as it is. A name of `mailbox.binding` binds the key
-        to devices.
+    def register_all(self, wanted: Sequence[Registration]) -> Iterator[tuple[int, bool]]:
+        """Let the owners of keys take part; gives Flower's id of each node, and whether it is new.
+
+        A key that is already registered stays as it is. All are checked before the first one is
+        registered.
         """
         from flwr.proto.control_pb2 import RegisterNodeRequest
         from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-        key = public_key_to_bytes(_read_public_key(public_key))
-        for node in self._all_nodes():
-            if node.public_key == key and node.unregistered_at:
-                raise InputError(f"{public_key}: was revoked; make and register another key")
-            if node.public_key == key:
-                _check_binding(public_key, node.name, name)
-                return int(node.node_id), False
-        with self._explained(f"{public_key}: cannot be registered"):
-            request = RegisterNodeRequest(public_key=key, name=name)
-            return int(self._client.RegisterNode(request).node_id), True
+        keys = [public_key_to_bytes(_read_public_key(each.key)) for each in wanted]
+        here = {node.public_key: node for node in self._all_nodes()}
+        for key, (path, name) in zip(keys, wanted, strict=True):
+            if (node := here.get(key)) is not None:
+                if node.unregistered_at:
+                    raise InputError(f"{path}: was revoked; make and register another key")
+                _check_binding(path, node.name, name)
+        for key, (path, name) in zip(keys, wanted, strict=True):
+            if key in here:
+                yield int(here[key].node_id), False
+                continue
+            with self._explained(f"{path}: cannot be registered"):
+                request = RegisterNodeRequest(public_key=key, name=name)
+                yield int(self._client.RegisterNode(request).node_id), True
 
     def revoke(self, which: str) -> int:
         """Let a node take part no longer; `which` is the file of its public key, or its number."""
@@ -148,7 +176,18 @@ class Control:
 
     def nodes(self) -> list[NodeState]:
         """The registered nodes."""
-        return [NodeState(int(n.node_id), n.name, n.status) for n in self._registered()]
+        versions = self.versions()["nodes"]
+        return [
+            NodeState(int(n.node_id), n.name, n.status, versions.get(str(n.node_id), ""))
+            for n in self._registered()
+        ]
+
+    def versions(self) -> dict[str, Any]:
+        """The versions of camu: `superlink`, and `nodes` by their numbers."""
+        with self._explained("the versions cannot be read"):
+            answer = self._web.get(VERSIONS)
+            answer.raise_for_status()
+            return dict(answer.json())
 
     def _registered(self) -> list[Any]:
         return [node for node in self._all_nodes() if not node.unregistered_at]
@@ -247,6 +286,8 @@ class Follower:
                     self.display.warn(what)
             self.display.show(status)
         waiting = name_some(status.get("waiting_for", []))
+        if waiting and (until := status.get("waiting_until")):
+            waiting += time.strftime(", until %H:%M:%S at most", time.localtime(until))
         if waiting and waiting != self.waiting:
             self.display.say(f"waiting for {waiting}")
         self.waiting = waiting

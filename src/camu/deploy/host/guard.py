@@ -33,8 +33,10 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_sig
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from camu.deploy.array_records import printable
-from camu.deploy.flower import HOLD_HEADER, REPLY_HEADER, TOKEN_HEADER
+from camu.deploy.flower import HOLD_HEADER, REPLY_HEADER, TOKEN_HEADER, VERSION_HEADER
+from camu.deploy.host.bodies import Receive, Send, collector, nothing_more, read_body, replay
 from camu.deploy.host.replies import Refused, Replies
+from camu.deploy.host.versions import VERSIONS, Versions
 
 log = logging.getLogger(__name__)
 
@@ -68,12 +70,9 @@ MOST_BYTES, MOST_BYTES_OF_KEY = 256_000_000, 16_000_000  # of bodies under way
 MOST_CALLS_OF_KEY = 8
 # That a node waits for work in one call: clients of Flower give up after 30, camu's nodes say it.
 HOLD_SECONDS, LONGEST_HOLD = 20.0, 270.0
-READ_SECONDS, SLOWEST_RATE = 30.0, 2000  # for a body: some time, and more for a large one
 OLDEST = TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE  # seconds of a signature, as Flower has it
 
 Scope = dict[str, Any]
-Receive = Callable[[], Any]
-Send = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,7 @@ class Guard:
     nodes: Callable[[], Mapping[bytes, Registered]] | None
     clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC)
     replies: Replies = field(default_factory=Replies)
+    versions: Versions = field(default_factory=Versions)
     _known: Mapping[bytes, Registered] | None = None
     _bytes: Counter[Any] = field(default_factory=Counter)  # under way, by caller; None: of all
     _calls: Counter[Any] = field(default_factory=Counter)
@@ -131,6 +131,9 @@ class Guard:
     async def _pass_owner(self, scope: Scope, receive: Receive, send: Send) -> None:
         check_owner(scope, self.token)
         path = scope["path"]
+        if path == VERSIONS:
+            await self.versions.answer(send)
+            return
         size = announced_bytes(scope, OWNERS_BYTES) if scope.get("method") == "POST" else 0
         if path == SEND:
             body = await read_body(receive, size)
@@ -165,6 +168,8 @@ class Guard:
             if path == ACTIVATE and number is not None:
                 await self._leave(number, scope)
             if path == PULL:
+                if number is not None:
+                    self.versions.note(node, one_header(scope, VERSION_HEADER))
                 await self._wait_for_work(node, scope, body, receive, send)
             else:
                 await self.app(scope, replay(body, receive), send)
@@ -178,7 +183,7 @@ class Guard:
         sized = [pair for pair in scope["headers"] if pair[0] != b"content-length"]
         headers = [*sized, (b"content-length", b"%d" % len(body))]
         inner = {**scope, "path": DEACTIVATE, "raw_path": DEACTIVATE.encode(), "headers": headers}
-        await self.app(inner, replay(body, _nothing_more), _collector([]))
+        await self.app(inner, replay(body, nothing_more), collector([]))
 
     async def _wait_for_work(
         self, node: int, scope: Scope, body: bytes, receive: Receive, send: Send
@@ -197,7 +202,7 @@ class Guard:
                 news.clear()
                 answer: list[Any] = []
                 inner = replay(body, lambda: asyncio.shield(gone))
-                await self.app(scope, inner, _collector(answer))
+                await self.app(scope, inner, collector(answer))
                 work = any(part.get("body") for part in answer)
                 left = until - time.monotonic()
                 if work or left <= 0 or answer[0].get("status") != 200:
@@ -339,55 +344,6 @@ def check_identity(call: Any, key: bytes | None, node: int | None) -> int:
     if node not in (None, claimed):
         raise Refused(401, f"node {node} makes it in the name of node {claimed}")
     return claimed
-
-
-async def read_body(receive: Receive, size: int) -> bytes:
-    """The body of a call, of the size that it announced, within a time."""
-    parts, seen, more = [], 0, True
-    try:
-        async with asyncio.timeout(READ_SECONDS + size / SLOWEST_RATE):
-            while more:
-                event = await receive()
-                if event["type"] != "http.request":
-                    raise Refused(400, "it was broken off")
-                part, more = event.get("body", b""), event.get("more_body", False)
-                seen += len(part)
-                if seen > size:
-                    break
-                parts.append(part)
-    except TimeoutError:
-        raise Refused(408, "its body did not come in time") from None
-    if seen != size:
-        raise Refused(400, "its body is not of the size that it announced")
-    return b"".join(parts)
-
-
-def replay(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, as the application receives it."""
-    given = False
-
-    async def again() -> Any:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
-
-
-async def _nothing_more() -> Any:
-    """An ASGI `receive` of a call that goes on."""
-    await asyncio.Event().wait()
-
-
-def _collector(parts: list[Any]) -> Send:
-    """An ASGI `send` that keeps what it is given."""
-
-    async def send(part: Any) -> None:
-        parts.append(part)
-
-    return send
 
 
 async def refuse(scope: Scope, send: Send, refused: Refused) -> None:

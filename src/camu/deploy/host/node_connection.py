@@ -32,8 +32,9 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from camu import __version__
 from camu.deploy.array_records import printable
-from camu.deploy.flower import HOLD_HEADER, read_own_bundle
+from camu.deploy.flower import HOLD_HEADER, VERSION_HEADER, read_own_bundle
 from camu.errors import CamuError, InputError
 from camu.files import read_bytes
 
@@ -73,9 +74,10 @@ class _Client(FleetHttpClient):
         )
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
-        """Flower's interceptor interface: say how long a question may wait."""
+        """Flower's interceptor interface: say how long a question may wait, and camu's version."""
         if isinstance(context.message, fleet_pb2.PullMessagesRequest):
             context.request.headers[HOLD_HEADER] = self.hold
+            context.request.headers[VERSION_HEADER] = __version__
         return call_next(context)
 
 

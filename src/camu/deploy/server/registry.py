@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import statistics
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -116,21 +117,25 @@ class NodeRegistry:
         """Ask and listen until it is done or the time is over; the status says who is missing."""
         clock = self.mailbox.clock
         began = noted = clock()
+        until = time.time() + seconds
         self.refresh()
         self.mailbox.poll()
         while not done() and clock() - began < seconds:
             if clock() - noted >= NOTE_SECONDS:
                 away = [r for name, r in self.reports.items() if name not in self.present]
                 missing = [device.id for report in away for device in report.devices]
-                self.show([*self._unreported(), *missing])
+                self.show([*self._unreported(), *missing], until)
                 noted = clock()
             pause()
             self.refresh()
             self.mailbox.poll()
         self.show([])
 
-    def show(self, waiting_for: Sequence[str]) -> None:
-        """Bring the nodes in the status up to date, and the devices that are waited for."""
+    def show(self, waiting_for: Sequence[str], until: float | None = None) -> None:
+        """Bring the nodes in the status up to date, and the devices that are waited for.
+
+        `until` is when the waiting ends without them, in seconds since 1970.
+        """
         nodes = [
             {
                 "name": name,
@@ -143,12 +148,17 @@ class NodeRegistry:
             for name, report in sorted(self.reports.items())
         ]
         self.journal.update(
-            nodes=nodes, devices=len(self.ids), known=len(self.known()), waiting_for=waiting_for
+            nodes=nodes,
+            devices=len(self.ids),
+            known=len(self.known()),
+            waiting_for=waiting_for,
+            waiting_until=until if waiting_for else None,
         )
 
     def _note(self, event: Event, name: str, what: str) -> None:
         self.journal.event(event, f"node {printable(name)} {what}", node=name)
-        self.show(self.journal.status.get("waiting_for", []))
+        status = self.journal.status
+        self.show(status.get("waiting_for", []), status.get("waiting_until"))
 
     def _enter(self, node: int, content: RecordDict | Refusal) -> None:
         """Take in the reply of a node to the query."""

@@ -9,6 +9,7 @@ rounds of any model; a limit relative to the other units bounds what one node ca
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -322,9 +323,10 @@ class NodeTrainer:
         def waiting(late: set[int]) -> None:
             places = [place for node in late for place in by_node[nodes[node]]]
             devices = {k for place in places for k in requests[place].job.members}
-            self.registry.show([self.ids[k] for k in sorted(devices)])
+            self.registry.show([self.ids[k] for k in sorted(devices)], until)
 
         seconds = self.deployment.deadline_seconds
+        until = time.time() + seconds
         sizes = (largest_result(t, requests[0].start.layout) for t in tasks.values())
         what, most = f"round {round_number + 1}", max(sizes, default=0)
         replies = self.mailbox.ask(contents, TRAIN, what, seconds, most, waiting)
