@@ -7,6 +7,7 @@ import io
 import json
 import random
 import runpy
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -444,6 +445,26 @@ def test_names_are_mapped_and_wrong_ones_refused(tmp_path: Path) -> None:
         parse_names("Nr=akku")
     with pytest.raises(InputError, match="has no column Nummer"):
         read_fleet(path, {"Nummer": "id"})
+
+
+def test_ten_thousand_rows_are_listed_in_seconds(tmp_path: Path) -> None:
+    """Every seventh row has a wrong count and every eleventh an unknown link."""
+    rows = [HEAD]
+    for k in range(10_000):
+        labels = "-3;20" if k % 7 == 0 else f"{k % 50};20"
+        funk = "Brieftaube" if k % 11 == 0 else "WLAN"
+        rows.append(
+            f"GW-{k};Halle {k % 9};48,{k:05};11,{k:05};-80,5;14;Netz;1500;{funk};{k % 50 + 20};"
+            + labels
+        )
+    path, began = write(tmp_path, "\n".join(rows) + "\n"), time.process_time()
+    found = checked(read_fleet(path), CONFIG)
+    left, _ = repair(found, CONFIG)
+    assert time.process_time() - began < 5
+    wrong = {(k, "label_0") for k in range(0, 10_000, 7)}
+    wrong |= {(k, "link") for k in range(0, 10_000, 11)}
+    assert {(one.row, one.column) for one in found.problems} == wrong
+    assert len(left.cleaned.table.rows) == 10_000 - len(range(0, 10_000, 11))
 
 
 @pytest.mark.slow

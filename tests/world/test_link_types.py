@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -166,6 +168,48 @@ def test_energy_of_a_wifi_frame_adds_up() -> None:
     waits = (16 + 34 + 7.5 * 9) * 1e-6
     expected = 228e-6 * radio.transmit + 28e-6 * radio.receive + waits * radio.idle
     assert float(found.transmit_joules + found.receive_joules) == pytest.approx(expected)
+
+
+def by_hand(name: str) -> tuple[float, float]:
+    """Seconds and joules of 1 000 bytes, alone and at 60 dB, by volts and amperes."""
+    if name.startswith("lora"):
+        factor = int(name.removeprefix("lora-sf"))
+        most, symbol = {7: 222, 8: 222, 9: 115}.get(factor, 51), 2**factor / 125e3
+
+        def frame(size: int, check: int = 16) -> float:
+            coded = (8 * size - 4 * factor + 28 + check) / (4 * (factor - 2 * (factor >= 11)))
+            return (20.25 + 5 * math.ceil(coded)) * symbol
+
+        full, rest = divmod(1000, most)
+        air = full * frame(most + 13) + frame(rest + 13)
+        heard = (full + 1) * frame(13, check=0)
+        return 100 * air, 3.3 * (28e-3 * air + 11.2e-3 * heard + 1.5e-6 * 99 * air)
+    if name == "802.15.4":  # 8 frames of 127 bytes and one of 83; 6 bytes before each
+        air = 32e-6 * (8 * 133 + 89)
+        waits = 9 * (1.12e-3 + 0.128e-3 + 2 * 0.192e-3 + 0.352e-3 + 0.64e-3)
+        return air + waits, 3.0 * (17.4e-3 * air + 18.8e-3 * waits)
+    if name.startswith("wifi"):  # one frame of 1036 bytes; at 60 dB none is lost
+        ax = name == "wifi-ax"
+        preamble, symbol, bits = (44e-6, 13.6e-6, 1950) if ax else (36e-6, 4e-6, 260)
+        send, receive, idle, volts = (0.38, 0.313, 0.273, 3.0) if ax else (0.29, 0.09, 0.03, 3.3)
+        air = preamble + symbol * math.ceil((22 + 8 * 1036) / bits)
+        waits = 16e-6 + 34e-6 + 7.5 * 9e-6
+        return air + 28e-6 + waits, volts * (send * air + receive * 28e-6 + idle * waits)
+    if name == "nb-iot":  # no repetition; connected for ten seconds more
+        return 8000 / 16.9e3, 3.8 * (0.22 * 8000 / 16.9e3 + 0.02 * 10)
+    if name == "ethernet":
+        air = 8 * (1000 + 78) / 1e8
+        return air, 3.3 * 0.054 * (air + 8 * 84 / 1e8)
+    hertz, slot = (9e5, 1e-3) if name == "lte" else (1.8e6, 0.5e-3)
+    blocks = math.ceil(8000 / (0.8 * hertz * 6 * 948 / 1024 * slot))
+    return blocks * slot / 0.9, 2.0 * blocks * slot / 0.9 + 2 * 3 / 7 * blocks * slot / 14
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_message_takes_the_time_and_energy_that_are_added_up_by_hand(name: str) -> None:
+    found, (seconds, joules) = LINK_TYPES[name].send(8000, 60.0), by_hand(name)
+    assert float(found.seconds) == pytest.approx(seconds, rel=1e-9)
+    assert float(found.transmit_joules + found.receive_joules) == pytest.approx(joules, rel=1e-9)
 
 
 def test_ethernet_is_frames_of_1538_bytes_at_any_distance() -> None:

@@ -125,6 +125,32 @@ def test_days_with_a_panel_are_those_of_a_sum_hour_by_hour(tmp_path: Path) -> No
     assert seconds_until_empty(world, np.array([watts]))[0] == pytest.approx(moment, abs=3600)
 
 
+def test_panels_and_a_trace_together_are_followed_by_the_hour(tmp_path: Path) -> None:
+    """Step by step in plain numbers: with a panel, without one, and on mains power."""
+    trace = tmp_path / "wind.csv"
+    trace.write_text("seconds,device,watts\n7200,*,1.5\n36000,b,0.25\n90000,a,0\n")
+    rows = "a,48,11,20,,60000,8\nb,48,11.001,20,,90000,0\nc,48,11.002,20,,mains,8\n"
+    keys = {"fleet.start_day": 260, "fleet.harvest_trace": str(trace)}
+    world, watts = solar_world(tmp_path, rows, **keys), {"a": 2.2, "b": 1.0}
+    sun, found = Sunshine(48.0, 260, 0.0), {}
+    for name, capacity, panel in (("a", 60_000.0, 8.0), ("b", 90_000.0, 0.0)):
+        charge, hour = capacity, 0
+        while True:
+            wind = 0.0 if hour < 2 else 1.5
+            if (name, hour >= 25) == ("a", True):
+                wind = 0.0
+            elif (name, hour >= 10) == ("b", True):
+                wind = 0.25
+            drain = watts[name] - wind - panel * 0.5 * sun.mean(3600.0 * hour, 3600.0 * (hour + 1))
+            if charge <= 3600 * drain:
+                found[name] = 3600 * hour + charge / drain
+                break
+            charge, hour = min(capacity, charge - 3600 * drain), hour + 1
+    seconds = seconds_until_empty(world, np.array([2.2, 1.0, 5.0]))
+    assert seconds[:2] == pytest.approx([found["a"], found["b"]], rel=1e-9)
+    assert seconds[2] == np.inf
+
+
 def test_a_battery_that_loses_more_than_a_year_brings_ends_later(tmp_path: Path) -> None:
     """One that is never full loses the same in each year; one that is full in summer nothing."""
     world = solar_world(tmp_path, "a,48,11,20,,5e7,1\nb,48,11.1,20,,5e7,6\n")

@@ -12,6 +12,8 @@ from camu.planning.harvest import Harvest
 from camu.world import World
 from camu.world.sun import DAY_SECONDS, YEAR_SECONDS
 
+_MOST_NUMBERS = 2_000_000  # of a table of times and devices
+
 
 @dataclass(frozen=True, eq=False)
 class BatteryDays:
@@ -60,28 +62,37 @@ def seconds_until_empty(world: World, watts: Float64) -> Float64:
     the first is never empty; another goes on to lose as much in every year.
     """
     capacity, harvest = world.devices.battery_joules, Harvest(world)
-    charge, empty = capacity.copy(), np.full(len(capacity), np.inf)
-
-    def follow(start: float, end: float) -> None:
-        nonlocal charge
-        for begin, until, harvested in harvest.stretches(start, end, step=3600.0):
-            drain, seconds = watts - harvested, until - begin
-            with np.errstate(divide="ignore", invalid="ignore"):
-                lasts = np.where(drain > 0, charge / drain, np.inf)
-                gone = np.isinf(empty) & (lasts <= seconds) & np.isfinite(lasts)
-                empty[gone] = begin + lasts[gone]
-                if np.isinf(until):
-                    return
-                charge = np.minimum(charge - drain * seconds, capacity)
-
-    if not harvest.seasons:
-        follow(0.0, np.inf)
-        return empty
+    found = np.full(len(capacity), np.inf)
     middle = harvest.settled_seconds + YEAR_SECONDS
-    follow(0.0, middle)
-    before, last = charge, middle + YEAR_SECONDS
-    follow(middle, last)
+    for devices, end in ((harvest.sunless, np.inf), (harvest.sunny, middle + YEAR_SECONDS)):
+        own = devices[~np.isnan(capacity[devices])]
+        edges = harvest.edges(end, middle)
+        size = max(1, _MOST_NUMBERS // len(edges))  # devices at once
+        for part in (own[start : start + size] for start in range(0, len(own), size)):
+            drain = watts[part] - harvest.powers(edges, part)
+            charge, empty = _drained(capacity[part], drain, edges)
+            if np.isfinite(end):
+                before, after = charge[np.searchsorted(edges, middle)], charge[-1]
+                loses = after < before * (1 - 1e-6)  # less is rounding
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    later = np.where(loses, end + after / (before - after) * YEAR_SECONDS, np.inf)
+                empty = np.where(np.isinf(empty), later, empty)
+            found[part] = empty
+    return found
+
+
+def _drained(capacity: Float64, drain: Float64, edges: Float64) -> tuple[Float64, Float64]:
+    """Charges at these times (N + 1, k), and when the batteries are empty (k,), or inf.
+
+    A battery that is never fuller than full has lost what has been drained since it was full: the
+    sum of all that is drained, less the least that this sum has been.
+    """
+    with np.errstate(invalid="ignore"):  # a steady power that goes on for ever
+        joules = np.where(drain == 0, 0.0, drain * np.diff(edges)[:, None])
+        spent = np.concatenate((np.zeros((1, len(capacity))), np.cumsum(joules, axis=0)))
+        charge = capacity - (spent - np.minimum.accumulate(spent, axis=0))
+        gone = charge[1:] <= 0
+    first, each = gone.argmax(axis=0), np.arange(len(capacity))
     with np.errstate(divide="ignore", invalid="ignore"):
-        loses = charge < before * (1 - 1e-9)  # less is rounding
-        later = np.where(loses, last + charge / (before - charge) * YEAR_SECONDS, np.inf)
-    return np.asarray(np.where(np.isinf(empty), later, empty))
+        moment = edges[first] + charge[first, each] / drain[first, each]
+    return charge, np.where(gone[first, each], moment, np.inf)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from camu.arrays import Float64
+from camu.arrays import Float64, Int64
 from camu.world import World
 from camu.world.sun import Sunshine
 from camu.world.tables import read_trace
@@ -23,7 +23,8 @@ class Harvest:
         path = world.config.fleet.harvest_trace
         # From a virtual second on, these devices (all, or one) harvest this power.
         self._changes = _read_trace(Path(path), world) if path else []
-        self._watts = np.array(world.devices.harvest_watts)
+        self._first_watts = world.devices.harvest_watts
+        self._watts = np.array(self._first_watts)
         self._next = 0
         fleet = world.config.fleet
         self._panels = fleet.solar_share * world.devices.solar_watts_peak
@@ -46,21 +47,44 @@ class Harvest:
             np.minimum(charge + watts * (until - begin), capacity, out=charge)
 
     @property
-    def seasons(self) -> bool:
-        """Whether the sun gives some of it, so that it is never steady."""
-        return self._sun is not None
-
-    @property
     def settled_seconds(self) -> float:
         """From when on it is steady, or the same in every year."""
         return self._changes[-1][0] if self._changes else 0.0
 
-    def stretches(
-        self, start: float, end: float, step: float = SUN_SECONDS
-    ) -> Iterator[tuple[float, float, Float64]]:
+    @property
+    def sunny(self) -> Int64:
+        """The devices that have panels."""
+        return np.flatnonzero(self._panels > 0)
+
+    @property
+    def sunless(self) -> Int64:
+        """The devices that have none."""
+        return np.flatnonzero(~(self._panels > 0))
+
+    def edges(self, end: float, *more: float) -> Float64:
+        """Virtual seconds from 0 to `end` between which `powers` are taken to be steady.
+
+        They are those of changes and, if there is an end, all hours and these others.
+        """
+        changes = [seconds for seconds, _, _ in self._changes]
+        if np.isinf(end):
+            return np.unique([0.0, *changes, end])
+        return np.unique([*np.arange(0.0, end, 3600.0), *changes, *more, end])
+
+    def powers(self, edges: Float64, devices: Int64) -> Float64:
+        """The power of these devices between any two of these virtual seconds (N, k)."""
+        watts = np.tile(self._first_watts[devices], (len(edges) - 1, 1))
+        for seconds, who, power in self._changes:
+            own = slice(None) if isinstance(who, slice) else devices == who
+            watts[np.searchsorted(edges, seconds) :, own] = power
+        if self._sun is None or np.isinf(edges[-1]):
+            return watts
+        return watts + self._sun.means(edges)[:, None] * self._panels[devices]
+
+    def stretches(self, start: float, end: float) -> Iterator[tuple[float, float, Float64]]:
         """Stretches of time from one virtual second to another, with the power in each (K,).
 
-        The power of the sun is its mean in each stretch, which ends at the next multiple of `step`.
+        The power of the sun is its mean in each stretch of at most ten minutes.
         """
         now = start
         while now < end:
@@ -74,7 +98,7 @@ class Harvest:
                 self._next += 1
             power = self._watts
             if self._sun is not None:
-                until = min(until, (now // step + 1) * step)
+                until = min(until, (now // SUN_SECONDS + 1) * SUN_SECONDS)
                 power = power + self._panels * self._sun.mean(now, until)
             yield now, until, power
             now = until

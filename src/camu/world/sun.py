@@ -46,12 +46,16 @@ class Sunshine:
 
     def mean(self, begin: float, end: float) -> float:
         """The mean share of peak power between two virtual seconds."""
-        return (self._until(end) - self._until(begin)) / (end - begin)
+        return float((self._until(end) - self._until(begin)) / (end - begin))
 
-    def _until(self, seconds: float) -> float:
+    def means(self, edges: Float64) -> Float64:
+        """The mean shares between any two of these virtual seconds."""
+        return np.diff(self._until(edges)) / np.diff(edges)
+
+    def _until(self, seconds: float | Float64) -> Float64:
         """Seconds of peak power from the start of the first year on."""
-        years, rest = divmod(self._start + seconds, YEAR_SECONDS)
-        return float(years * self._sums[-1] + np.interp(rest, self._times, self._sums))
+        years, rest = np.divmod(self._start + seconds, YEAR_SECONDS)
+        return np.asarray(years * self._sums[-1] + np.interp(rest, self._times, self._sums))
 
 
 @lru_cache(maxsize=8)
