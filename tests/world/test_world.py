@@ -72,6 +72,7 @@ def test_label_counts_replace_the_data_set(monkeypatch: pytest.MonkeyPatch) -> N
             "sample_joules",
             "label_epsilon",
             "rate_bps",
+            "sleep_watts",
         )
         unknown = field.name in measured  # may be nan
         assert np.array_equal(one, other, equal_nan=unknown), field.name
