@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -31,7 +32,17 @@ def page(documents: Sequence[Document]) -> str:
     head, tail = ((folder / f"{name}.md").read_text(encoding="utf-8") for name in ("head", "tail"))
     parts = [head, "\n".join(_summary(documents))]
     parts += ["\n".join(_section(read(name), cells)) for name, cells in by_anchor.items()]
-    return "\n".join([*parts, tail])
+    return "\n".join(_wrapped(line) for line in "\n".join([*parts, tail]).split("\n"))
+
+
+def _wrapped(line: str) -> str:
+    """A line of text in lines of at most 120 characters; rows of tables and code are left alone."""
+    if line.startswith(("|", "```", "<!--")) or len(line) <= 120:
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(
+        line, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _summary(documents: Sequence[Document]) -> Iterator[str]:
@@ -58,12 +69,18 @@ def _section(anchor: Anchor, cells: Sequence[Document]) -> Iterator[str]:
     source = anchor.source
     commit = f", at {source['commit']}" if "commit" in source else ""
     yield f"## {anchor.name}: {anchor.title}\n"
-    yield f"{anchor.setting.strip()}\n"
+    for paragraph in anchor.setting.strip().split("\n\n"):
+        yield " ".join(paragraph.split()) + "\n"
     yield f"Source: {source['repository']}, {source['file']}{commit}.\n"
-    yield "| cell | measure | published | ours | n | 95 % interval | rule | verdict |"
-    yield "|---|---|---|---|---|---|---|---|"
+    measures = {str(own["metric"]) for own in cells}
+    if len(measures) == 1:
+        yield f"Measure: {measures.pop()}.\n"
+    several = ["measure"] if measures else []
+    titles = ["cell", *several, "published", "ours", "n", "95 % interval", "rule", "verdict"]
+    yield "| " + " | ".join(titles) + " |"
+    yield "|" + "---|" * len(titles)
     for own in cells:
-        yield "| " + " | ".join(_row(own)) + " |"
+        yield "| " + " | ".join(_row(own, bool(several))) + " |"
     yield ""
     for text in anchor.differences:
         yield f"- Known difference: {text}."
@@ -76,10 +93,11 @@ def _section(anchor: Anchor, cells: Sequence[Document]) -> Iterator[str]:
     yield ""
 
 
-def _row(own: Document) -> Iterator[str]:
+def _row(own: Document, with_measure: bool) -> Iterator[str]:
     published, ours, unit = own["published"], own["ours"], own["unit"]
     yield str(own["claim"]).partition(".")[2]
-    yield str(own["metric"])
+    if with_measure:
+        yield str(own["metric"])
     if published["order"]:
         yield str(published["order"])
     else:
