@@ -211,6 +211,9 @@ def test_finished_runs_are_read_back_with_a_table_of_all_rounds(tmp_path: Path) 
     for wrong in (tmp_path / "none", tmp_path / "all" / "begun"):
         with pytest.raises(camu.InputError, match="read_runs: "):
             camu.read_runs(wrong)
-    compared = camu.compare(config, ["fedsgd", "fedpaq"], seeds=1).to_frame()
-    assert compared["scheme"].tolist() == ["fedsgd", "fedpaq"]
-    assert "metrics" not in compared.columns
+    compared = camu.compare(config, ["fedsgd", "fedpaq"], seeds=1)
+    assert compared.to_frame()["scheme"].tolist() == ["fedsgd", "fedpaq"]
+    assert repr(compared).startswith("Comparison(2 schemes, 1 seeds; accuracy at ")
+    assert f"fedpaq {compared.rows[1].at_equal_joules.mean:.2%}" in repr(compared)
+    assert len(repr(compared)) < 250
+    assert "metrics" not in compared.to_frame().columns

@@ -92,6 +92,14 @@ class Comparison:
     metric: str  # what models are judged by
     curves: dict[str, tuple[Point, ...]]  # (round, mean score) at evaluations, by scheme
 
+    def __repr__(self) -> str:
+        best = [(row.scheme, row.at_equal_joules) for row in self.ranked("joules")]
+        shown = [f"{name} {self.judged.show(score.mean)}" for name, score in best[:3] if score]
+        return (
+            f"Comparison({len(self.rows)} schemes, {len(self.seeds)} seeds; {self.judged.title} "
+            f"at {self.equal_joules:.4g} J: {', '.join(shown)}{', …' if len(best) > 3 else ''})"
+        )
+
     @property
     def judged(self) -> Metric:
         """What models are judged by."""
