@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
@@ -23,6 +23,12 @@ def test_every_end_of_a_range_can_be_set(name: str) -> None:
         ends = (found.low, found.high) if isinstance(found, Between) else found.values
         for value in ends:
             make_scheme(CONFIG.replace(keys_of(name, {key: value})))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_steps_share_and_bits_of_every_scheme_are_tuned(name: str) -> None:
+    common = {"local_updates", "epochs", "share", "levels"}
+    assert common & {field.name for field in fields(SCHEMES[name])} <= set(tunable_of(SCHEMES[name]))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class AdaptiveBatch(Scheme):
         "the rate is in proportion to the batch; the original's scaling rule is not known",
         "weights by data size; sending counts alone, without the queue of `tdma`",
     ]
+    tunable = {"local_updates": (1, 20, "log")}
 
     def plan(self, world: World) -> Plan:
         """H l_k B_k / f_k + t_k is the same for all devices, as far as whole samples allow."""

@@ -29,6 +29,7 @@ class FedPer(Scheme):
         "of a model with one layer, the bias is personal",
         "the global model has untrained personal parameters: judge it by mean-device-accuracy",
     ]
+    tunable = {"local_updates": (1, 20, "log")}
 
     def plan(self, world: World) -> Plan:
         groups, mask = (

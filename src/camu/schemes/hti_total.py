@@ -26,6 +26,7 @@ class HtiTotal(Scheme):
         "the split minimises the largest n_k a_k + b_k with n_k >= 1",
         "sending counts alone, without the queue of `tdma`",
     ]
+    tunable = {"local_updates": (1, 20, "log")}
 
     def plan(self, world: World) -> Plan:
         groups = single_devices(world)
