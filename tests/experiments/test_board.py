@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -244,18 +245,38 @@ def test_parts_are_joined_with_ranks_in_both_tables(tiny: tuple[Protocol, Path])
     assert board.missing == ()
     for table in ("published", "tuned"):
         for axis in ("joules", "seconds"):
-            for world in (OVERALL, "digits"):
-                rows = board.tables[Place(table, "short", axis, world)]  # type: ignore[arg-type]
-                assert {row.scheme for row in rows} == {"fedsgd", "local-sgd", "fedpaq levels=3"}
-                assert [row.own for row in rows if "fedpaq" in row.scheme] == [True]
-                assert all(row.beside["steps"] for row in rows)
+            rows = board.tables[Place(table, "short", axis, "digits")]  # type: ignore[arg-type]
+            assert {row.scheme for row in rows} == {"fedsgd", "local-sgd", "fedpaq levels=3"}
+            assert [row.own for row in rows if "fedpaq" in row.scheme] == [True]
+            assert all(row.beside["steps"] for row in rows)
     page = board_page(board)
     assert protocol.sha256 in page
     assert "**`fedpaq levels=3` (yours)**" in page
+    chosen = [e for p in board.parts for e in p["entries"] if e["table"] == "published"]
+    least, most = (
+        [e["settings"]["training.learning_rate"] for e in chosen].count(r) for r in (0.1, 0.3)
+    )
+    assert (
+        f"{least} of 6 choices are the smallest rate that was tried and {most} the largest" in page
+    )
     lines = board.to_csv().splitlines()
     assert len(lines) == 1 + 3 * 2 * 2 * 2  # schemes, tables, axes, seeds
     half = joined(protocol, read_parts(protocol, [folder / "0"]))
     assert half.missing == (("digits", "local-sgd"),)
+    assert "Not run: `digits`: local-sgd.\n" in board_page(half)
+
+
+def test_only_several_worlds_have_a_table_over_all(tiny: tuple[Protocol, Path]) -> None:
+    protocol, folder = tiny
+    parts = read_parts(protocol, [folder / "0", folder / "1"])
+    assert OVERALL not in {place.world for place in joined(protocol, parts).tables}
+    [world] = protocol.rules.worlds
+    worlds = [world, world.model_copy(update={"name": "again"})]
+    two = Protocol(protocol.rules.model_copy(update={"worlds": worlds}), protocol.sha256)
+    board = joined(two, [*parts, *({**part, "world": "again"} for part in parts)])
+    rows = board.tables[Place("tuned", "short", "joules", OVERALL)]
+    assert {row.scheme for row in rows} == {"fedsgd", "local-sgd", "fedpaq levels=3"}
+    assert all(row.standing and row.beside["steps"] for row in rows)
 
 
 def test_the_tuned_settings_are_at_least_as_good_where_they_were_tuned(
@@ -282,6 +303,15 @@ def test_a_run_of_a_row_comes_out_with_the_same_bits(tiny: tuple[Protocol, Path]
     assert {tuple(one.differs) for one in verify(part, forged, "tuned", 1)} == {("score",)}
     with pytest.raises(InputError, match="--seed 7: it was reported on 0, 1"):
         verify(part, found, "tuned", 7)
+
+
+def test_the_command_verifies_the_first_seed_unless_another_is_named(
+    tiny: tuple[Protocol, Path], camu: Callable[..., Any]
+) -> None:
+    where = ("--world", "digits", "--protocol", tiny[1] / "tiny.toml", "--in", tiny[1] / "0")
+    found = camu("board", "verify", "fedsgd", "--table", "published", *where)
+    assert found.code == 0, found.err
+    assert found.out.count("seed 0: the same bits") == 2  # at its joules and at its seconds
 
 
 def test_a_second_call_trains_nothing(tiny: tuple[Protocol, Path]) -> None:

@@ -28,7 +28,9 @@ def test_every_end_of_a_range_can_be_set(name: str) -> None:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_the_steps_share_and_bits_of_every_scheme_are_tuned(name: str) -> None:
     common = {"local_updates", "epochs", "share", "levels"}
-    assert common & {field.name for field in fields(SCHEMES[name])} <= set(tunable_of(SCHEMES[name]))
+    assert common & {field.name for field in fields(SCHEMES[name])} <= set(
+        tunable_of(SCHEMES[name])
+    )
 
 
 @dataclass(frozen=True)

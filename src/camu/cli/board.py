@@ -145,7 +145,10 @@ def verify(
     table: Annotated[
         Literal["published", "tuned"], typer.Option("--table", help="Of this table.")
     ] = "tuned",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="The run of this seed.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", help="The run of this seed [default: the first]."),
+    ] = None,
     folders: Annotated[
         list[Path] | None,
         typer.Option("--in", metavar="DIR", help="Directory of results [default: board]."),
@@ -167,7 +170,8 @@ def verify(
         raise InputError(f"{scheme} in {world}: no such part; there are {', '.join(there[:8])}")
     part = Part(rules, rules.worlds[world], found[0]["word"])
     wrong = []
-    for one in check(part, found[0], table, seed):
+    first = rules.rules.reporting_seeds[0]
+    for one in check(part, found[0], table, first if seed is None else seed):
         entry = one.entry
         where = f"{entry['budget']} budget of {entry['axis']}, seed {one.seed}"
         digest = one.now["weights_sha256"][:16]

@@ -135,10 +135,10 @@ def _tables(
     schemes: Sequence[str],
     own: set[str],
 ) -> Iterator[tuple[str, tuple[Row, ...]]]:
-    """A table over all worlds, then one for each."""
+    """A table over all worlds, if there are several, then one for each."""
     worlds = [name for name in protocol.worlds if any(world == name for world, _ in entries)]
     everywhere = [name for name in schemes if all(_ranked(entries.get((w, name))) for w in worlds)]
-    if len(everywhere) > 1:
+    if len(everywhere) > 1 and len(worlds) > 1:  # one world says nothing about others
         scores = [np.array([_scores(entries[w, name]) for name in everywhere]) for w in worlds]
         rows = [
             Row(name, name in own, standing, _mean_beside([entries[w, name] for w in worlds]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from camu.experiments.board.joined import OVERALL, Board, Place, Row
+from camu.experiments.board.part import RATE
 from camu.experiments.tables import markdown_table
 
 _TITLES = {"published": "As published", "tuned": "Tuned"}
@@ -23,10 +25,8 @@ def board_page(board: Board) -> str:
         f"{board.wall_seconds / 60:.0f} minutes, one after another.\n",
     ]
     if board.missing:
-        parts.append(
-            "Not run: " + ", ".join(f"{world}: {scheme}" for world, scheme in board.missing) + ".\n"
-        )
-    parts.append(_worlds(board))
+        parts.append(f"Not run: {_missing(board)}.\n")
+    parts += [_worlds(board), _edges(board)]
     for place, rows in board.tables.items():
         if place.world == OVERALL:
             parts += [f"### {_title(place)}\n", _overall(rows, place)]
@@ -51,6 +51,33 @@ def _worlds(board: Board) -> str:
         for name, one in world.budgets.items()
     ]
     return markdown_table(["world", "", "budget", "joules", "seconds"], "lllrr", rows) + "\n"
+
+
+def _missing(board: Board) -> str:
+    """What is not run, by world."""
+    lacking: dict[str, list[str]] = {}
+    for world, scheme in board.missing:
+        lacking.setdefault(world, []).append(scheme)
+    whole = len(board.protocol.rules.schemes)
+    return "; ".join(
+        f"`{world}`: {'all schemes' if len(found) == whole else ', '.join(found)}"
+        for world, found in lacking.items()
+    )
+
+
+def _edges(board: Board) -> str:
+    """How often a scheme as published was best at the smallest or largest rate of the protocol."""
+    tried = sorted(board.protocol.rules.rates)
+    best = Counter(
+        entry["settings"][RATE]
+        for part in board.parts
+        for entry in part["entries"]
+        if entry["table"] == "published"
+    )
+    return (
+        f"As published, {best[tried[0]]} of {best.total()} choices are the smallest rate that was "
+        f"tried and {best[tried[-1]]} the largest: beyond these, a scheme may do better.\n"
+    )
 
 
 def _standing(row: Row) -> list[str]:
