@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from mkdocs.utils.yaml import yaml_load
 from typer.main import get_command
 
 import camu as package
@@ -226,6 +227,44 @@ def test_the_api_page_lists_public_names_only() -> None:
     listed = set(re.findall(r"^::: camu\.(\w+)$", text, re.MULTILINE))
     public = getattr(package, "__all__", None)
     assert public is None or listed <= set(public)
+
+
+def nav_pages(entry: Any, part: str = "") -> Iterator[tuple[str, str]]:
+    """The part of the site and the file of each page in mkdocs' navigation."""
+    if isinstance(entry, str):
+        yield part, entry
+        return
+    for item in entry:
+        title, inside = next(iter(item.items())) if isinstance(item, dict) else ("", item)
+        yield from nav_pages(inside, part or title)
+
+
+NAV = list(nav_pages(yaml_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
+PARTS = ("Tutorials", "How to", "Reference", "Explanation")
+FROM_ROOT = {"index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+TO_BE_SPLIT = {"deploy-machines.md"}
+
+
+def test_every_page_is_in_the_navigation_once_and_owners_of_a_fleet_come_first() -> None:
+    pages = [page for _, page in NAV]
+    written = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert sorted(pages) == sorted({*written, *FROM_ROOT, "CHANGELOG.md"})
+    assert pages[0] == "owners.md"
+    assert tuple(part for part in dict.fromkeys(part for part, _ in NAV) if part in PARTS) == PARTS
+
+
+@pytest.mark.parametrize(
+    ("page", "most"),
+    [
+        (page, 900 if page == "index.md" else 1500)
+        for part, page in NAV
+        if part != "Reference" and page not in TO_BE_SPLIT
+    ],
+)
+def test_a_page_is_short_enough_to_be_read(page: str, most: int) -> None:
+    path = ROOT / FROM_ROOT[page] if page in FROM_ROOT else ROOT / "docs" / page
+    words = re.findall(r"\S*\w\S*", path.read_text(encoding="utf-8"))
+    assert len(words) <= most, f"{page}: {len(words)} words; split it by purpose, or cut it"
 
 
 def test_no_line_of_the_pages_is_longer_than_a_reader_of_the_source_can_see() -> None:
