@@ -17,11 +17,11 @@ from flwr.app import RecordDict
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import read_task, write_report, write_result
 from camu.deploy.server.app import serve
-from camu.deploy.server.clipping import clip_update, norm_limit, update_norm
 from camu.deploy.server.trainer import NodeTrainer, _Request
 from camu.learning.configured import model_layout
 from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
+from camu.schemes.limits import clip_update, norm_limit, update_norm
 from camu.seeding import derive
 from camu.simulation.history import History
 from helpers.configs import small

@@ -43,6 +43,7 @@ Event = Literal[
     "quorum-back",
     "plan-made-again",
     "optimiser-lost",
+    "run-harmed",
 ]
 STATUS, EVENTS = "status.json", "events.jsonl"
 # What a deployment writes into its directory before its run begins.

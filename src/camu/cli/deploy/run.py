@@ -78,7 +78,10 @@ Partitions = Annotated[
 Clip = Annotated[
     float,
     typer.Option(
-        "--clip", metavar="X", help="Clip updates to X times the round's median norm; 0: never."
+        "--clip",
+        metavar="X",
+        help="Limit the norm of an update, and the weight of a device, to X times the median of "
+        "all; 0: do not.",
     ),
 ]
 MostSamples = Annotated[
@@ -145,7 +148,7 @@ def run(
     deadline: Deadline = 60.0,
     wait: Wait = 300.0,
     quorum: Quorum = "50%",
-    clip: Clip = 5.0,
+    clip: Clip = 2.0,
     most_samples: MostSamples = 10.0,
     configured_speed: ConfiguredSpeed = False,
     simulate_faults: SimulateFaults = False,

@@ -22,6 +22,7 @@ from camu.data import dataset_spec, load_configured
 from camu.deploy.deployment import CheckedRun, Deployment, check_run
 from camu.deploy.messages import name_some
 from camu.deploy.node_data import read_own
+from camu.deploy.server.alarm import Alarm
 from camu.deploy.server.fleet import (
     assign,
     device_ids,
@@ -105,12 +106,12 @@ def _serve_locked(
     if directory.exists() and directory.plan.exists():
         plan = directory.read_plan()
     else:
-        plan = plan_known(world, scheme, registry.known(), deployment.measured)
+        plan = plan_known(world, scheme, registry.known(), deployment.measured, deployment.clip)
     hosts = assign(registry.reports, plan, ids, deployment.granularity)
     with _evaluator(config, deployment.test_data) as engine:
         faults = Counter(restarts=restarts)
         trainer = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine, quorum, faults)
-        watchers = [LateNodes(trainer, scheme, kept), RoundStatus(journal)]
+        watchers = [LateNodes(trainer, scheme, kept), Alarm(journal), RoundStatus(journal)]
 
         def keep(watchers: Sequence[Callback]) -> History:
             # A round on nodes is slow and a checkpoint is quick, so every round gets one.
@@ -174,7 +175,7 @@ class LateNodes(Callback):
         deployment, reports = self.trainer.deployment, self.trainer.registry.reports
         world = reported_world(deployment.config, reports, deployment.measured)
         try:
-            plan = plan_known(world, self.scheme, known, deployment.measured)
+            plan = plan_known(world, self.scheme, known, deployment.measured, deployment.clip)
             hosts = assign(reports, plan, self.trainer.ids, deployment.granularity)
         except InputError as error:
             log.warning("%s cannot join; the plan stays as it is: %s", names, error)

@@ -18,6 +18,7 @@ from camu.errors import CamuError, InputError
 from camu.files import write_text
 from camu.planning.plan import Plan
 from camu.schemes import Scheme, plans
+from camu.schemes.limits import with_limited_weights
 from camu.world import World, build_world
 from camu.world.devices import update_samples
 from camu.world.fleet_file import parse_fleet
@@ -66,10 +67,14 @@ def reported_world(config: Config, reports: Mapping[str, Report], measured: bool
     return replace(world, links=replace(links, uplink_gain=read_only_floats(uplink)))
 
 
-def plan_known(world: World, scheme: Scheme, known: Sequence[int], measured: bool = False) -> Plan:
+def plan_known(
+    world: World, scheme: Scheme, known: Sequence[int], measured: bool = False, clip: float = 0.0
+) -> Plan:
     """The scheme's plan for the devices that were reported; the others are in no unit.
 
     Nodes do not change their frequency, so where time and joules are measured, none slows down.
+    Weights follow from what nodes claim of their data, so `clip` limits them
+    to so many times that of the median device; 0: not at all.
     """
     whole = len(known) == world.devices.count
     plan = plans.plan(scheme, world if whole else replace(world, links=world.links.select(known)))
@@ -81,7 +86,7 @@ def plan_known(world: World, scheme: Scheme, known: Sequence[int], measured: boo
         plan = replace(plan, units=tuple(units))
     if measured and plan.dvfs != "none":
         plan = replace(plan, dvfs="none").repriced(world)
-    return plan
+    return with_limited_weights(plan, clip)
 
 
 def assign(

@@ -9,6 +9,7 @@ rounds of any model; a limit relative to the other units bounds what one node ca
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,6 @@ from camu.arrays import sum_of_squares
 from camu.deploy.array_records import Refusal, printable, refusing
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import AT_NODE, Task, largest_result, name_some, read_result, write_task
-from camu.deploy.server.clipping import clip_update, norm_limit, update_norm
 from camu.deploy.server.fleet import check_together
 from camu.deploy.server.mailbox import TRAIN, Mailbox, Silence, pause
 from camu.deploy.server.registry import NodeRegistry
@@ -32,6 +32,7 @@ from camu.learning.job import Evaluation, Job, Trained, one_update
 from camu.learning.kernel import Provenance
 from camu.learning.method import Method
 from camu.learning.weights import Weights, weighted_mean
+from camu.schemes.limits import Change, Limits, update_norm
 from camu.simulation.run import Outcome
 from camu.simulation.uplink import refuse
 
@@ -63,7 +64,7 @@ class NodeTrainer:
     faults: Counter[str] = field(default_factory=Counter)  # since the last round
     on_their_way: set[int] = field(default_factory=set)  # units, where arrivals are waited for
     replies: deque[tuple[int, Trained | None]] = field(default_factory=deque)
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))  # norms
+    recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT))  # of arrivals
     too_few: bool = False  # devices in the last round
     silent: set[int] = field(default_factory=set)  # devices, since the last round
     refused: set[int] = field(default_factory=set)
@@ -202,8 +203,9 @@ class NodeTrainer:
         try:
             (found,) = self._read(content, task, request.start)
             self._note_lost_states(request.job, found, task.round)
-            trained = self._clip(found, request, norm_limit(self.recent, self.clip), task.round)
-            self.recent.append(update_norm(trained.weights, request.start))
+            limits = Limits.of(self.recent, self.clip)
+            trained = self._clip(found, request, limits, task.round)
+            self.recent.append(Change.of(trained.weights, request.start))
         except Refusal as refusal:
             self._leave_out(refusal, request, task.round)
         self.replies.append((request.unit, trained))
@@ -341,12 +343,12 @@ class NodeTrainer:
             for place, result in zip(by_node[name], found, strict=True):
                 results[place] = result
         pairs = list(zip(requests, results, strict=True))
-        norms = [update_norm(r.weights, q.start) for q, r in pairs if isinstance(r, Trained)]
-        limit = norm_limit(norms, self.clip)
+        changes = [Change.of(r.weights, q.start) for q, r in pairs if isinstance(r, Trained)]
+        limits = Limits.of(changes, self.clip)
         for request, result in pairs:
             if isinstance(result, Trained):
                 self._note_lost_states(request.job, result, round_number)
-                result = self._clip(result, request, limit, round_number)
+                result = self._clip(result, request, limits, round_number)
             yield request, result
 
     def _task(self, requests: Sequence[_Request], round_number: int) -> Task:
@@ -364,14 +366,13 @@ class NodeTrainer:
         """The largest norm of an update, in medians; 0 clips nothing."""
         return self.deployment.clip
 
-    def _clip(self, trained: Trained, request: _Request, limit: float, number: int) -> Trained:
-        """The result with its update scaled down to the limit; logged and counted if it was."""
-        clipped = clip_update(trained, request.start, limit)
-        if clipped is not trained:
+    def _clip(self, trained: Trained, request: _Request, limits: Limits, number: int) -> Trained:
+        """The result within the limits; logged and counted if its norm was beyond."""
+        if limits.norm < update_norm(trained.weights, request.start) < math.inf:
             self.faults["clipped"] += 1
             what = (number + 1, self._names(request), self.clip)
             log.warning("round %d: the update of %s is clipped to %g times the median norm", *what)
-        return clipped
+        return limits.apply(trained, request.start)
 
     def _names(self, request: _Request) -> str:
         return name_some([self.ids[k] for k in request.job.members])
