@@ -132,6 +132,19 @@ def test_a_repaired_copy_is_read_and_every_repair_is_named(tmp_path: Path, camu:
     assert "camu plan --fleet" in again.out
 
 
+def test_a_header_may_be_said_to_be_a_column_in_another_unit(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("Nr;Speicher;Stärke;x;y;samples\nA;37.000,5;14;0;0;9\nB;1,5;20;0;1;9\n")
+    names = parse_names("Nr=id,Speicher=battery_mwh,Stärke=power_dbm")
+    cleaned = read_fleet(path, names)
+    rows = cleaned.table.rows
+    assert [float(row["battery_joules"]) for row in rows] == pytest.approx([133201.8, 5.4])
+    assert [float(row["power_watts"]) for row in rows] == pytest.approx([10**-1.6, 0.1])
+    assert any("Speicher is read as battery_joules (from mwh)" in note for note in cleaned.notes)
+    with pytest.raises(InputError, match="there is no column battery_lb"):
+        parse_names("Speicher=battery_lb")
+
+
 def test_problems_that_are_alike_share_a_row_of_the_table(tmp_path: Path) -> None:
     rows = "".join(f"d{k},0,{k},{'fast' if k % 2 else 1e9},5\n" for k in range(1, 41))
     path = tmp_path / "f.csv"

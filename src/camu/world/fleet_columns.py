@@ -105,7 +105,8 @@ def _named(path: object, header: Sequence[str], names: Mapping[str, str]) -> lis
     """What headers mean by their names; of two that mean the same, the surer one."""
     exact = {name for name in header if name in KNOWN_COLUMNS or name.startswith(LABEL)}
     taken = {name: name for name in exact - set(names)}
-    for name, wanted in names.items():
+    said = {name: _said_to_be(name, wanted) for name, wanted in names.items()}
+    for name, (wanted, _, _) in said.items():
         before = taken.get(wanted)
         if before is not None and before != name:
             raise InputError(
@@ -121,9 +122,9 @@ def _named(path: object, header: Sequence[str], names: Mapping[str, str]) -> lis
     columns = []
     for name in header:
         meaning = found.get(name)
-        if name in names:
-            unit, written = unit_of(name, names[name])
-            columns.append(Column(name, names[name], True, True, unit, written))
+        if name in said:
+            own, unit, written = said[name]
+            columns.append(Column(name, own, True, True, unit, written))
         elif name in exact:
             columns.append(Column(name, name, True, True))
         elif meaning and taken[meaning.column] == name:
@@ -133,6 +134,15 @@ def _named(path: object, header: Sequence[str], names: Mapping[str, str]) -> lis
         else:
             columns.append(Column(name, name))
     return columns
+
+
+def _said_to_be(header: str, wanted: str) -> tuple[str, Unit | None, str]:
+    """The column that a header is said to be, and the unit in either of the two names."""
+    if wanted in KNOWN_COLUMNS or wanted.startswith(LABEL):
+        return (wanted, *unit_of(header, wanted))
+    found = column_of(wanted)  # such as battery_mwh
+    assert found is not None  # `parse_names` has refused other names
+    return found.column, found.unit, found.written
 
 
 def _boards_in(columns: list[Column], cells: Sequence[Sequence[str]]) -> list[Column]:
@@ -254,13 +264,18 @@ def _measured(column: Column, cells: Sequence[str]) -> Column:
 
 
 def parse_names(text: str) -> dict[str, str]:
-    """The columns that headers are said to be: "Serial=id,Akku=battery_joules"."""
+    """The columns that headers are said to be: "Serial=id,Akku=battery_joules".
+
+    A column may have a unit that is converted, as in "Akku=battery_mwh".
+    """
     names = {}
     for part in filter(None, text.split(",")):
         given, _, wanted = (piece.strip() for piece in part.partition("="))
         if not given or not wanted:
             raise InputError(f"--map {part.strip()}: write YOUR-COLUMN=COLUMN, as Serial=id")
-        if wanted not in KNOWN_COLUMNS and not wanted.startswith(LABEL):
+        found = column_of(wanted)
+        in_unit = found is not None and found.written and found.column in KNOWN_COLUMNS
+        if wanted not in KNOWN_COLUMNS and not wanted.startswith(LABEL) and not in_unit:
             raise InputError(
                 f"--map {part.strip()}: there is no column {wanted}"
                 f"{suggest(wanted, KNOWN_COLUMNS)}; use {', '.join(KNOWN_COLUMNS)} or label_0 ..."
