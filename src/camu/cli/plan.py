@@ -66,6 +66,7 @@ def plan(
     `demo` unless you name another. With batteries it also says when devices are empty.
     """
     from camu.planning.air_words import unused_errors
+    from camu.planning.secure_words import not_hidden
     from camu.schemes import make_scheme, plans
     from camu.schemes.registry import earlier_name
     from camu.simulation.dry_run import battery_life, round_cost
@@ -79,7 +80,8 @@ def plan(
         planner = make_scheme(config)
         made = plans.plan(planner, world)
     called = earlier_name(config.scheme.name)
-    for text in (*called, *world.warnings(made.parameters), *unused_errors(made, world)):
+    about_plan = *unused_errors(made, world), *not_hidden(made, world)
+    for text in (*called, *world.warnings(made.parameters), *about_plan):
         warn(text)
     with stage("taking rounds without training"):
         cost = round_cost(world, planner, made)

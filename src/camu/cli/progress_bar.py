@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from camu.cli.console import WorkBar, warn
 from camu.planning.air_words import unused_errors
+from camu.planning.secure_words import not_hidden
 from camu.schemes.registry import earlier_name
 from camu.simulation.history import History, Record
 from camu.simulation.run import Callback, Run
@@ -48,8 +49,9 @@ class Notes(Callback):
     def on_start(self, run: Run) -> None:
         """Say what was not said before."""
         world = run.world
-        about = earlier_name(world.config.scheme.name), unused_errors(run.plan, world)
-        for note in (*world.notes, *world.cycles_warnings(), *about[0], *about[1]):
+        about = [*earlier_name(world.config.scheme.name), *unused_errors(run.plan, world)]
+        about += not_hidden(run.plan, world)
+        for note in (*world.notes, *world.cycles_warnings(), *about):
             if note not in self.said:
                 self.said.add(note)
                 warn(note)

@@ -114,6 +114,20 @@ class TrainingConfig(Section):
     dp_delta: float = field(
         1e-5, "Delta of the differential privacy that epsilon is given for.", "1", gt=0, lt=1
     )
+    secure_sum: Literal["none", "unit"] = field(
+        "none",
+        "Secure aggregation: with `unit` the members of a unit of three or more mask what they "
+        "send to their leader, which sees their sum alone. A simulation charges what the masks "
+        "need and takes the exact sum.",
+    )
+    secure_clip: float = field(
+        8.0,
+        "Largest norm of what a device of a deployment adds to a secure sum; more is scaled down "
+        "there. The sum has steps of secure_clip/2^30.",
+        "1",
+        ge=1e-6,
+        le=1e6,
+    )
     server_momentum: Share = field(
         0.0, "Momentum of the server on the aggregated update, for any scheme; 0: none.", "1"
     )
@@ -183,6 +197,17 @@ class TrainingConfig(Section):
                     key,
                     "training.dp_unit",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _secure_clip_of_sums(self) -> TrainingConfig:
+        if self.secure_sum == "none" and self.secure_clip != 8.0:
+            keys = "training.secure_clip", "training.secure_sum"
+            raise rule_error(
+                "training.secure_clip does nothing without training.secure_sum = unit; leave it "
+                "out",
+                *keys,
+            )
         return self
 
     @property

@@ -184,6 +184,11 @@ def check_run(deployment: Deployment) -> CheckedRun:
             "rounds, and with --granularity device each local update leaves them; use "
             "--granularity leader"
         )
+    if config.training.secure_sum != "none":
+        raise InputError(
+            f"training.secure_sum = {config.training.secure_sum}: nodes do not mask their updates "
+            "yet; leave it out of a deployment"
+        )
     if config.data.validation_share:
         raise InputError(
             f"data.validation_share = {config.data.validation_share:g}: nodes train on all samples "

@@ -31,6 +31,7 @@ from camu.planning.air_words import unused_errors
 from camu.planning.central import send_data
 from camu.planning.codecs import parameter_count
 from camu.planning.link_words import unsendable
+from camu.planning.secure_words import not_hidden
 from camu.report import rows
 from camu.report.style import PALETTE
 from camu.schemes import make_scheme, plans
@@ -178,7 +179,7 @@ def _scheme(world: World, config: Config) -> dict[str, Any]:
     sent = world.cached("sending all data", lambda: send_data(world).bill)
     batteries = battery_rows(world, scheme, plan)
     return {
-        "notes": [*unsendable(plan, world), *unused_errors(plan, world)],
+        "notes": [*unsendable(plan, world), *unused_errors(plan, world), *not_hidden(plan, world)],
         "units": [
             {
                 "members": list(unit.members),

@@ -73,7 +73,7 @@ def gather_messages(
     devices: Int64,
     power_watts: Float64,
     gain: Float64,
-    bits: int,
+    bits: npt.ArrayLike,
     stations: Int64,
     plain: Sent,
 ) -> Sent:

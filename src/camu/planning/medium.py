@@ -46,7 +46,7 @@ class Medium:
     seconds: Float64  # of each sender if no other unit sends
     snr: Float64  # the same, at the receiver with the weakest link; inf: seconds are fixed
     watts: Float64  # what each sender draws meanwhile
-    bits: int
+    bits: Int64  # of the message of each sender
     members: int  # of all units together
 
     @cached_property
@@ -60,7 +60,7 @@ class Medium:
     @cached_property
     def identity(self) -> bytes:
         """What decides about gathers on this medium, in short: others may be the same."""
-        sent = self.places, self.seconds, self.snr, self.watts, np.array(self.bits)
+        sent = self.places, self.seconds, self.snr, self.watts, self.bits
         return short(self.leaders, self.counts, *sent)
 
     @cached_property
@@ -116,7 +116,7 @@ class Medium:
         links = self.world.links
         rates = links.rate_bps(self.snr[senders] * links.noise_watts / (1 + interference), 1.0)
         fixed = np.isinf(self.snr[senders])
-        return np.where(fixed, self.seconds[senders], self.bits / rates)
+        return np.where(fixed, self.seconds[senders], self.bits[senders] / rates)
 
 
 def short(*arrays: AnyArray) -> bytes:
@@ -152,15 +152,15 @@ def gather_costs(
     flat: Int64,
     sizes: Int64,
     leaders: Sequence[int],
-    bits: int,
+    bits: tuple[Int64, Int64],
     round_: int | None = None,
     burst: Signal | None = None,
 ) -> GatherCosts:
     """What the gather of each unit takes: the members send in turn, and the leader answers.
 
-    Members that send a `burst` at once need the time of one after their reports, whatever the
-    interference. It is that of a round, or at mean gains; what leaders hear of each other always
-    is.
+    `bits` are those of a member's message, and of the answer, by unit. Members that send a `burst`
+    at once need the time of one after their reports, whatever the interference. It is that of a
+    round, or at mean gains; what leaders hear of each other always is.
     """
     links, lead = world.links, np.asarray(leaders, dtype=np.int64)
     leader = np.repeat(lead, sizes)
@@ -172,9 +172,10 @@ def gather_costs(
     starts = np.flatnonzero(np.diff(unit, prepend=-1))  # of units with senders
     groups = unit[starts]
     weakest = np.minimum.reduceat(gain, starts) if len(starts) else gain
-    air = links.transmit_seconds(bits, power, gain)
+    size, answer_size = bits[0][unit], bits[1][groups]
+    air = links.transmit_seconds(size, power, gain)
     sent = Sent(air, links.supply_watts(power) * air)
-    sent = gather_messages(world, devices, power, gain, bits, sizes[unit] - 1, sent)
+    sent = gather_messages(world, devices, power, gain, size, sizes[unit] - 1, sent)
     air = side_by_side(world, devices, unit, sent.seconds)
     snr = power * gain / links.noise_watts
     if burst is not None:  # each has a part of the time in which all send
@@ -183,10 +184,11 @@ def gather_costs(
         sent = Sent(together + report, links.supply_watts(power) * (together + report))
         air, snr = together / (sizes[unit] - 1) + report, np.full(len(gain), np.inf)
     answer_power = world.devices.power_watts[lead[groups]]
-    back = links.transmit_seconds(bits, answer_power, weakest)
+    back = links.transmit_seconds(answer_size, answer_power, weakest)
     answers = Sent(back, links.supply_watts(answer_power) * back)
     alone = np.ones_like(groups)
-    answers = gather_messages(world, lead[groups], answer_power, weakest, bits, alone, answers)
+    sizes_back = answer_size, alone
+    answers = gather_messages(world, lead[groups], answer_power, weakest, *sizes_back, answers)
     answer = np.zeros(len(sizes))
     answer[groups] = answers.seconds
     joules = np.zeros(len(flat))
@@ -202,7 +204,7 @@ def gather_costs(
         seconds=np.r_[air, answer[groups]][order],
         snr=np.r_[snr, answer_power * weakest / links.noise_watts][order],
         watts=links.supply_watts(np.r_[power, answer_power])[order],
-        bits=bits,
+        bits=np.r_[size, answer_size][order],
         members=len(flat),
     )
     seconds = _sum_by_unit(air, unit, len(sizes)) + answer

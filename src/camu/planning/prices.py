@@ -18,6 +18,7 @@ from camu.planning.cells import interference
 from camu.planning.costs import Costs, flatten_groups
 from camu.planning.medium import gather_costs
 from camu.planning.packets import drawn_tries, mean_tries, packet_error
+from camu.planning.secure import gather_bits
 from camu.world import World
 from camu.world.devices import static_watts, update_joules, update_seconds
 from camu.world.link_types import SHANNON
@@ -55,13 +56,14 @@ def unit_costs(
     default they are the means, and none is. With `radio.downlink` members receive the model first.
     Units that transmit at once send a `burst` each over the whole band, with at most the given
     power, after their reports; so do members to their leader, with `gather_burst`. `alternatives`
-    are units of which only one will send.
+    are units of which only one will send. Gathers of secure sums have more bits.
     """
     flat, starts = flatten_groups(members)
     sizes = np.diff(starts, append=len(flat))
     share = np.repeat(np.ones(len(sizes)) if cpu_share is None else np.array(cpu_share), sizes)
     bits = model_bits(world, parameters)
-    gather = gather_costs(world, flat, sizes, leaders, bits, round_, gather_burst)
+    sent, answered = gather_bits(world, sizes, parameters)
+    gather = gather_costs(world, flat, sizes, leaders, (sent, answered), round_, gather_burst)
     power = np.asarray(power_watts, dtype=float)
     gains = world.links.uplink_gain if uplink_gain is None else uplink_gain
     true = _true_gains(world, gains, round_)
@@ -75,7 +77,7 @@ def unit_costs(
         answer_seconds=gather.answer_seconds,
         gather_joules=np.add.reduceat(gather.joules, starts),
         member_gather_joules=gather.joules,
-        gather_bits=np.where(sizes > 1, sizes, 0) * bits,
+        gather_bits=np.where(sizes > 1, (sizes - 1) * sent + answered, 0),
         medium=gather.medium,
         downlink_bits=model.copies * bits,
         downlink_seconds=model.seconds,

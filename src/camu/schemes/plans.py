@@ -13,6 +13,7 @@ from camu.planning.cells import refuse_cells
 from camu.planning.codecs import Raw
 from camu.planning.groups import Groups, assess
 from camu.planning.rotation import rotated
+from camu.planning.secure_words import check_secure
 from camu.plugins import is_plugin, user_code
 from camu.schemes.camu_joint import CamuJoint
 from camu.schemes.contract import Plan, Scheme, World, waits_for_all
@@ -47,6 +48,7 @@ def plan(scheme: Scheme, world: World) -> Plan:
         )
     _check_uplink(scheme, made, world)
     _check_air(scheme, made, world)
+    check_secure(scheme.name, made, world)
     # A plan may hold units that were changed after make_plan; their costs must follow.
     priced = _first_leaders(made, world).repriced(world)
     return priced.with_dvfs(world, waits_for_all(scheme)) if world.config.fleet.dvfs else priced

@@ -79,6 +79,11 @@ def emulate(config: Config, slower: float, out: Path | None = None) -> Emulation
             f"scheme.name = {config.scheme.name}: its devices transmit at once, and sockets have "
             "no air between them; choose another scheme"
         )
+    if config.training.secure_sum != "none":
+        raise InputError(
+            f"training.secure_sum = {config.training.secure_sum}: emulated links carry models "
+            "without masks; leave it out"
+        )
     world = with_data(build_world(config))
     if world.links.types is not None:
         raise InputError("camu deploy emulate: only links of the type shannon can be emulated yet")
