@@ -107,6 +107,11 @@ class Deployment:
         return {"config": self.config.to_toml(), **table}
 
     @property
+    def is_secure(self) -> bool:
+        """Whether members of units mask what they send."""
+        return self.config.training.secure_sum != "none"
+
+    @property
     def identity(self) -> str:
         """What nodes call the run in what they keep; the same when it is continued."""
         decisive = keys_affecting("result")
@@ -184,11 +189,8 @@ def check_run(deployment: Deployment) -> CheckedRun:
             "rounds, and with --granularity device each local update leaves them; use "
             "--granularity leader"
         )
-    if config.training.secure_sum != "none":
-        raise InputError(
-            f"training.secure_sum = {config.training.secure_sum}: nodes do not mask their updates "
-            "yet; leave it out of a deployment"
-        )
+    if deployment.is_secure:
+        _check_secure(deployment)
     if config.data.validation_share:
         raise InputError(
             f"data.validation_share = {config.data.validation_share:g}: nodes train on all samples "
@@ -207,6 +209,27 @@ def check_run(deployment: Deployment) -> CheckedRun:
     start = read_start(Path(deployment.start), config) if deployment.start else None
     manifest = check_directory(config, directory, deployment.resume, start, OWN_FILES)
     return CheckedRun(directory, scheme, start, manifest)
+
+
+def _check_secure(deployment: Deployment) -> None:
+    """Refuse what cannot be combined with secure sums."""
+    training = deployment.config.training
+    key = f"training.secure_sum = {training.secure_sum}"
+    if deployment.granularity == "device":
+        raise InputError(
+            f"{key}: with --granularity device the server sees each device's update; use "
+            "--granularity leader, where members on several nodes send masked updates"
+        )
+    if training.dp_unit != "none":
+        raise InputError(
+            f"{key}: nodes count by rounds what they release, and masked updates leave them after "
+            f"each local update; leave out this key or training.dp_unit = {training.dp_unit}"
+        )
+    if training.optimiser_state == "keep":
+        raise InputError(
+            f"{key}: the server hears from no single member whether its optimiser was kept; set "
+            "training.optimiser_state to reset"
+        )
 
 
 def make_bundle(deployment: Deployment) -> bytes:

@@ -19,7 +19,7 @@ from camu import __version__
 from camu.arrays import Labels
 from camu.config import Config
 from camu.data import Federation, dataset_spec, federate
-from camu.deploy.array_records import Refusal
+from camu.deploy.array_records import Refusal, parcel
 from camu.deploy.deployment import Deployment, check_allowed
 from camu.deploy.messages import (
     DeviceReport,
@@ -42,7 +42,11 @@ from camu.deploy.node_data import (
     unfit,
 )
 from camu.deploy.node_privacy import Account, LimitReached
+from camu.deploy.node_secure import SecureSums, check_open
 from camu.deploy.node_state import OptimiserStates
+from camu.deploy.secure_keys import read_peers, signer
+from camu.deploy.secure_messages import ANSWERED, Answered, Asked, detach
+from camu.deploy.secure_sum import MaskError
 from camu.errors import CamuError, InputError
 from camu.learning.configured import model_layout
 from camu.learning.engine import Engine, Samples
@@ -87,10 +91,13 @@ def answer(
     if kind != "train":
         raise InputError(f"a message of the kind {kind}: nodes answer query and train only")
     node = _node(run, table)
+    if (asked := detach(content)) is not None:
+        return node.answer_secure(asked, content)
     task, starts = read_task(content, model_layout(node.config))
     try:
+        check_open(node.config, task)
         return write_result(task, node.train(task, starts))
-    except (LimitReached, UnfitData) as error:
+    except (LimitReached, UnfitData, MaskError) as error:
         log.error("%s", error)
         return write_problem(task, for_server(error))
 
@@ -165,6 +172,30 @@ class Node:
     state: str = ""  # directory of what the node keeps between rounds
     run: str = ""  # what the run is called there
     privacy_limit: float | None = None  # of epsilon, which the owner allows
+    key: str = ""  # file of the node's private key, with which it signs
+    peers: str = ""  # directory with the public keys of the nodes that its owner knows
+
+    def answer_secure(self, asked: Asked, content: RecordDict) -> RecordDict:
+        """The answer to a step of a secure sum."""
+
+        def train(content: RecordDict) -> tuple[Task, Sequence[Weights], Sequence[Trained]]:
+            task, starts = read_task(content, model_layout(self.config))
+            return task, starts, self.train(task, starts)
+
+        try:
+            return self._sums.answer(asked, content, train)
+        except (CamuError, Refusal) as error:
+            log.error("round %d: no part in a secure sum: %s", asked.sum.round + 1, error)
+            problem = for_server(error)
+            return parcel(ANSWERED.dump_json(Answered(asked.sum.nonce, problem=problem)))
+
+    @cached_property
+    def _sums(self) -> SecureSums:
+        if self.config.training.secure_sum == "none":
+            raise InputError("the run's configuration has no training.secure_sum")
+        name = Report(tuple(DeviceReport(d, (), None) for d in self.devices), self.partition).name
+        clip = self.config.training.secure_clip
+        return SecureSums(name, clip, signer(self.key), read_peers(self.peers))
 
     @classmethod
     def of(
@@ -177,6 +208,8 @@ class Node:
             measured,
             str(node.get("joules", "")),
             state=str(node.get("state", "")),
+            key=str(node.get("key", "")),
+            peers=str(node.get("peers", "")),
             run=run,
             privacy_limit=float(node["privacy-limit"]) if "privacy-limit" in node else None,
         )

@@ -34,5 +34,5 @@ def not_hidden(plan: Plan, world: World) -> list[str]:
     whole = sum(len(unit.members) for unit in plan.units)
     return [
         f"training.secure_sum hides nothing of {devices} of {whole} devices: their {len(small)} "
-        f"units have fewer than {FEWEST} members"
+        f"units have fewer than {FEWEST} members (clustering.count sets how many units there are)"
     ]

@@ -199,6 +199,15 @@ PrivacyLimit = Annotated[
         help="Train only with differential privacy, up to this epsilon over all runs.",
     ),
 ]
+Peers = Annotated[
+    Path | None,
+    typer.Option(
+        "--peers",
+        metavar="DIR",
+        help="Public keys (*.pub) of the nodes with which it takes part in secure sums "
+        "[default: whatever keys the server names].",
+    ),
+]
 Partition = Annotated[
     str | None,
     typer.Option("--partition", metavar="I/N", help="For a trial: part I (from 0) of N."),
@@ -236,6 +245,7 @@ def node(
     exact_labels: ExactLabels = False,
     state: State = None,
     privacy_limit: PrivacyLimit = None,
+    peers: Peers = None,
     partition: Partition = None,
     idle_seconds: Idle = 270.0,
     isolate: Isolate = False,
@@ -263,6 +273,11 @@ def node(
     table["state"] = str(place.absolute())
     if privacy_limit is not None:
         table["privacy-limit"] = privacy_limit
+    if peers is not None:
+        from camu.deploy.secure_keys import read_peers
+
+        read_peers(str(peers))  # refused before the node connects
+        table["peers"] = str(peers.absolute())
     if partition is None and not exact_labels:
         secret = key or Path.home() / ".camu" / "noise.secret"
         if key is None:

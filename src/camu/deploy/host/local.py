@@ -101,6 +101,11 @@ def run_local(deployment: Deployment, display: Display, insecure: bool = False) 
     config = _with_absolute_paths(deployment.config)
     deployment = replace(deployment, config=config, out=out)
     directory = check_trial(deployment)
+    if insecure and deployment.is_secure:
+        raise InputError(
+            "--insecure: nodes without keys cannot sign those of secure sums; leave it out, or "
+            "training.secure_sum"
+        )
     with _interruptible():
         if insecure:
             display.warn(INSECURE)

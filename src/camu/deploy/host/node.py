@@ -93,8 +93,9 @@ def run_node(options: NodeOptions) -> None:
 
     authority = None if options.authority is None else Path(options.authority)
     key = None if options.key is None else Path(options.key)
-    isolated = Isolated(options.table)  # starts nothing before its first task
-    work: Answering = isolated if options.isolate else InProcess(options.table)
+    table = {**options.table, **({} if key is None else {"key": str(key)})}
+    isolated = Isolated(table)  # starts nothing before its first task
+    work: Answering = isolated if options.isolate else InProcess(table)
     connection = Connection(options.superlink, authority, key, options.idle_seconds)
     with contextlib.closing(isolated), connection:
         while True:

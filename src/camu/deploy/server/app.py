@@ -107,7 +107,7 @@ def _serve_locked(
         plan = directory.read_plan()
     else:
         plan = plan_known(world, scheme, registry.known(), deployment.measured, deployment.clip)
-    hosts = assign(registry.reports, plan, ids, deployment.granularity)
+    hosts = assign(registry.reports, plan, ids, deployment.granularity, deployment.is_secure)
     with _evaluator(config, deployment.test_data) as engine:
         faults = Counter(restarts=restarts)
         trainer = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine, quorum, faults)
@@ -159,8 +159,8 @@ class LateNodes(Callback):
 
     def _assign(self, plan: Plan) -> None:
         """Let each device be trained by the node that holds it now."""
-        reports, granularity = self.trainer.registry.reports, self.trainer.deployment.granularity
-        self.trainer.hosts = assign(reports, plan, self.trainer.ids, granularity)
+        reports, how = self.trainer.registry.reports, self.trainer.deployment
+        self.trainer.hosts = assign(reports, plan, self.trainer.ids, how.granularity, how.is_secure)
 
     def _join(self, run: Run) -> None:
         registry = self.trainer.registry
@@ -176,7 +176,8 @@ class LateNodes(Callback):
         world = reported_world(deployment.config, reports, deployment.measured)
         try:
             plan = plan_known(world, self.scheme, known, deployment.measured, deployment.clip)
-            hosts = assign(reports, plan, self.trainer.ids, deployment.granularity)
+            how = deployment.granularity, deployment.is_secure
+            hosts = assign(reports, plan, self.trainer.ids, *how)
         except InputError as error:
             log.warning("%s cannot join; the plan stays as it is: %s", names, error)
             return

@@ -13,10 +13,13 @@ from camu.config import Config
 from camu.data import dataset_spec
 from camu.deploy.array_records import Refusal
 from camu.deploy.deployment import Granularity
-from camu.deploy.messages import REPORTS, DeviceReport, Report, check_report, parse
+from camu.deploy.messages import REPORTS, DeviceReport, Report, check_report, name_some, parse
 from camu.errors import CamuError, InputError
 from camu.files import write_text
+from camu.learning.job import Job
+from camu.learning.method import Method
 from camu.planning.plan import Plan
+from camu.planning.secure import FEWEST
 from camu.schemes import Scheme, plans
 from camu.schemes.limits import with_limited_weights
 from camu.world import World, build_world
@@ -90,28 +93,50 @@ def plan_known(
 
 
 def assign(
-    reports: Mapping[str, Report], plan: Plan, ids: Sequence[str], granularity: Granularity
+    reports: Mapping[str, Report],
+    plan: Plan,
+    ids: Sequence[str],
+    granularity: Granularity,
+    secure: bool = False,
 ) -> dict[int, str]:
     """The name of the node that trains each device that was reported, by the device's index.
 
     The nodes of a trial can hold any data: node i modulo their number trains unit i (`leader`) or
     device i (`device`). Nodes with their own data train the devices that they hold; in granularity
-    `leader` the devices of a unit must then be on one node.
+    `leader` the devices of a unit must then be on one node. With secure sums they may be on several
+    nodes, and those of a trial are.
     """
     trial = sorted((r.partition, name) for name, r in reports.items() if r.partition is not None)
     if trial:
         names = [name for _, name in trial]
         hosts = {k: names[k % len(names)] for k in range(len(ids))}
-        if granularity == "leader":
-            for number, unit in enumerate(plan.units):
+        for number, unit in enumerate(plan.units):
+            if secure:
+                places = (names[(number + k) % len(names)] for k in range(len(unit.members)))
+                hosts.update(zip(unit.members, places, strict=True))
+                check_hidden(unit.members, hosts, ids)
+            elif granularity == "leader":
                 hosts.update(dict.fromkeys(unit.members, names[number % len(names)]))
         return hosts
     holder = {device.id: name for name, report in reports.items() for device in report.devices}
     hosts = {k: holder[name] for k, name in enumerate(ids) if name in holder}
     if granularity == "leader":
+        check = check_hidden if secure else check_together
         for unit in plan.units:
-            check_together(unit.members, hosts, ids)
+            check(unit.members, hosts, ids)
     return hosts
+
+
+def check_hidden(members: Sequence[int], hosts: Mapping[int, str], ids: Sequence[str]) -> None:
+    """Refuse a unit in whose sum a device could be seen."""
+    nodes = len({hosts[k] for k in members})
+    if len(members) < FEWEST or 1 < nodes < FEWEST:
+        named = name_some([ids[k] for k in members])
+        raise InputError(
+            f"training.secure_sum = unit: the unit of {named} has {len(members)} devices on "
+            f"{nodes} nodes, and a sum hides the part of a node among {FEWEST} or more, or the "
+            "devices of one gateway; set a lower clustering.count, use more nodes, or leave it out"
+        )
 
 
 def check_together(members: Sequence[int], hosts: Mapping[int, str], ids: Sequence[str]) -> None:
@@ -121,6 +146,30 @@ def check_together(members: Sequence[int], hosts: Mapping[int, str], ids: Sequen
         raise InputError(
             f"one unit has the devices {' and '.join(list(apart.values())[:2])}, which are on "
             "different nodes; let one gateway hold them, or use --granularity device"
+        )
+
+
+def is_apart(members: Sequence[int], hosts: Mapping[int, str], ids: Sequence[str]) -> bool:
+    """Whether a unit is on several nodes, so that its members mask what they send."""
+    check_hidden(members, hosts, ids)
+    return len({hosts[k] for k in members}) > 1
+
+
+def check_states(config: Config, jobs: Sequence[Job]) -> None:
+    """Refuse what lasts for several updates, where these come as tasks of their own."""
+    method = Method.of(config.training)
+    lost = config.training.optimiser_state == "reset"
+    if any(lost and job.updates > 1 and method.under(job.rule).has_state for job in jobs):
+        raise InputError(
+            "training.momentum and Adam of a device last for a round, and with --granularity "
+            "device or training.secure_sum each local update is a task of its own; use "
+            "--granularity leader, one local update per round, or training.optimiser_state = "
+            "keep (without secure sums)"
+        )
+    if any(job.own for job in jobs):
+        raise InputError(
+            f"scheme.name = {config.scheme.name}: its devices also train for "
+            "themselves, once per round; use --granularity leader"
         )
 
 

@@ -139,14 +139,20 @@ class Mailbox:
         """
         replies: dict[int, RecordDict | Refusal] = {}
         self.send(contents, kind, subject, seconds, most_bytes, replies.__setitem__)
+        self.wait(
+            lambda: len(replies) < len(contents), lambda: on_wait(contents.keys() - replies.keys())
+        )
+        return replies
+
+    def wait(self, missing: Callable[[], bool], on_wait: Callable[[], None]) -> None:
+        """Hand replies over while some are missing; `on_wait` is called every few seconds."""
         noted = self.clock()
-        while len(replies) < len(contents):
+        while missing():
             pause()
             self.poll()
             if self.clock() - noted >= NOTE_SECONDS:
                 noted = self.clock()
-                on_wait(contents.keys() - replies.keys())
-        return replies
+                on_wait()
 
 
 def pause() -> None:
@@ -172,6 +178,7 @@ class Owner(NamedTuple):
 
     key: str
     devices: frozenset[str] | None = None
+    public: str = ""  # the key itself
 
 
 def binding(devices: Sequence[str]) -> str:
@@ -189,7 +196,9 @@ def owners(nodes: Iterable[Any]) -> dict[int, Owner]:
         if node.name and node.public_key:
             bound = node.name.startswith(BINDING)
             names = frozenset(node.name.removeprefix(BINDING).split(",")) if bound else None
-            found[int(node.node_id)] = Owner(hashlib.sha256(node.public_key).hexdigest(), names)
+            own = bytes(node.public_key)
+            public = own.decode("ascii", "replace")
+            found[int(node.node_id)] = Owner(hashlib.sha256(own).hexdigest(), names, public)
     return found
 
 

@@ -13,7 +13,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,14 +23,14 @@ from camu.arrays import sum_of_squares
 from camu.deploy.array_records import Refusal, printable, refusing
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import AT_NODE, Task, largest_result, name_some, read_result, write_task
-from camu.deploy.server.fleet import check_together
+from camu.deploy.server.fleet import check_states, check_together, is_apart
 from camu.deploy.server.mailbox import TRAIN, Mailbox, Silence, pause
 from camu.deploy.server.registry import NodeRegistry
+from camu.deploy.server.secure_units import SecureUnits
 from camu.errors import CamuError, InputError
 from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Job, Trained, one_update
 from camu.learning.kernel import Provenance
-from camu.learning.method import Method
 from camu.learning.weights import Weights, weighted_mean
 from camu.schemes.limits import Change, Limits, update_norm
 from camu.simulation.run import Outcome
@@ -221,22 +221,6 @@ class NodeTrainer:
         if all(report.partition is None for report in self.registry.reports.values()):
             check_together(job.members, self.hosts, self.ids)
 
-    def _check_state(self, jobs: Sequence[Job]) -> None:
-        """Refuse what lasts for several updates, where these come as tasks of their own."""
-        training = self.deployment.config.training
-        method, lost = Method.of(training), training.optimiser_state == "reset"
-        if any(lost and job.updates > 1 and method.under(job.rule).has_state for job in jobs):
-            raise InputError(
-                "training.momentum and Adam of a device last for a round, and with --granularity "
-                "device each local update is a task of its own; use --granularity leader, one "
-                "local update per round, or training.optimiser_state = keep"
-            )
-        if any(job.own for job in jobs):
-            raise InputError(
-                f"scheme.name = {self.deployment.config.scheme.name}: its devices also train for "
-                "themselves, once per round; use --granularity leader"
-            )
-
     def _note_lost_states(self, job: Job, trained: Trained, round_number: int) -> None:
         """Say which devices have lost what their optimisers kept."""
         pairs = zip(job.members, trained.states, strict=False)
@@ -252,21 +236,42 @@ class NodeTrainer:
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
         """Each unit does all its local updates at one node."""
-        for job in jobs:  # a scheme may have revised its units
-            self._check_together(job)
         requests = [_Request(unit, job, starts[unit]) for unit, job in enumerate(jobs)]
-        trained: list[Trained | None] = []
-        for request, result in self._ask(requests, round_number, set()):
+        secure, where = self.deployment.is_secure, (self.hosts, self.ids)
+        apart = [r for r in requests if secure and is_apart(r.job.members, *where)]
+        whole = [request for request in requests if request not in apart]
+        for request in whole:  # a scheme may have revised its units
+            self._check_together(request.job)
+        results = dict(self._ask(whole, round_number, set()))
+        results |= self._add_up(apart, round_number) if apart else {}
+        for request, result in results.items():
             if isinstance(result, Refusal):
                 self._leave_out(result, request, round_number)
-            trained.append(None if isinstance(result, Refusal) else result)
-        return trained
+        found = [results[request] for request in requests]
+        return [None if isinstance(result, Refusal) else result for result in found]
+
+    def _add_up(
+        self, requests: Sequence[_Request], round_number: int
+    ) -> dict[_Request, Trained | Refusal]:
+        """Of units whose members mask what they send."""
+        check_states(self.deployment.config, [request.job for request in requests])
+        by_unit = {request.unit: request for request in requests}
+
+        def leave_out(why: Refusal, unit: int, devices: Sequence[int]) -> None:
+            job = replace(by_unit[unit].job, members=tuple(devices))
+            self._leave_out(why, _Request(unit, job, by_unit[unit].start), round_number)
+
+        room = self.deployment, self.mailbox, self.registry, self.hosts, self.ids
+        units = SecureUnits(*room, leave_out, round_number)
+        found = units.train({unit: (own.job, own.start) for unit, own in by_unit.items()})
+        pairs = [(by_unit[unit], one) for unit, one in found.items()]
+        return dict(self._clip_all(pairs, round_number))
 
     def _train_devices(
         self, starts: Sequence[Weights], jobs: Sequence[Job], round_number: int
     ) -> list[Trained | None]:
         """Members of a unit do each local update at their nodes; the server takes the mean."""
-        self._check_state(jobs)
+        check_states(self.deployment.config, jobs)
         states: list[Weights | None] = list(starts)
         losses: list[list[float]] = [[] for _ in jobs]
         shares = [dict(zip(job.members, job.weights, strict=True)) for job in jobs]
@@ -343,6 +348,12 @@ class NodeTrainer:
             for place, result in zip(by_node[name], found, strict=True):
                 results[place] = result
         pairs = list(zip(requests, results, strict=True))
+        yield from self._clip_all(pairs, round_number)
+
+    def _clip_all(
+        self, pairs: Sequence[tuple[_Request, Trained | Refusal]], round_number: int
+    ) -> Iterator[tuple[_Request, Trained | Refusal]]:
+        """The results of a round, none of them far above the median norm."""
         changes = [Change.of(r.weights, q.start) for q, r in pairs if isinstance(r, Trained)]
         limits = Limits.of(changes, self.clip)
         for request, result in pairs:
