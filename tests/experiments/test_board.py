@@ -25,6 +25,7 @@ from camu.experiments.tuning.ranges import Budget
 from camu.sealed import DamagedError
 from camu.simulation.history import History, Record
 
+DOCS = Path(__file__).parents[2] / "docs"
 TINY = """
 name = "tiny"
 about = "a board for tests."
@@ -342,6 +343,13 @@ def test_parts_of_another_protocol_and_changed_parts_are_refused(
         read_parts(protocol, [tmp_path])
     with pytest.raises(InputError, match="no results"):
         read_parts(protocol, [tmp_path / "none"])
+
+
+def test_the_tables_in_the_docs_are_those_of_the_parts_beside_them() -> None:
+    protocol = read_protocol("quick")
+    page = board_page(joined(protocol, read_parts(protocol, [DOCS / "results" / "board-quick"])))
+    assert page in (DOCS / "leaderboard.md").read_text()
+    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith("|"))
 
 
 def test_wrong_worlds_and_schemes_are_refused() -> None:

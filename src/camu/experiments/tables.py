@@ -1,7 +1,8 @@
-"""Results as text: runs as CSV; verdicts and the map of the air as Markdown."""
+"""Results as text: runs as CSV; tables, verdicts and the map of the air as Markdown."""
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -89,3 +90,17 @@ def _air_cell(row: Mapping[str, Any]) -> str:
     marks = {"over the air": "**", "digital": "**", "level": "*"}
     mark = marks.get(row["answer"], "")
     return f"{mark}{text}{mark}"
+
+
+def wrapped(text: str) -> str:
+    """Markdown with lines of at most 120 characters; rows of tables and code are left alone."""
+    return "\n".join(_wrapped(line) for line in text.split("\n"))
+
+
+def _wrapped(line: str) -> str:
+    if line.startswith(("|", "```", "<!--")) or len(line) <= 120:
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(
+        line, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
@@ -10,6 +9,7 @@ from typing import Any
 
 from camu.experiments.anchors import verdicts
 from camu.experiments.anchors.cells import Anchor, read
+from camu.experiments.tables import wrapped
 
 Document = Mapping[str, Any]
 
@@ -32,17 +32,7 @@ def page(documents: Sequence[Document]) -> str:
     head, tail = ((folder / f"{name}.md").read_text(encoding="utf-8") for name in ("head", "tail"))
     parts = [head, "\n".join(_summary(documents))]
     parts += ["\n".join(_section(read(name), cells)) for name, cells in by_anchor.items()]
-    return "\n".join(_wrapped(line) for line in "\n".join([*parts, tail]).split("\n"))
-
-
-def _wrapped(line: str) -> str:
-    """A line of text in lines of at most 120 characters; rows of tables and code are left alone."""
-    if line.startswith(("|", "```", "<!--")) or len(line) <= 120:
-        return line
-    indent = "  " if line.startswith("- ") else ""
-    return textwrap.fill(
-        line, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return wrapped("\n".join([*parts, tail]))
 
 
 def _summary(documents: Sequence[Document]) -> Iterator[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from camu.experiments.board.joined import OVERALL, Board, Place, Row
+from camu.experiments.board.joined import BESIDE, OVERALL, Board, Place, Row
 from camu.experiments.board.part import RATE
-from camu.experiments.tables import markdown_table
+from camu.experiments.tables import markdown_table, wrapped
 
 _TITLES = {"published": "As published", "tuned": "Tuned"}
 
@@ -33,7 +33,7 @@ def board_page(board: Board) -> str:
     for place, rows in board.tables.items():
         if place.world != OVERALL:
             parts += [f"### {_title(place)}\n", _of_world(rows, place)]
-    return "\n".join(parts)
+    return wrapped("\n".join(parts))
 
 
 def _list(values: Sequence[float]) -> str:
@@ -116,18 +116,26 @@ def _overall(rows: Sequence[Row], place: Place) -> str:
 
 
 def _of_world(rows: Sequence[Row], place: Place) -> str:
+    """Two tables: who is ahead, and with which settings and at what cost."""
     unit = {"joules": "J", "seconds": "s"}[place.axis]
-    head = [*_HEAD, f"target reached, {unit}"]
-    head += ["worst tenth", "steps", "uplinks", "MB", "J", "s", "settings", ""]
-    lines = [
-        [
-            _name(row),
-            *_standing(row),
-            row.reached,
-            *(_number(value) for value in row.beside.values()),
-            row.settings,
-            row.note if row.standing is not None else "",
-        ]
+    head = [*_HEAD, f"target reached, {unit}", "worst tenth"]
+    ranked = [
+        [_name(row), *_standing(row), row.reached, _number(row.beside["worst_tenth"])]
         for row in rows
     ]
-    return markdown_table(head, "lrrrl" + "r" * (len(head) - 7) + "ll", lines) + "\n"
+    spent = [
+        [_name(row), *(_number(row.beside[name]) for name in BESIDE[1:]), _settings(row)]
+        for row in rows
+    ]
+    titles = ["scheme", "steps", "uplinks", "MB", "J", "s", "settings"]
+    return "\n".join(
+        [
+            markdown_table(head, "lrrrlrrr", ranked) + "\n",
+            markdown_table(titles, "lrrrrrl", spent) + "\n",
+        ]
+    )
+
+
+def _settings(row: Row) -> str:
+    note = f"; {row.note}" if row.note and row.standing is not None else ""
+    return row.settings + note
