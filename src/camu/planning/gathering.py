@@ -208,14 +208,15 @@ class _Round:
 
     def start(self, now: float, units: Int64) -> bool:
         """Start the gathers of those units that wait, in order, where no neighbour gathers."""
-        units = units[(self.busy[units] == 0) & (self.waiting[units] <= now)]
-        for since, unit in sorted(zip(self.waiting[units].tolist(), units.tolist(), strict=True)):
-            if self.busy[unit] or self.waiting[unit] > now:  # it may be named twice
-                continue
+        units = np.sort(units[(self.busy[units] == 0) & (self.waiting[units] <= now)])
+        left = units[np.argsort(self.waiting[units], kind="stable")]
+        while len(left):
+            unit = int(left[0])
             self.begin(unit, now)
-            self.waits[unit] = min(self.waits[unit], now - since)
+            self.waits[unit] = min(self.waits[unit], now - self.waiting[unit])
             self.waiting[unit] = math.inf
             self.busy[self.medium.neighbours(unit)] += 1
+            left = left[(self.busy[left] == 0) & (self.waiting[left] <= now)]
         return bool(len(units))
 
     def disturbance(self, unit: int) -> tuple[Int64, Float64, Float64]:

@@ -14,7 +14,7 @@ from camu.world import World
 NEGLIGIBLE = 1e-3  # of the noise: what is received at less disturbs nobody
 _PREAMBLE_DBM, _PREAMBLE_HZ = -82.0, 20e6  # what an 802.11 receiver must notice in this band
 _BLOCK = 256  # units whose surroundings are found at a time
-_MOST_KEPT = 1 << 24  # pairs of all units; others are found again when they are asked for
+_MOST_KEPT = 1 << 25  # pairs of all units; others are found again when they are asked for
 
 
 class Nearby:
@@ -43,7 +43,9 @@ class Nearby:
         start = place - place % _BLOCK
         rows = self.rows(start, min(start + _BLOCK, len(self.units)))
         self.known.update(zip(self.units[start:].tolist(), rows, strict=False))
-        self.entries += sum(len(near) + len(others) for near, others, _ in rows)
+        self.entries += sum(
+            len(others) + (near is not others) * len(near) for near, others, _ in rows
+        )
         return self.known[unit]
 
     def rows(self, start: int, stop: int) -> list[tuple[Int64, Int64, Float64]]:
@@ -59,10 +61,12 @@ class Nearby:
             plain = np.isneginf(types.lowest_snr_db)
             disturbs &= plain[here] & plain[there]
         places, other = np.arange(start + 1, stop), self.units[second]
-        near = np.split(other[hears], np.searchsorted(first[hears], places))
         ends = np.searchsorted(first[disturbs], places)
-        gains = np.split(gain[disturbs], ends)
-        return list(zip(near, np.split(other[disturbs], ends), gains, strict=True))
+        others, gains = np.split(other[disturbs], ends), np.split(gain[disturbs], ends)
+        near = others  # where all are close, both are the same arrays
+        if not np.array_equal(hears, disturbs):
+            near = np.split(other[hears], np.searchsorted(first[hears], places))
+        return list(zip(near, others, gains, strict=True))
 
     def pairs(self, start: int, stop: int) -> tuple[Int64, Int64]:
         """All pairs of one of these places with one that may be near, by the first and the second.
