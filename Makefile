@@ -75,6 +75,6 @@ clean:
 	$(CHECK_HASHES) .venv/audit.json
 	@touch $@
 
-.venv/.browser: .venv/.dev scripts/install-browser
+.venv/.browser: .venv/.dev scripts/install-browser tests/axe/package-lock.json
 	scripts/install-browser
 	@test ! -x /usr/bin/chromium || touch $@

@@ -17,6 +17,7 @@ import pytest
 
 from camu.config import Config
 from camu.simulation.directory import RunDirectory, run_in_directory
+from helpers.axe import violations
 from helpers.configs import small
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser"), pytest.mark.timeout(900)]
@@ -170,6 +171,7 @@ def test_two_pages_do_not_mix(visit: Visits) -> None:
     other.type("data.noniid_devices", "3")
     one.page.click("#train")
     one.page.wait_for_selector("html[data-training='finished finished']")
+    assert "One seed each" in one.page.locator("#seed-note").inner_text()
     assert one.total("repeating") == 0
     assert (
         other.page.locator("[id='field-scheme.parameters.threshold_quantile']").input_value() == ""
@@ -202,9 +204,45 @@ def test_it_fits_in_light_and_dark(visit: Visits, width: int, theme: str) -> Non
     assert page.evaluate(ground) != before
 
 
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_nothing_wrong(visit: Visits, width: int, theme: str) -> None:
+    assert violations(visit(width=width, theme=theme).page) == []
+
+
+def test_schemes_are_found_by_name_in_sorted_families(visit: Visits) -> None:
+    page = visit().page
+    families = page.locator("#schemes details").evaluate_all(
+        "all => all.map((one) => [...one.querySelectorAll('input')].map((box) => box.value))"
+    )
+    assert sum(len(names) for names in families) >= 60
+    assert all(names == sorted(names) for names in families)
+    open_ones = page.locator("#schemes details[open]")
+    assert open_ones.count() == 1  # that of the schemes that are shown
+    page.fill("#scheme-search", "scaffold")
+    shown = page.locator("label.scheme:visible")
+    assert {text.strip() for text in shown.all_inner_texts()} >= {"scaffold", "cluster-scaffold"}
+    assert shown.count() < 10
+    page.fill("#scheme-search", "")
+    assert open_ones.count() == 1
+    box = page.locator("#schemes")
+    assert box.evaluate("e => e.scrollHeight - e.clientHeight") <= 1  # nothing is cut
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_training_is_in_reach_wherever_the_page_is(visit: Visits, width: int) -> None:
+    page = visit(width=width).page
+    assert page.locator("#seed-note").is_hidden()
+    for place in (0, 1500, 10**6):
+        page.evaluate(f"window.scrollTo(0, {place})")
+        box = page.locator("#train").bounding_box()
+        assert 0 <= box["y"] <= 900 - box["height"]
+
+
 def test_every_control_is_reached_by_the_tab_key(visit: Visits) -> None:
     page = visit().page
-    page.locator("aside summary").click()  # all settings
+    page.evaluate(
+        "document.querySelectorAll('aside details').forEach((one) => { one.open = true; })"
+    )
     page.locator("body").click(position={"x": 2, "y": 2})
     reached = page.evaluate("""() => {
       const kinds = 'button, select, input, summary, .map [tabindex="0"]';

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from camu.report.rows import hull_rows
+from camu.sealed import read_sealed_json
+from helpers.axe import violations
 from helpers.browser import PATIENCE
 
 pytestmark = [
@@ -21,6 +24,10 @@ def address(study: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     from camu.report.writing import write_report
 
     return write_report([study], tmp_path_factory.mktemp("page") / "report.html").as_uri()
+
+
+def plan_of(run: Path) -> dict[str, Any]:
+    return dict(read_sealed_json(run / "plan.json", "a plan", "write it again"))
 
 
 class Visit:
@@ -55,6 +62,8 @@ def test_the_page_works(browser: Any, address: str, width: int, theme: str) -> N
         _hover_curves(visit)
         _switch_scheme(visit)
         _hover_device(visit)
+        _walk_by_keys(visit)
+        _find_device(visit)
         _toggle_theme(visit, "dark" if theme == "light" else "light")
         assert page.evaluate("document.scrollingElement.scrollWidth") <= width
         for chart in page.locator(".chart svg.marks").all():
@@ -121,6 +130,37 @@ def _hover_device(visit: Visit) -> None:
     visit.page.mouse.move(0, 0)
 
 
+def _walk_by_keys(visit: Visit) -> None:
+    """The arrow keys reach the points of a chart; each is ringed, and named with its values."""
+    said = visit.page.locator("#chart-accuracy ~ .said")
+    ring = visit.page.locator("#chart-accuracy ~ .ring")
+    visit.page.select_option("#axis", "rounds")
+    visit.ready("accuracy")
+    visit.page.focus("#chart-accuracy")
+    heard = []
+    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowLeft", "End"):
+        visit.page.keyboard.press(key)
+        heard.append(said.inner_text())
+    assert [text.split(";")[0] for text in heard] == [f"rounds: {n}" for n in (0, 2, 4, 2, 6)]
+    assert all("test accuracy: " in text and "scheme: " in text for text in heard)
+    assert said.get_attribute("role") == "status"
+    assert ring.is_visible()
+    visit.page.keyboard.press("Tab")
+    assert said.inner_text() == ""
+    assert not ring.is_visible()
+
+
+def _find_device(visit: Visit) -> None:
+    rings = visit.page.locator("#chart-map .mark-symbol path[fill='transparent'][opacity='1']")
+    assert rings.count() == 0
+    visit.page.fill("#search", "19")
+    rings.wait_for(state="attached")  # of one device
+    assert visit.page.locator("#search-note").inner_text().startswith("19: cluster")
+    visit.page.fill("#search", "nobody")
+    rings.wait_for(state="detached")
+    assert visit.page.locator("#search-note").inner_text() == "none"
+
+
 def _toggle_theme(visit: Visit, other: str) -> None:
     page = visit.page
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -129,6 +169,28 @@ def _toggle_theme(visit: Visit, other: str) -> None:
     page.wait_for_selector(f"html[data-theme={other}]")
     visit.ready("map")
     assert page.evaluate(ground) != before
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_wrong(browser: Any, address: str, theme: str) -> None:
+    visit = Visit(browser, address, 1280, theme)
+    try:
+        assert violations(visit.page) == []
+    finally:
+        visit.context.close()
+
+
+def test_clusters_of_many_devices_are_areas(browser: Any, make_run: Any, tmp_path: Path) -> None:
+    from camu.report.writing import write_report
+
+    run = make_run(tmp_path / "run", settings=("fleet.devices=120", "data.samples_per_device=10"))
+    visit = Visit(browser, write_report([run]).as_uri(), 1280, "light")
+    try:
+        marks = visit.ready("map").locator(".mark-line.role-mark path[fill^='#']")
+        assert marks.count() == len({row["cluster"] for row in hull_rows(plan_of(run))})
+        assert visit.said == []
+    finally:
+        visit.context.close()
 
 
 def test_one_unfinished_run_draws_without_a_warning(

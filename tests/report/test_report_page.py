@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.spatial import ConvexHull, QhullError
 
 from camu.config import load_config
 from camu.experiments.statistics import judge
 from camu.planning.plan import Plan
-from camu.report.rows import timeline_rows
+from camu.report.rows import convex_hull, timeline_rows
 from camu.report.runs import KeptRun, group_runs, read_runs
 from camu.report.scenes import frontier_rows, unbeaten
 from camu.report.style import PHASES
@@ -373,6 +374,17 @@ def test_dots_of_the_frontier_have_their_intervals(study: Path) -> None:
     assert not min(rows.values(), key=lambda row: row["x"])["right"]
     assert max(rows.values(), key=lambda row: row["x"])["right"]
     assert len(set(places)) > 1
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=30))
+def test_an_area_is_the_convex_hull_of_its_devices(points: list[tuple[int, int]]) -> None:
+    corners = convex_hull(points)
+    try:
+        expected = {tuple(points[k]) for k in ConvexHull(points).vertices}
+    except QhullError:  # all on a line: its ends
+        expected = {min(points), max(points)}
+    assert set(corners) == expected
+    assert len(corners) == len(expected)
 
 
 def test_members_and_leaders_send_in_colours_of_their_own(study: Path) -> None:

@@ -17,6 +17,7 @@ from camu.report.charts import svg
 from camu.report.tuning import write_tuning
 from camu.schemes.tunable import Between, OneOf
 from camu.schemes.variants import read_variants
+from helpers.axe import violations
 from helpers.browser import PATIENCE
 from helpers.configs import small
 
@@ -96,3 +97,15 @@ def test_a_browser_draws_the_charts_of_a_scheme_when_its_part_is_opened(
     tab.wait_for_function("document.querySelectorAll('.chart svg.marks').length === 11")
     assert not said
     context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("browser")
+@pytest.mark.timeout(900)
+def test_axe_finds_nothing_wrong(tmp_path: Path, browser: Any) -> None:
+    tab = browser.new_page(offline=True, viewport={"width": 1280, "height": 800})
+    tab.set_default_timeout(PATIENCE)
+    tab.goto(write_tuning([searched("fedpaq", 1, 0.1)], tmp_path).as_uri())
+    tab.wait_for_selector("html[data-state=ready]")
+    assert violations(tab) == []
+    tab.close()

@@ -61,12 +61,13 @@ class Live:
     def app(self) -> Starlette:
         """The application, for whom a guard lets in."""
         # One design with the report.
-        style = resources.files("camu.report") / "templates" / "page.css"
+        shared = resources.files("camu.report") / "templates"
         routes: list[BaseRoute] = [
             Route("/", self.page),
             Route("/about.json", self.about),
             Route("/vega.js", self.library),
-            Route("/report.css", FileResponse(str(style))),
+            Route("/report.css", FileResponse(str(shared / "page.css"))),
+            Route("/points.js", FileResponse(str(shared / "points.js"))),
             Mount("/static", StaticFiles(packages=[("camu.live", "static")])),
             *(self._edit_routes() if self.following is None else self._follow_routes()),
         ]

@@ -277,9 +277,11 @@ def describe_schemes(base: Config) -> list[dict[str, Any]]:
             for key, value in about["parameters"].items()
             if isinstance(value, bool | int | float | str)
         }
-        found.append({"name": name, "sentence": about["sentence"], "parameters": parameters})
+        found.append({key: about[key] for key in ("name", "family", "sentence")})
+        found[-1]["parameters"] = parameters
     if base.scheme.name not in SCHEMES:
-        found.append({"name": base.scheme.name, "sentence": "Your own.", "parameters": {}})
+        own = {"name": base.scheme.name, "family": "your own", "sentence": "Your own."}
+        found.append({**own, "parameters": {}})
     return found
 
 

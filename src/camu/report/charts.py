@@ -267,7 +267,8 @@ PLAN_PANELS = (
         "map",
         "Who is where, and who talks to whom",
         "Diamonds lead the cluster whose number they carry. Hover over a device for its data, "
-        "its link and its battery; empty devices are grey. Both axes have one scale.",
+        "its link and its battery; empty devices are grey. Both axes have one scale. With "
+        "more than 100 devices, clusters are areas.",
         "links",
         wide=True,
     ),

@@ -38,7 +38,7 @@ def plan_figure(plan: Plan, world: World, cost: RoundCost) -> Spec:
     data = plan_rows(plan.to_dict(world), stations, world.links, full)
     return _together(
         parts,
-        {name: data[name] for name in ("devices", "links", "station", "timeline")},
+        {name: data[name] for name in ("devices", "links", "hulls", "station", "timeline")},
         f"{plan.scheme}: {len(plan.units)} units, {world.devices.count} devices",
         f"A round takes {cost.seconds:.3g} s, {cost.joules:.3g} J and {cost.megabytes:.3g} MB "
         f"(seed {plan.seed})",

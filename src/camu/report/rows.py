@@ -24,6 +24,7 @@ from camu.world.link_types import SHANNON
 LARGEST_BARS = 40
 LARGEST_MAP = 3000
 LARGEST_MATRIX = 60
+CROWD = 100  # devices from which on a map shows clusters as areas, and no number at each leader
 _MAIN_LABELS = 3
 _EMPTY_COLOUR = "#9AA3AF"
 
@@ -58,6 +59,7 @@ def plan_rows(
     return {
         "devices": with_batteries(device_rows(plan, links), spent, plan),
         "links": link_rows(plan, stations, links) if placed else [],
+        "hulls": hull_rows(plan) if placed else [],
         "station": [_at(one) | {"name": "base station"} for one in stations] if placed else [],
         "labels": label_rows(plan),
         "units": unit_rows(plan),
@@ -139,6 +141,42 @@ def link_rows(plan: PlanDict, stations: Sequence[Sequence[float]], links: Links 
             }
         )
     return rows
+
+
+def hull_rows(plan: PlanDict) -> Rows:
+    """The corners of each cluster's area in a crowd: the convex hull of its devices, in order."""
+    if len(plan["devices"]) <= CROWD:
+        return []
+    numbers = _numbers(plan)
+    places: dict[int, list[tuple[float, float]]] = {}
+    for index, _, name in _shown_members(plan):
+        at = plan["devices"][numbers[name]]["position"]
+        places.setdefault(index, []).append((float(at[0]), float(at[1])))
+    return [
+        {**_at(corner), **_of_cluster(index), "order": order}
+        for index, own in places.items()
+        for order, corner in enumerate(convex_hull(own))
+    ]
+
+
+def convex_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The corners of the least convex area with all points, against the clock."""
+    ranked = sorted(set(points))
+    if len(ranked) < 3:
+        return ranked
+
+    def side(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        kept: list[tuple[float, float]] = []
+        for x, y in line:
+            while len(kept) > 1:
+                (ax, ay), (bx, by) = kept[-2:]
+                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
+                    break
+                kept.pop()
+            kept.append((x, y))
+        return kept[:-1]
+
+    return side(ranked) + side(ranked[::-1])
 
 
 def label_rows(plan: PlanDict) -> Rows:

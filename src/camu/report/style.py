@@ -37,6 +37,7 @@ CHARTS = "charts.json"
 # Markers in a chart; a list that holds one alone is replaced when the chart is drawn.
 SCHEME_NAMES, COLOURS, DASHES = "$schemes", "$colours", "$dashes"
 JOULES, SECONDS = "$joules", "$seconds"
+FOUND = "found"  # a parameter of maps: part of a device's id, in small letters
 RATIO = "ratio"  # of a map's width to its height: a parameter, so that both axes have one scale
 # These stand for texts: the score, its axis with its ticks, a number, and an interval.
 SCORE, SCORE_AXIS, SCORE_TICKS = "$score", "$score_axis", "$score_ticks"

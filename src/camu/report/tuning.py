@@ -24,7 +24,7 @@ from camu.files import write_text
 from camu.learning.metrics import Metric, finite
 from camu.report import charts, style
 from camu.report.tables import plain_table
-from camu.report.writing import PAGE, template_file
+from camu.report.writing import PAGE, scripts, template_file
 from camu.schemes.tunable import Between, OneOf, Range
 
 Spec = dict[str, Any]
@@ -41,7 +41,7 @@ def write_tuning(found: Sequence[Tuned], out: Path) -> Path:
         spec = charts.chart("tuning-schemes", _marks(order[0]), width="container")
         spec["height"] = max(80, 26 * len(order))
         drawn["schemes"] = {"spec": spec, "datasets": {"schemes": _scheme_rows(order)}}
-    library, script = charts.chart_library(), template_file("tune.js")
+    library, script = charts.chart_library(), scripts("points.js", "tune.js")
     text = charts.template("camu.report", "tune.html").render(
         policy=charts.safe(charts.script_policy(library, script)),
         version=__version__,

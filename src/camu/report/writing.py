@@ -120,7 +120,7 @@ def render(
     comparison: Comparison | None = None,
 ) -> str:
     """The page as text. Everything but our own style, script, library and JSON is escaped."""
-    library, script = charts.chart_library(), template_file("page.js")
+    library, script = charts.chart_library(), scripts("points.js", "page.js")
     return charts.template("camu.report", "page.html").render(
         policy=charts.safe(charts.script_policy(library, script)),
         version=__version__,
@@ -225,6 +225,11 @@ def _titled(panels: Sequence[charts.Panel], scenes: list[Scene]) -> list[charts.
 def template_file(name: str) -> str:
     """The text of a file beside the page's template."""
     return (resources.files("camu.report") / "templates" / name).read_text(encoding="utf-8").strip()
+
+
+def scripts(*names: str) -> str:
+    """These scripts of the package as one."""
+    return "\n".join(template_file(name) for name in names)
 
 
 def _lead(findings: Findings, scenes: list[Scene]) -> str:

@@ -91,6 +91,7 @@ export class Chart {
       tooltip: { theme: isDark() ? "dark" : "light" },
       actions: false,
     });
+    globalThis.camuPoints?.start(this.place);
     this.made = { wanted, result };
   }
 

@@ -30,9 +30,11 @@ export function adjust(node, attributes) {
 
 // A table of texts; a cell may be an element.
 export function fillTable(table, head, rows) {
-  const line = (cells, kind) => element("tr", {}, cells.map((cell, index) =>
-    element(index === 0 ? "th" : kind, { scope: kind === "th" ? "col" : index === 0 ? "row" : null, class: index ? "number" : null },
-      cell instanceof Node ? cell : String(cell))));
+  const line = (cells, kind) => element("tr", {}, cells.map((cell, index) => {
+    const name = cell === "" ? "td" : index === 0 ? "th" : kind; // an empty cell is no head
+    const scope = name === "td" ? null : kind === "th" ? "col" : "row";
+    return element(name, { scope, class: index ? "number" : null }, cell instanceof Node ? cell : String(cell));
+  }));
   table.replaceChildren(
     element("thead", {}, line(head, "th")),
     element("tbody", {}, rows.map((cells) => line(cells, "td"))));

@@ -155,7 +155,7 @@ export class Snr {
 
   legend() {
     const part = this.devices.length > this.rows.length ? `; the first ${this.rows.length} of ${this.devices.length} devices` : "";
-    this.words.textContent = `${this.low} dB (dark) to ${this.high} dB (bright)${part}`;
+    this.words.textContent = `${this.low.toFixed(1)} dB (dark) to ${this.high.toFixed(1)} dB (bright)${part}`;
   }
 
   point(event) {
@@ -164,6 +164,6 @@ export class Snr {
     const [a, b] = [cell(event.offsetY, box.height), cell(event.offsetX, box.width)];
     if (a === undefined || b === undefined) return;
     const to = a === b ? "its base station" : this.devices[b].id;
-    this.words.textContent = `${this.devices[a].id} to ${to}: ${this.matrix[a][b]} dB`;
+    this.words.textContent = `${this.devices[a].id} to ${to}: ${this.matrix[a][b].toFixed(1)} dB`;
   }
 }

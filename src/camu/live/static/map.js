@@ -301,7 +301,7 @@ function describe(device, cluster, unit, leads, { away, empty, days, lost }) {
   const words = [`device ${device.id}`, device.region, `cluster ${cluster}${leads ? " (leader)" : ""}`, `${unit.updates} local update${unit.updates === 1 ? "" : "s"}`, `${device.samples} samples: ${device.main}`];
   // A run that is followed tells no CPU.
   if (device.cpu_hz !== null) words.push(`${device.board ?? "CPU"}: ${Number((device.cpu_hz / 1e9).toPrecision(3))} GHz, ${Number(device.cycles_per_sample.toPrecision(3))} cycles a sample`);
-  if (device.snr_db !== null) words.push(`SNR ${device.snr_db} dB`);
+  if (device.snr_db !== null) words.push(`SNR ${device.snr_db.toFixed(1)} dB`);
   if (unit.link && unit.link !== "shannon") words.push(`link ${device.link ?? unit.link}`);
   words.push(device.at ? `at ${device.at.slice(0, 2).map((value) => Number(value.toFixed(2))).join(", ")} m` : "no place known");
   if (lost) words.push(`its measured ${lost} is left out, since it was measured elsewhere`);

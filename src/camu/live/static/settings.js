@@ -143,13 +143,33 @@ export class Settings {
     this.makeSchemes();
   }
 
+  // A folded part for each family, in which names are sorted; parts with a chosen scheme are open.
   makeSchemes() {
-    this.boxes = this.about.schemes.map((scheme) => {
-      const box = element("input", { type: "checkbox", value: scheme.name });
-      box.addEventListener("change", () => this.choose());
-      find("schemes").append(element("label", { class: "scheme", title: scheme.sentence }, box, ` ${scheme.name}`));
-      return box;
+    this.families = [...new Set(this.about.schemes.map((scheme) => scheme.family))].map((name) => {
+      const own = this.about.schemes.filter((scheme) => scheme.family === name).sort((a, b) => a.name.localeCompare(b.name));
+      const schemes = own.map((scheme) => this.makeScheme(scheme));
+      const part = element("details", { class: "family" }, element("summary", {}, `${name} (${own.length})`), schemes.map((one) => one.label));
+      return { part, schemes };
     });
+    this.boxes = this.families.flatMap(({ schemes }) => schemes.map((one) => one.box));
+    find("schemes").append(...this.families.map(({ part }) => part));
+    find("scheme-search").addEventListener("input", (event) => this.searchSchemes(event.target.value.trim().toLowerCase()));
+  }
+
+  makeScheme({ name, sentence }) {
+    const box = element("input", { type: "checkbox", value: name });
+    box.addEventListener("change", () => this.choose());
+    const label = element("label", { class: "scheme", title: sentence }, box, ` ${name}`);
+    return { box, label, text: `${name} ${sentence}`.toLowerCase() };
+  }
+
+  // Only what has the text, and the families that have it, unfolded; without a text all, as chosen.
+  searchSchemes(text) {
+    for (const { part, schemes } of this.families) {
+      for (const one of schemes) one.label.hidden = !one.text.includes(text);
+      part.hidden = schemes.every((one) => one.label.hidden);
+      part.open = text ? !part.hidden : schemes.some((one) => one.box.checked);
+    }
   }
 
   choose() {
@@ -171,7 +191,10 @@ export class Settings {
   }
 
   showSchemes(names) {
-    for (const box of this.boxes) box.checked = names.includes(box.value);
+    for (const { part, schemes } of this.families) {
+      for (const { box } of schemes) box.checked = names.includes(box.value);
+      if (schemes.some(({ box }) => box.checked)) part.open = true;
+    }
     const wanted = this.about.schemes.filter((scheme) => names.includes(scheme.name));
     const needed = new Map(wanted.flatMap((scheme) => Object.entries(scheme.parameters)));
     for (const [name, field] of this.parameters) {

@@ -138,6 +138,7 @@ export class Training {
         element("code", { title: sha ?? "", "data-sha": sha ?? "" }, sha ? sha.slice(0, 12) : "–")];
     });
     fillTable(find("runs"), rows.length ? ["scheme", "state", "round", score, "joules", "virtual seconds", "megabytes", "faults", "weights"] : [], rows);
+    find("seed-note").hidden = !rows.length;
     document.documentElement.dataset.training = this.status ? this.status.runs.map((run) => run.state).join(" ") : "";
     this.draw();
     this.drawn();

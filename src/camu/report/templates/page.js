@@ -97,6 +97,20 @@
     const menu = place.querySelector("summary");
     if (menu) menu.setAttribute("aria-label", "Save this chart");
     views.set(place, result);
+    camuPoints.start(place);
+    if (key === "map") search();
+  }
+
+  // Rings around the devices whose ids have the text that is looked for, and the first of them in words.
+  function search() {
+    const text = find("search").value.trim().toLowerCase();
+    const map = views.get(find("chart-map"));
+    if (map) map.view.signal("found", text).runAsync();
+    const plan = scene().plans[find("scheme").value];
+    const hits = text ? rows(plan.tables.devices).filter((one) => one.device.toLowerCase().includes(text)) : [];
+    const [first] = hits;
+    const about = first ? `${first.device}: cluster ${first.cluster}, ${first.role}, ${first.samples} samples, ${first.region}` : "none";
+    find("search-note").textContent = text ? `${about}${hits.length > 1 ? `; ${hits.length - 1} more` : ""}` : "";
   }
 
   function scene() {
@@ -180,6 +194,7 @@
     }
     for (const id of ["axis", "family"]) find(id).addEventListener("change", drawWorld);
     find("scheme").addEventListener("change", drawPlan);
+    find("search").addEventListener("input", search);
     // What the reader most wants to see first is the richest plan.
     const first = scene();
     const named = first.schemes.findIndex((name) => name.split(" ")[0] === page.first);

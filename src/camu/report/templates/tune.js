@@ -4,12 +4,14 @@
   const system = matchMedia("(prefers-color-scheme: dark)");
   const places = [...document.querySelectorAll(".chart")];
 
-  function draw(place) {
+  async function draw(place) {
     const { spec, datasets } = page.charts[place.dataset.chart];
     const theme = page.themes[system.matches ? "dark" : "light"];
     const options = { mode: "vega-lite", renderer: "svg", ast: true, actions: { source: false, compiled: false, editor: false } };
     place.dataset.drawn = "yes";
-    return vegaEmbed(place, { ...spec, datasets, background: null, config: theme }, options);
+    camuPoints.start(place);
+    await vegaEmbed(place, { ...spec, datasets, background: null, config: theme }, options);
+    place.querySelector("summary").setAttribute("aria-label", "Save this chart");
   }
 
   const seen = (place) => !place.closest("details") || place.closest("details").open;
