@@ -14,6 +14,7 @@ from camu.planning import gathering, nearby
 from camu.planning.costs import device_spending
 from camu.planning.dvfs import full_speed_costs
 from camu.planning.groups import Groups
+from camu.planning.medium import short
 from camu.planning.nearby import carrier_sense_watts
 from camu.simulation.dry_run import dry_run
 from camu.world import World
@@ -290,3 +291,10 @@ def test_a_world_without_waits_has_the_same_clusters() -> None:
     plan = camu.plan(camu.make_scheme(free.config, "camu"), free)
     assert (plan.column("wait_seconds") == 0).all()
     assert camu.planning.groups.clustering(free) is camu.planning.groups.clustering(world)
+
+
+def test_arrays_that_are_divided_elsewhere_are_not_the_same() -> None:
+    """Units 0 and 1 led by 5 are not unit 0 led by 1 and 5."""
+    one, two = ((np.array([0, 1]), np.array([5])), (np.array([0]), np.array([1, 5])))
+    assert short(*one) != short(*two)
+    assert short(*one) == short(*(array.copy() for array in one))

@@ -228,7 +228,7 @@ PAIRS = [
 # These choose by what training shows, so that no forecast can know their rounds.
 LEARN = {
     *("adaptive-tau", "age-scheduling", "cost-effective", "fedsa", "near-iid-bandit", "oort"),
-    "camu-p2",
+    *("camu-p2", "camu-auto"),
 }
 # Where devices leave, leaders change or links fade, a round costs another sum than the plan's.
 CHANGING = {"rotating leaders", "empty batteries", "all at once", "packets and tries"}

@@ -82,7 +82,7 @@ FAULTY = {"faults__dropout_probability": 0.2, "faults__leader_failure_probabilit
 def test_slow_down_keeps_the_model_and_the_seconds_and_saves_joules(
     tiny: Tiny, name: str, faults: dict[str, float]
 ) -> None:
-    if name == "camu-p2":
+    if name in ("camu-p2", "camu-auto"):
         pytest.skip("chooses frequencies itself, by what slow-down leaves of its budgets")
 
     def run(dvfs: bool) -> History:

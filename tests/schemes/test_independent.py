@@ -20,6 +20,8 @@ from camu.allocation.measured import Look, measured
 from camu.allocation.p2_exact import solve_p2
 from camu.learning.job import LocalRule
 from camu.schemes import SCHEMES
+from camu.schemes.auto_pilot import pilot_plan
+from camu.schemes.designs import cohorts_of
 from camu.schemes.p2_problem import problem_of_plan
 from camu.seeding import derive
 from helpers.own_federation import Federation, Vector
@@ -314,6 +316,33 @@ def camu_p2(fed: Federation) -> Vector:
             for own, n in zip(fed.members, answer.updates, strict=True)
         ]
         weights = sum(share * model for share, model in zip(shares, models, strict=True))
+    return weights
+
+
+@reference(
+    "camu-auto",
+    structure="devices",
+    cohorts=2,
+    gathers=1,
+    steps=2,
+    bits=32,
+    rate=0.5,
+    momentum=0.6,
+)
+def camu_auto(fed: Federation) -> Vector:
+    """A pilot of two steps on the same batches, then cohorts in turn; designs have other tests."""
+    members = [unit.members[0] for unit in pilot_plan(fed.scheme, fed.world).units]
+    weights, shares = fed.initial, fed.samples[members] / fed.samples[members].sum()
+    for _ in range(2):
+        weights = shares @ np.array([fed.train(weights, 0, k, 1)[0] for k in members])
+    cohort = cohorts_of(fed.world, [(k,) for k in fed.devices], 2)
+    velocity = np.zeros_like(weights)
+    for round_ in range(fed.rounds):
+        turn = [k for k in fed.devices if cohort[k] == round_ % 2]
+        shares = fed.samples[turn] / fed.samples[turn].sum()
+        ends = np.array([fed.train(weights, round_, k, 2, factor=0.5)[0] for k in turn])
+        velocity = 0.6 * velocity + shares @ ends - weights
+        weights = weights + velocity
     return weights
 
 

@@ -17,7 +17,8 @@ from camu.world import World, build_world
 from helpers.configs import IDEAL
 
 # Schemes that decide by losses, by updates or by what they try out before the first round.
-BY_TRAINING = {"adaptive-tau", "age-scheduling", "camu-p2", "cost-effective", "fedsa", "oort"}
+BY_TRAINING = {"adaptive-tau", "age-scheduling", "camu-auto", "camu-p2", "cost-effective"}
+BY_TRAINING |= {"fedsa", "oort"}
 
 
 def demo(name: str, **changes: Any) -> tuple[World, Scheme]:

@@ -27,6 +27,7 @@ from camu.cli.options import (
 from camu.cli.plan_tables import (
     leaders_that_end,
     show_bias,
+    show_levers,
     show_lifetime,
     show_plan,
     show_unsendable,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from camu.planning.batteries import Lifetime
     from camu.schemes import Plan
     from camu.schemes import Scheme as CamuScheme
+    from camu.schemes.camu_auto import LeverWorth
     from camu.simulation.dry_run import RoundCost
     from camu.world import World
 
@@ -90,19 +92,32 @@ def plan(
     lifetime = None if powered else battery_life(world, planner, made)
     if lifetime is not None and (sentence := leaders_that_end(lifetime, made, world)):
         warn(sentence)
-    bias = _bias(planner, made, world)
+    bias, levers = _bias(planner, made, world), _levers(planner, world)
     if as_json:
-        print_json({**_document(made, world, cost, lifetime), "bias": bias})
+        more = {"levers": [one._asdict() for one in levers]} if levers else {}
+        print_json({**_document(made, world, cost, lifetime), "bias": bias, **more})
         return
     console = plain_console()
     show_plan(made, world, cost, console)
     show_unsendable(made, world, console)
     show_bias(bias, console)
+    if levers:
+        show_levers(levers, console)
     if lifetime is not None:
         show_lifetime(lifetime, made, world, console)
     for what, path in (("picture", figure), ("problem", problem), ("table", csv_file)):
         if path is not None:
             print(f"{what}: {path}")
+
+
+def _levers(scheme: CamuScheme, world: World) -> list[LeverWorth]:
+    """What each choice of a scheme that chooses all levers is worth; of others nothing."""
+    from camu.schemes import CamuAuto
+
+    if not isinstance(scheme, CamuAuto):
+        return []
+    with stage("pricing the plan without each lever"):
+        return scheme.worth(world)
 
 
 def _document(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from camu.cli.console import counted, fits, number_table, print_table
 if TYPE_CHECKING:
     from camu.planning.batteries import Lifetime
     from camu.schemes import Plan
+    from camu.schemes.camu_auto import LeverWorth
     from camu.simulation.dry_run import RoundCost
     from camu.world import World
 
@@ -248,6 +250,19 @@ def show_bias(bias: dict[str, Any], console: Console) -> None:
         console.print(
             f"Rank correlation of contribution and samples: {bias['size_rank']:.2f} (Spearman)."
         )
+
+
+def show_levers(levers: Sequence[LeverWorth], console: Console) -> None:
+    """Each lever, where it stands, and what of the predicted progress is lost without it."""
+    rows = [(one.lever, one.choice, f"{100 * one.lost:.1f}") for one in levers]
+    names = ("lever", "choice", "% lost without it")
+    console.print()
+    print_table(number_table(names, rows, "Why: what each lever is worth", names[:2]), console)
+    console.print(
+        "Predicted progress within the budget, before the pilot; without a lever the others are "
+        "chosen anew. A run measures its constants first, and may choose other values.",
+        style="dim",
+    )
 
 
 def leaders_that_end(found: Lifetime, plan: Plan, world: World) -> str | None:

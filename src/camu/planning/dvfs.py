@@ -23,7 +23,7 @@ from camu.arrays import Float64
 from camu.planning.air import Signal
 from camu.planning.costs import Costs
 from camu.planning.prices import unit_costs
-from camu.planning.queues import latest_ready
+from camu.planning.queues import arrivals, latest_ready
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
 
@@ -115,6 +115,23 @@ def _slowed(costs: Costs, slack: Float64) -> tuple[Float64, Float64]:
 def joules_if_late(costs: Costs, late_seconds: Float64) -> Float64:
     """Energy to compute one local update of each unit if that may take so much longer."""
     return np.add.reduceat(_slowed(costs, late_seconds)[1], np.cumsum(costs.sizes) - costs.sizes)
+
+
+def priced_round(
+    costs: Costs, gathers: int, access: str, slowed: bool = True
+) -> tuple[float, float]:
+    """Joules and seconds of a round with so many updates of each unit, as its plan has them.
+
+    `slowed`: with devices that slow down where they would wait.
+    """
+    own, ready = costs, costs.ready_seconds(gathers)
+    seconds = float(arrivals(ready, own.uplink_seconds, access, own.queues).max())
+    longer = own.extra_joules(gathers) + own.extra_listening_joules(gathers)
+    extra = float(longer.sum()) + own.all_idle_watts * seconds
+    if slowed:
+        slack = slack_seconds(own, gathers, access)
+        own = replace(own, compute_joules=joules_if_late(own, slack / gathers))
+    return float((own.fixed_joules + gathers * own.update_joules).sum()) + extra, seconds
 
 
 def dvfs_of_units(full: Costs, slow: Costs, units: Sequence[Unit], world: World) -> list[UnitDvfs]:

@@ -28,7 +28,7 @@ from camu.learning.job import LocalRule
 from camu.planning.codecs import parameter_count
 from camu.planning.contribution import extra_updates, group_counts, label_distance
 from camu.planning.costs import Costs
-from camu.planning.dvfs import joules_if_late, slack_seconds
+from camu.planning.dvfs import joules_if_late, priced_round
 from camu.planning.groups import (
     Groups,
     assess,
@@ -38,7 +38,6 @@ from camu.planning.groups import (
     within_hearing,
 )
 from camu.planning.prices import model_bits, unit_costs
-from camu.planning.queues import arrivals
 from camu.schemes.aggregation import with_momentum
 from camu.schemes.contract import (
     Count,
@@ -116,7 +115,7 @@ class CamuBalanced(Scheme):
         """
         if not self.near_iid:
             return self.best_design([clusters(world)])
-        divisions = [(area, n) for area in _areas(world) for n in self._cluster_numbers(area)]
+        divisions = [(area, n) for area in areas(world) for n in self._cluster_numbers(area)]
         dealt = [near_iid_clusters(world, *division, swapped=False) for division in divisions]
         chosen = self.best_design(dealt).groups
         division = divisions[[groups is chosen for groups in dealt].index(True)]
@@ -146,12 +145,8 @@ class CamuBalanced(Scheme):
         return best[2]
 
     def _cluster_numbers(self, area: Int64) -> list[int]:
-        """1, 2, 3, 4, 6, 8, 12, ... clusters per area, with two devices or more in the largest."""
-        if self.clusters_per_area is not None:
-            return [self.clusters_per_area]
-        most = int(np.bincount(area).max())
-        powers = [2**k for k in range(most.bit_length())]
-        return sorted({n for p in powers for n in (p, 3 * p // 2) if n <= max(1, most // 2)})
+        """The numbers of clusters per area that are tried."""
+        return cluster_numbers(area) if self.clusters_per_area is None else [self.clusters_per_area]
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,14 +265,7 @@ class _Search:
         """The designs with so many steps and gathers, one for each power."""
         for place, costs in enumerate(self.costs):
             own = costs.with_steps(steps)
-            slack = slack_seconds(own, gathers, self.access)
-            ready, air = own.ready_seconds(gathers), own.uplink_seconds
-            seconds = float(arrivals(ready, air, self.access, own.queues).max())
-            longer = own.extra_joules(gathers) + own.extra_listening_joules(gathers)
-            extra = float(longer.sum()) + self.idle_watts * seconds
-            if self.slows:
-                own = replace(own, compute_joules=joules_if_late(own, slack / gathers))
-            joules = float((own.fixed_joules + gathers * own.update_joules).sum()) + extra
+            joules, seconds = priced_round(own, gathers, self.access, self.slows)
             worth = self.progress(steps, gathers, place)
             watts = self.powers[place]
             yield Design(self.groups, gathers, steps, watts, worth, joules, seconds)
@@ -333,7 +321,14 @@ def near_iid_clusters(world: World, area: Int64, number: int, swapped: bool) -> 
     return assess(world, sorted(members), _leaders(world, sorted(members)))
 
 
-def _areas(world: World) -> Iterator[Int64]:
+def cluster_numbers(area: Int64) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12, ... clusters per area, with two devices or more in the largest."""
+    most = int(np.bincount(area).max())
+    powers = [2**k for k in range(most.bit_length())]
+    return sorted({n for p in powers for n in (p, 3 * p // 2) if n <= max(1, most // 2)})
+
+
+def areas(world: World) -> Iterator[Int64]:
     """The area of each device: its region, or its primary cluster."""
     for area in (world.devices.regions, clustering(world).primaries()):
         # Numbered without gaps: a primary cluster is lost where clusters are merged.

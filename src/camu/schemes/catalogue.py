@@ -12,6 +12,7 @@ from camu.schemes.beamforming_air import BeamformingAir
 from camu.schemes.broadband_analog import BroadbandAnalog
 from camu.schemes.camu import Camu
 from camu.schemes.camu_air import CamuAir
+from camu.schemes.camu_auto import CamuAuto
 from camu.schemes.camu_balanced import CamuBalanced
 from camu.schemes.camu_joint import CamuJoint
 from camu.schemes.camu_p2 import CamuP2
@@ -128,6 +129,7 @@ KINDS: tuple[type[Scheme], ...] = (
     FedRep,
     Ditto,
     CamuP2,
+    CamuAuto,
 )
 SCHEMES = {kind.name: kind for kind in KINDS}
 
