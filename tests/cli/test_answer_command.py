@@ -20,11 +20,13 @@ def words_of(text: str) -> str:
 
 
 def test_the_page_answers_every_question(camu: Camu) -> None:
-    done = camu("answer", "--fleet", SENSORS, "--buy", 2, "--kwh", 1e-7)
+    asked = ("--buy", 2, "--kwh", 1e-7, "--set", "fleet.grams_per_kwh=380")
+    done = camu("answer", "--fleet", SENSORS, *asked)
     assert done.code == 0, done.err
     page = words_of(done.out)
     for part in (
         "What it costs a round 40 rounds sending the data once",
+        "CO2 of that energy",
         "Sending the data once is cheaper in time",
         "Break-even: sending the data costs as much as",
         "Batteries empty device days without learning",
@@ -41,13 +43,16 @@ def test_the_page_answers_every_question(camu: Camu) -> None:
 
 
 def test_json_has_the_figures_of_plan(camu: Camu) -> None:
-    options = ("--fleet", BOARDS, "--json")
+    options = ("--fleet", BOARDS, "--json", "--set", "fleet.grams_per_kwh=380")
     done, plan = camu("answer", *options, "--rounds", 7), camu("plan", *options)
     assert done.code == 0, done.err
     found, planned = json.loads(done.out), json.loads(plan.out)
     assert found["round"]["seconds"] == planned["round_seconds"]
     assert found["learning"]["joules"] == pytest.approx(7 * planned["round_joules"])
     assert found["rounds"]["how"] == "as --rounds says"
+    for name in ("round", "learning", "sending"):
+        grams = 380 * found[name]["joules"] / 3.6e6
+        assert found["co2_grams"][name] == pytest.approx(grams)
     assert found["sending"]["megabytes"] == planned["sending"]["megabytes"]
     assert found["sending"]["arrival_seconds"] == planned["sending"]["seconds"]
     assert found["assumptions"][0]["what"] == "rounds"

@@ -447,6 +447,14 @@ def test_units_become_those_of_camu() -> None:
         assert unit.change(given) == pytest.approx(expected), header
 
 
+def test_an_unused_column_of_duty_cycles_names_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "f.csv"
+    path.write_text("id,x,y,link,Duty Cycle (%),samples\na,0,0,lora-sf7,1,5\nb,1,0,lora-sf7,10,5\n")
+    said = "\n".join(parse_fleet(path, None, CONFIG).notes)
+    assert "columns that are not used: Duty Cycle (%)" in said
+    assert "column Duty Cycle (%): radio.duty_cycle is that of all LoRa devices" in said
+
+
 def test_names_are_mapped_and_wrong_ones_refused(tmp_path: Path) -> None:
     path = tmp_path / "f.csv"
     path.write_text("Nr,x,y,Akku mWh,samples\nA,0,0,100,5\n")

@@ -22,6 +22,7 @@ from camu.errors import InputError, suggest
 from camu.learning.chance import largest_class
 from camu.planning.batteries import Lifetime
 from camu.planning.battery_days import BatteryDays, battery_days
+from camu.planning.carbon import JOULES_PER_KWH, Grid
 from camu.planning.central import (
     Bill,
     Sending,
@@ -114,6 +115,22 @@ class Answer:
         """The fleet."""
         return self.dry.world
 
+    @property
+    def co2_grams(self) -> dict[str, float] | None:
+        """Grams of CO2 of a round, of learning and of sending; None if nothing is known of them."""
+        if (grid := Grid.of(self.world.config)) is None:
+            return None
+        a_round, learning, sent = self.dry.cost, self.comparison.learning, self.sent.bill
+        found = {
+            "round": (a_round.seconds, self.dry.round_joules),
+            "learning": (learning.seconds, learning.joules),
+            "sending": (sent.seconds, sent.joules),
+        }
+        return {
+            name: grid.mean(seconds) * joules / JOULES_PER_KWH
+            for name, (seconds, joules) in found.items()
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain data, devices by their ids."""
         ids = self.world.devices.ids
@@ -141,6 +158,7 @@ class Answer:
                 if self.comparison.server is None
                 else asdict(self.comparison.server),
             },
+            "co2_grams": self.co2_grams,
             "cheaper": cheaper,
             "break_even": {
                 "rounds": _finite(self.comparison.even_rounds),

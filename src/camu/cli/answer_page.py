@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SPANS = (("days", 86_400.0, 2.0), ("h", 3600.0, 1.0), ("min", 60.0, 2.0))
 _ENERGIES = (("kWh", 3.6e6, 0.1), ("kJ", 1e3, 1.0))
+_MASSES = (("t", 1e6, 1.0), ("kg", 1e3, 1.0))
 _SIZES = (("TB", 1e6, 1.0), ("GB", 1e3, 1.0), ("MB", 1.0, 0.1), ("kB", 1e-3, 0.0))
 
 
@@ -28,6 +29,11 @@ def span(seconds: float) -> str:
 def energy(joules: float) -> str:
     """An energy for people."""
     return _in_unit(joules, _ENERGIES, "J")
+
+
+def mass(grams: float) -> str:
+    """A mass for people."""
+    return _in_unit(grams, _MASSES, "g")
 
 
 def size(megabytes: float) -> str:
@@ -75,7 +81,7 @@ def _show_costs(found: Answer, console: Console) -> None:
     _say(console, f"{rounds.number:.4g}{spread} rounds: {rounds.how}.")
     cost, compared = dry.cost, found.comparison
     sent = dry.device_megabytes
-    bits, number = found.sent.bits / 8e6, found.rounds.number
+    bits, number, co2 = found.sent.bits / 8e6, found.rounds.number, found.co2_grams
     rows = [
         ("time", span(cost.seconds), *(span(b.seconds) for b in _both(compared))),
         (
@@ -83,6 +89,7 @@ def _show_costs(found: Answer, console: Console) -> None:
             energy(dry.round_joules),
             *(energy(b.joules) for b in _both(compared)),
         ),
+        *([] if co2 is None else [("CO2 of that energy", *map(mass, co2.values()))]),
         ("sent by all", size(cost.megabytes), *(size(b.megabytes) for b in _both(compared))),
         ("sent per device", *(size(float(x.mean())) for x in (sent, number * sent, bits))),
         ("most by one device", *(size(float(x.max())) for x in (sent, number * sent, bits))),

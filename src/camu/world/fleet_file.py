@@ -243,15 +243,16 @@ def _unused(table: Table, strange: list[str]) -> list[str]:
     if not strange:
         return []
     known = (*_KNOWN, "label_0")
-    named = [
-        name
-        + ("" if _STATES & set(tokens(name)) else suggest(name, known))
-        .replace("; did", " (did")
-        .replace("?", "?)")
-        for name in strange[:_MOST_NAMED]
-    ]
+    hints = ["" if _STATES & set(tokens(one)) else suggest(one, known) for one in strange]
+    hints = [hint.replace("; did", " (did").replace("?", "?)") for hint in hints]
+    named = [name + hint for name, hint in zip(strange, hints, strict=True)][:_MOST_NAMED]
     more = f" and {len(strange) - _MOST_NAMED} more" if len(strange) > _MOST_NAMED else ""
-    return [f"{table.path}: columns that are not used: {', '.join(named)}{more}"]
+    duty = [name for name in strange if "duty" in tokens(name)]
+    words = "radio.duty_cycle is that of all LoRa devices"
+    return [
+        f"{table.path}: columns that are not used: {', '.join(named)}{more}",
+        *(f"{table.path}, column {name}: {words}" for name in duty),
+    ]
 
 
 def _label_columns(table: Table) -> list[str]:
