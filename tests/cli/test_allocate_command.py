@@ -45,6 +45,7 @@ def test_each_leader_has_a_cap_of_its_own(camu: Camu, tmp_path: Path, solver: st
     assert [c["power_watts"] for c in answer["clusters"]] == pytest.approx(caps)
     done = camu("allocate", path, "--solver", solver)
     assert "cap W" in done.out
+    assert ("More joules would change nothing" in done.out) == (solver == "exact")
 
 
 def change(tmp_path: Path, **values: Any) -> Path:

@@ -22,7 +22,7 @@ TRUE = Curve(0.97, 1.4, 0.8)
 def run_of(
     curve: Callable[[float], float], rounds: int, every: int = 2, pilot: float = 0.0
 ) -> History:
-    """A run whose accuracy is given, at 3 J and 0.5 s per round."""
+    """A run whose accuracy is given, at 3 J, 0.5 s and 2 MB per round."""
     records = [
         Record(
             r,
@@ -30,6 +30,7 @@ def run_of(
             None,
             0.5 * r,
             {"compute": pilot + r, "transmit": 2.0 * r},
+            bits={"uplink": 16_000_000 * r},
         )
         for r in range(rounds + 1)
     ]
@@ -112,6 +113,7 @@ def test_joules_and_seconds_grow_as_in_the_second_half() -> None:
     assert rounds == pytest.approx(TRUE.rounds_to(0.93), rel=0.01)
     assert row.costs["joules"].mean == pytest.approx(7 + 3 * rounds)
     assert row.costs["seconds"].mean == pytest.approx(0.5 * rounds)
+    assert row.costs["megabytes"].mean == pytest.approx(2 * rounds)
 
 
 @pytest.mark.parametrize(

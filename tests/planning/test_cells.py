@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,11 @@ def test_an_unknown_place_cannot_interfere(tmp_path: Path) -> None:
     world = build_world(load_config(preset="demo", overrides=changes))
     with pytest.raises(InputError, match=r"radio\.cells = .*device c has no position"):
         camu.plan(FedAvg(), world)
+
+
+def test_a_row_of_the_plan_names_its_base_station(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    stations = tmp_path / "stations.csv"
+    stations.write_text(stations.read_text().replace("\n1,", "\nmast B,"))
+    rows = csv.DictReader(camu.plan(FedAvg(), world).to_csv(world).splitlines())
+    assert [row["base_station"] for row in rows] == ["0", "0", "mast B", "mast B", "mast B", "2"]

@@ -232,9 +232,11 @@ def _show_p1(problem: Problem, answer: Allocation, console: Console) -> None:
     names = ("cluster", "power W", "cap W", "updates", "compute J", "transmit J", "J")
     _show_answer(
         *(problem, answer, number_table(names, rows), console),
-        f"objective {answer.objective:.6g}",
+        f"objective {answer.objective:.6g} (less is better)",
         f" ({update.sum():.3g} computing, {transmit.sum():.3g} sending)",
-        f"One joule more would lower the objective by about {answer.shadow_price:.3g}.",
+        f"One joule more would lower the objective by about {answer.shadow_price:.3g}."
+        if answer.shadow_price
+        else "More joules would change nothing: other limits bind.",
     )
 
 

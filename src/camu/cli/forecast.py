@@ -1,4 +1,4 @@
-"""`camu forecast`: rounds, joules and seconds to a target score, for each scheme."""
+"""`camu forecast`: rounds, joules, seconds and megabytes to a target score, for each scheme."""
 
 from __future__ import annotations
 
@@ -122,12 +122,15 @@ def _co2_grams(row: Forecast, config: Config) -> float | None:
 
 def show_forecast(rows: list[Forecast], target: float, metric: Metric, console: Console) -> None:
     """A row per scheme, and a sentence about each that did not reach the target."""
+    from camu.experiments.forecast import COSTS
+
     title = f"Cost of {metric.title} {target:.4g} (mean and 95 % interval over seeds)"
+    shown = [{key: cost.show() for key, cost in row.costs.items()} for row in rows]
     cells = [
-        [row.scheme, row.how, *([cost.show() for cost in row.costs.values()] or [""] * 3)]
-        for row in rows
+        [row.scheme, row.how, *(costs.get(key, "") for key in COSTS)]
+        for row, costs in zip(rows, shown, strict=True)
     ]
-    names = ("scheme", "how", "rounds", "joules", "virtual s")
+    names = ("scheme", "how", "rounds", "joules", "virtual s", "MB")
     print_table(number_table(names, cells, title, text=("scheme", "how")), console)
     for row in rows:
         if row.note:

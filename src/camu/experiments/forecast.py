@@ -25,7 +25,7 @@ from camu.experiments.statistics import ALPHA, estimate, student_quantile
 from camu.learning.metrics import Metric, find_metric, finite
 from camu.simulation.history import History, measure, score_at
 
-COSTS = ("rounds", "joules", "seconds")
+COSTS = ("rounds", "joules", "seconds", "megabytes")
 FURTHEST = 10.0  # times the rounds that were run
 FEWEST_POINTS = 8
 KNOWN_PART = 0.6  # of the evaluations, which must predict the others
@@ -58,7 +58,7 @@ class Forecast:
     seeds: int
     best_score: float | None  # of any evaluation, mean over seeds; None: blown up from the start
     note: str  # what a reader should know about the numbers
-    costs: dict[str, Cost]  # by rounds, joules and seconds; empty if the target is not reached
+    costs: dict[str, Cost]  # by the names in COSTS; empty if the target is not reached
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,11 @@ def _forecast(scheme: str, runs: Sequence[History], target: float) -> Forecast:
     reached = sum(run.needed_for("rounds", target) is not None for run in runs)
     count, metric = len(runs), runs[0].metric
     best = finite(float(np.mean([run.best_score for run in runs])))
+    keys = _costs_of(runs)
     if reached == count:
-        costs = {key: _measured([run.needed_for(key, target) for run in runs]) for key in COSTS}
+        costs = {
+            key: _measured([run.needed_for(key, target) for run in runs]) for key in _costs_of(runs)
+        }
         return Forecast(scheme, "measured", reached, count, best, "", costs)
     least = min(run.final.round for run in runs)
     within = (
@@ -147,11 +150,17 @@ def _forecast(scheme: str, runs: Sequence[History], target: float) -> Forecast:
         return Forecast(scheme, "not reached", reached, count, best, f"{within}; {found}", {})
     factor = found.pop("factor")
     others = [_continued([*runs[:k], *runs[k + 1 :]], target) for k in range(count)]
-    costs = {key: _continued_cost(found[key], others, key, factor) for key in COSTS}
+    costs = {key: _continued_cost(found[key], others, key, factor) for key in keys}
     note = f"{within}; the model's prediction of known rounds was wrong by a factor of {factor:.3g}"
     if any(cost.high is None for cost in costs.values()) and count > 1:
         note += "; without one of the seeds it has no answer, so there is no upper limit"
     return Forecast(scheme, "extrapolated", reached, count, best, note, costs)
+
+
+def _costs_of(runs: Sequence[History]) -> tuple[str, ...]:
+    """What is known of all runs; earlier versions counted no bits."""
+    counted = all(run.final.total_bits is not None for run in runs)
+    return COSTS if counted else COSTS[:-1]
 
 
 def _continued(runs: Sequence[History], target: float) -> dict[str, float] | str:
@@ -178,7 +187,9 @@ def _continued(runs: Sequence[History], target: float) -> dict[str, float] | str
         return f"the model levels off at {metric.show(curve.a, 1)}; run more rounds to know"
     if needed > FURTHEST * last:
         return f"the model needs more than {FURTHEST:g} times as many; run more rounds to know"
-    costs = {key: float(np.mean([_cost_at(run, key, needed) for run in runs])) for key in COSTS}
+    costs = {
+        key: float(np.mean([_cost_at(run, key, needed) for run in runs])) for key in _costs_of(runs)
+    }
     return {**costs, "factor": factor}
 
 

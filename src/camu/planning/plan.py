@@ -315,7 +315,7 @@ class Plan:
         """The plan as CSV for other tools, a row per unit; members are separated by semicolons.
 
         `uplink_share` is the share of a round in which the unit's leader sends. `base_station` is
-        the number of its base station, from 0.
+        the id of its base station, or 0 where no file names it.
         """
         return plan_io.units_csv(self.units, world, self.round_seconds, self.access == TOGETHER)
 

@@ -16,6 +16,7 @@ from camu.planning.queues import band_name
 from camu.planning.unit import Unit, UnitDvfs
 from camu.world import World
 from camu.world.link_types import SHANNON
+from camu.world.places import station_ids
 
 if TYPE_CHECKING:
     from camu.allocation.answer import Allocation
@@ -130,6 +131,8 @@ def units_csv(
     ids, serving = world.devices.ids, world.links.serving
     links, types = world.links, world.links.types
     counts = {} if together else senders(links, [unit.leader for unit in units])
+    file = world.config.fleet.base_station_file
+    stations = None if file is None else station_ids(file)
     own = {} if types is None else {n: kind.bandwidth_hz for n, kind in types.kinds.items()}
     rows: list[dict[str, object]] = [
         {
@@ -139,7 +142,7 @@ def units_csv(
             "local_updates": unit.local_updates,
             "power_watts": unit.power_watts,
             "max_power_watts": float(world.devices.max_power_watts[unit.leader]),
-            "base_station": int(serving[unit.leader]),
+            "base_station": stations[serving[unit.leader]] if stations else 0,
             "link": unit.link,
             "bandwidth_hz": unit.bandwidth_hz
             or own.get(unit.link)

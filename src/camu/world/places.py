@@ -68,6 +68,11 @@ def to_metres(
     return east, north
 
 
+def station_ids(path: str | Path) -> tuple[str, ...]:
+    """The names of the base stations in a file, in its order."""
+    return read_table(Path(path)).ids()
+
+
 def read_stations(path: str | Path, origin: Origin | None) -> Float64:
     """Positions (S, 3), metres, of the base stations in a CSV or JSON file: id, x, y, z.
 
