@@ -31,7 +31,7 @@ audit: .venv/.audit
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r constraints.hashes.txt
 
 docs: .venv/.dev
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "docs: open site/index.html"
 
 bench: .venv/.base
