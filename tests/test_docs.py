@@ -242,7 +242,6 @@ def nav_pages(entry: Any, part: str = "") -> Iterator[tuple[str, str]]:
 NAV = list(nav_pages(yaml_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]))
 PARTS = ("Tutorials", "How to", "Reference", "Explanation")
 FROM_ROOT = {"index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
-TO_BE_SPLIT = {"deploy-machines.md"}
 
 
 def test_every_page_is_in_the_navigation_once_and_owners_of_a_fleet_come_first() -> None:
@@ -255,11 +254,7 @@ def test_every_page_is_in_the_navigation_once_and_owners_of_a_fleet_come_first()
 
 @pytest.mark.parametrize(
     ("page", "most"),
-    [
-        (page, 900 if page == "index.md" else 1500)
-        for part, page in NAV
-        if part != "Reference" and page not in TO_BE_SPLIT
-    ],
+    [(page, 900 if page == "index.md" else 1500) for part, page in NAV if part != "Reference"],
 )
 def test_a_page_is_short_enough_to_be_read(page: str, most: int) -> None:
     path = ROOT / FROM_ROOT[page] if page in FROM_ROOT else ROOT / "docs" / page

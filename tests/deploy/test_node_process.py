@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import threading
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from packaging.utils import canonicalize_name
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
@@ -190,6 +196,7 @@ def test_a_node_asks_a_superlink_that_is_away_again_and_says_so_once(
     connection: Any, superlink: SuperLink, caplog: pytest.LogCaptureFixture
 ) -> None:
     superlink.errors += [httpx.ConnectError("refused"), answered(503), httpx.ReadTimeout("late")]
+    superlink.errors.append(answered(500))  # to questions that a SuperLink keeps when it ends
     superlink.messages.append(question())
     with caplog.at_level("INFO"):
         assert connection.next_message() is not None
@@ -265,6 +272,7 @@ def test_a_task_in_a_process_of_its_own_gives_the_same_and_is_started_again() ->
 
 
 LIGHT = """
+import json
 import sys
 import numpy as np
 from camu.config import load_config
@@ -284,11 +292,13 @@ start = seeded(config).weights()
 task = Task(0, config.fleet.devices, {0: "0"}, (Job((0,), (1.0,), 2),))
 (found,) = read_result(node_app.answer("train", write_task(task, [start]), run, table), task, start)
 assert not np.array_equal(found.weights.parameters, start.parameters)
-print([name for name in ("torch", "scipy", "sklearn", "pandas", "altair") if name in sys.modules])
+print(json.dumps(sorted({name.split(".")[0] for name in sys.modules})))
 """
 
 
-def test_a_node_trains_a_built_in_model_without_torch(tmp_path: Any) -> None:
+def test_a_node_trains_a_built_in_model_with_what_its_list_of_requirements_has(
+    tmp_path: Any,
+) -> None:
     from camu.learning import native
 
     if native.instruction_set() is None:
@@ -300,7 +310,18 @@ def test_a_node_trains_a_built_in_model_without_torch(tmp_path: Any) -> None:
         text=True,
         timeout=120,
     )
-    assert ended.stdout == "[]\n", ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    loaded = set(json.loads(ended.stdout))
+    assert not loaded & {"torch", "scipy", "sklearn", "pandas", "altair"}
+    root = Path(__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    wanted = {*project["dependencies"], *project["optional-dependencies"]["flower"]}
+    lines = (root / "docs" / "examples" / "node-requirements.txt").read_text().splitlines()
+    listed = {line for line in lines if line and not line.startswith("#")}
+    assert listed <= wanted
+    found = {name for top in loaded for name in packages_distributions().get(top, ())}
+    names = {canonicalize_name(name) for name in found}
+    assert {one for one in wanted if canonicalize_name(re.split("[=>]", one)[0]) in names} == listed
 
 
 def test_a_node_keeps_data_and_engine_between_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

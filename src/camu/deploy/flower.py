@@ -1,9 +1,9 @@
 """What camu replaces in Flower: what to check when Flower is upgraded.
 
 Flower's public API has no way to run tasks in forked processes, to keep the code of bundles out, or
-to close interfaces to other users. The modules host.superlink and host.supernode import Flower's
-own modules and replace some of their functions, all of them through `replace`. So the version of
-Flower is pinned, compared at the start, and tested by itself then.
+to close interfaces to other users. The module host.superlink imports Flower's own modules and
+replaces some of their functions, all of them through `replace`. So the version of Flower is pinned,
+compared at the start, and tested by itself then.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ CALL_SECONDS = 30.0
 AGAIN_SECONDS, LONGEST_AGAIN_SECONDS = 1.0, 20.0  # between two tries
 PART_SECONDS = 30.0  # that the parts of a message may still be on their way
 REFUSED, AWAY = (401, 412), (429, 502, 503, 504)
+ENDS = 500  # the answer of a SuperLink that ends to a question that it has kept
 
 
 class RefusedNodeError(CamuError):
@@ -145,9 +146,9 @@ class Connection:
         """Ask for work and wait for it; None if there is none for now."""
         asked, busy = time.monotonic(), self.busy
         if not busy:  # on the connection of the questions, without another handshake
-            self._call(self._client.SendNodeHeartbeat, self._sign_of_life(self._idle_pace))
+            self._call(self._client.SendNodeHeartbeat, self._sign_of_life(self._idle_pace), ENDS)
         held = min(BUSY_HOLD_SECONDS if busy else LONGEST_HOLD, self.idle_seconds)
-        found = self._call(lambda node: self._client.wait_for_work(node, held), self._node)
+        found = self._call(lambda node: self._client.wait_for_work(node, held), self._node, ENDS)
         if not found.messages_list:
             least = ASK_AGAIN_SECONDS if busy else self.idle_seconds
             self._ended.wait(max(0.0, least - (time.monotonic() - asked)))
@@ -238,8 +239,11 @@ class Connection:
                 with suppress(httpx.HTTPError, RuntimeError, ValueError):
                     self._client.SendNodeHeartbeat(self._sign_of_life(BUSY_SECONDS))
 
-    def _call(self, call: Callable[[Any], Any], asked: Any) -> Any:
-        """Call the SuperLink until it answers; it may be away for long."""
+    def _call(self, call: Callable[[Any], Any], asked: Any, *away: int) -> Any:
+        """Call the SuperLink until it answers; it may be away for long.
+
+        `away` are further status codes with which it says so.
+        """
         pause = AGAIN_SECONDS
         while True:
             try:
@@ -249,7 +253,7 @@ class Connection:
                 if status in REFUSED:
                     words = f"the SuperLink refuses this node: {refused(error.response)}"
                     raise RefusedNodeError(words) from None
-                if status not in AWAY:
+                if status not in (*AWAY, *away):
                     raise
                 why = refused(error.response)
             except httpx.TransportError as error:
