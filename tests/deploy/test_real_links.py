@@ -95,6 +95,29 @@ def test_rates_that_are_too_high_are_simulated_damage(setting: str) -> None:
     assert for_real_links(config, simulate=True) == config
 
 
+def test_a_run_is_continued_from_any_directory(
+    camu: Callable[..., Any],
+    deployed: list[Config],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "own.npz").touch()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "run"
+    run = ["deploy", "run", "--insecure", "--out", out]
+    files = ["--set", "fleet.file=fleet.csv", "--set", "data.dataset=./own.npz"]
+    assert "far enough" in camu(*run, *files).err
+    assert deployed[0].fleet.file == str(tmp_path / "fleet.csv")
+    assert deployed[0].data.dataset == str(tmp_path / "own.npz")
+    out.mkdir()
+    (out / "config.toml").write_text(deployed[0].to_toml())
+    (tmp_path / "fleet.csv").touch()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert "far enough" in camu(*run, "--resume").err
+    assert deployed[1] == deployed[0]
+
+
 def test_a_run_is_not_written_where_a_file_is(
     camu: Callable[..., Any], deployed: list[Config], tmp_path: Path
 ) -> None:

@@ -26,9 +26,10 @@ from camu.data.own import shape_name, shape_spec
 from camu.deploy.array_records import Refusal
 from camu.deploy.status import OWN_FILES
 from camu.errors import InputError
+from camu.plugins import is_path
 from camu.schemes import Scheme, make_scheme
 from camu.simulation.directory import RunDirectory, check_directory
-from camu.simulation.manifest import Manifest
+from camu.simulation.manifest import INPUT_FILES, Manifest
 from camu.simulation.result import Start, read_start
 from camu.world.movement import key_of_movement
 
@@ -168,6 +169,16 @@ def for_real_links(config: Config, simulate: bool) -> Config:
                 "--simulate-faults"
             )
     return config
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The configuration for processes in other directories, and for a run that is resumed there."""
+    values = config.flat()
+    keys = [*INPUT_FILES, "data.directory"]
+    if is_own(config.data.dataset) and is_path(config.data.dataset):
+        keys.append("data.dataset")
+    given = {key: Path(values[key]).expanduser() for key in keys if values[key] is not None}
+    return config.replace({key: str(path.absolute()) for key, path in given.items()})
 
 
 class CheckedRun(NamedTuple):

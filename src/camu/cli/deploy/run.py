@@ -163,13 +163,15 @@ def run(
     Ctrl-C does not end the run. If the run has ended early, the same command with --resume
     continues it from its last round.
     """
-    from camu.deploy.deployment import Deployment, for_real_links
+    from camu.deploy.deployment import Deployment, for_real_links, with_absolute_paths
     from camu.deploy.host.control import run_remote
 
     config = run_config(out, resume, file, preset, settings, seed, scheme)
-    config = for_real_links(config, simulate_faults)
+    config = with_absolute_paths(for_real_links(config, simulate_faults))
     if authority is None and not insecure:
         raise InputError("--ca: give the certificate of the authority, or --insecure")
+    if test_data and ":" not in test_data:
+        test_data = str(Path(test_data).absolute())
     wanted = Deployment(
         *(config, str(out.absolute()), granularity, partitions, deadline, wait),
         measured=not configured_speed,

@@ -16,8 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from camu.config import Config
-from camu.deploy.deployment import Deployment, check_run, make_bundle, named_code
+from camu.deploy.deployment import (
+    Deployment,
+    check_run,
+    make_bundle,
+    named_code,
+    with_absolute_paths,
+)
 from camu.deploy.host.control import Control, Display, Follower
 from camu.deploy.host.keys import KeyDirectory, make_keys
 from camu.deploy.host.node import Options, node_command, node_environment
@@ -30,7 +35,6 @@ from camu.deploy.host.processes import (
 from camu.deploy.host.superlink import superlink_command
 from camu.errors import CamuError, InputError
 from camu.simulation.directory import RunDirectory
-from camu.simulation.manifest import INPUT_FILES
 from camu.world import build_world, with_data
 
 START_SECONDS = 300.0
@@ -98,7 +102,7 @@ class LocalDeployment:
 def run_local(deployment: Deployment, display: Display, insecure: bool = False) -> RunDirectory:
     """Run a deployment on this machine until it has ended."""
     out = str(Path(deployment.out).absolute())
-    config = _with_absolute_paths(deployment.config)
+    config = with_absolute_paths(deployment.config)
     deployment = replace(deployment, config=config, out=out)
     directory = check_trial(deployment)
     if insecure and deployment.is_secure:
@@ -114,13 +118,6 @@ def run_local(deployment: Deployment, display: Display, insecure: bool = False) 
     if not directory.summary.exists():
         raise CamuError(f"the run ended without a summary; see {directory.path / 'server.log'}")
     return directory
-
-
-def _with_absolute_paths(config: Config) -> Config:
-    """The configuration for processes that run in other directories."""
-    values = config.flat()
-    given = {key: values[key] for key in INPUT_FILES if values[key] is not None}
-    return config.replace({key: str(Path(path).absolute()) for key, path in given.items()})
 
 
 def check_trial(deployment: Deployment) -> RunDirectory:
