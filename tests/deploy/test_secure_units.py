@@ -95,7 +95,7 @@ def run(
         kind, content = message.metadata.message_type, message.content
         step = ""
         if RECORD in content:
-            step = json.loads(str(content[RECORD]["json"]))["step"]
+            step = json.loads(str(content[RECORD]["json"]))[0]["step"]
         found = node_app.answer(kind, content, deployment.to_run_config(), table(keys, node))
         found = meddle(node, step, found)
         seen.append((node, step, found))
@@ -127,7 +127,11 @@ def test_a_run_with_masks_is_the_simulations_to_the_fixed_point_step(
     rounding = updates * NODES * step_of(CLIP) + 20 * np.finfo(np.float32).eps * np.abs(one).max()
     assert 0 < np.abs(one - other).max() <= rounding
     size = vector_size(model_layout(small(**SECURE)))
-    sent = [arrays_in(found, [size])[0] for _, step, found in seen if step == "mask"]
+    masks = [found for _, step, found in seen if step == "mask"]
+    sums = [[size] * len(json.loads(head_text(found))) for found in masks]
+    assert len(masks) == updates * NODES  # a node's units are asked in one message
+    assert {len(own) for own in sums} == {2, 3}
+    sent = [np.concatenate(arrays_in(*pair)) for pair in zip(masks, sums, strict=True)]
     top = np.concatenate(sent).view(np.uint32) >> 24
     counts = np.bincount(top, minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-4  # what the server gets is uniform
@@ -156,10 +160,9 @@ class Fleet:
         self.steps: list[tuple[int, Asked]] = []
 
         def answer(node: int, message: Any) -> Any:
-            asked = detach(message.content)
-            assert asked is not None
+            (asked,) = detach(message.content) or ()
             self.steps.append((node, asked))
-            found = self.nodes[node].answer_secure(asked, message.content)
+            found = self.nodes[node].answer_secure([asked], message.content)
             return meddle(node, asked.step, found)
 
         grid = fake_grid(range(NODES), answer)
@@ -272,7 +275,7 @@ def test_a_member_that_signs_with_another_key_is_left_out(
         if (node, step) != (2, "keys"):
             return found
         head = json.loads(head_text(found))
-        head["keys"]["signature"] = "00" * 95 + "01"
+        head[0]["keys"]["signature"] = "00" * 95 + "01"
         return parcel(json.dumps(head).encode())
 
     fleet = Fleet(fake_grid, keys, clock, forged)
@@ -286,8 +289,8 @@ def asked_again(fleet: Fleet, step: str, **changes: Any) -> str:
     jobs = (one_update(fleet.job, 0, 0, fleet.start),)
     task = Task(0, fleet.config.fleet.devices, {0: "0"}, jobs)
     content = write_task(task, [fleet.start]) if step == "mask" else parcel(b"{}")
-    found = fleet.nodes[0].answer_secure(replace(asked, **changes), content)
-    return json.loads(head_text(found))["problem"]
+    found = fleet.nodes[0].answer_secure([replace(asked, **changes)], content)
+    return json.loads(head_text(found))[0]["problem"]
 
 
 def test_a_node_reveals_one_sum_of_a_local_update(
@@ -312,7 +315,7 @@ def sum_of(weights_: dict[int, float]) -> Asked:
 
 
 def problem(node: node_app.Node, asked: Asked) -> str:
-    return json.loads(head_text(node.answer_secure(asked, parcel(b"{}"))))["problem"]
+    return json.loads(head_text(node.answer_secure([asked], parcel(b"{}"))))[0]["problem"]
 
 
 def test_a_node_takes_part_only_where_the_sum_hides_it(keys: KeyDirectory, tmp_path: Path) -> None:

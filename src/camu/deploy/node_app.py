@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,11 +42,11 @@ from camu.deploy.node_data import (
     unfit,
 )
 from camu.deploy.node_privacy import Account, LimitReached
-from camu.deploy.node_secure import SecureSums, check_open
+from camu.deploy.node_secure import SecureSums, Train, check_open
 from camu.deploy.node_state import OptimiserStates
 from camu.deploy.secure_keys import read_peers, signer
-from camu.deploy.secure_messages import ANSWERED, Answered, Asked, detach
-from camu.deploy.secure_sum import MaskError
+from camu.deploy.secure_messages import ANSWERS, Answered, Asked, detach
+from camu.deploy.secure_sum import MaskError, Ring
 from camu.errors import CamuError, InputError
 from camu.learning.configured import model_layout
 from camu.learning.engine import Engine, Samples
@@ -175,19 +175,24 @@ class Node:
     key: str = ""  # file of the node's private key, with which it signs
     peers: str = ""  # directory with the public keys of the nodes that its owner knows
 
-    def answer_secure(self, asked: Asked, content: RecordDict) -> RecordDict:
-        """The answer to a step of a secure sum."""
+    def answer_secure(self, asked: Sequence[Asked], content: RecordDict) -> RecordDict:
+        """The answers to steps of secure sums."""
 
-        def train(content: RecordDict) -> tuple[Task, Sequence[Weights], Sequence[Trained]]:
+        @cache
+        def train() -> tuple[Task, Sequence[Weights], Sequence[Trained]]:
             task, starts = read_task(content, model_layout(self.config))
             return task, starts, self.train(task, starts)
 
+        found = [self._step(each, train) for each in asked]
+        vectors = [vector.view(np.float32) for _, vector in found if vector is not None]
+        return parcel(ANSWERS.dump_json(tuple(head for head, _ in found)), vectors)
+
+    def _step(self, asked: Asked, train: Train) -> tuple[Answered, Ring | None]:
         try:
-            return self._sums.answer(asked, content, train)
+            return self._sums.answer(asked, train)
         except (CamuError, Refusal) as error:
             log.error("round %d: no part in a secure sum: %s", asked.sum.round + 1, error)
-            problem = for_server(error)
-            return parcel(ANSWERED.dump_json(Answered(asked.sum.nonce, problem=problem)))
+            return Answered(asked.sum.nonce, problem=for_server(error)), None
 
     @cached_property
     def _sums(self) -> SecureSums:

@@ -16,15 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from flwr.app import RecordDict
 
 from camu.arrays import Float32, Float64
 from camu.config import Config
-from camu.deploy.array_records import parcel
 from camu.deploy.messages import Task
 from camu.deploy.secure_keys import verifier
 from camu.deploy.secure_messages import (
-    ANSWERED,
     WEIGHTY,
     Answered,
     Asked,
@@ -36,7 +33,7 @@ from camu.deploy.secure_messages import (
     weighty,
 )
 from camu.deploy.secure_sum import Keys, MaskError, Member, Ring, threshold, to_ring
-from camu.learning.job import Trained
+from camu.learning.job import Job, Trained
 from camu.learning.weights import Weights
 from camu.planning.secure import FEWEST
 
@@ -46,7 +43,7 @@ LARGEST_LOSS = 1000.0  # of what is sent in a sum
 KEPT = 64  # sums under way
 REMEMBERED = 100_000  # local updates of which a sum was revealed
 
-Train = Callable[[RecordDict], tuple[Task, Sequence[Weights], Sequence[Trained]]]
+Train = Callable[[], tuple[Task, Sequence[Weights], Sequence[Trained]]]
 
 
 @dataclass
@@ -71,13 +68,12 @@ class SecureSums:
     under_way: OrderedDict[bytes, _UnderWay] = field(default_factory=OrderedDict)
     revealed: OrderedDict[tuple[int, int, int], bytes] = field(default_factory=OrderedDict)
 
-    def answer(self, asked: Asked, content: RecordDict, train: Train) -> RecordDict:
-        """The answer to a step; `train` trains the task of a message."""
+    def answer(self, asked: Asked, train: Train) -> tuple[Answered, Ring | None]:
+        """The answer to a step, with a vector if it masks; `train` trains the message's task."""
         if asked.step == "mask":
-            head, vector = self._mask(asked, content, train)
-            return parcel(ANSWERED.dump_json(head), [vector.view(np.float32)])
+            return self._mask(asked, train)
         steps = {"keys": self._begin, "deal": self._deal, "reveal": self._reveal}
-        return parcel(ANSWERED.dump_json(steps[asked.step](asked)))
+        return steps[asked.step](asked), None
 
     def _begin(self, asked: Asked) -> Answered:
         """Agree to a sum: the keys for it are signed with all that is known of it."""
@@ -118,7 +114,7 @@ class SecureSums:
         mine.dealt[self.name] = sealed.pop(self.name)
         return Answered(mine.sum.nonce, sealed=hexed(sealed))
 
-    def _mask(self, asked: Asked, content: RecordDict, train: Train) -> tuple[Answered, Ring]:
+    def _mask(self, asked: Asked, train: Train) -> tuple[Answered, Ring]:
         """Train, clip, and mask against all that take part."""
         mine = self._known(asked)
         if mine.masked or not mine.keys:
@@ -131,23 +127,24 @@ class SecureSums:
             raise MaskError(f"only {len(taking_part)} of {len(mine.keys)} members take part")
         mine.masked = True
         mine.dealt.update(others)
-        task, starts, found = train(content)
-        trained = [device for job in task.jobs for device in job.members]
-        if sorted(trained) != sorted(mine.sum.devices[self.name]) or task.round != mine.sum.round:
+        task, starts, found = train()
+        own, trained = mine.sum.devices[self.name], zip(task.jobs, starts, found, strict=True)
+        rows = [row for row in trained if set(row[0].members) & {*own}]
+        if sorted(k for job, *_ in rows for k in job.members) != sorted(own) or (
+            task.round != mine.sum.round
+        ):
             raise MaskError("the task is not that of the sum")
-        if any(digest(start) != mine.sum.start for start in starts):
+        if any(digest(start) != mine.sum.start for _, start, _ in rows):
             raise MaskError("the model is not the one that the members agreed to")
-        ring = to_ring(self._part(mine.sum, task, starts, found), self.clip)
+        ring = to_ring(self._part(mine.sum, task, rows), self.clip)
         keys = {name: mine.keys[name] for name in taking_part}
         return Answered(mine.sum.nonce), mine.member.mask(0, ring, keys)
 
-    def _part(
-        self, own: Sum, task: Task, starts: Sequence[Weights], found: Sequence[Trained]
-    ) -> Float64:
+    def _part(self, own: Sum, task: Task, found: Sequence[tuple[Job, Weights, Trained]]) -> Float64:
         """The weighted sum of what this node's devices have learned, each clipped."""
         whole = sum(own.weights.values())
         rows = []
-        for job, start, one in zip(task.jobs, starts, found, strict=True):
+        for job, start, one in found:
             (device,) = job.members
             row, share = clipped_update(one, start, self.clip)
             if share < 1:

@@ -1,14 +1,15 @@
 """The messages of a secure sum: keys, sealed shares, masked vectors, and shares that unmask.
 
-Each is a record with JSON beside what the message is otherwise: the task of a masked vector is that
-of any update. Bytes are written as hexadecimal digits.
+The steps of all sums of a node are in one message, as a record with JSON beside what the message
+is otherwise: the task of masked vectors is that of any update. Bytes are written as hexadecimal
+digits.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -100,17 +101,17 @@ class Answered:
 
 
 SUM = TypeAdapter(Sum)
-ASKED, ANSWERED = TypeAdapter(Asked), TypeAdapter(Answered)
+ASKED, ANSWERS = TypeAdapter(tuple[Asked, ...]), TypeAdapter(tuple[Answered, ...])
 
 
-def attach(content: RecordDict, asked: Asked) -> RecordDict:
-    """The message with a step of a secure sum."""
-    content[RECORD] = ConfigRecord({"json": ASKED.dump_json(asked).decode()})
+def attach(content: RecordDict, asked: Sequence[Asked]) -> RecordDict:
+    """The message with steps of secure sums."""
+    content[RECORD] = ConfigRecord({"json": ASKED.dump_json(tuple(asked)).decode()})
     return content
 
 
-def detach(content: RecordDict) -> Asked | None:
-    """The step of a secure sum in a message, which is taken out; None if there is none."""
+def detach(content: RecordDict) -> tuple[Asked, ...] | None:
+    """The steps of secure sums in a message, which are taken out; None if there are none."""
     if RECORD not in content:
         return None
     record = content.pop(RECORD)
@@ -120,9 +121,8 @@ def detach(content: RecordDict) -> Asked | None:
     return parse(ASKED, text, "the step of a secure sum")
 
 
-def read_answer(text: str, asked: Asked) -> Answered:
-    """A member's answer to a step, on the server."""
-    found = parse(ANSWERED, text, "its answer")
+def check_answer(found: Answered, asked: Asked) -> Answered:
+    """A member's answer to a step; a Refusal where it has none."""
     if found.problem:
         raise Refusal(f"it takes no part in the sum: {found.problem}")
     if found.nonce != asked.sum.nonce:

@@ -139,20 +139,14 @@ class Mailbox:
         """
         replies: dict[int, RecordDict | Refusal] = {}
         self.send(contents, kind, subject, seconds, most_bytes, replies.__setitem__)
-        self.wait(
-            lambda: len(replies) < len(contents), lambda: on_wait(contents.keys() - replies.keys())
-        )
-        return replies
-
-    def wait(self, missing: Callable[[], bool], on_wait: Callable[[], None]) -> None:
-        """Hand replies over while some are missing; `on_wait` is called every few seconds."""
         noted = self.clock()
-        while missing():
+        while len(replies) < len(contents):
             pause()
             self.poll()
             if self.clock() - noted >= NOTE_SECONDS:
                 noted = self.clock()
-                on_wait()
+                on_wait(contents.keys() - replies.keys())
+        return replies
 
 
 def pause() -> None:

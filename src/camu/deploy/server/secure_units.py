@@ -13,25 +13,25 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from flwr.app import RecordDict
 
-from camu.arrays import Float64
+from camu.arrays import Float32, Float64
 from camu.deploy.array_records import Refusal, arrays_in, head_text, parcel, refusing
 from camu.deploy.deployment import Deployment
-from camu.deploy.messages import OVERHEAD_BYTES, Task, write_task
+from camu.deploy.messages import OVERHEAD_BYTES, Task, parse, write_task
 from camu.deploy.node_secure import LARGEST_LOSS
 from camu.deploy.secure_keys import verifier
 from camu.deploy.secure_messages import (
+    ANSWERS,
     Answered,
     Asked,
     Sum,
     WrittenKeys,
     attach,
+    check_answer,
     digest,
-    read_answer,
     unhexed,
     vector_size,
     weighty,
@@ -144,7 +144,7 @@ class SecureUnits:
             unit.why = Silence(f"a sum needs {FEWEST} members, each with a tenth of the weight")
 
     def _ask_keys(self, units: Sequence[_Unit]) -> None:
-        def read(unit: _Unit, name: str, found: Answered, content: RecordDict) -> None:
+        def read(unit: _Unit, name: str, found: Answered, vector: Float32 | None) -> None:
             verify = verifier({name: unit.registered[name]}, None)
             written = found.keys
             if written is None or unit.sum is None:
@@ -162,7 +162,7 @@ class SecureUnits:
         def asked(unit: _Unit, name: str) -> Asked:
             return Asked("deal", _sum(unit), keys=unit.keys, registered=unit.registered)
 
-        def read(unit: _Unit, name: str, found: Answered, content: RecordDict) -> None:
+        def read(unit: _Unit, name: str, found: Answered, vector: Float32 | None) -> None:
             if found.sealed.keys() != unit.keys.keys() - {name}:
                 raise Refusal("it has not sealed a share for each other member")
             unit.sealed[name] = found.sealed
@@ -177,8 +177,9 @@ class SecureUnits:
             theirs = {sender: own[name] for sender, own in unit.sealed.items() if sender != name}
             return Asked("mask", _sum(unit), sealed=theirs)
 
-        def read(unit: _Unit, name: str, found: Answered, content: RecordDict) -> None:
-            (vector,) = arrays_in(content, [vector_size(unit.state.layout)])
+        def read(unit: _Unit, name: str, found: Answered, vector: Float32 | None) -> None:
+            if vector is None:
+                raise Refusal("it has sent no vector")
             unit.masked[name] = vector.view(np.uint32)
 
         sizes = (4 * vector_size(unit.state.layout) for unit in units)
@@ -193,7 +194,7 @@ class SecureUnits:
                 "reveal", _sum(unit), answered=tuple(sorted(unit.masked)), silent=unit.silent
             )
 
-        def read(unit: _Unit, name: str, found: Answered, content: RecordDict) -> None:
+        def read(unit: _Unit, name: str, found: Answered, vector: Float32 | None) -> None:
             unit.shares[name] = unhexed(found.shares)
 
         most = max((len(unit.keys) for unit in units), default=0)
@@ -203,72 +204,57 @@ class SecureUnits:
         self,
         units: Sequence[_Unit],
         asked: Callable[[_Unit, str], Asked],
-        read: Callable[[_Unit, str, Answered, RecordDict], None],
+        read: Callable[[_Unit, str, Answered, Float32 | None], None],
         most_bytes: int,
-        content_of: Callable[[_Unit, str], RecordDict] = lambda unit, name: parcel(b"{}"),
+        content_of: Callable[[Sequence[_Unit], str], RecordDict] = lambda *_: parcel(b"{}"),
     ) -> None:
-        """Ask all members of units, and read what they answer; who fails is lost."""
-        replies: dict[tuple[int, str], RecordDict | Refusal] = {}
-        questions = {
-            (unit.number, name): asked(unit, name) for unit in units for name in unit.nodes
+        """Ask all members of units, each node once, and read what they answer; who fails is lost.
+
+        `most_bytes` are those of an answer for one unit.
+        """
+        by_node: dict[str, list[_Unit]] = {}
+        for unit in units:
+            for name in unit.nodes:
+                by_node.setdefault(name, []).append(unit)
+        present = {self.registry.present[n]: n for n in by_node if n in self.registry.present}
+        questions = {name: [asked(unit, name) for unit in own] for name, own in by_node.items()}
+        contents = {
+            node: attach(content_of(by_node[name], name), questions[name])
+            for node, name in present.items()
         }
-        for unit in units:
-            nodes = {self.registry.present[n]: n for n in unit.nodes if n in self.registry.present}
-            for name in unit.nodes.keys() - set(nodes.values()):
-                replies[unit.number, name] = Silence("its node is not online")
 
-            def keep(
-                names: Mapping[int, str], number: int, node: int, found: RecordDict | Refusal
-            ) -> None:
-                replies[number, names[node]] = found
+        def waiting(late: set[int]) -> None:
+            names = [present[node] for node in late]
+            devices = {k for name in names for unit in by_node[name] for k in unit.nodes[name]}
+            self.registry.show([self.ids[k] for k in sorted(devices)])
 
-            self.mailbox.send(
-                {
-                    node: attach(content_of(unit, name), questions[unit.number, name])
-                    for node, name in nodes.items()
-                },
-                TRAIN,
-                f"round {self.round + 1}, unit {unit.number}",
-                self.deployment.deadline_seconds,
-                OVERHEAD_BYTES + most_bytes + most_bytes // 1000,
-                partial(keep, nodes, unit.number),
-            )
-        self.mailbox.wait(
-            lambda: len(replies) < len(questions), lambda: self._show(questions, replies)
-        )
-        for unit in units:
-            for name in list(unit.nodes):
-                content = replies[unit.number, name]
+        most = OVERHEAD_BYTES + (most_bytes + most_bytes // 1000) * len(units)
+        what, seconds = f"round {self.round + 1}", self.deployment.deadline_seconds
+        replies = self.mailbox.ask(contents, TRAIN, what, seconds, most, waiting)
+        found: dict[str, RecordDict | Refusal] = {present[n]: reply for n, reply in replies.items()}
+        for name, own in by_node.items():
+            reply = found.get(name, Silence("its node is not online"))
+            for unit, question, answer in zip(
+                own, questions[name], _answers(reply, own, questions[name]), strict=True
+            ):
                 try:
-                    if isinstance(content, Refusal):
-                        raise content
+                    if isinstance(answer, Refusal):
+                        raise answer
                     with refusing("its answer"):
-                        text = head_text(content)
-                        read(unit, name, read_answer(text, questions[unit.number, name]), content)
+                        read(unit, name, check_answer(answer[0], question), answer[1])
                 except Refusal as refusal:
                     self._lose(unit, name, refusal)
 
-    def _show(
-        self, asked: Mapping[tuple[int, str], Asked], replies: Mapping[tuple[int, str], object]
-    ) -> None:
-        """Say in the status which devices are waited for."""
-        late = {
-            device
-            for (number, name), question in asked.items()
-            if (number, name) not in replies
-            for device in question.sum.devices[name]
-        }
-        self.registry.show([self.ids[device] for device in sorted(late)])
-
-    def _task(self, unit: _Unit, name: str) -> RecordDict:
-        """The local update of a node's devices."""
-        update = _sum(unit).update - unit.job.first
-        jobs = tuple(
-            one_update(unit.job, device, update, unit.start, unit.job.states)
-            for device in unit.nodes[name]
-        )
-        ids = {device: self.ids[device] for device in unit.nodes[name]}
-        return write_task(Task(self.round, len(self.ids), ids, jobs), [unit.state] * len(jobs))
+    def _task(self, units: Sequence[_Unit], name: str) -> RecordDict:
+        """The local updates of a node's devices."""
+        jobs, starts = [], []
+        for unit in units:
+            update = _sum(unit).update - unit.job.first
+            for device in unit.nodes[name]:
+                jobs.append(one_update(unit.job, device, update, unit.start, unit.job.states))
+                starts.append(unit.state)
+        ids = {device: self.ids[device] for job in jobs for device in job.members}
+        return write_task(Task(self.round, len(self.ids), ids, tuple(jobs)), starts)
 
     def _finish(self, unit: _Unit) -> None:
         """Unmask the sum, and take the mean of those that answered."""
@@ -298,6 +284,32 @@ def _check_norm(sum_: Float64, most: float, members: int, clip: float) -> None:
             f"its sum has norm {norm:.3g}, and clipped updates have no more than {most:.3g}: a "
             "member has sent something else"
         )
+
+
+def _answers(
+    reply: RecordDict | Refusal, units: Sequence[_Unit], asked: Sequence[Asked]
+) -> Sequence[tuple[Answered, Float32 | None] | Refusal]:
+    """The answers of a node for each of its units, with vectors where some were asked for."""
+    try:
+        if isinstance(reply, Refusal):
+            raise reply
+        with refusing("its answer"):
+            heads = parse(ANSWERS, head_text(reply), "its answer")
+            if len(heads) != len(asked):
+                raise Refusal(f"it answers {len(heads)} of {len(asked)} questions")
+            there = [asked[0].step == "mask" and not head.problem for head in heads]
+            sizes = [
+                vector_size(unit.state.layout)
+                for unit, own in zip(units, there, strict=True)
+                if own
+            ]
+            vectors = iter(arrays_in(reply, sizes) if sizes else [])
+            return [
+                (head, next(vectors) if own else None)
+                for head, own in zip(heads, there, strict=True)
+            ]
+    except Refusal as refusal:
+        return [refusal] * len(units)
 
 
 def _sum(unit: _Unit) -> Sum:
