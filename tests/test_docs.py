@@ -23,6 +23,8 @@ from typer.main import get_command
 
 import camu as package
 from camu.cli import app
+from helpers.axe import violations
+from helpers.browser import PATIENCE
 
 Run = Callable[..., Any]  # the fixture `camu`
 
@@ -208,18 +210,39 @@ def test_the_picture_of_the_packages_is_current() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_the_site_builds_and_its_links_lead_somewhere(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(build, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for page in tmp_path.rglob("index.html"):
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
+def test_the_site_builds_and_its_links_lead_somewhere(site: Path) -> None:
+    for page in site.rglob("index.html"):
         for link in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text(encoding="utf-8")):
             if not re.match(r"\w+:|//", link):
-                assert (page.parent / unquote(link)).exists(), (
-                    f"{page.relative_to(tmp_path)}: {link}"
-                )
+                assert (page.parent / unquote(link)).exists(), f"{page.relative_to(site)}: {link}"
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("site")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_nothing_wrong_on_the_site(
+    browser: Any, site: Path, width: int, theme: str
+) -> None:
+    size = {"width": width, "height": 900}
+    tab = browser.new_page(offline=True, viewport=size, color_scheme=theme)
+    tab.set_default_timeout(PATIENCE)
+    for name in ("index.html", "leaderboard/index.html"):
+        tab.goto((site / name).as_uri())
+        assert violations(tab) == []
+    tab.close()
 
 
 def test_the_api_page_lists_public_names_only() -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "make_scheme",
     "plan",
     "read_fleet",
+    "read_results",
     "read_runs",
     "schemes",
     "simulate",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from camu.config import Config, load_config
     from camu.errors import CamuError, InputError
     from camu.experiments.compare import compare
+    from camu.experiments.parquet import read_results
     from camu.experiments.stored import read_runs
     from camu.experiments.tuning.tune import tune
     from camu.experiments.tuning.tuned import Tuned
@@ -66,6 +68,7 @@ else:
         "camu.config": ("Config", "load_config"),
         "camu.errors": ("CamuError", "InputError"),
         "camu.experiments.compare": ("compare",),
+        "camu.experiments.parquet": ("read_results",),
         "camu.experiments.stored": ("read_runs",),
         "camu.experiments.tuning.tune": ("tune",),
         "camu.experiments.tuning.tuned": ("Tuned",),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from camu import read_results
 from camu.simulation import directory
 
 Camu = Callable[..., Any]
@@ -41,6 +42,7 @@ def accuracies(out: Path) -> dict[str, float]:
 def test_table_files_and_page_agree(camu: Camu, tmp_path: Path) -> None:
     out = tmp_path / "out"
     extra = ("--csv", tmp_path / "my.csv", "--latex", tmp_path / "my.tex", "--seeds", 2)
+    extra = (*extra, "--parquet", tmp_path / "my.parquet")
     done = compare(camu, out, "fedavg,camu", *extra)
     document = json.loads((out / "comparison.json").read_text())
     rows = list(csv.DictReader((out / "comparison.csv").read_text().splitlines()))
@@ -48,6 +50,11 @@ def test_table_files_and_page_agree(camu: Camu, tmp_path: Path) -> None:
     assert [(row["scheme"], row["seed"]) for row in rows] == [
         ("fedavg", "0"), ("fedavg", "1"), ("camu", "0"), ("camu", "1"),
     ]  # fmt: skip
+    typed = read_results(tmp_path / "my.parquet").to_dict("records")
+    same = ("final_score", "joules", "at_equal_joules")
+    assert [{name: float(row[name]) for name in same} for row in rows] == [
+        {name: row[name] for name in same} for row in typed
+    ]
     finals = {
         name: np.array([float(row["final_score"]) for row in rows if row["scheme"] == name])
         for name in ("fedavg", "camu")

@@ -20,6 +20,7 @@ from camu.experiments.board.part import Part, parts_of, run_part
 from camu.experiments.board.protocol import HERE, Protocol, names, read_protocol
 from camu.experiments.board.ranks import BEHIND, LEVEL, standings, world_means
 from camu.experiments.board.verify import verify
+from camu.experiments.parquet import read_results, write_parquet
 from camu.experiments.scheduler import in_turn
 from camu.experiments.tuning.ranges import Budget
 from camu.sealed import DamagedError
@@ -262,6 +263,10 @@ def test_parts_are_joined_with_ranks_in_both_tables(tiny: tuple[Protocol, Path])
     )
     lines = board.to_csv().splitlines()
     assert len(lines) == 1 + 3 * 2 * 2 * 2  # schemes, tables, axes, seeds
+    write_parquet(folder / "board.parquet", "board", board.run_rows())
+    typed = read_results(folder / "board.parquet")
+    assert list(typed.columns) == lines[0].split(",")
+    assert len(typed) == len(lines) - 1
     half = joined(protocol, read_parts(protocol, [folder / "0"]))
     assert half.missing == (("digits", "local-sgd"),)
     assert "Not run: `digits`: local-sgd.\n" in board_page(half)

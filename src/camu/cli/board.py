@@ -117,6 +117,10 @@ def join(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every reported run here.")
     ] = None,
+    parquet_file: Annotated[
+        Path | None,
+        typer.Option("--parquet", metavar="FILE", help="The same as Parquet (pyarrow)."),
+    ] = None,
 ) -> None:
     """Join parts to a board: tables of schemes as published and tuned, with ranks, and what lacks.
 
@@ -125,8 +129,10 @@ def join(
     from camu.experiments.board.joined import joined, read_parts
     from camu.experiments.board.page import board_page
     from camu.experiments.board.protocol import read_protocol
+    from camu.experiments.parquet import check_parquet, write_parquet
     from camu.files import write_text
 
+    check_parquet(parquet_file)
     rules = read_protocol(protocol)
     board = joined(rules, read_parts(rules, folders or [Path("board")]))
     page = board_page(board)
@@ -134,6 +140,9 @@ def join(
         if path is not None:
             write_text(path, text)
             print(f"written: {path}")
+    if parquet_file is not None:
+        write_parquet(parquet_file, "board", board.run_rows())
+        print(f"written: {parquet_file}")
     if markdown is None:
         print(page)
 

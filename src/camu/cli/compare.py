@@ -64,6 +64,9 @@ AllRuns = Annotated[
     Path | None, to_folder("--out", "Directory of all runs [default: runs/compare].")
 ]
 CsvFile = Annotated[Path | None, to_file("--csv", "Also save the values of every run as CSV.")]
+ParquetFile = Annotated[
+    Path | None, to_file("--parquet", "Also save the values of every run as Parquet (pyarrow).")
+]
 LatexFile = Annotated[Path | None, to_file("--latex", "Also save the table as LaTeX (booktabs).")]
 MarkdownFile = Annotated[
     Path | None,
@@ -90,6 +93,7 @@ def compare(
     target: Target = None,
     out: AllRuns = None,
     csv_file: CsvFile = None,
+    parquet_file: ParquetFile = None,
     latex_file: LatexFile = None,
     markdown_file: MarkdownFile = None,
     figure: FigureFile = None,
@@ -111,6 +115,7 @@ def compare(
     comparison.json and comparison.csv.
     """
     from camu.experiments.compare import tabulate_runs
+    from camu.experiments.parquet import check_parquet, write_parquet
     from camu.files import write_json, write_text
     from camu.report.charts import check_ending
     from camu.report.printed import Print, save_comparison
@@ -121,10 +126,12 @@ def compare(
     check_target(config, target)
     if figure is not None:
         check_ending(figure)  # before hours of runs
+    check_parquet(parquet_file)
     folder = out or Path("runs/compare")
     results = [folder / name for name in ("comparison.json", "comparison.csv", PAGE)]
     code = [word.partition("@")[0].strip() for word in split_schemes(schemes)]
-    check_outputs((*results, csv_file, latex_file, markdown_file, figure), config, file, code=code)
+    files = (csv_file, parquet_file, latex_file, markdown_file, figure)
+    check_outputs((*results, *files), config, file, code=code)
     done = run_schemes("compare", config, schemes, seeds, folder, address)
     table = tabulate_runs(done, target)
     write_json(folder / "comparison.json", table.to_dict())
@@ -136,6 +143,8 @@ def compare(
     ):
         if path is not None:
             write_text(path, text())
+    if parquet_file is not None:
+        write_parquet(parquet_file, "comparison", table.run_rows())
     page = write_report(saved(done), folder / PAGE, title="camu compare", comparison=table)
     if figure is not None:
         look = Print(figure_width, figure_font, figure_title)

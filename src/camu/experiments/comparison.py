@@ -140,10 +140,14 @@ class Comparison:
         """The comparison as plain data."""
         return asdict(self)
 
+    def run_rows(self) -> list[dict[str, Any]]:
+        """A row per scheme and seed; shares are from 0 to 1."""
+        rows = [asdict(run) for run in self.runs]
+        return [row | row.pop("metrics") for row in rows]
+
     def to_frame(self) -> Any:
         """A row per scheme and seed as a pandas (or polars) data frame; shares are from 0 to 1."""
-        rows = [asdict(run) for run in self.runs]
-        return data_frame([row | row.pop("metrics") for row in rows])
+        return data_frame(self.run_rows())
 
     def to_csv(self) -> str:
         """A line per scheme and seed, with a head; shares are from 0 to 1."""

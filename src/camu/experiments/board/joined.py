@@ -29,6 +29,11 @@ class Place(NamedTuple):
     world: str
 
 
+_PLACE = ("table", "budget", "axis", "amount")
+_FIGURES = ("score", "to_target", "rounds", *BESIDE, "weights_sha256", "note")
+_COLUMNS = (*_PLACE, "world", "scheme", "seed", *_FIGURES)
+
+
 @dataclass(frozen=True)
 class Row:
     """A scheme in one table; no standing: it is not ranked, and the note says why."""
@@ -54,17 +59,22 @@ class Board:
 
     def to_csv(self) -> str:
         """A line per reported run, with a head."""
-        figures = ("score", "to_target", "rounds", *BESIDE, "weights_sha256", "note")
-        rows: list[list[object]] = [
-            ["table", "budget", "axis", "amount", "world", "scheme", "seed", *figures]
+        rows = [
+            [_number(row[name]) if name in _FIGURES else row[name] for name in row]
+            for row in self.run_rows()
         ]
-        for part in self.parts:
-            for entry in part["entries"]:
-                head = [entry[name] for name in ("table", "budget", "axis", "amount")]
-                for run in entry["runs"]:
-                    shown = [_number(run.get(name)) for name in figures]
-                    rows.append([*head, part["world"], part["scheme"], run["seed"], *shown])
-        return to_csv(rows)
+        return to_csv([_COLUMNS, *rows])
+
+    def run_rows(self) -> list[dict[str, Any]]:
+        """A row per reported run."""
+        return [
+            {name: entry[name] for name in _PLACE}
+            | {"world": part["world"], "scheme": part["scheme"], "seed": run["seed"]}
+            | {name: run.get(name) for name in _FIGURES}
+            for part in self.parts
+            for entry in part["entries"]
+            for run in entry["runs"]
+        ]
 
 
 def _number(value: Any) -> Any:
