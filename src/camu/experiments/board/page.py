@@ -90,7 +90,7 @@ def _standing(row: Row) -> list[str]:
         own.rank(),
         "" if own.behind is None else own.behind.show(),
         own.word,
-        "" if own.detects is None else f"{own.detects:.2f}",
+        "" if own.detects is None else "> 100" if own.detects > 100 else f"{own.detects:.2f}",
     ]
 
 
