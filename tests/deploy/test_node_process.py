@@ -37,6 +37,7 @@ from camu.deploy.host.isolated import Isolated
 from camu.deploy.host.node import InProcess, answer_to
 from camu.deploy.host.node_connection import Connection, GivenUpError, RefusedNodeError
 from camu.deploy.node_data import UnfitData
+from camu.deploy.node_privacy import LimitReached
 from camu.errors import CamuError, InputError
 from helpers.configs import small
 from helpers.foreign_app import foreign_bundle
@@ -238,6 +239,7 @@ def test_an_idle_node_is_nearly_silent_and_a_busy_one_gives_signs_of_life(
         (Refusal("the task: round"), "the task: round"),
         (UnfitData("/secret/pump.npy holds 3 labels"), "its data do not fit the run"),
         (ValueError("label 7 of /secret"), "an error of the kind ValueError"),
+        (LimitReached("a would reach epsilon 8.secret"), "its owner has set allows no more"),
     ],
 )
 def test_errors_are_answered_and_tell_nothing_of_the_data(error: Exception, reason: str) -> None:

@@ -24,7 +24,7 @@ from camu.deploy.messages import (
     write_report,
     write_task,
 )
-from camu.deploy.node_app import _kept_node
+from camu.deploy.node_app import SPENT, _kept_node
 from camu.deploy.server.app import serve
 from camu.errors import InputError
 from camu.learning.configured import model_layout, seeded
@@ -330,7 +330,9 @@ def epsilons(device: dict[str, Any]) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def test_a_limit_refuses_runs_without_privacy_and_exact_counts(tmp_path: Path) -> None:
+def test_a_limit_refuses_runs_without_privacy_and_exact_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     deployment, _ = private(tmp_path)
     plain = deployment_of(
         deployment.config.replace({"training.dp_unit": "none", "training.dp_noise": 1.0}),
@@ -350,7 +352,8 @@ def test_a_limit_refuses_runs_without_privacy_and_exact_counts(tmp_path: Path) -
     assert "start it without --exact-labels" in report_of(context).problem
     (tmp_path / "key").write_bytes(b"secret")
     context.node_config = {**own, "epsilon": 3.0, "secret": str(tmp_path / "key")}
-    assert "would reach epsilon 6" in report_of(context).problem  # two counts of a sample change
+    assert report_of(context).problem == SPENT  # without numbers
+    assert "would reach epsilon 6" in caplog.text  # two counts of a sample change
     context.node_config |= {"epsilon": 1.0}
     assert report_of(context).problem == ""
 

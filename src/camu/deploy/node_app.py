@@ -61,6 +61,7 @@ log = logging.getLogger(__name__)
 app = ClientApp()
 
 UNFIT = "its data do not fit the run; the log of the node says why"
+SPENT = "the limit of epsilon that its owner has set allows no more; the log of the node has both"
 MEASURE_SECONDS = 20.0  # about as long as a node measures all its devices
 Indices = list[npt.NDArray[np.int64]]  # of each device's samples
 
@@ -114,10 +115,13 @@ def answer_query(run: Mapping[str, Any], table: Mapping[str, Any]) -> Report:
 def for_server(error: Exception) -> str:
     """What the server is told of an error; the node's log has all of it.
 
-    What data are, and which files there are, would tell what noise on label counts hides.
+    What data are, and which files there are, would tell what noise on label counts hides; an
+    epsilon would tell how many samples there are.
     """
     if isinstance(error, UnfitData):
         return UNFIT
+    if isinstance(error, LimitReached):
+        return SPENT
     known = isinstance(error, CamuError | Refusal)
     return str(error)[:500] if known else f"an error of the kind {type(error).__name__}"
 
