@@ -30,6 +30,7 @@ from camu.deploy.host.superlink import superlink_command
 from camu.errors import CamuError
 
 HEAD_BYTES = 52  # of IPv4, TCP and its time stamps, in every segment
+AT_ONCE = 5  # nodes that connect at a time
 FIRST_SECONDS = 120.0  # that the SuperLink may take to answer
 
 
@@ -89,6 +90,8 @@ def measure(folder: Path, nodes: int, idle: float, seconds: float) -> dict[str, 
         for number in range(nodes):
             given = (address, keys.authority, keys.node_key(number), idle, asked)
             threading.Thread(target=be_node, args=given, daemon=True).start()
+            while asked["connected"] < number - AT_ONCE:
+                time.sleep(0.1)
         while asked["connected"] < nodes:
             time.sleep(0.5)
         time.sleep(2 * idle)  # all of them wait, evenly spread

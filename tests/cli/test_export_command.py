@@ -143,6 +143,9 @@ def test_what_cannot_be_exported(camu: Camu, run: Path, tmp_path: Path) -> None:
     early = camu("export", unfinished, "--to", tmp_path / "model.pt2")
     assert early.code == 1
     assert f"camu run --resume --out {unfinished}" in early.err
+    (unfinished / "status.json").touch()
+    on_nodes = camu("export", unfinished, "--to", tmp_path / "model.pt2")
+    assert f"camu deploy run --resume --out {unfinished}" in on_nodes.err
     (unfinished / "summary.json").write_bytes((run / "summary.json").read_bytes())
     missing = camu("export", unfinished, "--to", tmp_path / "model.pt2")
     assert missing.code == 1

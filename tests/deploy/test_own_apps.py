@@ -187,3 +187,17 @@ def test_an_executor_carries_out_tasks_of_its_type_only() -> None:
     own = types.SimpleNamespace(task_type="flwr-clientapp")
     assert executor.launch(own).status == "accepted"
     assert started == [own]
+
+
+def test_logs_that_are_files_have_no_colour_codes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flwr.supercore.logger import FLOWER_LOGGER, console_handler
+
+    monkeypatch.setattr(console_handler, "colored", True)
+    monkeypatch.setattr(console_handler, "stream", sys.stderr)
+    FLOWER_LOGGER.warning("with colour")
+    flower.plain_logs()
+    FLOWER_LOGGER.warning("plain")
+    before, after = capsys.readouterr().err.splitlines()
+    assert ("\x1b[" in before, "\x1b[" in after) == (True, False)

@@ -12,6 +12,7 @@ import contextlib
 import io
 import logging
 import os
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -59,6 +60,13 @@ def check_version() -> None:
     installed = version("flwr")
     if installed != FLOWER:
         raise InputError(f"Flower {installed} is installed; {PINNED}")
+
+
+def plain_logs() -> None:
+    """Write no colour codes where Flower's log is no terminal."""
+    from flwr.supercore.logger import update_console_handler
+
+    update_console_handler(colored=sys.stderr.isatty())
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from camu.simulation.manifest import REMEDY
 from camu.simulation.model_card import model_card
 
 SUFFIXES = (".safetensors", ".pt2", ".onnx")
+DEPLOYED = "status.json"  # which only runs on nodes have
 
 
 def load_model(directory: str | Path) -> nn.Module:
@@ -34,9 +35,10 @@ def load_model(directory: str | Path) -> nn.Module:
     run = RunDirectory(Path(directory))
     run.read_config()  # a directory without a run is refused first
     if not run.summary.exists():
+        on_nodes = (run.path / DEPLOYED).exists()
         raise CamuError(
             f"{run.path}: the run has not ended, so it has no model yet; continue it with: "
-            f"camu run --resume --out {run.path}"
+            f"camu {'deploy run' if on_nodes else 'run'} --resume --out {run.path}"
         )
     if not run.model.exists():
         raise CamuError(f"{run.model}: the file is missing; run it again in another directory")

@@ -28,6 +28,7 @@ from camu.deploy.flower import (
     OwnersToken,
     check_bundles_refused,
     check_version,
+    plain_logs,
     read_own_bundle,
     replace,
     run_executor,
@@ -286,6 +287,7 @@ def _owners_client(token: str) -> type[Any]:
 def main() -> None:
     """Run Flower's SuperLink behind the guard, or one of its helpers."""
     kind = sys.argv[1]
+    plain_logs()
     if kind in (EXECUTOR, SERVER):
         task = ServerTask(**json.loads(sys.stdin.read()))
         end_with_parent(task.parent)
