@@ -112,10 +112,11 @@ def test_no_global_random_state_in_the_package() -> None:
     """Nothing draws from or seeds a global generator (fencing global state off is allowed)."""
     forbidden = re.compile(
         # RandomState(0) is a generator of its own: it breaks ties as scikit-learn does. So is that
-        # of a stream, which has the bits of torch's.
+        # of a stream, which has the bits of torch's. Data and partitions of others have seeds too.
         r"np\.random\.(?!Generator|PCG64|SeedSequence|get_state|set_state"
-        r"|RandomState\(0\)|RandomState\(self\.torch_seed|RandomState[:,])\w+"
-        r"|(?<![\w.])random\.(?!getstate|setstate|get_state|set_state|fork_rng)\w+\("
+        r"|RandomState\(0\)|RandomState\(self\.torch_seed|RandomState[:,]"
+        r"|default_rng\(BENCH_SEED\))\w+"
+        r"|(?<![\w.])random\.(?!getstate|setstate|get_state|set_state|fork_rng|Random\(seed\))\w+\("
         r"|from random import"
         r"|torch\.manual_seed|torch\.seed\(|torch\.cuda\.manual_seed"
         r"|torch\.rand(n|int|perm)?\((?![^)\n]*generator=)"

@@ -54,7 +54,7 @@ pytestmark = [
 ]
 
 MARK = "CAMU_TEST_MARK"
-HELPERS = Path(__file__).parents[1] / "helpers"  # nodes import lying_node from here
+TESTS = Path(__file__).parents[1]  # nodes import helpers.lying_node from here
 ENOUGH_SECONDS = 400.0  # a machine may be busy; alone it needs a tenth of this
 
 
@@ -262,8 +262,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalDeplo
     name = uuid.uuid4().hex
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MARK, name)
-        patch.setenv("PYTHONPATH", str(HELPERS), prepend=os.pathsep)
-        patch.setattr("camu.deploy.host.node.MODULE", "lying_node")  # one that lies at times
+        patch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
+        patch.setattr(
+            "camu.deploy.host.node.MODULE", "helpers.lying_node"
+        )  # one that lies at times
         deployment = Deployment(small(), str(tmp_path_factory.mktemp("fleet")), nodes=2)
         with open_local(deployment) as local:
             local.start_superlink()

@@ -166,7 +166,7 @@ def test_other_metrics_are_shown_beside_the_score() -> None:
             camu.simulate(camu.build_world(config, seed=seed), camu.schemes.SCHEMES[name]()).history
             for seed in (0, 1)
         ]
-        for name in ("fedavg", "ditto")
+        for name in ("fedsgd", "ditto")
     }
     table = tabulate(histories, [0, 1])
     assert table.metric == "mean-device-accuracy"
@@ -177,6 +177,6 @@ def test_other_metrics_are_shown_beside_the_score() -> None:
             assert row.metrics[name].mean == pytest.approx(sum(known) / 2)
     lines = list(csv.DictReader(io.StringIO(table.to_csv())))
     assert [float(line["accuracy"]) for line in lines[:2]] == pytest.approx(
-        [one.final.accuracy for one in histories["fedavg"]]
+        [one.final.accuracy for one in histories["fedsgd"]]
     )
     assert [title for title, _ in table.other_columns()] == ["worst device accuracy", "accuracy"]

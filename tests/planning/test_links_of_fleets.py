@@ -318,7 +318,7 @@ def test_a_measured_snr_counts_in_the_band_of_the_link(tmp_path: Path) -> None:
 
 def test_devices_below_the_lowest_snr_are_named(tmp_path: Path) -> None:
     path = tmp_path / "fleet.csv"
-    rows = "a,-11,10,lora-sf7\nb,0,10,lora-sf7\nc,-30,10,nb-iot\n"
+    rows = "a,-11,10,lora-sf7\nb,0,10,lora-sf7\nc,-30,10,nb-iot\nd,0,10,lora-sf7\n"
     path.write_text(f"id,snr_db,samples,link\n{rows}")
     kept = config_of(fleet__file=str(path), fleet__unreachable="keep")
     found = " ".join(camu.build_world(kept).warnings())

@@ -43,7 +43,7 @@ def test_a_key_without_effect_in_a_world_is_said(
 
 def test_errors_of_phase_and_time_are_said_where_nobody_transmits_at_once(tiny: Tiny) -> None:
     world = tiny(radio__phase_error_rad=0.25, radio__time_offset_symbols=0.5)
-    for name in ("fedavg", "clustered"):
+    for name in ("fedsgd", "clustered"):
         phase, time = unused_errors(camu.plan(SCHEMES[name](), world), world)
         assert phase.startswith("radio.phase_error_rad = 0.25 has no effect")
         assert time.startswith("radio.time_offset_symbols = 0.5 has no effect")

@@ -103,7 +103,7 @@ def busy_joules(plan: Plan) -> Any:
 @pytest.mark.parametrize("keys", REAL_WORLDS.values(), ids=REAL_WORLDS)
 def test_the_plan_of_an_answer_costs_what_the_answer_says(tiny: Tiny, keys: Any) -> None:
     world = tiny(**keys)
-    equal = equal_shares(planned(world, "fedavg"), world)
+    equal = equal_shares(planned(world, "fedsgd"), world)
     deadline = equal.round_seconds - equal.column("downlink_seconds").max()
 
     least = device_problem("ofdma-energy", equal, world)
@@ -214,7 +214,7 @@ def test_interference_that_no_device_stands_is_refused(tiny: Tiny) -> None:
 
 def test_bandwidth_and_frequency_of_a_unit_are_priced_saved_and_checked(tiny: Tiny) -> None:
     world = tiny()
-    usual = planned(world, "fedavg")
+    usual = planned(world, "fedsgd")
     half = world.links.radio.bandwidth_hz / 2
     count = len(usual.units)
     slow = usual.with_columns(bandwidth_hz=[half] * count, cpu_share=[0.5] * count).repriced(world)

@@ -45,7 +45,7 @@ def history(world: World, name: str, *callbacks: Callback, **parameters: Any) ->
     [
         ("cotaf", "local-sgd", {}),
         ("least-error-air", "local-sgd", {}),
-        ("broadband-analog", "fedavg", {"truncation": 0.0}),
+        ("broadband-analog", "fedsgd", {"truncation": 0.0}),
         ("camu-air", "camu", {}),
         ("camu-air", "camu", {"signals": "separated"}),
         ("beamforming-air", "local-sgd", {}),

@@ -18,6 +18,7 @@ import pytest
 
 from camu.errors import UserCodeError
 from camu.learning import pool
+from camu.learning.batched_kernel import UNITS
 from camu.learning.engine import Engine
 from camu.learning.job import Job, Trained
 from camu.learning.weights import WeightedSum, Weights
@@ -44,7 +45,7 @@ FAULTY = {
 }
 
 TASKS = 4  # that the pool holds in these tests, and the results of so many
-RESULTS = TASKS * pool.BUNDLE_ITEMS
+RESULTS = TASKS * max(pool.BUNDLE_ITEMS, UNITS)  # a task is a bundle, or units that step at once
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,7 @@ def test_the_updates_in_memory_do_not_grow_with_the_units(
         fleet__regions=regions,
         data__samples_per_device=3,
         data__partition="iid",
+        data__with_replacement=True,
     )
     simulate(build_world(config), scheme)
     assert counting.made == units

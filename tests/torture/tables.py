@@ -18,7 +18,7 @@ def _fleet_rows() -> list[list[str]]:
 
 BAD_CELLS = {
     "id": ["", "gate-2", "a\x1b[2J", "a\0b", "x" * 300, "\u202egate"],
-    "x": ["east", "nan", "inf", "1e308", "-1e8", "1e400", "0x1", "1,5", "--"],
+    "x": ["east", "nan", "inf", "1e308", "-1e8", "1e400", "0x1", "1,5,2", "--"],
     "z": ["nan", "high", "1e9"],
     "label_0": ["-1", "1.5", "", "many", "1e300", "inf"],
     "cpu_hz": ["0", "-1", "fast", "1e300", "5e-324", "nan", "inf"],

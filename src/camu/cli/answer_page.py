@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from camu.cli.console import counted, number_table, print_table
-from camu.learning.chance import DOMINATING
 
 if TYPE_CHECKING:
     from camu.answers.answer import Answer, Comparison
@@ -183,6 +182,8 @@ def _list(words: list[str]) -> str:
 
 def _show_classes(found: Answer, chance: str | None, console: Console) -> None:
     """What always naming the largest class gives."""
+    from camu.learning.chance import DOMINATING  # loads numpy, which --help does without
+
     largest = found.largest_class
     if largest is not None and largest[1] >= DOMINATING:
         console.print()
