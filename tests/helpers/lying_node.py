@@ -1,4 +1,4 @@
-"""A node that lies when it serves part 0 in a run with seed 13: `python -m helpers.lying_node ARGS`.
+"""A node that lies when it serves part 0 in a run with seed 13.
 
 It sends nan in round 1, a wrong shape in round 2, and round 2 again in round 3.
 """
