@@ -355,7 +355,7 @@ def test_names_that_hold_markup_stay_text(
     assert name in seen.label(0)
     page = seen.page
     assert name in page.locator("#units").inner_text()
-    page.locator("aside summary").click()
+    page.locator("aside details.card > summary").click()
     seen.type("radio.exponent", "<img src=x onerror='window.bad=1'>")
     assert "plain names only" in page.locator("[id='fault-field-radio.exponent']").inner_text()
     assert page.evaluate("window.bad") is None
