@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,6 +80,25 @@ def test_lines_in_place_of_a_bar_where_there_is_no_terminal(
     lines = [line for line in capsys.readouterr().err.splitlines() if line]
     assert 1 <= len(lines) < 6
     assert all(line.startswith("fedavg: round ") and "of 6, accuracy" in line for line in lines)
+
+
+def test_a_run_that_has_to_spend_more_is_never_beyond_its_last_round(
+    tiny: Tiny, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter(range(0, 10000, int(LINE_SECONDS)))
+    world = tiny(run__rounds=2)
+    spent = simulate(world, make_scheme(world.config)).history.final.total_joules
+    world = tiny(run__rounds=2, run__min_joules=5 * spent)  # ten rounds
+    bar = ProgressBar("fedavg", lambda: float(next(seconds)))
+    result = simulate(world, make_scheme(world.config), [bar])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "round" in line]
+    places = [tuple(map(int, re.findall(r"round (\d+) of (\d+)", line)[0])) for line in lines]
+    last = result.history.final.round
+    assert last > 2
+    assert places[-1] == (last, last)
+    assert all(done < total for done, total in places[:-1])
+    middle = [total for done, total in places if done > last / 2]
+    assert all(abs(total - last) <= 2 for total in middle)  # rounds differ in fading
 
 
 def test_long_work_says_how_far_it_is_where_there_is_no_terminal(

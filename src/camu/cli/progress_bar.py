@@ -36,8 +36,7 @@ class ProgressBar(Callback):
         last = next((one for one in reversed(run.records) if one.score is not None), None)
         score = "" if last is None else f"{last.judged.title} {last.judged.show(last.score)}  "
         costs = f"{run.ledger.joules:.3g} J  {run.clock.now_seconds:.3g} s"
-        rounds = run.world.config.run.rounds
-        self.work(self.title, run.round, rounds, f"{score}{costs}")
+        self.work(self.title, run.round, run.expected_rounds, f"{score}{costs}")
 
 
 class Notes(Callback):

@@ -101,7 +101,7 @@ class RoundStatus(Callback):
         self.journal.update(
             state="running",
             round=record.round,
-            rounds=run.world.config.run.rounds,
+            rounds=run.expected_rounds,
             accuracy=self.accuracy,
             metric=record.metric,
             score=self.score,

@@ -152,13 +152,25 @@ class Run:
     @property
     def has_all_rounds(self) -> bool:
         """Whether it has run for `run.rounds`, and for the least joules and the like if set."""
+        enough = all(spent >= least for spent, least in self._least_costs())
+        return self.round >= self.world.config.run.rounds and enough
+
+    @property
+    def expected_rounds(self) -> int:
+        """How many rounds it will have, if the rounds to come cost what those so far did."""
+        shares = [spent / least for spent, least in self._least_costs() if 0 < spent < least]
+        needed = math.ceil(self.round / min(shares)) if shares else 0
+        return max(self.world.config.run.rounds, self.round + (not self.has_all_rounds), needed)
+
+    def _least_costs(self) -> list[tuple[float, float]]:
+        """What has been spent, and the least that is to be, of each cost with such a limit."""
         limits = self.world.config.run
-        return (
-            self.round >= limits.rounds
-            and self.ledger.joules >= (limits.min_joules or 0.0)
-            and self.clock.now_seconds >= (limits.min_virtual_seconds or 0.0)
-            and self.ledger.megabytes >= (limits.min_megabytes or 0.0)
+        costs = (
+            (self.ledger.joules, limits.min_joules),
+            (self.clock.now_seconds, limits.min_virtual_seconds),
+            (self.ledger.megabytes, limits.min_megabytes),
         )
+        return [(spent, least) for spent, least in costs if least is not None]
 
     @property
     def passes_share(self) -> bool:

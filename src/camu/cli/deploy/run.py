@@ -121,7 +121,7 @@ class ProgressDisplay(WorkBar):
         """Advance the bar to the round of a status."""
         costs = f"{status['joules']:.3g} J  {status['virtual_seconds']:.3g} s"
         score = shown_score(status) or "no score"
-        self(self.title, status["round"], self.rounds, f"{score}  {costs}")
+        self(self.title, status["round"], status.get("rounds", self.rounds), f"{score}  {costs}")
 
 
 def shown_score(status: dict[str, Any]) -> str:
