@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="the extra `flower` is not installed")
 
+from flwr.proto.fleet_pb2 import PullMessagesRequest
+
 from camu import __version__
 from camu.deploy.host import bodies
 from camu.deploy.host import guard as guard_module
@@ -310,6 +312,45 @@ def test_a_question_for_work_is_kept_until_there_is_some() -> None:
         return kept, asked.text, len(guard._waiting)
 
     assert asyncio.run(calls()) == (True, "work", 0)
+
+
+def test_two_hundred_questions_for_work_are_kept_and_work_wakes_its_node_alone() -> None:
+    nodes = range(1, 201)
+    asked: list[int] = []
+    work: set[int] = set()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body = (await receive())["body"]
+        mine = b""
+        if scope["path"] == PULL:
+            number = PullMessagesRequest.FromString(body).node.node_id
+            asked.append(number)
+            mine = b"work" if number in work else b""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": mine})
+
+    guard = Guard(app, TOKEN, None)  # signatures are checked by other tests
+
+    async def calls() -> list[int]:
+        callers = {number: Caller(pull(number)) for number in nodes}
+        questions = [
+            asyncio.create_task(guard(scope(PULL, {}, len(pull(n))), c.receive, c.send))
+            for n, c in callers.items()
+        ]
+        await asyncio.sleep(0)
+        while len(asked) < len(nodes):
+            await asyncio.sleep(0.01)
+        work.add(150)
+        await call(guard, SEND, OWN, message("m", 150), host="127.0.0.1")
+        await call(guard, guard_module.COLLECT, OWN, b"", host="127.0.0.1")
+        await asyncio.wait(questions, return_when="FIRST_COMPLETED")
+        answered = [number for number, caller in callers.items() if caller.answer]
+        for question in questions:
+            question.cancel()
+        return answered
+
+    assert asyncio.run(calls()) == [150]
+    assert sorted(asked) == sorted([*nodes, 150])  # nobody else was asked for again
 
 
 def test_a_node_without_work_is_told_so_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
