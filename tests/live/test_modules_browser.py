@@ -351,6 +351,11 @@ def test_follow_says_how_long_it_takes(call: Call) -> None:
     ]  # fmt: skip
 
 
+def test_follow_counts_no_round_of_fewer(call: Call) -> None:
+    found = call("follow.js", "return [[3, 20], [20, 20], [44, 20]].map((one) => m.place(...one))")
+    assert found == ["3 of 20", "20 of 20", "44, 20 or more"]
+
+
 def test_follow_puts_first_what_goes_on_and_shortens_names(call: Call) -> None:
     assert call("follow.js", """
         const digest = '0123456789abcdef';

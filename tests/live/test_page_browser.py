@@ -402,6 +402,15 @@ def test_a_regression_is_followed_beside_images(
     assert "judged by" in seen.page.locator("#follow-note").inner_text()
 
 
+def test_axe_finds_nothing_wrong_where_runs_are_followed(
+    start: Callable[..., Any], visit: Visits, tmp_path: Path
+) -> None:
+    run_in_directory(small(run__rounds=1), RunDirectory(tmp_path / "study" / "camu"))
+    page = visit(start("--follow", str(tmp_path / "study")).address).page
+    page.locator("#chart-accuracy svg.marks").wait_for()
+    assert violations(page) == []
+
+
 def test_a_run_elsewhere_is_followed_without_touching_it(
     start: Callable[..., Any], visit: Visits, tmp_path: Path
 ) -> None:

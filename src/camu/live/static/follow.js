@@ -34,6 +34,9 @@ export function duration(seconds) {
   return `${Math.round(seconds)} s`;
 }
 
+// A run that has to spend more than its rounds do goes on beyond them.
+export const place = (round, rounds) => (round > rounds ? `${round}, ${rounds} or more` : `${round} of ${rounds}`);
+
 class Follow {
   constructor(about) {
     this.about = about;
@@ -85,7 +88,7 @@ class Follow {
       const faults = {};
       for (const point of run.points) for (const [kind, count] of Object.entries(point.faults)) faults[kind] = (faults[kind] ?? 0) + count;
       const state = run.state === "no news" ? `no news for ${duration(run.quiet)}` : run.state;
-      return [element("span", { title: name }, run.short), run.about.scheme, run.about.seed, state, `${last?.round ?? 0} of ${run.about.rounds}`, duration(run.eta),
+      return [element("span", { title: name }, run.short), run.about.scheme, run.about.seed, state, place(last?.round ?? 0, run.about.rounds), duration(run.eta),
         lastScore(run, score), number(last?.joules), number(last?.megabytes), ...(nodes ? [run.nodes ?? "–"] : []), last?.units ?? "–",
         troubles(faults, last?.empty)];
     });
