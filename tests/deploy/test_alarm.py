@@ -41,6 +41,20 @@ class FakeRun:
         return self.records[-1]
 
 
+def test_devices_are_counted_where_each_is_asked(tmp_path: Path) -> None:
+    units = [SimpleNamespace(members=range(5))] * 4
+    for refused, stops in ((10, False), (11, True)):
+        run: Any = FakeRun()
+        run.plan, run.stopped, alarm = (
+            SimpleNamespace(units=units),
+            None,
+            Alarm(Journal(tmp_path), True),
+        )
+        for _ in range(3):
+            alarm.on_round(run, run.add(0.1, 4, refused))
+        assert (run.stopped == HARMED) == stops
+
+
 def watched(tmp_path: Path, rounds: list[tuple[float | None, int, int]]) -> tuple[Any, list[int]]:
     """The run, and the numbers of the rounds after which it was stopped."""
     run: Any = FakeRun()

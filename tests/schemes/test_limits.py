@@ -12,7 +12,7 @@ from camu.learning.job import Trained
 from camu.learning.weights import Weights
 from camu.planning.plan import Plan
 from camu.schemes import FedSgd, plans
-from camu.schemes.limits import Change, Limits, with_limited_weights
+from camu.schemes.limits import Change, Limits, RoundLimits, with_limited_weights
 from camu.seeding import derive
 from camu.world import build_world
 from helpers.configs import small
@@ -83,3 +83,13 @@ def test_the_weight_of_a_member_is_its_share_of_the_unit() -> None:
     # Devices weigh 0.45, 0.05, 0.25 and 0.25; the first may weigh no more than 0.25.
     np.testing.assert_allclose(found.column("weight"), np.array([0.3, 0.25, 0.25]) / 0.8)
     np.testing.assert_allclose(found.units[0].member_weights, [0.25 / 0.3, 0.05 / 0.3])
+
+
+def test_updates_of_few_devices_have_the_limits_of_the_round() -> None:
+    kept = RoundLimits()
+    all_of_them = [Change.of(result(seed).weights, START) for seed in range(20)]
+    first = kept.of(all_of_them, 2.0, 0)
+    assert kept.of(all_of_them[:2], 2.0, 0) is first
+    liar = replace(result(0).weights, buffers=np.full(LAYOUT.buffer_count, -1e3))
+    assert first.apply(Trained(liar, 1.0), START).weights.buffers.min() > 0
+    assert np.isinf(kept.of(all_of_them[:2], 2.0, 1).norm)  # another round

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PRINTED = ("aggregation", "updates", "resources", "theory")  # and `all`
 # These are not about printed claims, and most take as long as all of those.
-FURTHER = ("sensitivity", "harm", "air", "anchors")
+FURTHER = ("sensitivity", "harm", "air", "anchors", "trust")
 _NAMES = (*PRINTED, *FURTHER, "all")
 
 
@@ -56,7 +56,7 @@ def reproduce(
             "--seeds",
             metavar="N",
             min=2,
-            help="Seeds [default: 10; --quick: 8, air 5; theory 20].",
+            help="Seeds [default: 10; --quick: 8, air 5, trust 2; theory 20, trust 5].",
         ),
     ] = None,
     quick: Annotated[
@@ -69,7 +69,7 @@ def reproduce(
     ] = None,
     out: Annotated[
         Path | None,
-        to_folder("--out", "Where results are kept [default: results, or air]."),
+        to_folder("--out", "Where results are kept [default: results, air or trust]."),
     ] = None,
     only: Annotated[
         str | None,
@@ -85,6 +85,8 @@ def reproduce(
     projects again, cell by cell and the cheap ones first, judges each by a rule fixed beforehand,
     and writes anchors.json, anchors.md, and cells and values in files of their own. Stop it at any
     time; the same command goes on, and values of several machines can be copied into one folder.
+    trust asks what hostile devices cost under the limits and rules of a server, and writes
+    trust.json and trust.md.
     """
     from camu.experiments.reproduce import Study
 
@@ -92,6 +94,8 @@ def reproduce(
         raise InputError(f"--only {only}: it goes with `camu reproduce anchors` only")
     if experiment == "anchors":
         _anchors(out or Path("anchors"), only, seeds)
+    elif experiment == "trust":
+        _trust(out or Path("trust"), seeds or (2 if quick else 5))
     elif experiment == "air":
         where = _executor(out or Path("air"), engine, address)
         _air(dataset, seeds or (5 if quick else 10), where)
@@ -141,6 +145,32 @@ def _anchors(out: Path, only: str | None, seeds: int | None) -> None:
     found = Counter(own["verdict"] for own in cells)
     print(", ".join(f"{number} {word}" for word, number in found.most_common()))
     print(f"page: {out / 'anchors.md'}")
+
+
+def _trust(out: Path, seeds: int) -> None:
+    """Compute what is missing of the table of hostile devices, and print it."""
+    from camu.experiments.trust import DEVICES, RULES, WORLDS, compute, write
+    from camu.outputs import claim
+
+    claim(out, "reproduce")
+    with _Bar("run") as bar:
+        cells = compute(seeds, out, bar)
+    write(cells, out)
+    for world in WORLDS:
+        rows = dict[tuple[str, int], list[str]]()
+        for cell in cells:
+            if cell.world == world:
+                missed = " !" if cell.met is False else ""
+                row = rows.setdefault((cell.attack, cell.bad), [])
+                row.append(cell.loss.show(digits=1) + missed)
+        table = number_table(("attack", "bad", *RULES), text=("attack",))
+        for (attack, bad), own in rows.items():
+            table.add_row(attack or "none", f"{bad}/{DEVICES}", *own)
+        print(f"{world}:")
+        print_table(table, plain_console())
+    print("points of accuracy that are lost against honest devices without limits, with 95 %")
+    print("intervals; !: the mean is above the aim of 2 points (1/20) or 10 points (4/20)")
+    print(f"page: {out / 'trust.md'}")
 
 
 def _air(dataset: str | None, seeds: int, executor: Executor) -> None:

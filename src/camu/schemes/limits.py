@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import NamedTuple
 
@@ -43,15 +43,17 @@ class Limits:
     lowest: Float32 | None = None  # change of each buffer; None: any
     highest: Float32 | None = None
 
+    count: int = 0  # of the updates that they were made of
+
     @classmethod
     def of(cls, changes: Sequence[Change], multiple: float) -> Limits:
         """The limits that these updates give each other; none where `multiple` is 0."""
         norm = norm_limit((change.norm for change in changes), multiple)
         rows = [one.buffers for one in changes if np.isfinite(one.buffers).all()]
         if multiple <= 0 or len(rows) < FEWEST or not rows[0].size:
-            return cls(norm)
+            return cls(norm, count=len(changes))
         ordered, outer = np.sort(np.stack(rows), axis=0), max(1, int(OUTER * len(rows)))
-        return cls(norm, ordered[outer], ordered[-1 - outer])
+        return cls(norm, ordered[outer], ordered[-1 - outer], len(changes))
 
     def apply(self, trained: Trained, start: Weights) -> Trained:
         """The result within the limits; the same object if it is within."""
@@ -67,6 +69,24 @@ class Limits:
             return trained
         buffers = np.where(beyond, start.buffers + bounded, trained.weights.buffers)
         return trained._replace(weights=replace(trained.weights, buffers=buffers))
+
+
+@dataclass(eq=False)
+class RoundLimits:
+    """The limits of a round, of the local update in which most devices take part.
+
+    In later updates of units that do more of them, bad devices can be in the majority.
+    """
+
+    number: int = -1  # of the round
+    limits: Limits = field(default_factory=Limits)
+
+    def of(self, changes: Sequence[Change], multiple: float, number: int) -> Limits:
+        """The limits of some updates of this round, or those of an update with more devices."""
+        found = Limits.of(changes, multiple)
+        if number != self.number or found.count >= self.limits.count:
+            self.number, self.limits = number, found
+        return self.limits
 
 
 def update_norm(result: Weights, start: Weights) -> float:
@@ -87,16 +107,20 @@ def clip_update(trained: Trained, start: Weights, limit: float) -> Trained:
     norm = update_norm(trained.weights, start)
     if not limit < norm < math.inf:  # entries that are not finite are refused elsewhere
         return trained
-    share = limit / norm
-    weights = trained.weights
+    return trained._replace(weights=part_of(trained.weights, start, limit / norm))
 
-    def scaled(result: Float32, origin: Float32) -> Float32:
-        first, last = origin.astype(np.float64), result.astype(np.float64)
-        return (first + share * (last - first)).astype(np.float32)
 
-    parameters = scaled(weights.parameters, start.parameters)
-    buffers = scaled(weights.buffers, start.buffers)
-    return trained._replace(weights=replace(weights, parameters=parameters, buffers=buffers))
+def part_of(result: Weights, start: Weights, share: float) -> Weights:
+    """The result of a share of the update; the same object where the share is 1."""
+    if share == 1:
+        return result
+
+    def scaled(last: Float32, first: Float32) -> Float32:
+        begin, end = first.astype(np.float64), last.astype(np.float64)
+        return (begin + share * (end - begin)).astype(np.float32)
+
+    parameters = scaled(result.parameters, start.parameters)
+    return replace(result, parameters=parameters, buffers=scaled(result.buffers, start.buffers))
 
 
 def with_limited_weights(plan: Plan, multiple: float) -> Plan:

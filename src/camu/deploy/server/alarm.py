@@ -24,8 +24,8 @@ HARMED = "harmed"  # why the run ended
 class Alarm(Callback):
     """Watches refusals and the score; it knows the best model since the start of the server."""
 
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
+    def __init__(self, journal: Journal, by_device: bool = False) -> None:
+        self.journal, self.by_device = journal, by_device
         self.best: tuple[float, int, Weights] | None = None  # its score, round and model
         self.refusing = 0  # rounds in a row
         self.falling = 0  # evaluations in a row
@@ -36,8 +36,7 @@ class Alarm(Callback):
 
     def on_round(self, run: Run, record: Record) -> None:
         """Stop the run where it is clear that it is being destroyed."""
-        refused = record.faults.get("refused", 0)
-        self.refusing = self.refusing + 1 if refused > record.units else 0
+        self.refusing = self.refusing + 1 if self._refuses_most(run, record) else 0
         self._judge(run, record)
         if run.stopped is not None:
             return
@@ -45,6 +44,13 @@ class Alarm(Callback):
             self._stop(run, f"more updates are refused than used in {ROUNDS} rounds in a row")
         elif self.falling >= EVALUATIONS:
             self._stop(run, f"{record.judged.title} has fallen to less than half of its best")
+
+    def _refuses_most(self, run: Run, record: Record) -> bool:
+        """Whether more is refused than used: of units, in granularity `device` of devices."""
+        refused = record.faults.get("refused", 0)
+        if not self.by_device:
+            return refused > record.units
+        return 2 * refused > sum(len(unit.members) for unit in run.plan.units)
 
     def _judge(self, run: Run, record: Record) -> None:
         if record.score is None:

@@ -111,7 +111,8 @@ def _serve_locked(
     with _evaluator(config, deployment.test_data) as engine:
         faults = Counter(restarts=restarts)
         trainer = NodeTrainer(deployment, mailbox, registry, hosts, ids, engine, quorum, faults)
-        watchers = [LateNodes(trainer, scheme, kept), Alarm(journal), RoundStatus(journal)]
+        alarm = Alarm(journal, deployment.granularity == "device")
+        watchers = [LateNodes(trainer, scheme, kept), alarm, RoundStatus(journal)]
 
         def keep(watchers: Sequence[Callback]) -> History:
             # A round on nodes is slow and a checkpoint is quick, so every round gets one.

@@ -37,6 +37,10 @@ class Silence(Refusal):
     """The reason why there is no reply at all."""
 
 
+class Opposed(Refusal):
+    """An update that is not used because its sender has long sent the opposite of the others'."""
+
+
 OnReply = Callable[[int, RecordDict | Refusal], None]  # node, content
 
 

@@ -1,9 +1,8 @@
 """Trains units on nodes: the loop's trainer, in granularity `leader` or `device`.
 
 A node that does not reply, or replies wrongly, costs one deadline at most: it is left out of the
-round, counted, logged, and asked again in the next. An update whose norm is far above the median of
-its round is clipped: `training.max_update_norm` is absolute and must leave room for the first
-rounds of any model; a limit relative to the other units bounds what one node can do at any time.
+round, counted, logged, and asked again in the next. What one node can do at any time is limited by
+what the others do (`schemes.limits`, `schemes.standing`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from camu.deploy.array_records import Refusal, printable, refusing
 from camu.deploy.deployment import Deployment
 from camu.deploy.messages import AT_NODE, Task, largest_result, name_some, read_result, write_task
 from camu.deploy.server.fleet import check_states, check_together, is_apart
-from camu.deploy.server.mailbox import TRAIN, Mailbox, Silence, pause
+from camu.deploy.server.mailbox import TRAIN, Mailbox, Opposed, Silence, pause
 from camu.deploy.server.registry import NodeRegistry
 from camu.deploy.server.secure_units import SecureUnits
 from camu.errors import CamuError, InputError
@@ -32,7 +31,8 @@ from camu.learning.engine import Engine
 from camu.learning.job import Evaluation, Job, Trained, one_update
 from camu.learning.kernel import Provenance
 from camu.learning.weights import Weights, weighted_mean
-from camu.schemes.limits import Change, Limits, update_norm
+from camu.schemes.limits import Change, Limits, RoundLimits, part_of, update_norm
+from camu.schemes.standing import Standing
 from camu.simulation.run import Outcome
 from camu.simulation.uplink import refuse
 
@@ -65,6 +65,8 @@ class NodeTrainer:
     on_their_way: set[int] = field(default_factory=set)  # units, where arrivals are waited for
     replies: deque[tuple[int, Trained | None]] = field(default_factory=deque)
     recent: deque[Change] = field(default_factory=lambda: deque(maxlen=RECENT))  # of arrivals
+    limits: RoundLimits = field(default_factory=RoundLimits)
+    standing: Standing = field(default_factory=Standing)  # of devices, or of units' first ones
     too_few: bool = False  # devices in the last round
     silent: set[int] = field(default_factory=set)  # devices, since the last round
     refused: set[int] = field(default_factory=set)
@@ -74,7 +76,7 @@ class NodeTrainer:
     oracle = None  # a server cannot read the devices' data
     # Kinds of faults that only nodes have. `silent`: units (granularity `leader`) or devices
     # (`device`) that did not reply; `restarts`: earlier starts of the server.
-    fault_kinds = ("silent", "refused", "restarts", "clipped")
+    fault_kinds = ("silent", "refused", "restarts", "clipped", "opposed")
 
     def take_faults(self) -> Counter[str]:
         """The faults since the last call, by kind."""
@@ -196,15 +198,14 @@ class NodeTrainer:
     def _receive(
         self, request: _Request, task: Task, node: int, content: RecordDict | Refusal
     ) -> None:
-        """Keep a unit's result, or the fact that there is none; an arrival has no round of others
-        to be compared with, so its norm is compared with those of the arrivals before it."""
+        """Keep a unit's result, or that there is none; the arrivals before it set its limits."""
         self.on_their_way.discard(request.unit)
         trained: Trained | None = None
         try:
             (found,) = self._read(content, task, request.start)
             self._note_lost_states(request.job, found, task.round)
-            limits = Limits.of(self.recent, self.clip)
-            trained = self._clip(found, request, limits, task.round)
+            before = Limits.of(self.recent, self.deployment.clip)
+            trained = self._clip(found, request, before, task.round)
             self.recent.append(Change.of(trained.weights, request.start))
         except Refusal as refusal:
             self._leave_out(refusal, request, task.round)
@@ -225,10 +226,8 @@ class NodeTrainer:
         """Say which devices have lost what their optimisers kept."""
         pairs = zip(job.members, trained.states, strict=False)
         if lost := [self.ids[k] for k, state in pairs if state is None]:
-            text = (
-                f"round {round_number + 1}: what the optimisers of {name_some(lost)} kept is not "
-                "at their nodes; they began anew"
-            )
+            what = f"what the optimisers of {name_some(lost)} kept is not at their nodes"
+            text = f"round {round_number + 1}: {what}; they began anew"
             log.warning("%s", text)
             self.registry.journal.event("optimiser-lost", text)
 
@@ -247,7 +246,7 @@ class NodeTrainer:
         for request, result in results.items():
             if isinstance(result, Refusal):
                 self._leave_out(result, request, round_number)
-        found = [results[request] for request in requests]
+        found = (results[request] for request in requests)
         return [None if isinstance(result, Refusal) else result for result in found]
 
     def _add_up(
@@ -347,41 +346,41 @@ class NodeTrainer:
                 found = [refusal] * len(by_node[name])
             for place, result in zip(by_node[name], found, strict=True):
                 results[place] = result
-        pairs = list(zip(requests, results, strict=True))
-        yield from self._clip_all(pairs, round_number)
+        yield from self._clip_all(list(zip(requests, results, strict=True)), round_number)
 
     def _clip_all(
         self, pairs: Sequence[tuple[_Request, Trained | Refusal]], round_number: int
     ) -> Iterator[tuple[_Request, Trained | Refusal]]:
-        """The results of a round, none of them far above the median norm."""
-        changes = [Change.of(r.weights, q.start) for q, r in pairs if isinstance(r, Trained)]
-        limits = Limits.of(changes, self.clip)
+        """The results of a round within the limits that they give each other."""
+        known = [(r.weights, q) for q, r in pairs if isinstance(r, Trained)]
+        own = [Change.of(w, q.start) for w, q in known]
+        limits = self.limits.of(own, self.deployment.clip, round_number)
+        changes = [w.parameters - q.start.parameters for w, q in known if self.deployment.clip]
+        shares = iter(self.standing.judge([q.job.members[0] for _, q in known], changes))
         for request, result in pairs:
             if isinstance(result, Trained):
                 self._note_lost_states(request.job, result, round_number)
                 result = self._clip(result, request, limits, round_number)
+                if not (share := next(shares)):
+                    yield request, Opposed("its updates have long been against those of others")
+                    continue
+                result = result._replace(weights=part_of(result.weights, request.start, share))
             yield request, result
 
     def _task(self, requests: Sequence[_Request], round_number: int) -> Task:
-        jobs = tuple(request.job for request in requests)
-        ids = {k: self.ids[k] for job in jobs for k in job.members}
-        return Task(round_number, len(self.ids), ids, jobs)
+        ids = {k: self.ids[k] for request in requests for k in request.job.members}
+        return Task(round_number, len(self.ids), ids, tuple(request.job for request in requests))
 
     def _fault(self, result: Trained, start: Weights) -> str | None:
         squares = sum_of_squares(result.weights.parameters - start.parameters)
         limit = self.deployment.config.training.max_update_norm
         return refuse(squares, result.weights.buffers - start.buffers, limit)
 
-    @property
-    def clip(self) -> float:
-        """The largest norm of an update, in medians; 0 clips nothing."""
-        return self.deployment.clip
-
     def _clip(self, trained: Trained, request: _Request, limits: Limits, number: int) -> Trained:
         """The result within the limits; logged and counted if its norm was beyond."""
         if limits.norm < update_norm(trained.weights, request.start) < math.inf:
             self.faults["clipped"] += 1
-            what = (number + 1, self._names(request), self.clip)
+            what = (number + 1, self._names(request), self.deployment.clip)
             log.warning("round %d: the update of %s is clipped to %g times the median norm", *what)
         return limits.apply(trained, request.start)
 
@@ -392,7 +391,8 @@ class NodeTrainer:
         """Count and log a unit (granularity `device`: a device) that the round does without."""
         kind = "device" if self.deployment.granularity == "device" else "unit of devices"
         silent = isinstance(refusal, Silence)
-        self.faults["silent" if silent else "refused"] += 1
+        opposed = isinstance(refusal, Opposed)
+        self.faults["silent" if silent else "opposed" if opposed else "refused"] += 1
         (self.silent if silent else self.refused).update(request.job.members)
         node = printable(self.hosts[request.job.members[0]], 60)
         what = f"{self._names(request)} {'takes no part' if silent else 'is refused'} (node {node})"
