@@ -73,8 +73,9 @@ def planned_units(folder: Path) -> int:
     return len(json.loads((folder / "plan.json").read_text())["units"])
 
 
-def test_leaders_give_the_simulations_bits(fake_grid: Any, tmp_path: Path) -> None:
-    config = small(radio__fading="rayleigh", faults__dropout_probability=0.1)
+@pytest.mark.parametrize("scheme", ["camu", "camu-auto"])  # the latter has a pilot
+def test_leaders_give_the_simulations_bits(fake_grid: Any, tmp_path: Path, scheme: str) -> None:
+    config = small(scheme__name=scheme, radio__fading="rayleigh", faults__dropout_probability=0.1)
     nodes = partition_nodes(config, 3)
     grid = fake_grid(nodes, lambda node, message: honest(nodes[node], message))
     history = serve(grid, Deployment(config, str(tmp_path / "nodes"), nodes=3))

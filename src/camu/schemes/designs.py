@@ -40,7 +40,7 @@ from camu.world import World
 
 STEPS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 GATHERS = (1, 2, 3, 4)
-COHORTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+COHORTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64)
 BITS = (UNCODED, 8, 5, 4, 3, 2)
 POWERS = (None, *(2.0**-k for k in range(7)))  # shares of the most that a leader can send with
 RATES = tuple(2.0 ** (k / 2) for k in range(-8, 13))
