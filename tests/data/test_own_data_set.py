@@ -43,7 +43,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 @pytest.mark.slow
 def test_the_documented_data_set_trains(write: Write) -> None:
     """Three channels, 12x12 pixels, three classes."""
-    path = write("shapes.py", example("data.md", "shapes.py"))
+    path = write("shapes.py", example("own-data.md", "shapes.py"))
     config = load_config(preset="demo").replace(
         {
             "data.dataset": f"{path}:data",
@@ -68,7 +68,7 @@ def test_the_documented_data_set_trains(write: Write) -> None:
 
 
 def test_the_documented_partition(write: Write) -> None:
-    path = write("halves.py", example("data.md", "halves.py"))
+    path = write("halves.py", example("own-data.md", "halves.py"))
     world = build_world(load_config(preset="demo").replace({"data.partition": f"{path}:split"}))
     counts = world.devices.label_counts
     half = (len(counts) + 1) // 2

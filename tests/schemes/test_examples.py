@@ -62,7 +62,8 @@ def models(world: World, scheme: Scheme) -> list[np.ndarray]:
 @pytest.mark.parametrize("name", MOST_LINES)
 def test_the_page_shows_the_file_that_is_run_here(name: str) -> None:
     text = (DOCS / "examples" / f"{name}.py").read_text("utf-8")
-    page = (DOCS / "own-scheme.md").read_text("utf-8")
+    pages = (DOCS / f"{page}.md" for page in ("own-scheme", "scheme-examples"))
+    page = "".join(page.read_text("utf-8") for page in pages)
     assert text in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     assert len(text.splitlines()) <= MOST_LINES[name]
     assert f"(examples/{name}.py)" in page
@@ -70,8 +71,9 @@ def test_the_page_shows_the_file_that_is_run_here(name: str) -> None:
 
 def test_every_example_is_tested_here() -> None:
     # Two make fleet files (tests/world runs them), one is a model with adapters
-    # (tests/learning/test_own_networks.py trains it), one has the models of a table in the docs.
-    others = {"make_gateways", "make_export", "adapters", "ten_models"}
+    # (tests/learning/test_own_networks.py trains it), one has the models of a table in the docs,
+    # one is a meter (tests/deploy/test_measuring.py reads it).
+    others = {"make_gateways", "make_export", "adapters", "ten_models", "ina219"}
     found = {path.stem for path in (DOCS / "examples").glob("*.py")}
     assert found - others == set(MOST_LINES)
 
