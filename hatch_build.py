@@ -26,7 +26,7 @@ class KernelHook(BuildHookInterface[Any]):
             if os.environ.get("CAMU_PURE"):
                 build.LIBRARY.unlink(missing_ok=True)
                 raise build.CannotCompile("CAMU_PURE is set")
-            build.compile_library()
+            build.compile_library(machine=_machine())
         except build.CannotCompile as error:
             print(f"camu: no compiled kernels, so torch's layers train: {error}", file=sys.stderr)
             return
@@ -34,6 +34,12 @@ class KernelHook(BuildHookInterface[Any]):
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"
         build_data["artifacts"].append("src/camu/learning/native/*.so")
+
+
+def _machine() -> str | None:
+    """The processor that the wheel is for; a compiler for another one may be in use."""
+    machine = sysconfig.get_platform().rpartition("-")[2]
+    return None if machine == "universal2" else machine
 
 
 def _module(path: Path) -> ModuleType:
