@@ -14,7 +14,7 @@ from camu.errors import InputError, UserCodeError
 from camu.world import World, build_world
 from helpers.small_fleets import device_gain
 
-PAGE = Path(__file__).parents[2] / "docs" / "world.md"
+PAGE = Path(__file__).parents[2] / "docs" / "own-parts.md"
 
 
 def world_of(
