@@ -1,4 +1,4 @@
-"""The tables of docs/notes/auto.md are what the study prints from the runs that are kept."""
+"""The tables of docs/notes/auto-results.md are what the study prints from the runs that are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "docs" / "results" / "planner.json"
-PAGE = ROOT / "docs" / "notes" / "auto.md"
+PAGE = ROOT / "docs" / "notes" / "auto-results.md"
 COMMANDS = (
     "board --world two-labels --world dirichlet-umi",
     "worlds --axis seconds --world dirichlet-umi --world sixty",
