@@ -1,4 +1,4 @@
-"""The tables of docs/notes/auto-results.md are what the study prints from the runs that are kept."""
+"""The tables of docs/notes/auto-results.md are what the study prints from the kept runs."""
 
 from __future__ import annotations
 
