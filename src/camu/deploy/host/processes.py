@@ -95,7 +95,10 @@ class Processes:
             deadline = time.monotonic() + END_SECONDS
             while self._any_alive() and time.monotonic() < deadline:
                 time.sleep(0.1)
-        self.dead()  # collects them
+        for process in self.running.values():
+            # One that looks ended can only be collected when its last thread has.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_SECONDS)
 
     def _any_alive(self) -> bool:
         """Whether a process runs, or one of its descendants."""
