@@ -108,7 +108,7 @@ def _switch_scheme(visit: Visit) -> None:
     assert page.locator("#chart-ppo svg.marks").is_visible()
     before = page.locator("#plan-text").inner_text()
     page.select_option("#scheme", "fedavg")
-    page.wait_for_function("document.querySelector('#chart-ppo').closest('.card').hidden")
+    page.locator(".card:has(#chart-ppo)").wait_for(state="hidden")
     after = page.locator("#plan-text").inner_text()
     assert before != after
     assert after.startswith("20 clusters of 20 devices")
