@@ -349,6 +349,19 @@ def csv_rows(
     return rows, places
 
 
+def parquet_table(path: Path, what: str, fix: str) -> Any:
+    """The table of a Parquet file, by pyarrow, which is there; `what` and `fix` are for errors."""
+    import pyarrow  # deferred: only Parquet needs it
+    import pyarrow.parquet
+
+    content = pyarrow.BufferReader(read_bytes(path, what))
+    try:
+        return pyarrow.parquet.read_table(content)
+    except (pyarrow.ArrowException, OSError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(f"{path}: cannot be read as Parquet ({said[0][:200]}); {fix}") from None
+
+
 def csv_table(
     path: Path, what: str, content: str, text: str | None = None, mark: str = ","
 ) -> tuple[list[str], list[list[str]], list[str]]:

@@ -18,7 +18,7 @@ from camu.arrays import AnyArray, Int64
 from camu.data.reading import Reading
 from camu.data.samples import Samples
 from camu.errors import InputError, suggest
-from camu.files import csv_table, read_bytes
+from camu.files import csv_table, parquet_table
 from camu.seeding import derive
 
 SUFFIXES = (".csv", ".parquet")
@@ -299,16 +299,8 @@ def _read_parquet(path: Path) -> Columns:
             "write a CSV file"
         )
     import pyarrow  # deferred: only Parquet needs it
-    import pyarrow.parquet
 
-    content = pyarrow.BufferReader(read_bytes(path, _WHAT))
-    try:
-        found = pyarrow.parquet.read_table(content)
-    except (pyarrow.ArrowException, OSError) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(
-            f"{path}: cannot be read as Parquet ({said[0][:200]}); write it again"
-        ) from None
+    found = parquet_table(path, _WHAT, "write it again")
     if not found.num_rows:
         raise InputError(f"{path}: there is no row; write a row per sample")
     places = [f"{path}, row {row + 1}" for row in range(found.num_rows)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from camu.errors import InputError
-from camu.files import read_bytes, write_bytes
+from camu.files import parquet_table, write_bytes
 from camu.simulation.history import data_frame
 
 SCHEMA = 1  # of the columns of both tables; a column that changes its meaning makes it 2
@@ -53,17 +53,7 @@ def read_results(path: str | Path) -> Any:
         A pandas (or polars) data frame with a row per run; shares are from 0 to 1.
     """
     check_parquet(Path(path))
-    import pyarrow  # deferred: only Parquet needs it
-    import pyarrow.parquet
-
-    content = pyarrow.BufferReader(read_bytes(path, _WHAT))
-    try:
-        found = pyarrow.parquet.read_table(content)
-    except (pyarrow.ArrowException, OSError) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(
-            f"{path}: cannot be read as Parquet ({said[0][:200]}); give {_WHAT}"
-        ) from None
+    found = parquet_table(Path(path), _WHAT, f"give {_WHAT}")
     about = {key.decode(): value.decode() for key, value in (found.schema.metadata or {}).items()}
     if about.get("camu.table") not in TABLES:
         raise InputError(f"{path}: is no table of results; give {_WHAT}")

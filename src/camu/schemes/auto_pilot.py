@@ -7,17 +7,18 @@ that of one loss: over the change of the model it is the curvature. The model ke
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from camu.arrays import AnyArray, Float32, Float64
+from camu.arrays import Float64
 from camu.clustering.near_iid import dealt_groups
 from camu.learning.job import LocalRule
 from camu.planning.groups import assess, make_plan
 from camu.planning.plan import Plan
-from camu.schemes.contract import Pilot, Scheme, State, View, Weights, World
+from camu.schemes.contract import Pilot, Scheme, World
 from camu.schemes.levers import Training
+from camu.schemes.reporter import Reporter
 
 LEAST = 4  # devices of a pilot
 _RULE = LocalRule(optimiser="sgd", momentum=0.0, nesterov=False, clip_norm=0.0)
@@ -51,7 +52,7 @@ def look_around(pilot: Pilot, scheme: Scheme) -> Found:
     weight = np.asarray(plan.column("weight"), dtype=np.float64)
     at, joules, seconds, looks, models = pilot.weights, 0.0, 0.0, [], []
     for _ in range(2):
-        reporter = _Reporter()
+        reporter = Reporter()
         models.append(at.parameters.astype(np.float64))
         run = pilot.train(plan, 1, at, reporter)
         at, joules, seconds = run.weights, joules + run.joules, seconds + run.seconds
@@ -62,7 +63,7 @@ def look_around(pilot: Pilot, scheme: Scheme) -> Found:
 
 
 def _training(
-    looks: list[_Reporter], models: list[Float64], weight: Float64, rate: float
+    looks: list[Reporter], models: list[Float64], weight: Float64, rate: float
 ) -> Training | None:
     """What two looks say; devices that did not report at both are left out."""
     units = sorted(looks[0].changes.keys() & looks[1].changes.keys())
@@ -92,24 +93,3 @@ def _training(
         square=true_square / rate**2,
         loss=loss if math.isfinite(loss) and loss > 0 else 1.0,
     )
-
-
-@dataclass(frozen=True)
-class _Reporter(Scheme):
-    """Everyone steps, and what each step was is noted, before the codec and the channel."""
-
-    losses: dict[int, float] = field(default_factory=dict)
-    changes: dict[int, Float64] = field(default_factory=dict)
-
-    def plan(self, world: World) -> Plan:
-        raise NotImplementedError
-
-    def keep(
-        self, view: View, state: State, unit: int, change: Float32, kept: AnyArray | None
-    ) -> AnyArray | None:
-        self.changes[unit] = change.astype(np.float64)
-        return None
-
-    def aggregate(self, view: View, state: State) -> Weights:
-        self.losses.update({arrival.unit: arrival.loss for arrival in view.arrived})
-        return super().aggregate(view, state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from camu.allocation.answer import P2Answer
 from camu.allocation.measured import Constants, Look, measured
 from camu.allocation.p2 import P2Problem
 from camu.allocation.p2_exact import solve_p2
-from camu.arrays import AnyArray, Float32, Float64
+from camu.arrays import Float64
 from camu.errors import CamuError, InputError
 from camu.learning.job import LocalRule
 from camu.planning.groups import clusters, make_plan
@@ -24,10 +24,10 @@ from camu.schemes.contract import (
     Scheme,
     State,
     View,
-    Weights,
     World,
 )
 from camu.schemes.p2_problem import check_p2, problem_of_plan
+from camu.schemes.reporter import Reporter
 
 TURNS = 4  # of P2, until its plan is paid for with what P2 does not know
 SHARES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.15)  # of the time, where power flows all the time
@@ -104,9 +104,9 @@ class CamuP2(Scheme):
         for _ in range(self.models):
             reports = []
             for one in passes:
-                reporter = _Reporter(len(plan.units))
+                reporter = Reporter()
                 run = pilot.train(one, 1, at, reporter)
-                reports.append(reporter.report(self.name))
+                reports.append(_report(reporter, len(plan.units), self.name))
                 joules, seconds = joules + run.joules, seconds + run.seconds
             (losses, changes), (_, noisy) = reports
             gradients = -changes / rate
@@ -196,32 +196,10 @@ class CamuP2(Scheme):
         return bool(0 < state.get("rounds", 0) <= view.round)
 
 
-@dataclass(frozen=True)
-class _Reporter(Scheme):
-    """Notes the exact change of every unit and its loss."""
-
-    units: int
-    losses: dict[int, float] = field(default_factory=dict)
-    changes: dict[int, Float64] = field(default_factory=dict)
-
-    def plan(self, world: World) -> Plan:
-        raise NotImplementedError
-
-    def keep(
-        self, view: View, state: State, unit: int, change: Float32, kept: AnyArray | None
-    ) -> AnyArray | None:
-        self.changes[unit] = change.astype(np.float64)
-        return None
-
-    def aggregate(self, view: View, state: State) -> Weights:
-        self.losses.update({arrival.unit: arrival.loss for arrival in view.arrived})
-        return view.weights
-
-    def report(self, name: str) -> tuple[Float64, Float64]:
-        """Loss and change of every unit."""
-        missing = set(range(self.units)) - set(self.losses)
-        if missing:
-            raise CamuError(f"scheme {name}: unit {min(missing)} did not report to its pilot")
-        order = range(self.units)
-        losses = np.array([self.losses[unit] for unit in order])
-        return losses, np.stack([self.changes[unit] for unit in order])
+def _report(reporter: Reporter, units: int, name: str) -> tuple[Float64, Float64]:
+    """Loss and change of every unit."""
+    order = range(units)
+    if missing := set(order) - set(reporter.losses):
+        raise CamuError(f"scheme {name}: unit {min(missing)} did not report to its pilot")
+    losses = np.array([reporter.losses[unit] for unit in order])
+    return losses, np.stack([reporter.changes[unit] for unit in order])
